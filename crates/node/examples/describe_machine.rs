@@ -1,4 +1,4 @@
-//! Reads what this machine is and prints the Node object with which it would join a cluster.
+//! Prints the Node object with which this host would join a cluster.
 //!
 //! `cargo run -p windlass-node --example describe_machine -- [name of the node]`
 //!
@@ -8,17 +8,17 @@ use std::error::Error;
 use std::io::{self, Write};
 
 use windlass_actors::SystemClock;
+use windlass_node::MachineRoots;
 use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{
     NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
-use windlass_node::MachineRoots;
 use windlass_types::Clock;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1);
-    let name = name.unwrap_or_else(|| "this-machine".to_owned());
-    let machine = MachineRoots::of_this_machine("/var/lib/kubelet".into()).read();
+    let name = name.unwrap_or_else(|| "this-host".to_owned());
+    let machine = MachineRoots::for_host("/var/lib/kubelet".into()).read();
     let settings = NodeSettings {
         name: name.clone(),
         hostname: name,
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = initial_node(&NodeObjectInput {
         settings: &settings,
         machine: &machine,
-        // nobody asked a runtime: the node says that it is not ready
+        // no runtime was contacted: the node is not ready
         runtime: &RuntimeFacts::default(),
         health: &NodeHealth::default(),
         volumes_in_use: None,

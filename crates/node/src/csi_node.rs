@@ -1,33 +1,32 @@
-//! Tells the cluster which CSI drivers this node has.
+//! Keeps the CSINode object of this node up to date.
 //!
-//! The CSINode object is made as soon as the Node is there, so that schedulers and controllers know
-//! what this node leaves to CSI, and gets an entry for each driver that is registered; see
-//! `core::csi_node`. One task does it, one driver after the other, and tries until the API server
-//! has it: nobody but the driver's registration waits for that. What the API server refuses for
-//! good is that driver's affair alone. A Node that was made anew gets all of it anew. Drivers that
-//! an earlier life of the agent knew stay until they are seen to leave, as with upstream.
+//! The object is created as soon as the Node exists and has an entry for each registered driver;
+//! see `windlass_node_rules::csi_node`. One task updates one driver after the other and retries
+//! until the API server accepts. A rejection affects only its driver, and only the driver's
+//! registration waits. A recreated Node gets all entries again. As upstream, drivers of a previous
+//! agent run stay until they unregister.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::NodeSeen;
+use windlass_actors::NodeUpdate;
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, At, Delete, Patch};
+use windlass_csi::{Announcement, Announcements, CsiDrivers, NodeInfo, RegisteredDriver};
 use windlass_node_rules::csi_node::{
     CsiNodePlan, NodeDriver, NodeOwner, node_with_driver, node_without_drivers, plan_csi_node,
 };
 use windlass_node_rules::node_object::node_patch;
-use windlass_csi::{Announcement, Announcements, CsiDrivers, NodeInfo, RegisteredDriver};
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::CSINode;
 
-use crate::jitter::retry_pause;
+use crate::jitter::retry_backoff;
 
-/// Tries of one change, the pause multiplied by 5 (upstream's `updateBackoff`).
-const TRIES: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Attempts for one change; the back-off grows by a factor of 5 (upstream `updateBackoff`).
+const MAX_ATTEMPTS: u32 = 4;
+const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
 
-/// What [`keep_csi_node`] works with.
+/// Dependencies of [`run_csi_node_sync`].
 #[derive(Clone, Debug)]
 pub struct CsiNodeDeps {
     /// Name of the node.
@@ -35,29 +34,29 @@ pub struct CsiNodeDeps {
     /// A client of the API server.
     pub client: ApiClient,
     /// The node object.
-    pub node: watch::Receiver<NodeSeen>,
-    /// Who is registered.
+    pub node: watch::Receiver<NodeUpdate>,
+    /// Registered drivers.
     pub drivers: CsiDrivers,
-    /// Where it is said what the cluster knows.
+    /// Publishes the drivers that CSINode contains.
     pub announcements: Announcements,
-    /// Whether the CSINode is there.
-    pub standing: watch::Sender<CsiNodeStanding>,
+    /// Whether CSINode exists.
+    pub status: watch::Sender<CsiNodeStatus>,
 }
 
-/// How the CSINode object is; the node is not ready without it (upstream's storage errors).
+/// State of the CSINode object; the node is not ready without it (upstream storage errors).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum CsiNodeStanding {
-    /// Nobody has looked yet.
+pub enum CsiNodeStatus {
+    /// Not checked yet.
     #[default]
     Unknown,
-    /// It is there.
+    /// The object exists.
     Initialized,
-    /// It could not be made: why.
+    /// The object could not be created: cause.
     Failed(String),
 }
 
-impl CsiNodeStanding {
-    /// Why the node is not ready, in upstream's words.
+impl CsiNodeStatus {
+    /// Message of the Ready condition, as upstream.
     pub fn error(&self) -> Option<String> {
         match self {
             Self::Unknown => Some("CSINode is not yet initialized".to_owned()),
@@ -67,23 +66,23 @@ impl CsiNodeStanding {
     }
 }
 
-/// What the cluster was told.
+/// What the API server accepted.
 #[derive(Debug, Default)]
-struct Told {
-    /// UID of the Node it was told of.
+struct ReportedDrivers {
+    /// UID of the Node.
     uid: String,
     drivers: BTreeMap<String, Announcement>,
-    /// Drivers that were registered in this life and left.
+    /// Drivers that were registered during this agent run and unregistered.
     left: BTreeSet<String>,
     initialized: bool,
 }
 
-/// Why something was not told.
+/// Why an update failed.
 #[derive(Debug)]
 enum Failure {
-    /// Later it may succeed.
+    /// Transient; retried.
     Later(String),
-    /// It will not.
+    /// Permanent.
     Final(String),
 }
 
@@ -96,21 +95,21 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Keeps the cluster informed for as long as the agent knows of its node.
-pub async fn keep_csi_node(mut deps: CsiNodeDeps) {
+/// Runs until the sender of the node object is dropped.
+pub async fn run_csi_node_sync(mut deps: CsiNodeDeps) {
     let mut drivers = deps.drivers.subscribe();
-    let mut told = Told::default();
+    let mut reported = ReportedDrivers::default();
     let mut failures = 0;
     loop {
         let registered = drivers.borrow_and_update().clone();
         let node = deps.node.borrow_and_update().0.clone();
-        told.compare(node.as_deref(), &registered);
-        deps.announcements.publish(told.drivers.clone());
-        let outcome = match told.uid.is_empty() {
+        reported.compare(node.as_deref(), &registered);
+        deps.announcements.publish(reported.drivers.clone());
+        let outcome = match reported.uid.is_empty() {
             true => Ok(()),
-            false => tell(&deps, &mut told, &registered).await,
+            false => report(&deps, &mut reported, &registered).await,
         };
-        let pause = match outcome {
+        let backoff = match outcome {
             Ok(()) => {
                 failures = 0;
                 None
@@ -121,7 +120,7 @@ pub async fn keep_csi_node(mut deps: CsiNodeDeps) {
                     1 => tracing::warn!(error, further_at_debug = true, "CSINode"),
                     _ => tracing::debug!(error, failures, "CSINode"),
                 }
-                Some(retry_pause(failures))
+                Some(retry_backoff(failures))
             }
         };
         tokio::select! {
@@ -129,18 +128,18 @@ pub async fn keep_csi_node(mut deps: CsiNodeDeps) {
             changed = deps.node.changed() => if changed.is_err() {
                 return;
             },
-            // the drivers live as long as this
+            // `drivers` lives as long as `deps`
             _ = drivers.changed() => {}
-            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            () = tokio::time::sleep(backoff.unwrap_or_default()), if backoff.is_some() => {}
         }
     }
 }
 
-impl Told {
-    /// Forgets what does not hold any more.
+impl ReportedDrivers {
+    /// Drops state that no longer applies.
     fn compare(&mut self, node: Option<&Node>, registered: &BTreeMap<String, RegisteredDriver>) {
         let uid = node.and_then(|node| node.metadata.uid.as_deref());
-        // a node that is gone may come back as another one
+        // a deleted node may be recreated with another UID
         let uid = uid.unwrap_or_default();
         if self.uid != uid {
             *self = Self {
@@ -162,57 +161,53 @@ impl Told {
     }
 }
 
-/// Tells what is to be told; what is done is noted at once.
-async fn tell(
+/// Sends the changes; records each one when it is accepted.
+async fn report(
     deps: &CsiNodeDeps,
-    told: &mut Told,
+    reported: &mut ReportedDrivers,
     registered: &BTreeMap<String, RegisteredDriver>,
 ) -> Result<(), String> {
-    if !told.initialized {
-        let nobody = BTreeSet::new();
-        let done = tried(|| change_csi_node(deps, &told.uid, None, &nobody)).await;
-        told.initialized = done.is_ok();
-        let standing = match &done {
-            Ok(()) => CsiNodeStanding::Initialized,
+    if !reported.initialized {
+        let none = BTreeSet::new();
+        let done = retry_transient(|| change_csi_node(deps, &reported.uid, None, &none)).await;
+        reported.initialized = done.is_ok();
+        let status = match &done {
+            Ok(()) => CsiNodeStatus::Initialized,
             Err(Failure::Later(error) | Failure::Final(error)) => {
-                CsiNodeStanding::Failed(error.clone())
+                CsiNodeStatus::Failed(error.clone())
             }
         };
-        deps.standing.send_replace(standing);
+        deps.status.send_replace(status);
         done.map_err(|it| it.text("initialize CSINode"))?;
     }
-    if !told.left.is_empty() {
-        let done = tried(|| remove(deps, told)).await;
+    if !reported.left.is_empty() {
+        let done = retry_transient(|| remove(deps, reported)).await;
         done.map_err(|it| it.text("error uninstalling CSI drivers"))?;
-        tracing::info!(drivers = ?told.left, "the cluster knows that CSI drivers left");
-        told.left.clear();
+        tracing::info!(drivers = ?reported.left, "CSI drivers removed from CSINode");
+        reported.left.clear();
     }
-    let mut waits = None;
+    let mut pending = None;
     for (name, driver) in registered {
-        if told.drivers.contains_key(name) {
+        if reported.drivers.contains_key(name) {
             continue;
         }
         let installed = node_driver(name, &driver.info);
-        let outcome = match tried(|| install(deps, &told.uid, &installed)).await {
+        let outcome = match retry_transient(|| install(deps, &reported.uid, &installed)).await {
             Ok(()) => Ok(()),
             Err(Failure::Final(error)) => Err(error),
-            // another driver may be told meanwhile
+            // continue with the other drivers
             Err(Failure::Later(error)) => {
-                waits = Some(format!("{name}: {error}"));
+                pending = Some(format!("{name}: {error}"));
                 continue;
             }
         };
-        tracing::info!(
-            driver = name,
-            ?outcome,
-            "the cluster was told of a CSI driver"
-        );
+        tracing::info!(driver = name, ?outcome, "CSINode updated");
         let info = driver.info.clone();
         let announcement = Announcement { info, outcome };
-        told.drivers.insert(name.clone(), announcement);
-        deps.announcements.publish(told.drivers.clone());
+        reported.drivers.insert(name.clone(), announcement);
+        deps.announcements.publish(reported.drivers.clone());
     }
-    waits.map_or(Ok(()), Err)
+    pending.map_or(Ok(()), Err)
 }
 
 impl Failure {
@@ -232,45 +227,45 @@ fn node_driver(name: &str, info: &NodeInfo) -> NodeDriver {
     }
 }
 
-/// Tries again soon what somebody else's change spoiled.
-async fn tried<F>(mut change: impl FnMut() -> F) -> Result<(), Failure>
+/// Retries transient errors such as conflicts.
+async fn retry_transient<F>(mut change: impl FnMut() -> F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    let mut pause = FIRST_PAUSE;
-    let mut tried = 1;
+    let mut backoff = INITIAL_BACKOFF;
+    let mut attempts = 1;
     loop {
         match change().await {
-            Err(Failure::Later(_)) if tried < TRIES => {}
+            Err(Failure::Later(_)) if attempts < MAX_ATTEMPTS => {}
             outcome => return outcome,
         }
-        tokio::time::sleep(pause).await;
-        pause *= 5;
-        tried += 1;
+        tokio::time::sleep(backoff).await;
+        backoff *= 5;
+        attempts += 1;
     }
 }
 
-/// First the Node, then the CSINode, as upstream: who sees the entry finds the labels.
+/// Updates the Node before CSINode, as upstream: a reader of the entry finds the labels.
 async fn install(deps: &CsiNodeDeps, uid: &str, driver: &NodeDriver) -> Result<(), Failure> {
-    let words = "error updating Node object with CSI driver node info";
+    let context = "error updating Node object with CSI driver node info";
     let change = |node: &Node| node_with_driver(node, driver);
     let done = change_node(deps, change).await;
-    done.map_err(|failure| failure.of(words))?;
-    let words = "error updating CSINode object with CSI driver node info";
+    done.map_err(|failure| failure.with_context(context))?;
+    let context = "error updating CSINode object with CSI driver node info";
     let done = change_csi_node(deps, uid, Some(driver), &BTreeSet::new()).await;
-    done.map_err(|failure| failure.of(words))
+    done.map_err(|failure| failure.with_context(context))
 }
 
-async fn remove(deps: &CsiNodeDeps, told: &Told) -> Result<(), Failure> {
-    change_csi_node(deps, &told.uid, None, &told.left).await?;
-    change_node(deps, |node| node_without_drivers(node, &told.left)).await
+async fn remove(deps: &CsiNodeDeps, reported: &ReportedDrivers) -> Result<(), Failure> {
+    change_csi_node(deps, &reported.uid, None, &reported.left).await?;
+    change_node(deps, |node| node_without_drivers(node, &reported.left)).await
 }
 
 impl Failure {
-    fn of(self, words: &str) -> Self {
+    fn with_context(self, context: &str) -> Self {
         match self {
-            Self::Later(error) => Self::Later(format!("{words}: {error}")),
-            Self::Final(error) => Self::Final(format!("{words}: {error}")),
+            Self::Later(error) => Self::Later(format!("{context}: {error}")),
+            Self::Final(error) => Self::Final(format!("{context}: {error}")),
         }
     }
 }
@@ -283,7 +278,7 @@ async fn change_node(
     let node: Node = deps.client.get(at).await?;
     let changed = change(&node).map_err(Failure::Final)?;
     if let Some(patch) = node_patch(&node, &changed) {
-        // through the status, which a node may change, as upstream does
+        // through the status subresource, which a node may patch, as upstream
         let patch = Patch::StrategicMerge(patch);
         deps.client
             .patch::<Node>(at, Some("status"), &patch)
@@ -324,8 +319,8 @@ async fn change_csi_node(
                 ..Delete::default()
             };
             deps.client.delete::<CSINode>(at, &delete).await?;
-            let gone = "it was owned by a different node, and is made anew";
-            return Err(Failure::Later(gone.to_owned()));
+            let message = "it was owned by a different node and is recreated";
+            return Err(Failure::Later(message.to_owned()));
         }
     }
     Ok(())

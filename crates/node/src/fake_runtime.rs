@@ -1,4 +1,4 @@
-//! A runtime that only says what it is, for the tests of this crate.
+//! A runtime that only reports its version and status, for tests of this crate.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct State {
     images: Vec<ImageInfo>,
     hangs: bool,
     pod_cidrs: Vec<String>,
-    refuses_pod_cidrs: bool,
+    rejects_pod_cidrs: bool,
 }
 
 impl FakeRuntime {
@@ -43,16 +43,16 @@ impl FakeRuntime {
         self.0.lock().expect("not poisoned").images.push(image);
     }
 
-    /// The address ranges it was told since the last time this was asked.
+    /// Takes the pod CIDRs received since the last call.
     pub(crate) fn take_pod_cidrs(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("not poisoned").pod_cidrs)
     }
 
-    pub(crate) fn refuse_pod_cidrs(&self, on: bool) {
-        self.0.lock().expect("not poisoned").refuses_pod_cidrs = on;
+    pub(crate) fn reject_pod_cidrs(&self, on: bool) {
+        self.0.lock().expect("not poisoned").rejects_pod_cidrs = on;
     }
 
-    async fn answer<T>(&self, value: T) -> CriResult<T> {
+    async fn reply<T>(&self, value: T) -> CriResult<T> {
         let hangs = self.0.lock().expect("not poisoned").hangs;
         if hangs {
             std::future::pending::<()>().await;
@@ -68,7 +68,7 @@ fn unused<T>() -> CriResult<T> {
 #[async_trait]
 impl RuntimeService for FakeRuntime {
     async fn version(&self) -> CriResult<RuntimeVersion> {
-        self.answer(RuntimeVersion {
+        self.reply(RuntimeVersion {
             name: "containerd".to_owned(),
             version: "1.6.20".to_owned(),
             api_version: "v1".to_owned(),
@@ -77,13 +77,13 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn status(&self) -> CriResult<RuntimeStatus> {
-        self.answer(RuntimeStatus::default()).await
+        self.reply(RuntimeStatus::default()).await
     }
 
     async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
         let mut state = self.0.lock().expect("not poisoned");
         state.pod_cidrs.push(pod_cidr.to_owned());
-        if state.refuses_pod_cidrs {
+        if state.rejects_pod_cidrs {
             return unused();
         }
         Ok(())
@@ -155,7 +155,7 @@ impl RuntimeService for FakeRuntime {
 impl ImageService for FakeRuntime {
     async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
         let images = self.0.lock().expect("not poisoned").images.clone();
-        self.answer(images).await
+        self.reply(images).await
     }
 
     async fn image_status(&self, _: &str) -> CriResult<Option<ImageInfo>> {

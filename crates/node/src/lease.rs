@@ -1,6 +1,6 @@
-//! Renews the node's lease, the sign of life the control plane counts on.
+//! Renews the node lease, the node's heartbeat.
 //!
-//! What a lease should be is decided in [`plan`], the requests are in `io`.
+//! [`plan`] computes the lease, `io` sends the requests.
 
 mod actor;
 mod io;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::NodeSeen;
+use windlass_actors::NodeUpdate;
 use windlass_client::ApiClient;
 use windlass_types::Clock;
 use windlass_types::view::HeartbeatStatus;
@@ -23,20 +23,20 @@ pub use actor::NodeLease;
 /// Namespace of the leases of nodes.
 pub(crate) const NAMESPACE: &str = "kube-node-lease";
 
-/// What [`NodeLease`] works with.
+/// Dependencies of [`NodeLease`].
 #[derive(Clone, Debug)]
 pub struct NodeLeaseDeps {
     /// Name of the node, of its lease, and of the holder.
     pub node_name: String,
     /// `nodeLeaseDurationSeconds`; renewed every quarter of it.
     pub duration_seconds: u32,
-    /// The heartbeat client, whose deadline is at most the lease's duration.
+    /// The heartbeat client, whose timeout is at most the lease duration.
     pub client: ApiClient,
     /// The node object, which owns the lease.
-    pub node: watch::Receiver<NodeSeen>,
+    pub node: watch::Receiver<NodeUpdate>,
     /// The clock whose time is written into the lease.
     pub clock: Arc<dyn Clock>,
-    /// Who wants to know whether the API server answers.
+    /// Publishes whether the API server is reachable.
     pub contact: watch::Sender<Option<HeartbeatStatus>>,
 }
 

@@ -1,7 +1,6 @@
-//! What the machine is: identifiers, system, processors, memory, disk, huge pages.
+//! Facts of the host: identifiers, system, processors, memory, disk, huge pages.
 //!
-//! Read from files below roots that tests can choose. A file that is missing leaves its fact
-//! empty; what that means for the node is decided where the object is made.
+//! They are read from files below configurable roots. A missing file leaves its fact empty.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,17 +9,17 @@ use std::time::Duration;
 use windlass_node_rules::node_object::MachineFacts;
 use windlass_types::Timestamp;
 
-/// Where facts about the machine come from.
+/// Source of the host's facts.
 #[derive(Clone, Debug)]
 pub enum Machine {
-    /// From the files of a system.
+    /// Files of a system.
     Files(MachineRoots),
-    /// Given, as simulations do.
+    /// Fixed facts, for simulations.
     Fixed(MachineFacts),
 }
 
 impl Machine {
-    /// When the machine was booted, from how long that is ago.
+    /// Returns the boot time, from the uptime.
     pub(crate) fn booted(&self, now: Timestamp) -> Option<Timestamp> {
         let Self::Files(roots) = self else {
             return None;
@@ -32,12 +31,12 @@ impl Machine {
     }
 }
 
-/// The directories a system's files lie in.
+/// The directories of a system's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineRoots {
     /// `/etc`.
     pub etc: PathBuf,
-    /// `/usr/lib`, which has `os-release` where `/etc` does not.
+    /// `/usr/lib`, where `os-release` may be instead of `/etc`.
     pub usr_lib: PathBuf,
     /// `/proc`.
     pub proc: PathBuf,
@@ -48,8 +47,8 @@ pub struct MachineRoots {
 }
 
 impl MachineRoots {
-    /// The machine this process runs on.
-    pub fn of_this_machine(root_dir: PathBuf) -> Self {
+    /// Returns the roots of the host of this process.
+    pub fn for_host(root_dir: PathBuf) -> Self {
         Self {
             etc: "/etc".into(),
             usr_lib: "/usr/lib".into(),
@@ -77,11 +76,11 @@ impl MachineRoots {
             swap: kib(&meminfo, "SwapTotal:"),
             storage: storage(&self.root_dir),
             huge_pages: huge_pages(&self.sys.join("kernel/mm/hugepages")),
-            ..known_without_reading()
+            ..platform_facts()
         }
     }
 
-    /// The DMI UUID; on machines without DMI the hypervisor's, else the machine ID (as upstream).
+    /// The DMI UUID; without DMI the hypervisor's, else the machine ID (as upstream).
     fn system_uuid(&self) -> String {
         [
             self.sys.join("class/dmi/id/product_uuid"),
@@ -105,8 +104,8 @@ impl MachineRoots {
     }
 }
 
-/// System and architecture, by Go's names, with every other fact empty.
-pub(crate) fn known_without_reading() -> MachineFacts {
+/// Returns operating system and architecture, by Go's names; all other facts are empty.
+pub(crate) fn platform_facts() -> MachineFacts {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -121,7 +120,7 @@ pub(crate) fn known_without_reading() -> MachineFacts {
     }
 }
 
-/// What cannot be read counts as empty.
+/// Returns the text of a file, empty if it is unreadable.
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -130,7 +129,7 @@ fn line(path: &Path) -> String {
     read(path).trim().to_owned()
 }
 
-/// `PRETTY_NAME`, without quotes.
+/// Returns `PRETTY_NAME`, without quotes.
 fn os_image(os_release: &str) -> String {
     let value = os_release
         .lines()
@@ -139,14 +138,14 @@ fn os_image(os_release: &str) -> String {
     value.trim_matches(['"', '\'']).to_owned()
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Returns a value of `/proc/meminfo`, in bytes.
 fn kib(meminfo: &str, name: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0).saturating_mul(1024)
 }
 
-/// CPUs online: the lines of single CPUs in `/proc/stat`.
+/// Returns the number of online CPUs: the lines of single CPUs in `/proc/stat`.
 fn cpus(stat: &str) -> u32 {
     let single = |line: &&str| {
         let rest = line.strip_prefix("cpu");
@@ -155,7 +154,7 @@ fn cpus(stat: &str) -> u32 {
     u32::try_from(stat.lines().filter(single).count()).unwrap_or(u32::MAX)
 }
 
-/// Size of the file system of a directory, or of its nearest parent that exists.
+/// Returns the size of the file system of a directory, or of its nearest existing parent.
 fn storage(root_dir: &Path) -> u64 {
     let stat = root_dir
         .ancestors()
@@ -163,7 +162,7 @@ fn storage(root_dir: &Path) -> u64 {
     stat.map_or(0, |s| s.f_blocks.saturating_mul(s.f_frsize))
 }
 
-/// Page size in KiB → pages.
+/// Returns the number of huge pages by page size in KiB.
 fn huge_pages(dir: &Path) -> BTreeMap<u64, u64> {
     let Ok(entries) = std::fs::read_dir(dir) else {
         return BTreeMap::new();
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_from_its_file() {
+    fn machine_facts_are_read_from_files() {
         let facts = machine(&[
             ("etc/machine-id", "abc\n"),
             ("sys/class/dmi/id/product_uuid", "def\n"),
@@ -233,17 +232,17 @@ mod tests {
             swap: 2048,
             storage: facts.storage,
             huge_pages: BTreeMap::from([(2048, 4), (1_048_576, 0)]),
-            ..known_without_reading()
+            ..platform_facts()
         };
         assert_eq!(facts, expected);
     }
 
     #[test]
-    fn the_boot_is_as_long_ago_as_the_machine_says() {
+    fn boot_time_is_now_minus_uptime() {
         let dir = tempfile::tempdir().expect("dir");
         let roots = MachineRoots {
             proc: dir.path().into(),
-            ..MachineRoots::of_this_machine(PathBuf::new())
+            ..MachineRoots::for_host(PathBuf::new())
         };
         let machine = Machine::Files(roots);
         let now = Timestamp::from_second(1000).expect("time");
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_its_files_is_read_as_far_as_it_goes() {
+    fn missing_files_leave_facts_empty() {
         let facts = machine(&[
             ("etc/machine-id", "abc"),
             ("usr/lib/os-release", "PRETTY_NAME='Flatcar'"),

@@ -1,49 +1,46 @@
-//! Tells the runtime the address range of the node's pods.
+//! Sends the pod CIDR of the node to the runtime.
 //!
-//! In a cluster it is the Node object's `spec.podCIDRs`, which the control plane may set long
-//! after the node has registered; before that, and without a cluster, it is `podCIDR` of the
-//! configuration. The runtime is told each value once, and again after it was away: it may have
-//! come back without a memory. What it does with it is its own affair (containerd writes its CNI
-//! configuration if it has a template for one), and a refusal is no network error: as with
-//! upstream, the runtime's own status says whether its network is ready.
+//! It is `spec.podCIDRs` of the Node, which the control plane may set long after registration;
+//! before that, and standalone, it is `podCIDR` of the configuration. Each value is sent once, and
+//! again after the runtime was unreachable, as it may have restarted. As upstream, an error of this
+//! call is not a network error: the runtime's own status reports that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeSeen, RuntimeState};
+use windlass_actors::{NodeUpdate, RuntimeState};
 use windlass_cri::{CriResult, RuntimeService};
 use windlass_types::corev1::Node;
 
-/// Pause after the first refusal; doubled with each, up to the period in which upstream tries.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Back-off after the first error; doubled with each one, up to upstream's interval.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// What [`keep_pod_cidr`] works with.
+/// Dependencies of [`run_pod_cidr_sync`].
 #[derive(Clone, Debug)]
 pub struct PodCidrDeps {
     /// `podCIDR`; may be empty.
     pub configured: String,
     /// The node object.
-    pub node: watch::Receiver<NodeSeen>,
-    /// Whether the runtime answers.
+    pub node: watch::Receiver<NodeUpdate>,
+    /// Whether the runtime is reachable.
     pub runtime_state: watch::Receiver<RuntimeState>,
-    /// Who is told.
+    /// Receives the CIDR.
     pub runtime: Arc<dyn RuntimeService>,
 }
 
-/// Keeps the runtime informed for as long as somebody checks on it. One call is under way at a
-/// time, with the runtime's deadline.
-pub async fn keep_pod_cidr(mut deps: PodCidrDeps) {
-    let mut book = Book::new(deps.configured);
+/// Runs until the sender of the runtime state is dropped, with one call in progress at a time.
+pub async fn run_pod_cidr_sync(mut deps: PodCidrDeps) {
+    let mut state = PodCidrState::new(deps.configured);
     loop {
-        let answers = deps.runtime_state.borrow_and_update().answered;
-        book.runtime(answers);
-        book.node(deps.node.borrow_and_update().0.as_deref());
-        let mut pause = None;
-        if let Some(cidr) = book.due() {
-            let answer = deps.runtime.update_runtime_config(&cidr).await;
-            pause = book.told(&cidr, &answer);
+        let reachable = deps.runtime_state.borrow_and_update().answered;
+        state.runtime(reachable);
+        state.node(deps.node.borrow_and_update().0.as_deref());
+        let mut backoff = None;
+        if let Some(cidr) = state.cidr_to_send() {
+            let result = deps.runtime.update_runtime_config(&cidr).await;
+            backoff = state.record(&cidr, &result);
         }
         tokio::select! {
             biased;
@@ -51,85 +48,85 @@ pub async fn keep_pod_cidr(mut deps: PodCidrDeps) {
                 return;
             },
             () = changed(&mut deps.node) => {}
-            () = elapsed(pause) => {}
+            () = elapsed(backoff) => {}
         }
     }
 }
 
-/// What the range is and what the runtime knows.
+/// The desired CIDR and the one that the runtime has.
 #[derive(Debug)]
-struct Book {
-    wanted: String,
-    known: String,
-    answers: bool,
-    refusals: u32,
+struct PodCidrState {
+    desired: String,
+    sent: String,
+    reachable: bool,
+    failures: u32,
 }
 
-impl Book {
+impl PodCidrState {
     fn new(configured: String) -> Self {
         Self {
-            wanted: configured,
-            known: String::new(),
-            answers: false,
-            refusals: 0,
+            desired: configured,
+            sent: String::new(),
+            reachable: false,
+            failures: 0,
         }
     }
 
-    fn runtime(&mut self, answers: bool) {
-        self.answers = answers;
-        if !answers {
-            self.known.clear();
+    fn runtime(&mut self, reachable: bool) {
+        self.reachable = reachable;
+        if !reachable {
+            self.sent.clear();
         }
     }
 
-    /// A node that has no range, or is gone, takes none away.
+    /// A deleted node, or one without a range, keeps the last range.
     fn node(&mut self, node: Option<&Node>) {
         let spec = node.and_then(|node| node.spec.as_ref());
         let ranges = spec.and_then(|spec| spec.pod_cidrs.as_deref());
         match ranges {
             None | Some([]) => {}
-            Some(ranges) => self.wanted = ranges.join(","),
+            Some(ranges) => self.desired = ranges.join(","),
         }
     }
 
-    /// What the runtime is to be told now.
-    fn due(&self) -> Option<String> {
-        (self.answers && self.wanted != self.known).then(|| self.wanted.clone())
+    /// Returns the CIDR to send.
+    fn cidr_to_send(&self) -> Option<String> {
+        (self.reachable && self.desired != self.sent).then(|| self.desired.clone())
     }
 
-    /// What came of it, and when to try again. A failure is said once.
-    fn told(&mut self, cidr: &str, answer: &CriResult<()>) -> Option<Duration> {
-        match answer {
+    /// Records the result and returns the back-off. Only the first failure is a warning.
+    fn record(&mut self, cidr: &str, result: &CriResult<()>) -> Option<Duration> {
+        match result {
             Ok(()) => {
-                tracing::info!(cidr, before = self.known, "runtime knows the pod CIDR");
-                self.known = cidr.to_owned();
-                self.refusals = 0;
+                tracing::info!(cidr, before = self.sent, "pod CIDR sent");
+                self.sent = cidr.to_owned();
+                self.failures = 0;
                 None
             }
             Err(error) => {
-                if self.refusals == 0 {
-                    tracing::warn!(cidr, %error, further_at_debug = true, "runtime not told the pod CIDR");
+                if self.failures == 0 {
+                    tracing::warn!(cidr, %error, further_at_debug = true, "pod CIDR not sent");
                 } else {
-                    tracing::debug!(cidr, %error, "runtime not told the pod CIDR");
+                    tracing::debug!(cidr, %error, "pod CIDR not sent");
                 }
-                let pause = FIRST_PAUSE * 2u32.pow(self.refusals.min(4));
-                self.refusals += 1;
-                Some(pause.min(LONGEST_PAUSE))
+                let backoff = INITIAL_BACKOFF * 2u32.pow(self.failures.min(4));
+                self.failures += 1;
+                Some(backoff.min(MAX_BACKOFF))
             }
         }
     }
 }
 
-/// Without a cluster nobody ever sends a node.
-async fn changed(node: &mut watch::Receiver<NodeSeen>) {
+/// Never resolves after the sender is dropped, as in standalone mode.
+async fn changed(node: &mut watch::Receiver<NodeUpdate>) {
     if node.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-async fn elapsed(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
+async fn elapsed(backoff: Option<Duration>) {
+    match backoff {
+        Some(backoff) => tokio::time::sleep(backoff).await,
         None => std::future::pending().await,
     }
 }
@@ -142,10 +139,10 @@ mod tests {
     use super::*;
     use crate::fake_runtime::FakeRuntime;
 
-    struct World {
+    struct TestEnv {
         runtime: FakeRuntime,
         state: watch::Sender<RuntimeState>,
-        seen: watch::Sender<NodeSeen>,
+        seen: watch::Sender<NodeUpdate>,
     }
 
     fn state(answered: bool) -> RuntimeState {
@@ -157,12 +154,12 @@ mod tests {
         }
     }
 
-    impl World {
-        fn begin(configured: &str) -> Self {
+    impl TestEnv {
+        fn start(configured: &str) -> Self {
             let runtime = FakeRuntime::new();
             let (state, runtime_state) = watch::channel(RuntimeState::unknown());
-            let (seen, node) = watch::channel(NodeSeen::default());
-            tokio::spawn(keep_pod_cidr(PodCidrDeps {
+            let (seen, node) = watch::channel(NodeUpdate::default());
+            tokio::spawn(run_pod_cidr_sync(PodCidrDeps {
                 configured: configured.into(),
                 node,
                 runtime_state,
@@ -178,53 +175,56 @@ mod tests {
         fn ranges(&self, ranges: &[&str]) {
             let node = json!({"metadata": {"name": "n1"}, "spec": {"podCIDRs": ranges}});
             let node = serde_json::from_value(node).expect("node");
-            self.seen.send_replace(NodeSeen(Some(Arc::new(node))));
+            self.seen.send_replace(NodeUpdate(Some(Arc::new(node))));
         }
 
-        /// Everything the runtime was told within the next minute, and when.
-        async fn told(&self) -> Vec<String> {
+        /// Returns the CIDRs that the runtime receives within the next minute.
+        async fn received_cidrs(&self) -> Vec<String> {
             let begin = Instant::now();
-            let mut told = Vec::new();
+            let mut received = Vec::new();
             while begin.elapsed() < Duration::from_secs(60) {
                 sleep(Duration::from_millis(100)).await;
-                told.extend(self.runtime.take_pod_cidrs());
+                received.extend(self.runtime.take_pod_cidrs());
             }
-            told
+            received
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_range_is_told_once_and_again_after_the_runtime_was_away() {
-        let world = World::begin("");
-        world.ranges(&["10.1.0.0/24", "fd00::/64"]);
-        assert!(world.told().await.is_empty(), "nobody is there to hear it");
-        world.state.send_replace(state(true));
-        assert_eq!(world.told().await, ["10.1.0.0/24,fd00::/64"]);
-        world.ranges(&["10.1.0.0/24", "fd00::/64"]);
-        world.ranges(&[]);
-        world.seen.send_replace(NodeSeen(None));
-        assert!(world.told().await.is_empty(), "it knows");
-        world.ranges(&["10.2.0.0/24"]);
-        assert_eq!(world.told().await, ["10.2.0.0/24"]);
-        world.state.send_replace(state(false));
-        assert!(world.told().await.is_empty());
-        world.state.send_replace(state(true));
-        assert_eq!(world.told().await, ["10.2.0.0/24"]);
+    async fn pod_cidr_is_sent_once_and_after_a_runtime_outage() {
+        let env = TestEnv::start("");
+        env.ranges(&["10.1.0.0/24", "fd00::/64"]);
+        assert!(
+            env.received_cidrs().await.is_empty(),
+            "the runtime is unreachable"
+        );
+        env.state.send_replace(state(true));
+        assert_eq!(env.received_cidrs().await, ["10.1.0.0/24,fd00::/64"]);
+        env.ranges(&["10.1.0.0/24", "fd00::/64"]);
+        env.ranges(&[]);
+        env.seen.send_replace(NodeUpdate(None));
+        assert!(env.received_cidrs().await.is_empty(), "unchanged");
+        env.ranges(&["10.2.0.0/24"]);
+        assert_eq!(env.received_cidrs().await, ["10.2.0.0/24"]);
+        env.state.send_replace(state(false));
+        assert!(env.received_cidrs().await.is_empty());
+        env.state.send_replace(state(true));
+        assert_eq!(env.received_cidrs().await, ["10.2.0.0/24"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_configured_range_counts_until_the_node_has_one() {
-        let world = World::begin("10.88.0.0/16");
-        world.state.send_replace(state(true));
-        assert_eq!(world.told().await, ["10.88.0.0/16"]);
-        world.ranges(&["10.2.0.0/24"]);
-        assert_eq!(world.told().await, ["10.2.0.0/24"]);
-        // stand-alone: there is nobody who could send a node
-        let World {
+    async fn configured_pod_cidr_applies_until_node_has_one() {
+        let env = TestEnv::start("10.88.0.0/16");
+        env.state.send_replace(state(true));
+        assert_eq!(env.received_cidrs().await, ["10.88.0.0/16"]);
+        env.ranges(&["10.2.0.0/24"]);
+        assert_eq!(env.received_cidrs().await, ["10.2.0.0/24"]);
+        // standalone: no Node object
+        let TestEnv {
             runtime,
             state: checks,
             seen,
-        } = World::begin("10.88.0.0/16");
+        } = TestEnv::start("10.88.0.0/16");
         drop(seen);
         checks.send_replace(state(true));
         sleep(Duration::from_secs(60)).await;
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_tried_again_after_a_pause_that_grows_to_10_s() {
-        let world = World::begin("10.88.0.0/16");
-        world.runtime.refuse_pod_cidrs(true);
-        world.state.send_replace(state(true));
+    async fn pod_cidr_error_is_retried_with_backoff_up_to_10_s() {
+        let env = TestEnv::start("10.88.0.0/16");
+        env.runtime.reject_pod_cidrs(true);
+        env.state.send_replace(state(true));
         // at 0, 1, 3, 7, 15, 25, 35, 45 and 55 s
-        assert_eq!(world.told().await.len(), 9);
-        world.runtime.refuse_pod_cidrs(false);
-        assert_eq!(world.told().await.len(), 1);
-        assert!(world.told().await.is_empty());
+        assert_eq!(env.received_cidrs().await.len(), 9);
+        env.runtime.reject_pod_cidrs(false);
+        assert_eq!(env.received_cidrs().await.len(), 1);
+        assert!(env.received_cidrs().await.is_empty());
     }
 }

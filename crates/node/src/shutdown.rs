@@ -1,9 +1,9 @@
-//! Graceful shutdown of the machine: pods end in order before logind lets it go down.
+//! Graceful node shutdown: pods end by priority group before logind shuts the host down.
 //!
-//! `logind` speaks D-Bus, `watch` keeps hold of it and tells what it says, `drain` stops one
-//! group of pods after the other, `record` keeps the times, and the actor connects them. Which pods end when is decided in
-//! [`windlass_pod_lifecycle::shutdown`]. Where there is no D-Bus (in a container) a shutdown is not
-//! delayed, and one line says so.
+//! `logind` speaks D-Bus, `watch` holds the connection and reports its signals, `drain` stops one
+//! group of pods after the other, `record` persists the times. [`windlass_pod_lifecycle::shutdown`]
+//! decides which pods end when. Without D-Bus (as in a container) a shutdown is not delayed, and
+//! one log line reports that.
 
 mod actor;
 mod drain;

@@ -1,7 +1,7 @@
 //! Registers the node and reports its status.
 //!
-//! What to do next is decided in [`fsm`]; the object itself is made by `core::node_object`; the
-//! requests are in `io`.
+//! [`fsm`] decides what to do next, `windlass_node_rules::node_object` builds the object, `io`
+//! sends the requests.
 
 mod actor;
 pub(crate) mod fsm;
@@ -15,28 +15,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeSeen, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_actors::{NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
 use windlass_client::ApiClients;
-use windlass_node_rules::node_object::NodeSettings;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_node_rules::node_object::NodeSettings;
 use windlass_types::{Clock, EventRecorder};
 
 pub use actor::NodeStatus;
 
-use crate::csi_node::CsiNodeStanding;
+use crate::csi_node::CsiNodeStatus;
 use crate::machine::Machine;
 
-/// How the node is registered and reported.
+/// Settings of registration and status reports.
 #[derive(Clone, Debug)]
 pub struct NodeStatusSettings {
-    /// What the object is made of.
+    /// Contents of the object.
     pub node: Arc<NodeSettings>,
-    /// `registerNode`: create the object, and again when someone deletes it.
+    /// `registerNode`: create the object, and again after it was deleted.
     pub register: bool,
-    /// No device plugin is known to this node (upstream: there is no
-    /// `device-plugins/kubelet_internal_checkpoint`), so extended resources of an object that
-    /// exists are zero until one reports.
+    /// Resets extended resources of an existing object until a device plugin registers. Set if
+    /// `device-plugins/kubelet_internal_checkpoint` is missing, as upstream.
     pub reset_extended_resources: bool,
     /// `nodeStatusUpdateFrequency`.
     pub update_frequency: Duration,
@@ -44,29 +43,29 @@ pub struct NodeStatusSettings {
     pub report_frequency: Duration,
 }
 
-/// What [`NodeStatus`] works with.
+/// Dependencies of [`NodeStatus`].
 #[derive(Clone, Debug)]
 pub struct NodeStatusDeps {
     /// Settings.
     pub settings: NodeStatusSettings,
-    /// The machine.
+    /// Source of the host's facts.
     pub machine: Machine,
     /// Clients of the API server.
     pub clients: ApiClients,
-    /// Version and features of the container runtime.
+    /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
     /// Its images.
     pub images: Arc<dyn ImageService>,
-    /// Whether the runtime can be used.
+    /// State of the runtime.
     pub runtime_state: watch::Receiver<RuntimeState>,
-    /// How far the machine's shutdown is.
+    /// Whether the host is shutting down.
     pub shutdown: watch::Receiver<ShutdownState>,
-    /// Attached devices that pods use; `None` until that is known.
+    /// Attached devices that pods use; `None` until known.
     pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
-    /// How the CSINode object is.
-    pub csi_node: watch::Receiver<CsiNodeStanding>,
-    /// Where the node object is told to the others.
-    pub seen: watch::Sender<NodeSeen>,
+    /// State of the CSINode object.
+    pub csi_node: watch::Receiver<CsiNodeStatus>,
+    /// Publishes the node object.
+    pub seen: watch::Sender<NodeUpdate>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Records events of the node.

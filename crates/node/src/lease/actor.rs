@@ -1,12 +1,12 @@
 //! The NodeLease actor.
 //!
-//! * owns: the lease as the API server last answered it
-//! * hears: `NodeSeen`, its own timer and answers
-//! * says: `HeartbeatStatus`, whether the API server answers; for the node the lease speaks
-//! * invariant: one renewal is under way; the next begins a quarter of the duration after it
-//!   began, at the latest when it has ended
-//! * bound and overflow: one request at a time; of `NodeSeen` the newest counts
-//! * restart: the lease is read again and renewed at once
+//! * owns: the lease as last returned by the API server
+//! * receives: `NodeUpdate`, its own timer and completions
+//! * sends: `HeartbeatStatus`, whether the API server is reachable
+//! * invariant: one renewal is in progress; the next starts a quarter of the lease duration after
+//!   the start of the last one
+//! * bound and overflow: one concurrent request; only the newest `NodeUpdate` counts
+//! * restart: the lease is read and renewed immediately
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{AnswerSender, Answers, Delivery, NodeSeen, answers, spawn_io};
+use windlass_actors::{CompletionSender, Completions, Delivery, NodeUpdate, completions, spawn_io};
 use windlass_types::coordinationv1::Lease;
 use windlass_types::view::HeartbeatStatus;
 
@@ -22,96 +22,99 @@ use super::NodeLeaseDeps;
 use super::io::{self, LeaseError};
 use crate::jitter;
 
-/// Renewals during the life of one lease.
-const RENEWALS: u32 = 4;
+/// Renewals per lease duration.
+const RENEWALS_PER_DURATION: u32 = 4;
 
-/// See the module page.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct NodeLease {
     deps: Arc<NodeLeaseDeps>,
     latest: Option<Lease>,
-    began: Option<Instant>,
+    started_at: Option<Instant>,
     next: Option<SpawnHandle>,
     renewals: u64,
     failures: u32,
-    answers: AnswerSender<Renewed>,
-    stream: Option<Answers<Renewed>>,
+    completions: CompletionSender<Renewed>,
+    stream: Option<Completions<Renewed>>,
 }
 
-/// The answer of a renewal.
+/// Result of a renewal.
 type Renewed = Result<Lease, LeaseError>;
 
 impl NodeLease {
-    /// A keeper that has not begun.
+    /// Creates an actor that has not started.
     pub fn new(deps: NodeLeaseDeps) -> Self {
-        let (sender, stream) = answers();
+        let (sender, stream) = completions();
         Self {
             deps: Arc::new(deps),
             latest: None,
-            began: None,
+            started_at: None,
             next: None,
             renewals: 0,
             failures: 0,
-            answers: sender,
+            completions: sender,
             stream: Some(stream),
         }
     }
 
     fn renew(&mut self, ctx: &mut Context<Self>) {
-        if self.began.is_some() {
+        if self.started_at.is_some() {
             return;
         }
         if let Some(waiting) = self.next.take() {
             ctx.cancel_future(waiting);
         }
-        self.began = Some(Instant::now());
+        self.started_at = Some(Instant::now());
         let deps = Arc::clone(&self.deps);
         let latest = self.latest.clone();
         let owner = self.deps.node.borrow().0.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("renew-lease", async move {
-            answers.answer(io::renew(&deps, latest, owner).await);
+            completions.send(io::renew(&deps, latest, owner).await);
         });
     }
 
     fn renewed(&mut self, renewed: Renewed, ctx: &mut Context<Self>) {
-        let took = self.began.take().map_or(Duration::ZERO, |at| at.elapsed());
-        self.tell(match &renewed {
-            // it did answer: there is no lease yet
+        let elapsed = self
+            .started_at
+            .take()
+            .map_or(Duration::ZERO, |at| at.elapsed());
+        self.publish_contact(match &renewed {
+            // the API server is reachable, but the lease does not exist yet
             Ok(_) | Err(LeaseError::NoOwner) => None,
             Err(error) => Some(error.to_string()),
         });
-        let pause = match renewed {
+        let delay = match renewed {
             Ok(lease) => {
                 if self.failures > 0 {
-                    tracing::info!("the node's lease is renewed again");
+                    tracing::info!("node lease renewed again");
                 }
                 self.latest = Some(lease);
                 self.failures = 0;
                 self.renewals += 1;
                 let fraction = jitter::fraction(&self.deps.node_name, "lease", self.renewals);
-                jitter::lengthened(self.deps.duration() / RENEWALS, 0.04, fraction)
-                    .saturating_sub(took)
+                jitter::lengthened(self.deps.duration() / RENEWALS_PER_DURATION, 0.04, fraction)
+                    .saturating_sub(elapsed)
             }
             Err(error) => {
-                // the object may have changed or gone: the next attempt reads it
+                // the object may have changed or been deleted: the next attempt reads it
                 self.latest = None;
                 self.failures += 1;
                 if self.failures == 1 && error != LeaseError::NoOwner {
-                    tracing::warn!(%error, further_at_debug = true, "the node's lease is not renewed");
+                    tracing::warn!(%error, further_at_debug = true, "node lease not renewed");
                 } else {
-                    tracing::debug!(%error, "the node's lease is not renewed");
+                    tracing::debug!(%error, "node lease not renewed");
                 }
-                jitter::retry_pause(self.failures)
+                jitter::retry_backoff(self.failures)
             }
         };
-        self.next = Some(ctx.run_later(pause, |this, ctx| {
+        self.next = Some(ctx.run_later(delay, |this, ctx| {
             this.next = None;
             this.renew(ctx);
         }));
     }
 
-    fn tell(&self, error: Option<String>) {
+    fn publish_contact(&self, error: Option<String>) {
         let now = self.deps.clock.now();
         self.deps.contact.send_modify(|known| {
             let same = |c: &&HeartbeatStatus| c.error.is_some() == error.is_some();
@@ -144,10 +147,10 @@ impl StreamHandler<Delivery<Renewed>> for NodeLease {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<NodeSeen> for NodeLease {
-    fn handle(&mut self, seen: NodeSeen, ctx: &mut Context<Self>) {
-        // only a lease that waits for its owner is in a hurry
-        if seen.0.is_some() && self.latest.is_none() {
+impl StreamHandler<NodeUpdate> for NodeLease {
+    fn handle(&mut self, update: NodeUpdate, ctx: &mut Context<Self>) {
+        // only a lease without a known owner is renewed early
+        if update.0.is_some() && self.latest.is_none() {
             self.failures = 0;
             self.renew(ctx);
         }

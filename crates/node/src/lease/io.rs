@@ -1,4 +1,4 @@
-//! The requests that keep a lease.
+//! Sends the requests for the node lease.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use windlass_types::corev1::Node;
 use super::plan::{new_lease, renewed_lease};
 use super::{NAMESPACE, NodeLeaseDeps};
 
-/// Tries of one renewal, one right after the other (upstream's `maxUpdateRetries`).
-const TRIES: u32 = 5;
+/// Attempts of one renewal, without a pause (upstream `maxUpdateRetries`).
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Why a lease was not renewed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LeaseError {
-    /// The API server said no, or nothing.
+    /// The API server returned an error or is unreachable.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// It cannot be created before the node object is known.
-    #[error("there is no lease yet, and the node that is to own it is not known")]
+    /// The lease cannot be created before the node object is known.
+    #[error("no lease yet: its owner, the Node object, is not known")]
     NoOwner,
-    /// All tries together took as long as the lease lasts.
+    /// All attempts together took longer than the lease duration.
     #[error("not renewed in {0} s")]
     Timeout(u64),
 }
 
-/// Renews the lease, or creates it. `latest` is what the last renewal left.
+/// Renews or creates the lease. `latest` is the result of the last renewal.
 pub(super) async fn renew(
     deps: &NodeLeaseDeps,
     latest: Option<Lease>,
@@ -45,23 +45,23 @@ async fn try_renew(
     mut latest: Option<Lease>,
     owner: Option<&Node>,
 ) -> Result<Lease, LeaseError> {
-    let mut tried = 0;
+    let mut attempts = 0;
     loop {
-        tried += 1;
-        let error = match once(deps, &mut latest, owner).await {
+        attempts += 1;
+        let error = match attempt(deps, &mut latest, owner).await {
             Ok(lease) => return Ok(lease),
             Err(error) => error,
         };
-        if tried == TRIES || error == LeaseError::NoOwner {
+        if attempts == MAX_ATTEMPTS || error == LeaseError::NoOwner {
             return Err(error);
         }
-        tracing::debug!(%error, tried, "lease");
+        tracing::debug!(%error, attempts, "lease");
     }
 }
 
-/// One try. Afterwards `latest` is what the next one goes on from: after a conflict or a lease
-/// that is gone, nothing.
-async fn once(
+/// Makes one attempt. Afterwards `latest` is the base of the next one; `None` after a conflict or
+/// if the lease was deleted.
+async fn attempt(
     deps: &NodeLeaseDeps,
     latest: &mut Option<Lease>,
     owner: Option<&Node>,

@@ -1,4 +1,4 @@
-//! The lease as it should be.
+//! Computes the desired lease.
 
 use windlass_types::Timestamp;
 use windlass_types::coordinationv1::{Lease, LeaseSpec};
@@ -7,7 +7,7 @@ use windlass_types::metav1::{MicroTime, ObjectMeta, OwnerReference};
 
 use super::NAMESPACE;
 
-/// A lease to create for a node.
+/// Returns a new lease for a node.
 pub(crate) fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> Lease {
     let name = owner.metadata.name.clone().unwrap_or_default();
     let empty = Lease {
@@ -21,8 +21,8 @@ pub(crate) fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> 
     renewed_lease(&empty, &name, Some(owner), duration_seconds, now)
 }
 
-/// A lease that exists, renewed. It gets an owner if it has none, or a node of that name that no
-/// longer is; what others wrote into it is kept.
+/// Returns the renewed lease. It gets an owner if it has none or a stale one; other fields are
+/// kept.
 pub(crate) fn renewed_lease(
     lease: &Lease,
     node_name: &str,

@@ -1,13 +1,13 @@
 //! The NodeShutdown actor.
 //!
-//! * owns: the inhibitor, and the job that stops the pods
-//! * hears: what logind says, and the end of its own jobs
-//! * says: `UpdatePod` (kill) to PodWorkers, `ShutdownState` to everyone
-//! * invariant: while the inhibitor is held the machine does not go down before its delay is over;
-//!   it is let go only when all groups had their turn, or when this process ends
-//! * bound and overflow: one stopping job and one call to logind; logind sends one signal for each
+//! * owns: the inhibitor and the task that stops the pods
+//! * receives: signals of logind and completions of its own tasks
+//! * sends: `UpdatePod` (kill) to PodWorkers, `ShutdownState` to its subscribers
+//! * invariant: the inhibitor delays the host's shutdown; it is released when all groups were
+//!   stopped, or when this process ends
+//! * bound and overflow: one drain task and one call to logind; logind sends one signal per
 //!   shutdown
-//! * restart: takes the inhibitor again; a shutdown that had begun goes on without the agent
+//! * restart: acquires the inhibitor again; a shutdown in progress continues without the agent
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, PodWorkersHandle, ShutdownState, answers, spawn_io,
+    CompletionSender, Completions, Delivery, PodWorkersHandle, ShutdownState, completions, spawn_io,
 };
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
-use windlass_status::PodBoard;
+use windlass_status::PodStatusStore;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Reason};
 
@@ -29,121 +29,120 @@ use super::logind::{Logind, LogindBus, LogindError};
 use super::record::ShutdownRecord;
 use super::watch::{WatchConfig, watch};
 
-/// What a [`NodeShutdown`] works with.
+/// Configuration of [`NodeShutdown`].
 #[derive(Clone, Debug)]
 pub struct NodeShutdownConfig {
-    /// Who gets how long; without a period there is nothing to do.
+    /// Grace periods by priority; empty turns graceful shutdown off.
     pub periods: ShutdownPeriods,
-    /// Where logind is.
+    /// Connection to logind.
     pub bus: LogindBus,
     /// Directory of logind's drop-ins, `/etc/systemd/logind.conf.d`.
     pub logind_conf_dir: PathBuf,
-    /// The way to the pod workers.
+    /// Handle of the pod workers.
     pub workers: PodWorkersHandle,
-    /// Which pods there are and how far they are.
-    pub board: PodBoard,
-    /// Where events of the node go.
+    /// Statuses of the pods.
+    pub board: PodStatusStore,
+    /// Records events of the node.
     pub recorder: Arc<dyn EventRecorder>,
-    /// Where its times are kept; `None` without `GracefulNodeShutdownBasedOnPodPriority`, as
-    /// upstream.
+    /// Persists the times; `None` without `GracefulNodeShutdownBasedOnPodPriority`, as upstream.
     pub record: Option<ShutdownRecord>,
-    /// Who wants to know of a shutdown.
+    /// Publishes whether the node is shutting down.
     pub state: watch::Sender<ShutdownState>,
 }
 
-/// What the actor hears from its own jobs.
+/// Message from the actor's own tasks.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// logind is there and its inhibitor is held.
-    Armed(Logind, OwnedFd),
-    /// A shutdown begins, or was cancelled.
-    Preparing(bool),
-    /// The connection broke; it is being replaced.
+pub(super) enum ShutdownEvent {
+    /// logind is connected and its inhibitor is held.
+    Connected(Logind, OwnedFd),
+    /// A shutdown starts, or was cancelled.
+    PrepareForShutdown(bool),
+    /// The connection broke and is being replaced.
     Lost,
-    /// There is no logind, or none that can be used.
+    /// logind is missing or unusable.
     Unavailable(LogindError),
-    /// The answer to the wish for a new inhibitor.
-    Locked(Result<OwnedFd, LogindError>),
-    /// All groups of the shutdown with this number had their turn.
+    /// Result of the request for a new inhibitor.
+    Inhibited(Result<OwnedFd, LogindError>),
+    /// All groups of the shutdown with this number were stopped.
     Drained(u64),
 }
 
-/// See the module page.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct NodeShutdown {
     config: NodeShutdownConfig,
     logind: Option<Logind>,
     lock: Option<OwnedFd>,
-    /// Counts shutdowns, to know the end of a job that was stopped from that of the present one.
+    /// Number of shutdowns, to tell completions of a cancelled one apart.
     shutdown: u64,
     draining: Option<JoinHandle<()>>,
-    answers: AnswerSender<Heard>,
-    stream: Option<Answers<Heard>>,
+    completions: CompletionSender<ShutdownEvent>,
+    stream: Option<Completions<ShutdownEvent>>,
 }
 
 impl NodeShutdown {
-    /// An actor that has not spoken to logind yet.
+    /// Creates an actor that has not connected to logind.
     pub fn new(config: NodeShutdownConfig) -> Self {
-        let (sender, stream) = answers();
+        let (sender, stream) = completions();
         Self {
             config,
             logind: None,
             lock: None,
             shutdown: 0,
             draining: None,
-            answers: sender,
+            completions: sender,
             stream: Some(stream),
         }
     }
 
-    fn heard(&mut self, heard: Heard) {
-        match heard {
-            Heard::Armed(logind, lock) => {
+    fn handle_event(&mut self, event: ShutdownEvent) {
+        match event {
+            ShutdownEvent::Connected(logind, lock) => {
                 tracing::info!(delay = ?self.config.periods.total(), "shutdowns are delayed");
                 self.logind = Some(logind);
                 self.hold(lock);
             }
-            Heard::Preparing(true) => self.begin(),
-            Heard::Preparing(false) => self.cancel(),
-            Heard::Lost => tracing::warn!("connection to logind lost, connecting again"),
-            Heard::Unavailable(error) => {
-                tracing::warn!(%error, "shutdowns of this machine are not delayed");
+            ShutdownEvent::PrepareForShutdown(true) => self.begin(),
+            ShutdownEvent::PrepareForShutdown(false) => self.cancel(),
+            ShutdownEvent::Lost => tracing::warn!("connection to logind lost, reconnecting"),
+            ShutdownEvent::Unavailable(error) => {
+                tracing::warn!(%error, "shutdowns are not delayed");
             }
-            Heard::Locked(Ok(lock)) => self.hold(lock),
-            Heard::Locked(Err(error)) => {
-                tracing::error!(%error, "the next shutdown will not be delayed");
+            ShutdownEvent::Inhibited(Ok(lock)) => self.hold(lock),
+            ShutdownEvent::Inhibited(Err(error)) => {
+                tracing::error!(%error, "next shutdown will not be delayed");
             }
-            Heard::Drained(shutdown) if shutdown == self.shutdown => {
-                tracing::info!("pods have ended, the machine may shut down");
+            ShutdownEvent::Drained(shutdown) if shutdown == self.shutdown => {
+                tracing::info!("pods stopped, releasing the shutdown inhibitor");
                 self.draining = None;
                 self.lock = None;
             }
-            Heard::Drained(_) => {}
+            ShutdownEvent::Drained(_) => {}
         }
     }
 
-    /// Keeps an inhibitor, unless it comes after the pods of the present shutdown have ended: then
-    /// nobody would let it go.
+    /// Keeps an inhibitor, except after the pods of the current shutdown were stopped: it would
+    /// never be released.
     fn hold(&mut self, lock: OwnedFd) {
-        let over = self.is_shutting_down() && self.draining.is_none();
-        self.lock = (!over).then_some(lock);
+        let stopped = self.is_shutting_down() && self.draining.is_none();
+        self.lock = (!stopped).then_some(lock);
     }
 
     fn is_shutting_down(&self) -> bool {
         self.config.state.borrow().shutting_down
     }
 
-    /// A second signal for the same shutdown changes nothing.
+    /// Ignores a second signal for the same shutdown.
     fn begin(&mut self) {
         if self.is_shutting_down() {
             return;
         }
-        self.tell("Shutdown manager detected shutdown event", true);
+        self.announce("Shutdown manager detected shutdown event", true);
         self.shutdown += 1;
         let plan = self.config.periods.plan(active_pods(&self.config.board));
-        tracing::info!(%plan, "the machine is shutting down");
+        tracing::info!(%plan, "node is shutting down");
         let stop = drain(plan, self.config.workers.clone(), self.config.board.clone());
-        let (answers, shutdown) = (self.answers.clone(), self.shutdown);
+        let (completions, shutdown) = (self.completions.clone(), self.shutdown);
         let record = self.config.record.clone();
         self.draining = Some(spawn_io("node-shutdown", async move {
             if let Some(record) = record {
@@ -152,17 +151,17 @@ impl NodeShutdown {
             } else {
                 stop.await;
             }
-            answers.answer(Heard::Drained(shutdown));
+            completions.send(ShutdownEvent::Drained(shutdown));
         }));
     }
 
-    /// Groups whose turn has not come go on as if nothing had been; pods that were stopped stay
-    /// so. The next shutdown is delayed again.
+    /// Groups that were not stopped yet keep running; stopped pods stay stopped. The next shutdown
+    /// is delayed again.
     fn cancel(&mut self) {
         if !self.is_shutting_down() {
             return;
         }
-        self.tell("Shutdown manager detected shutdown cancellation", false);
+        self.announce("Shutdown manager detected shutdown cancellation", false);
         self.shutdown += 1;
         if let Some(draining) = self.draining.take() {
             draining.abort();
@@ -170,13 +169,13 @@ impl NodeShutdown {
         let Some(logind) = self.logind.clone() else {
             return;
         };
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("inhibit-shutdown", async move {
-            answers.answer(Heard::Locked(logind.inhibit().await));
+            completions.send(ShutdownEvent::Inhibited(logind.inhibit().await));
         });
     }
 
-    fn tell(&self, message: &str, shutting_down: bool) {
+    fn announce(&self, message: &str, shutting_down: bool) {
         let recorder = &self.config.recorder;
         recorder.record_node(EventType::Normal, Reason::Shutdown, message);
         self.config
@@ -204,13 +203,13 @@ impl Actor for NodeShutdown {
             delay: self.config.periods.total(),
             conf_dir: self.config.logind_conf_dir.clone(),
         };
-        spawn_io("logind", watch(config, self.answers.clone()));
+        spawn_io("logind", watch(config, self.completions.clone()));
     }
 }
 
-impl StreamHandler<Delivery<Heard>> for NodeShutdown {
-    fn handle(&mut self, delivery: Delivery<Heard>, _: &mut Context<Self>) {
-        delivery.open(|heard| self.heard(heard));
+impl StreamHandler<Delivery<ShutdownEvent>> for NodeShutdown {
+    fn handle(&mut self, delivery: Delivery<ShutdownEvent>, _: &mut Context<Self>) {
+        delivery.open(|event| self.handle_event(event));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

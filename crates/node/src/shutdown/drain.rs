@@ -3,36 +3,37 @@
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::{KillPod, PodWorkersHandle, UpdateKind, UpdatePod};
 use windlass_pod_lifecycle::shutdown::{ShutdownGroup, ShutdownPlan, shutdown_verdict};
-use windlass_status::PodBoard;
+use windlass_status::PodStatusStore;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, PodUid, SharedPod};
 
-/// The pods that a shutdown has to stop: all that have not been stopped, those that are being
-/// stopped among them, because their time may have to shrink.
-pub(super) fn active_pods(board: &PodBoard) -> impl Iterator<Item = SharedPod> + use<> {
+/// Returns the pods to stop. Includes pods that are terminating, because their grace period may
+/// have to shrink.
+pub(super) fn active_pods(board: &PodStatusStore) -> impl Iterator<Item = SharedPod> + use<> {
     let entries = board.snapshot().into_iter();
     entries
         .filter(|entry| entry.worker_state != PodWorkerState::TerminatedPod)
         .map(|entry| entry.pod)
 }
 
-/// Stops the groups in their order. A group ends when its pods are gone with their volumes, or
-/// when its time is over; then it is the next one's turn.
-pub(super) async fn drain(plan: ShutdownPlan, workers: PodWorkersHandle, board: PodBoard) {
+/// Stops the groups in order. A group ends when its pods and their volumes are torn down, or at its
+/// deadline.
+pub(super) async fn drain(plan: ShutdownPlan, workers: PodWorkersHandle, board: PodStatusStore) {
     for group in plan.groups {
         let deadline = Instant::now() + group.period.period;
         let priority = group.period.priority;
-        tracing::info!(priority, pods = group.pods.len(), "shutdown stops pods");
+        tracing::info!(
+            priority,
+            pods = group.pods.len(),
+            "shutdown: stopping a group of pods"
+        );
         for pod in &group.pods {
             workers.update_pod(pod.uid(), kill(&group, pod));
         }
         let uids: Vec<PodUid> = group.pods.iter().map(|pod| pod.uid()).collect();
         match timeout_at(deadline, released(uids, &board)).await {
-            Ok(()) => tracing::info!(priority, "shutdown has stopped a group of pods"),
-            Err(_) => tracing::warn!(
-                priority,
-                "shutdown does not wait longer for a group of pods"
-            ),
+            Ok(()) => tracing::info!(priority, "shutdown: group of pods stopped"),
+            Err(_) => tracing::warn!(priority, "shutdown: group of pods not stopped in time"),
         }
     }
 }
@@ -47,8 +48,8 @@ fn kill(group: &ShutdownGroup, pod: &SharedPod) -> UpdatePod {
     }))
 }
 
-/// Waits until each pod is stopped and its volumes are taken down, or it has left the board.
-async fn released(mut uids: Vec<PodUid>, board: &PodBoard) {
+/// Waits until each pod is stopped and its volumes are torn down, or its entry is removed.
+async fn released(mut uids: Vec<PodUid>, board: &PodStatusStore) {
     let mut changes = board.subscribe();
     loop {
         uids.retain(|uid| board.get(uid).is_some_and(|entry| !entry.released));

@@ -19,13 +19,13 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const SYSTEMD_PATH: &str = "/org/freedesktop/systemd1";
 const SYSTEMD_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 const SIGHUP: i32 = 1;
-/// A bus that has not answered by then does not work.
-const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// Timeout of a D-Bus call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a shutdown cannot be delayed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogindError {
-    /// There is no system bus, or it went away.
+    /// The system bus is unreachable.
     #[error("no connection to D-Bus: {0}")]
     Bus(String),
     /// A call failed.
@@ -33,9 +33,9 @@ pub enum LogindError {
     Call {
         /// Method or property.
         call: &'static str,
-        /// Who was called.
+        /// Called service.
         service: &'static str,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
     /// The drop-in for logind cannot be written.
@@ -46,20 +46,20 @@ pub enum LogindError {
         /// Why.
         reason: String,
     },
-    /// logind keeps delaying for less than the pods are to have.
+    /// logind delays for less than the configured grace period.
     #[error(
-        "logind delays a shutdown for at most {actual:?}, but shutdownGracePeriod is {wanted:?}; \
+        "logind delays a shutdown by at most {actual:?}, but shutdownGracePeriod is {required:?}; \
          raise InhibitDelayMaxSec in logind.conf"
     )]
     TooShort {
-        /// What logind grants.
+        /// Delay that logind grants.
         actual: Duration,
-        /// What is configured.
-        wanted: Duration,
+        /// Configured delay.
+        required: Duration,
     },
 }
 
-/// How to reach the bus logind is on.
+/// Connects to the D-Bus of logind.
 #[derive(Clone)]
 pub struct LogindBus(Arc<dyn Fn() -> BoxFuture<'static, zbus::Result<Connection>> + Send + Sync>);
 
@@ -70,12 +70,12 @@ impl fmt::Debug for LogindBus {
 }
 
 impl LogindBus {
-    /// The machine's system bus.
+    /// The host's system bus.
     pub fn system() -> Self {
         Self::with(Connection::system)
     }
 
-    /// Whatever `connect` connects to.
+    /// A bus reached by `connect`.
     pub(super) fn with<F>(connect: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = zbus::Result<Connection>> + Send + 'static,
@@ -85,29 +85,31 @@ impl LogindBus {
 
     /// Connects.
     pub(super) async fn connect(&self) -> Result<Logind, LogindError> {
-        match tokio::time::timeout(CALL_DEADLINE, (self.0)()).await {
+        match tokio::time::timeout(CALL_TIMEOUT, (self.0)()).await {
             Ok(Ok(bus)) => Ok(Logind { bus }),
             Ok(Err(error)) => Err(LogindError::Bus(error.to_string())),
-            Err(_) => Err(LogindError::Bus("no answer".to_owned())),
+            Err(_) => Err(LogindError::Bus("timeout".to_owned())),
         }
     }
 }
 
-/// A connection on which logind answers.
+/// A connection to logind.
 #[derive(Clone, Debug)]
 pub(super) struct Logind {
     bus: Connection,
 }
 
 impl Logind {
-    /// How long logind waits for those who delay a shutdown (`InhibitDelayMaxUSec`).
+    /// Returns how long logind waits for inhibitors (`InhibitDelayMaxUSec`).
     pub(super) async fn inhibit_delay(&self) -> Result<Duration, LogindError> {
         const CALL: &str = "InhibitDelayMaxUSec";
         let get = async {
             let logind = self.proxy(SERVICE, PATH, INTERFACE).await?;
             logind.get_property::<u64>(CALL).await
         };
-        answer(CALL, SERVICE, get).await.map(Duration::from_micros)
+        with_timeout(CALL, SERVICE, get)
+            .await
+            .map(Duration::from_micros)
     }
 
     /// Delays every shutdown until the descriptor is closed.
@@ -119,10 +121,10 @@ impl Logind {
             let lock: zbus::OwnedFd = logind.call(CALL, &who).await?;
             Ok(lock.into())
         };
-        answer(CALL, SERVICE, inhibit).await
+        with_timeout(CALL, SERVICE, inhibit).await
     }
 
-    /// Has logind read its configuration again; it does so a little later.
+    /// Makes logind reload its configuration, which happens asynchronously.
     pub(super) async fn reload(&self) -> Result<(), LogindError> {
         const CALL: &str = "KillUnit";
         let hup = ("systemd-logind.service", "all", SIGHUP);
@@ -130,10 +132,10 @@ impl Logind {
             let systemd = self.proxy(SYSTEMD, SYSTEMD_PATH, SYSTEMD_INTERFACE).await?;
             systemd.call::<_, _, ()>(CALL, &hup).await
         };
-        answer(CALL, SYSTEMD, kill).await
+        with_timeout(CALL, SYSTEMD, kill).await
     }
 
-    /// True when a shutdown begins, false when it was cancelled; ends with the connection.
+    /// Yields true when a shutdown starts, false when it was cancelled; ends with the connection.
     pub(super) async fn shutdowns(
         &self,
     ) -> Result<impl Stream<Item = bool> + Send + use<>, LogindError> {
@@ -145,12 +147,12 @@ impl Logind {
                 .interface(INTERFACE)
                 .member(CALL);
             if self.bus.is_bus() {
-                // the bus lets through only what logind itself says
+                // only signals of logind itself pass
                 rule = rule.sender(SERVICE);
             }
             MessageStream::for_match_rule(rule.build()?, &self.bus, None).await
         };
-        let messages = answer(CALL, SERVICE, subscribe).await?;
+        let messages = with_timeout(CALL, SERVICE, subscribe).await?;
         Ok(messages.filter_map(|message| async move {
             let message = message.ok()?;
             message.body().deserialize::<bool>().ok()
@@ -173,7 +175,7 @@ impl Logind {
     }
 }
 
-async fn answer<T>(
+async fn with_timeout<T>(
     call: &'static str,
     service: &'static str,
     future: impl Future<Output = zbus::Result<T>>,
@@ -183,9 +185,9 @@ async fn answer<T>(
         service,
         reason,
     };
-    match tokio::time::timeout(CALL_DEADLINE, future).await {
+    match tokio::time::timeout(CALL_TIMEOUT, future).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => Err(failed("no answer in time".to_owned())),
+        Err(_) => Err(failed("timeout".to_owned())),
     }
 }

@@ -1,5 +1,5 @@
-//! When the last graceful shutdown began and ended: two gauges, and the file that gives them back
-//! to the agent that starts after it. File name and format are upstream's.
+//! Start and end of the last graceful shutdown: two gauges, and the file that restores them after
+//! an agent restart. File name and format are upstream's.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,31 +13,31 @@ use windlass_types::{Clock, Timestamp};
 
 /// Name of the file in the agent's root directory.
 const FILE: &str = "graceful_node_shutdown_state";
-/// What a disk may cost the pods' time.
-const DEADLINE: Duration = Duration::from_secs(1);
+/// Timeout of a write; a slow disk must not consume the pods' grace period.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Go's zero time.
-const NEVER: &str = "0001-01-01T00:00:00Z";
+const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// Where the times of a shutdown are kept.
+/// Persists the times of a shutdown.
 #[derive(Clone, Debug)]
 pub struct ShutdownRecord {
     /// The agent's root directory.
     pub root_dir: PathBuf,
-    /// The clock whose times are kept.
+    /// Source of the times.
     pub clock: Arc<dyn Clock>,
-    /// The gauges' families.
+    /// The gauges.
     pub metrics: Metrics,
 }
 
 impl ShutdownRecord {
-    /// Sets the gauges to what the last shutdown left.
+    /// Sets the gauges to the times of the last shutdown.
     pub(super) async fn load(self) {
         let path = self.root_dir.join(FILE);
         let text = match tokio::fs::read_to_string(&path).await {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "times of the last shutdown not read");
+                tracing::warn!(file = %path.display(), %error, "last shutdown times not read");
                 return;
             }
         };
@@ -47,7 +47,7 @@ impl ShutdownRecord {
             ("endTime", &self.metrics.graceful_shutdown_end),
         ];
         for (field, gauge) in gauges {
-            let time = state[field].as_str().filter(|text| *text != NEVER);
+            let time = state[field].as_str().filter(|text| *text != ZERO_TIME);
             let time = time.and_then(|text| text.parse::<Timestamp>().ok());
             if let Some(time) = time {
                 gauge.set(time.as_second() as f64);
@@ -55,7 +55,7 @@ impl ShutdownRecord {
         }
     }
 
-    /// A shutdown begins.
+    /// Records the start of a shutdown.
     pub(super) async fn begin(&self) -> Timestamp {
         let start = self.clock.now();
         self.metrics
@@ -66,7 +66,7 @@ impl ShutdownRecord {
         start
     }
 
-    /// The pods of the shutdown that began at `start` have ended.
+    /// Records that the pods of the shutdown started at `start` were stopped.
     pub(super) async fn end(&self, start: Timestamp) {
         let end = self.clock.now();
         self.metrics
@@ -76,7 +76,7 @@ impl ShutdownRecord {
     }
 
     async fn store(&self, start: Timestamp, end: Option<Timestamp>) {
-        let end = end.map_or_else(|| NEVER.to_owned(), |end| end.to_string());
+        let end = end.map_or_else(|| ZERO_TIME.to_owned(), |end| end.to_string());
         let text = json!({"startTime": start.to_string(), "endTime": end}).to_string();
         let path = self.root_dir.join(FILE);
         let temporary = self.root_dir.join(format!(".tmp-{FILE}"));
@@ -84,7 +84,7 @@ impl ShutdownRecord {
             tokio::fs::write(&temporary, text).await?;
             tokio::fs::rename(&temporary, &path).await
         };
-        let written = timeout(DEADLINE, write).await;
+        let written = timeout(WRITE_TIMEOUT, write).await;
         if let Err(error) = written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             tracing::warn!(file = %path.display(), %error, "times of the shutdown not written");
         }
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_agent_knows_when_the_last_shutdown_began_and_ended() {
+    async fn shutdown_times_are_restored_after_agent_restart() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join(FILE);
         let now = record(dir.path().into());
         let start = now.begin().await;
         let text = std::fs::read_to_string(&path).expect("written");
         let state: Value = serde_json::from_str(&text).expect("JSON");
-        let expected = json!({"startTime": "2023-11-14T22:13:20Z", "endTime": NEVER});
+        let expected = json!({"startTime": "2023-11-14T22:13:20Z", "endTime": ZERO_TIME});
         assert_eq!(state, expected);
         assert_eq!(gauges(&now), [1_700_000_000, 0]);
         let next = record(dir.path().into());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_of_the_go_kubelet_is_read_and_nonsense_is_not() {
+    async fn shutdown_record_reads_go_kubelet_file_and_ignores_bad_json() {
         let dir = tempfile::tempdir().expect("dir");
         let read = async |text: &str| {
             std::fs::write(dir.path().join(FILE), text).expect("file");

@@ -1,5 +1,5 @@
-//! Holds on to logind: takes the inhibitor, sees to a delay that is long enough, tells what logind
-//! says, and starts over when the connection breaks.
+//! Keeps the connection to logind: ensures a sufficient delay, acquires the inhibitor, reports
+//! signals, and reconnects.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -7,70 +7,73 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_actors::AnswerSender;
+use windlass_actors::CompletionSender;
 
-use super::actor::Heard;
+use super::actor::ShutdownEvent;
 use super::logind::{Logind, LogindBus, LogindError};
 
-/// Name of the drop-in; upstream's, so that a node changes hands cleanly.
+/// Name of the drop-in, as upstream, so that a switch of the kubelet leaves no second file.
 const DROP_IN: &str = "99-kubelet.conf";
-/// logind reads its configuration in less than this.
-const RELOAD_DEADLINE: Duration = Duration::from_secs(5);
-const RELOAD_POLL: Duration = Duration::from_millis(100);
-/// Wait before a lost connection is replaced, doubled with each failure.
-const RECONNECT_FIRST: Duration = Duration::from_secs(1);
-const RECONNECT_MAX: Duration = Duration::from_secs(30);
+/// Timeout for logind to reload its configuration.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
+const RELOAD_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Back-off before a reconnect, doubled with each failure.
+const INITIAL_RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(30);
 
-/// What [`watch`] needs to know.
+/// Configuration of [`watch`].
 #[derive(Clone, Debug)]
 pub(super) struct WatchConfig {
-    /// Where logind is.
+    /// Connection to logind.
     pub(super) bus: LogindBus,
-    /// How long a shutdown is to be delayed.
+    /// Required delay of a shutdown.
     pub(super) delay: Duration,
     /// `/etc/systemd/logind.conf.d`.
     pub(super) conf_dir: PathBuf,
 }
 
-/// Tells the actor what happens. Ends if the first attempt fails: a machine without logind does
-/// not get one later.
-pub(super) async fn watch(config: WatchConfig, answers: AnswerSender<Heard>) {
-    let mut was_armed = false;
-    let mut wait = RECONNECT_FIRST;
+/// Reports signals to the actor. Ends if the first attempt fails: a host without logind does not
+/// get one later.
+pub(super) async fn watch(config: WatchConfig, completions: CompletionSender<ShutdownEvent>) {
+    let mut was_connected = false;
+    let mut wait = INITIAL_RECONNECT_BACKOFF;
     loop {
-        match attempt(&config, &answers).await {
+        match attempt(&config, &completions).await {
             Ok(()) => {
-                was_armed = true;
-                wait = RECONNECT_FIRST;
-                answers.answer(Heard::Lost);
+                was_connected = true;
+                wait = INITIAL_RECONNECT_BACKOFF;
+                completions.send(ShutdownEvent::Lost);
             }
-            Err(error) if !was_armed => {
-                answers.answer(Heard::Unavailable(error));
+            Err(error) if !was_connected => {
+                completions.send(ShutdownEvent::Unavailable(error));
                 return;
             }
             Err(error) => {
                 tracing::debug!(%error, "logind cannot be reached");
-                wait = (wait * 2).min(RECONNECT_MAX);
+                wait = (wait * 2).min(MAX_RECONNECT_BACKOFF);
             }
         }
         tokio::time::sleep(wait).await;
     }
 }
 
-/// One connection from its beginning to its end.
-async fn attempt(config: &WatchConfig, answers: &AnswerSender<Heard>) -> Result<(), LogindError> {
+/// Runs one connection until it ends.
+async fn attempt(
+    config: &WatchConfig,
+    completions: &CompletionSender<ShutdownEvent>,
+) -> Result<(), LogindError> {
     let logind = config.bus.connect().await?;
-    // before the inhibitor: a shutdown that begins while it is held must not be missed
+    // before the inhibitor, so that no signal is missed
     let mut shutdowns = pin!(logind.shutdowns().await?);
     let lock = arm(config, &logind).await?;
-    answers.answer(Heard::Armed(logind.clone(), lock));
+    completions.send(ShutdownEvent::Connected(logind.clone(), lock));
     while let Some(begins) = shutdowns.next().await {
-        answers.answer(Heard::Preparing(begins));
+        completions.send(ShutdownEvent::PrepareForShutdown(begins));
     }
     Ok(())
 }
 
-/// Raises the delay if it is too short, and takes the inhibitor.
+/// Raises the delay if it is too short, and acquires the inhibitor.
 async fn arm(config: &WatchConfig, logind: &Logind) -> Result<OwnedFd, LogindError> {
     if logind.inhibit_delay().await? < config.delay {
         write_drop_in(config).await?;
@@ -83,7 +86,7 @@ async fn arm(config: &WatchConfig, logind: &Logind) -> Result<OwnedFd, LogindErr
 async fn write_drop_in(config: &WatchConfig) -> Result<(), LogindError> {
     let path = config.conf_dir.join(DROP_IN);
     let text = format!(
-        "# Written by Windlass: pods get this long to end before a shutdown.\n\
+        "# Written by Windlass: grace period of pods before a shutdown.\n\
          [Login]\nInhibitDelayMaxSec={}\n",
         config.delay.as_secs()
     );
@@ -97,17 +100,17 @@ async fn write_drop_in(config: &WatchConfig) -> Result<(), LogindError> {
     })
 }
 
-/// Asks until logind has taken the new delay over.
-async fn await_delay(logind: &Logind, wanted: Duration) -> Result<(), LogindError> {
-    let deadline = tokio::time::Instant::now() + RELOAD_DEADLINE;
+/// Polls until logind applies the new delay.
+async fn await_delay(logind: &Logind, required: Duration) -> Result<(), LogindError> {
+    let deadline = tokio::time::Instant::now() + RELOAD_TIMEOUT;
     loop {
         let actual = logind.inhibit_delay().await?;
-        if actual >= wanted {
+        if actual >= required {
             return Ok(());
         }
         if tokio::time::Instant::now() >= deadline {
-            return Err(LogindError::TooShort { actual, wanted });
+            return Err(LogindError::TooShort { actual, required });
         }
-        tokio::time::sleep(RELOAD_POLL).await;
+        tokio::time::sleep(RELOAD_POLL_INTERVAL).await;
     }
 }

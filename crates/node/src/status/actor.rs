@@ -1,13 +1,12 @@
 //! The NodeStatus actor.
 //!
-//! * owns: the newest Node object, the facts it is made of, when it was last reported
-//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`, how the
-//!   CSINode is, its timer and answers
-//! * says: `NodeSeen` to whoever needs the object
-//! * invariant: one request that writes is under way; a hung one ends by its deadline and costs
-//!   a tick
-//! * bound and overflow: the watch waits for room in a mailbox of 4; state lanes keep the newest
-//! * restart: the object is read again, and a ready node stays ready until the runtime was asked
+//! * owns: the newest Node object, the facts it is built from, the time of the last report
+//! * receives: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`,
+//!   `CsiNodeStatus`, its timer and completions
+//! * sends: `NodeUpdate` to its subscribers
+//! * invariant: one status update is in progress; a hung one ends at its deadline and costs a tick
+//! * bound and overflow: the watch blocks on a mailbox of 4; state channels keep the newest value
+//! * restart: the object is read again; a ready node stays ready until the runtime was checked
 
 use std::sync::Arc;
 
@@ -16,8 +15,8 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    ActorKind, AnswerSender, Answers, Delivery, Mailbox, MailboxSender, NodeSeen, RuntimeState,
-    ShutdownState, VolumesInUse, answers, mailbox, spawn_io,
+    ActorKind, CompletionSender, Completions, Delivery, Mailbox, MailboxSender, NodeUpdate,
+    RuntimeState, ShutdownState, VolumesInUse, completions, mailbox, spawn_io,
 };
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_types::corev1::Node;
@@ -25,9 +24,9 @@ use windlass_types::corev1::Node;
 use super::fsm::{Effect, Input, NodeStatusFsm, UpdateError};
 use super::startup::Startup;
 use super::{NodeStatusDeps, io};
-use crate::csi_node::CsiNodeStanding;
+use crate::csi_node::CsiNodeStatus;
 
-/// See the module page.
+/// See the module documentation.
 #[derive(Debug)]
 pub struct NodeStatus {
     deps: Arc<NodeStatusDeps>,
@@ -36,7 +35,7 @@ pub struct NodeStatus {
     began: Instant,
     failing: bool,
     startup: Startup,
-    answers: AnswerSender<Input>,
+    completions: CompletionSender<Input>,
     streams: Option<Streams>,
 }
 
@@ -44,15 +43,15 @@ pub struct NodeStatus {
 struct Streams {
     watch: MailboxSender<ReflectEvent<Node>>,
     events: Mailbox<ReflectEvent<Node>>,
-    answers: Answers<Input>,
+    completions: Completions<Input>,
 }
 
 impl NodeStatus {
-    /// A reporter that has not begun.
+    /// Creates an actor that has not started.
     pub fn new(deps: NodeStatusDeps) -> Self {
         let (fsm, first) = NodeStatusFsm::begin(deps.settings.clone());
         let (watch, events) = mailbox(ActorKind::NodeStatus, &deps.metrics);
-        let (sender, answers) = answers();
+        let (sender, completions) = completions();
         let now = deps.clock.now();
         Self {
             startup: Startup::begin(deps.machine.booted(now), now),
@@ -61,51 +60,53 @@ impl NodeStatus {
             first,
             began: Instant::now(),
             failing: false,
-            answers: sender,
+            completions: sender,
             streams: Some(Streams {
                 watch,
                 events,
-                answers,
+                completions,
             }),
         }
     }
 
-    fn hear(&mut self, input: Input, ctx: &mut Context<Self>) {
+    fn handle_input(&mut self, input: Input, ctx: &mut Context<Self>) {
         let now = self.deps.clock.now();
         let effects = self.fsm.handle(input, self.began.elapsed(), now);
-        self.carry_out(effects, ctx);
+        self.perform(effects, ctx);
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+    fn perform(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         for effect in effects {
             tracing::debug!(%effect, "node status");
             let deps = Arc::clone(&self.deps);
-            let answers = self.answers.clone();
+            let completions = self.completions.clone();
             match effect {
                 Effect::Register(report) => {
-                    self.startup.tried(deps.clock.now());
+                    self.startup.registration_attempted(deps.clock.now());
                     spawn_io("register-node", async move {
                         let done = io::register(&deps, &report).await;
-                        answers.answer(Input::Registered(done));
+                        completions.send(Input::Registered(done));
                     });
                 }
                 Effect::Update(update) => {
                     spawn_io("update-node-status", async move {
                         let done = io::update(&deps, update).await;
-                        answers.answer(Input::Updated(done));
+                        completions.send(Input::Updated(done));
                     });
                 }
                 Effect::ReadFacts { deadline } => {
                     spawn_io("read-node-facts", async move {
                         let facts = io::facts(&deps, deadline).await;
-                        answers.answer(Input::Facts(Box::new(facts)));
+                        completions.send(Input::Facts(Box::new(facts)));
                     });
                 }
                 Effect::RetryIn(pause) => {
-                    ctx.run_later(pause, |this, ctx| this.hear(Input::RetryRegistration, ctx));
+                    ctx.run_later(pause, |this, ctx| {
+                        this.handle_input(Input::RetryRegistration, ctx)
+                    });
                 }
                 Effect::Publish(node) => {
-                    deps.seen.send_replace(NodeSeen(node));
+                    deps.seen.send_replace(NodeUpdate(node));
                 }
                 Effect::Record(event) => {
                     deps.events
@@ -118,12 +119,12 @@ impl NodeStatus {
     fn tick(&mut self, ctx: &mut Context<Self>) {
         let next = self.fsm.next_tick();
         ctx.run_later(next, |this, ctx| {
-            this.hear(Input::Tick, ctx);
+            this.handle_input(Input::Tick, ctx);
             this.tick(ctx);
         });
     }
 
-    /// Follows the one object; the watch ends with the actor, whose mailbox closes.
+    /// Watches the node object; the watch ends with the actor, whose mailbox closes.
     fn watch(&self, events: MailboxSender<ReflectEvent<Node>>) {
         let selector = Selector {
             fields: Some(format!("metadata.name={}", self.deps.settings.node.name)),
@@ -140,14 +141,14 @@ impl NodeStatus {
         });
     }
 
-    /// A failure is said once, and that it is over.
+    /// Logs the first failure and the recovery.
     fn log(&mut self, input: &Input) {
         let error = match input {
             Input::Registered(Err(error)) => error,
             Input::Updated(Err(UpdateError::Failed(error))) => error,
             Input::Registered(Ok(_)) | Input::Updated(Ok(_)) => {
                 if std::mem::replace(&mut self.failing, false) {
-                    tracing::info!("the node's status is reported again");
+                    tracing::info!("node status reported again");
                 }
                 return;
             }
@@ -169,14 +170,14 @@ impl Actor for NodeStatus {
             return ctx.stop();
         };
         ctx.add_stream(streams.events);
-        ctx.add_stream(streams.answers);
+        ctx.add_stream(streams.completions);
         ctx.add_stream(WatchStream::new(self.deps.runtime_state.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
         ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
         ctx.add_stream(WatchStream::new(self.deps.csi_node.clone()));
         self.watch(streams.watch);
         let first = std::mem::take(&mut self.first);
-        self.carry_out(first, ctx);
+        self.perform(first, ctx);
         self.tick(ctx);
     }
 }
@@ -186,12 +187,14 @@ impl StreamHandler<Delivery<ReflectEvent<Node>>> for NodeStatus {
         delivery.open(|event| match event {
             ReflectEvent::Synced(nodes) => {
                 let node = nodes.into_iter().next().map(Box::new);
-                self.hear(Input::Read(node), ctx);
+                self.handle_input(Input::Read(node), ctx);
             }
-            ReflectEvent::Applied(node) => self.hear(Input::Read(Some(Box::new(node))), ctx),
-            ReflectEvent::Deleted(node) => self.hear(Input::Deleted(Box::new(node)), ctx),
+            ReflectEvent::Applied(node) => {
+                self.handle_input(Input::Read(Some(Box::new(node))), ctx)
+            }
+            ReflectEvent::Deleted(node) => self.handle_input(Input::Deleted(Box::new(node)), ctx),
             ReflectEvent::Failed { error, retry_in } => {
-                tracing::debug!(%error, ?retry_in, "the node cannot be watched");
+                tracing::debug!(%error, ?retry_in, "watch of the node failed");
             }
             ReflectEvent::Resumed => tracing::debug!("node watch resumed"),
         });
@@ -208,9 +211,9 @@ impl StreamHandler<Delivery<Input>> for NodeStatus {
                 let now = self.deps.clock.now();
                 let metrics = &self.deps.metrics;
                 self.startup
-                    .written(&written.node, written.created, now, metrics);
+                    .object_written(&written.node, written.created, now, metrics);
             }
-            self.hear(input, ctx);
+            self.handle_input(input, ctx);
         });
     }
 
@@ -219,15 +222,15 @@ impl StreamHandler<Delivery<Input>> for NodeStatus {
 
 impl StreamHandler<RuntimeState> for NodeStatus {
     fn handle(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
-        self.hear(Input::Runtime(state), ctx);
+        self.handle_input(Input::Runtime(state), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<CsiNodeStanding> for NodeStatus {
-    fn handle(&mut self, standing: CsiNodeStanding, ctx: &mut Context<Self>) {
-        self.hear(Input::CsiNode(standing), ctx);
+impl StreamHandler<CsiNodeStatus> for NodeStatus {
+    fn handle(&mut self, status: CsiNodeStatus, ctx: &mut Context<Self>) {
+        self.handle_input(Input::CsiNode(status), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
@@ -235,7 +238,7 @@ impl StreamHandler<CsiNodeStanding> for NodeStatus {
 
 impl StreamHandler<ShutdownState> for NodeStatus {
     fn handle(&mut self, state: ShutdownState, ctx: &mut Context<Self>) {
-        self.hear(Input::ShuttingDown(state.shutting_down), ctx);
+        self.handle_input(Input::ShuttingDown(state.shutting_down), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
@@ -243,10 +246,10 @@ impl StreamHandler<ShutdownState> for NodeStatus {
 
 impl StreamHandler<Option<VolumesInUse>> for NodeStatus {
     fn handle(&mut self, in_use: Option<VolumesInUse>, ctx: &mut Context<Self>) {
-        // before anybody knows, what an earlier life said stays
+        // until known, the value of the previous agent run stays
         if let Some(VolumesInUse(devices)) = in_use {
             let names = devices.into_iter().map(|device| device.0).collect();
-            self.hear(Input::VolumesInUse(names), ctx);
+            self.handle_input(Input::VolumesInUse(names), ctx);
         }
     }
 

@@ -1,8 +1,7 @@
-//! What NodeStatus does next. Time is the agent's uptime, on a clock that is never set.
+//! Decides what NodeStatus does next. Time is the agent's uptime, from the monotonic clock.
 //!
-//! One request that writes is under way at a time; what changes meanwhile is told when it has
-//! ended. Whatever fails is tried again by a timer: registration after a back-off, an update
-//! with the next tick.
+//! At most one status update is in progress; changes in the meantime are reported when it ends.
+//! Failures are retried by a timer: a registration after a back-off, an update with the next tick.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,82 +19,81 @@ use windlass_types::corev1::Node;
 use windlass_types::{Reason, view::EventType};
 
 use super::NodeStatusSettings;
-use crate::csi_node::CsiNodeStanding;
+use crate::csi_node::CsiNodeStatus;
 use crate::jitter;
 
-/// How often version, features and images of the runtime, and the machine, are read at most.
+/// Minimum interval between reads of the facts of runtime and host.
 const FACTS_PERIOD: Duration = Duration::from_secs(30);
-/// How long the first reading may hold the first report up: half of the 2 s in which a node is
-/// to be ready after its runtime.
-const FIRST_FACTS_DEADLINE: Duration = Duration::from_secs(1);
-/// How long a later reading may take.
-const FACTS_DEADLINE: Duration = Duration::from_secs(10);
+/// Timeout of the first read: half of the 2 s within which a node becomes ready after its runtime.
+const FIRST_FACTS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout of later reads.
+const FACTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// It is time to report.
+    /// Report interval elapsed.
     Tick,
-    /// It is time to register again.
+    /// Back-off of a registration elapsed.
     RetryRegistration,
-    /// The API server has this object, or none.
+    /// The API server has this object, or `None`.
     Read(Option<Box<Node>>),
-    /// The object is gone; its last state.
+    /// The object was deleted; its last state.
     Deleted(Box<Node>),
     /// The runtime's state changed.
     Runtime(RuntimeState),
-    /// The machine is about to shut down, or not any more.
+    /// The host is shutting down, or the shutdown was cancelled.
     ShuttingDown(bool),
-    /// Attached devices that pods use, or are about to.
+    /// Attached devices that pods use or will use.
     VolumesInUse(Vec<String>),
-    /// How the CSINode object is.
-    CsiNode(CsiNodeStanding),
-    /// What could be read of machine and runtime in time.
+    /// The state of the CSINode object changed.
+    CsiNode(CsiNodeStatus),
+    /// Facts of host and runtime that were read in time.
     Facts(Box<Facts>),
-    /// Registration ended.
-    Registered(Result<Box<Written>, String>),
+    /// A registration ended.
+    Registered(Result<Box<UpdateResult>, String>),
     /// An update ended.
-    Updated(Result<Box<Written>, UpdateError>),
+    Updated(Result<Box<UpdateResult>, UpdateError>),
 }
 
-/// What could be read; the rest stays as it was.
+/// Facts that were read; missing ones keep their value.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The machine.
+    /// Facts of the host.
     pub machine: Option<MachineFacts>,
-    /// The runtime.
+    /// Facts of the runtime.
     pub runtime: RuntimeFacts,
 }
 
-/// What the API server took.
+/// Result of an accepted update.
 #[derive(Clone, Debug)]
-pub struct Written {
-    /// The object as it is now.
+pub struct UpdateResult {
+    /// The object after the update.
     pub node: Node,
-    /// Events that are due because of it.
+    /// Events to record.
     pub events: Vec<NodeEvent>,
-    /// Whether something was written, and more than heartbeats.
-    pub wrote: Wrote,
+    /// What was written.
+    pub scope: PatchScope,
     /// The object did not exist before.
     pub created: bool,
 }
 
-/// How much was written.
+/// Scope of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrote {
-    /// Nothing: the object was as it should be.
-    Nothing,
+pub enum PatchScope {
+    /// Nothing: the object was up to date.
+    None,
     /// Heartbeats only.
     Heartbeat,
-    /// A change.
-    Change,
+    /// A status change.
+    Status,
 }
 
-impl Wrote {
-    /// What a patch writes.
-    pub fn of(changed: bool) -> Self {
+impl PatchScope {
+    /// Returns the scope of a patch.
+    pub fn new(changed: bool) -> Self {
         if changed {
-            Self::Change
+            Self::Status
         } else {
             Self::Heartbeat
         }
@@ -111,21 +109,21 @@ pub enum UpdateError {
     Failed(String),
 }
 
-/// What is to be done.
+/// Effect to perform.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
-    /// Create the object or take over the one that exists.
+    /// Create the object or adopt an existing one.
     Register(Report),
     /// Patch the object's status.
     Update(Update),
-    /// Register again after a pause.
+    /// Register again after a back-off.
     RetryIn(Duration),
-    /// Read machine and runtime.
+    /// Read facts of host and runtime.
     ReadFacts {
-        /// What is not there after this time is left out.
+        /// Facts that are not read by then are omitted.
         deadline: Duration,
     },
-    /// Tell the others.
+    /// Publish the object.
     Publish(Option<Arc<Node>>),
     /// Record an event.
     Record(NodeEvent),
@@ -137,28 +135,28 @@ pub(crate) struct Update {
     /// Strategic merge patch.
     pub patch: Value,
     /// What it changes.
-    pub wrote: Wrote,
-    /// Events that are due when it is done.
+    pub scope: PatchScope,
+    /// Events to record after the patch.
     pub events: Vec<NodeEvent>,
-    /// What to make another patch of, should this one fail.
+    /// Input for another patch if this one fails.
     pub report: Report,
 }
 
-/// Everything a Node object is made of, at one moment.
+/// Input of a Node object, at one point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// The machine.
+    /// Facts of the host.
     pub machine: Arc<MachineFacts>,
-    /// The runtime.
+    /// Facts of the runtime.
     pub runtime: Arc<RuntimeFacts>,
-    /// What the conditions are made of.
+    /// Input of the conditions.
     pub health: NodeHealth,
-    /// Attached devices that pods use, once somebody said so.
+    /// Attached devices that pods use, once known.
     pub volumes_in_use: Option<Arc<[String]>>,
 }
 
 impl Report {
-    /// As the pure functions take it.
+    /// Returns the input of the pure functions.
     pub(crate) fn input<'a>(
         &'a self,
         settings: &'a NodeStatusSettings,
@@ -179,13 +177,13 @@ impl Report {
 #[derive(Debug)]
 pub(crate) struct NodeStatusFsm {
     settings: NodeStatusSettings,
-    /// The newest object that was seen.
+    /// The newest object.
     node: Option<Arc<Node>>,
     registered: bool,
     failures: u32,
-    /// Registration failed and its back-off runs.
-    pausing: bool,
-    /// A request that writes is under way.
+    /// Registration failed and its back-off has not elapsed.
+    backing_off: bool,
+    /// A status update is in progress.
     writing: bool,
     /// Something changed meanwhile.
     dirty: bool,
@@ -197,7 +195,7 @@ pub(crate) struct NodeStatusFsm {
     runtime: RuntimeWatch,
     shutting_down: bool,
     volumes_in_use: Option<Arc<[String]>>,
-    csi_node: CsiNodeStanding,
+    csi_node: CsiNodeStatus,
     reported_at: Option<Duration>,
     report_after: Duration,
     reports: u64,
@@ -206,7 +204,7 @@ pub(crate) struct NodeStatusFsm {
 }
 
 impl NodeStatusFsm {
-    /// Before anything was heard; the effects begin the work.
+    /// Returns the initial state and the first effects.
     pub(crate) fn begin(settings: NodeStatusSettings) -> (Self, Vec<Effect>) {
         let this = Self {
             report_after: settings.report_frequency,
@@ -214,7 +212,7 @@ impl NodeStatusFsm {
             node: None,
             registered: false,
             failures: 0,
-            pausing: false,
+            backing_off: false,
             writing: false,
             dirty: false,
             machine: None,
@@ -225,7 +223,7 @@ impl NodeStatusFsm {
             runtime: RuntimeWatch::default(),
             shutting_down: false,
             volumes_in_use: None,
-            csi_node: CsiNodeStanding::default(),
+            csi_node: CsiNodeStatus::default(),
             reported_at: None,
             reports: 0,
             ticks: 0,
@@ -237,31 +235,31 @@ impl NodeStatusFsm {
             message: "Starting kubelet.".to_owned(),
         };
         let read = Effect::ReadFacts {
-            deadline: FIRST_FACTS_DEADLINE,
+            deadline: FIRST_FACTS_TIMEOUT,
         };
         (this, vec![Effect::Record(starting), read])
     }
 
-    /// Until the next [`Input::Tick`].
+    /// Returns the time until the next [`Input::Tick`].
     pub(crate) fn next_tick(&mut self) -> Duration {
         self.ticks += 1;
         let fraction = jitter::fraction(&self.settings.node.name, "status", self.ticks);
         jitter::lengthened(self.settings.update_frequency, 0.04, fraction)
     }
 
-    /// Takes an input at `uptime`; `now` is the wall clock's time.
+    /// Handles an input at `uptime`; `now` is the wall clock's time.
     pub(crate) fn handle(&mut self, input: Input, uptime: Duration, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
             Input::Tick => {
                 let due = self.read_at.is_none_or(|at| uptime >= at + FACTS_PERIOD);
                 if due && !self.reading {
-                    self.read(FACTS_DEADLINE, uptime, &mut effects);
+                    self.read(FACTS_TIMEOUT, uptime, &mut effects);
                 }
                 self.write(uptime, now, &mut effects);
             }
             Input::RetryRegistration => {
-                self.pausing = false;
+                self.backing_off = false;
                 self.write(uptime, now, &mut effects);
             }
             Input::Read(Some(node)) => self.seen(*node, &mut effects),
@@ -278,12 +276,12 @@ impl NodeStatusFsm {
             }
             Input::Runtime(state) => {
                 let answered = state.answered;
-                self.runtime.heard(state, uptime);
+                self.runtime.update(state, uptime);
                 if answered && self.facts.version.is_none() {
-                    // the first report of a ready runtime names its version
+                    // the first report of a ready runtime contains its version
                     self.read_again |= self.reading;
                     if !self.reading {
-                        self.read(FIRST_FACTS_DEADLINE, uptime, &mut effects);
+                        self.read(FIRST_FACTS_TIMEOUT, uptime, &mut effects);
                     }
                 } else {
                     self.write(uptime, now, &mut effects);
@@ -293,8 +291,8 @@ impl NodeStatusFsm {
                 self.shutting_down = shutting_down;
                 self.write(uptime, now, &mut effects);
             }
-            Input::CsiNode(standing) => {
-                self.csi_node = standing;
+            Input::CsiNode(status) => {
+                self.csi_node = status;
                 self.write(uptime, now, &mut effects);
             }
             Input::VolumesInUse(devices) => {
@@ -305,7 +303,7 @@ impl NodeStatusFsm {
                 self.reading = false;
                 self.learn(*facts);
                 if std::mem::take(&mut self.read_again) && self.facts.version.is_none() {
-                    self.read(FIRST_FACTS_DEADLINE, uptime, &mut effects);
+                    self.read(FIRST_FACTS_TIMEOUT, uptime, &mut effects);
                 }
                 self.write(uptime, now, &mut effects);
             }
@@ -319,8 +317,8 @@ impl NodeStatusFsm {
             Input::Registered(Err(_)) => {
                 self.writing = false;
                 self.failures += 1;
-                self.pausing = true;
-                effects.push(Effect::RetryIn(jitter::retry_pause(self.failures)));
+                self.backing_off = true;
+                effects.push(Effect::RetryIn(jitter::retry_backoff(self.failures)));
             }
             Input::Updated(Ok(written)) => {
                 self.writing = false;
@@ -336,21 +334,21 @@ impl NodeStatusFsm {
         effects
     }
 
-    /// Only for what changed meanwhile: a server that takes a patch and keeps something else is
-    /// asked again with the next tick, not at once and for ever.
+    /// Writes only changes made meanwhile: if the API server modifies a patch, the next one waits
+    /// for the next tick.
     fn write_if_dirty(&mut self, uptime: Duration, now: Timestamp, effects: &mut Vec<Effect>) {
         if self.dirty {
             self.write(uptime, now, effects);
         }
     }
 
-    /// Registers or reports, if nothing is under way and there is something to say.
+    /// Registers or reports if no update is in progress and something changed.
     fn write(&mut self, uptime: Duration, now: Timestamp, effects: &mut Vec<Effect>) {
-        // a node is not registered before its machine was looked at
+        // registration requires the facts of the host
         let Some(machine) = self.machine.clone() else {
             return;
         };
-        if self.writing || self.pausing {
+        if self.writing || self.backing_off {
             self.dirty = true;
             return;
         }
@@ -383,7 +381,7 @@ impl NodeStatusFsm {
             self.writing = true;
             effects.push(Effect::Update(Update {
                 patch,
-                wrote: Wrote::of(changed),
+                scope: PatchScope::new(changed),
                 events,
                 report,
             }));
@@ -398,8 +396,8 @@ impl NodeStatusFsm {
 
     fn learn(&mut self, facts: Facts) {
         let machine = facts.machine.map(Arc::new);
-        // a machine that does not answer is still a node, though not a ready one
-        let unknown = || Arc::new(crate::machine::known_without_reading());
+        // a host whose facts are unreadable is still a node, though not a ready one
+        let unknown = || Arc::new(crate::machine::platform_facts());
         self.machine = machine
             .or_else(|| self.machine.take())
             .or_else(|| Some(unknown()));
@@ -415,17 +413,17 @@ impl NodeStatusFsm {
         });
     }
 
-    fn written(&mut self, written: Written, uptime: Duration, effects: &mut Vec<Effect>) {
-        match written.wrote {
-            Wrote::Nothing => {}
-            Wrote::Heartbeat => {
+    fn written(&mut self, written: UpdateResult, uptime: Duration, effects: &mut Vec<Effect>) {
+        match written.scope {
+            PatchScope::None => {}
+            PatchScope::Heartbeat => {
                 self.reported_at = Some(uptime);
                 self.report_after = self.settings.report_frequency;
             }
-            Wrote::Change => {
+            PatchScope::Status => {
                 self.reported_at = Some(uptime);
                 self.reports += 1;
-                // upstream's ±50 %: nodes that changed together do not report together for ever
+                // upstream's ±50 %: desynchronizes nodes that changed together
                 let fraction = jitter::fraction(&self.settings.node.name, "report", self.reports);
                 self.report_after = self.settings.report_frequency.mul_f64(0.5 + fraction);
             }
@@ -466,13 +464,13 @@ impl NodeStatusFsm {
     }
 }
 
-/// How the runtime is, from the states its check reported.
+/// Health of the runtime, from the reported states.
 #[derive(Debug)]
 struct RuntimeWatch {
     last: RuntimeHealth,
     network_error: Option<String>,
     pleg_error: Option<String>,
-    silent_since: Option<Duration>,
+    unreachable_since: Option<Duration>,
 }
 
 impl Default for RuntimeWatch {
@@ -481,19 +479,19 @@ impl Default for RuntimeWatch {
             last: RuntimeHealth::NotCheckedYet,
             network_error: None,
             pleg_error: None,
-            silent_since: Some(Duration::ZERO),
+            unreachable_since: Some(Duration::ZERO),
         }
     }
 }
 
 impl RuntimeWatch {
-    fn heard(&mut self, state: RuntimeState, uptime: Duration) {
+    fn update(&mut self, state: RuntimeState, uptime: Duration) {
         self.pleg_error = state.pleg_error;
         if !state.answered {
-            self.silent_since.get_or_insert(uptime);
+            self.unreachable_since.get_or_insert(uptime);
             return;
         }
-        self.silent_since = None;
+        self.unreachable_since = None;
         self.network_error = state.network_error;
         self.last = match state.runtime_error {
             None => RuntimeHealth::Ready,
@@ -502,14 +500,14 @@ impl RuntimeWatch {
     }
 
     fn health(&self, uptime: Duration) -> RuntimeHealth {
-        match self.silent_since {
+        match self.unreachable_since {
             Some(since) if uptime.saturating_sub(since) >= RUNTIME_SILENCE => RuntimeHealth::Down,
             _ => self.last.clone(),
         }
     }
 }
 
-/// True if `node` is an earlier state of the object `known`.
+/// Returns whether `node` is an older version of the object `known`.
 fn older(node: &Node, known: &Node) -> bool {
     let version = |node: &Node| -> Option<u64> {
         let version = node.metadata.resource_version.as_ref();
@@ -523,7 +521,7 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Register(_) => f.write_str("register"),
-            Self::Update(update) if update.wrote == Wrote::Change => f.write_str("update"),
+            Self::Update(update) if update.scope == PatchScope::Status => f.write_str("update"),
             Self::Update(_) => f.write_str("heartbeat"),
             Self::RetryIn(pause) => write!(f, "retry in {pause:?}"),
             Self::ReadFacts { deadline } => write!(f, "read facts in {deadline:?}"),

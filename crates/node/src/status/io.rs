@@ -1,5 +1,5 @@
-//! The requests of NodeStatus. Every future ends: each request has the client's deadline, and
-//! each function one of its own around all of them.
+//! Sends the requests of NodeStatus. Each request has the client's timeout, and each function has a
+//! deadline for all of them.
 
 use std::time::Duration;
 
@@ -12,44 +12,44 @@ use windlass_node_rules::node_object::{
 use windlass_types::corev1::Node;
 
 use super::NodeStatusDeps;
-use super::fsm::{Facts, Report, Update, UpdateError, Written, Wrote};
+use super::fsm::{Facts, PatchScope, Report, Update, UpdateError, UpdateResult};
 use crate::machine::Machine;
 
-/// Tries of one update (upstream's `nodeStatusUpdateRetry`).
-const UPDATE_TRIES: u32 = 5;
-/// All tries together: a read and a patch at the heartbeat's 10 s each. What is left is tried
-/// with the next tick, with the state of that time.
-const UPDATE_DEADLINE: Duration = Duration::from_secs(20);
+/// Attempts of one update (upstream `nodeStatusUpdateRetry`).
+const UPDATE_ATTEMPTS: u32 = 5;
+/// Deadline of all attempts: a read and a patch at the heartbeat client's 10 s each. The next tick
+/// retries with the state of that time.
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Create, read and patch at 10 s each.
-const REGISTER_DEADLINE: Duration = Duration::from_secs(30);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates the object, or takes over the one that exists.
+/// Creates the object, or adopts an existing one.
 pub(super) async fn register(
     deps: &NodeStatusDeps,
     report: &Report,
-) -> Result<Box<Written>, String> {
-    let done = timeout(REGISTER_DEADLINE, try_register(deps, report)).await;
+) -> Result<Box<UpdateResult>, String> {
+    let done = timeout(REGISTER_TIMEOUT, try_register(deps, report)).await;
     match done {
         Ok(result) => result.map(Box::new).map_err(|error| error.to_string()),
-        Err(_) => Err(format!("not done in {} s", REGISTER_DEADLINE.as_secs())),
+        Err(_) => Err(format!("not done in {} s", REGISTER_TIMEOUT.as_secs())),
     }
 }
 
-async fn try_register(deps: &NodeStatusDeps, report: &Report) -> ApiResult<Written> {
+async fn try_register(deps: &NodeStatusDeps, report: &Report) -> ApiResult<UpdateResult> {
     let client = &deps.clients.main;
     let settings = &deps.settings;
     let initial = initial_node(&report.input(settings, deps.clock.now()));
     match client.create::<Node>(None, &initial.node).await {
         Ok(node) => {
             tracing::info!(node = settings.node.name, "node registered");
-            return Ok(Written {
+            return Ok(UpdateResult {
                 node,
                 events: initial.events,
-                wrote: Wrote::Change,
+                scope: PatchScope::Status,
                 created: true,
             });
         }
-        // who may not create a node may still have one
+        // the node may exist even if it may not be created
         Err(error) if is(&error, ApiErrorKind::AlreadyExists) => {}
         Err(error) if is(&error, ApiErrorKind::Forbidden) => {}
         Err(error) => return Err(error),
@@ -60,71 +60,71 @@ async fn try_register(deps: &NodeStatusDeps, report: &Report) -> ApiResult<Writt
     let input = report.input(settings, deps.clock.now());
     let ours = reconciled_node(&existing, &input, reset);
     let written = match node_patch(&existing, &ours.node) {
-        None => Written {
+        None => UpdateResult {
             node: existing,
             events: Vec::new(),
-            wrote: Wrote::Nothing,
+            scope: PatchScope::None,
             created: false,
         },
-        Some(patch) => Written {
+        Some(patch) => UpdateResult {
             node: client
                 .patch(at, Some("status"), &Patch::StrategicMerge(patch))
                 .await?,
             events: ours.events,
-            wrote: Wrote::Change,
+            scope: PatchScope::Status,
             created: false,
         },
     };
-    tracing::info!(node = settings.node.name, "node was registered before");
+    tracing::info!(node = settings.node.name, "node already registered");
     Ok(written)
 }
 
-/// Patches the status. A failed try reads the object again and makes the patch for what it finds.
+/// Patches the status. After a failure, reads the object again and computes a new patch.
 pub(super) async fn update(
     deps: &NodeStatusDeps,
     update: Update,
-) -> Result<Box<Written>, UpdateError> {
-    let done = timeout(UPDATE_DEADLINE, try_update(deps, update)).await;
+) -> Result<Box<UpdateResult>, UpdateError> {
+    let done = timeout(UPDATE_TIMEOUT, try_update(deps, update)).await;
     match done {
         Ok(Ok(written)) => Ok(Box::new(written)),
         Ok(Err(error)) if is(&error, ApiErrorKind::NotFound) => Err(UpdateError::NotFound),
         Ok(Err(error)) => Err(UpdateError::Failed(error.to_string())),
         Err(_) => Err(UpdateError::Failed(format!(
             "not done in {} s",
-            UPDATE_DEADLINE.as_secs()
+            UPDATE_TIMEOUT.as_secs()
         ))),
     }
 }
 
-async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<Written> {
+async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<UpdateResult> {
     let client = &deps.clients.heartbeat;
     let at = At::cluster(&deps.settings.node.name);
     let report = first.report;
-    let mut next = (first.patch, first.wrote, first.events);
+    let mut next = (first.patch, first.scope, first.events);
     let mut tried = 0;
     loop {
         tried += 1;
-        let (patch, wrote, events) = next;
+        let (patch, scope, events) = next;
         let patch = Patch::StrategicMerge(patch);
         let error = match client.patch(at, Some("status"), &patch).await {
             Ok(node) => {
-                return Ok(Written {
+                return Ok(UpdateResult {
                     node,
                     events,
-                    wrote,
+                    scope,
                     created: false,
                 });
             }
             Err(error) => error,
         };
-        if tried == UPDATE_TRIES || is(&error, ApiErrorKind::NotFound) {
+        if tried == UPDATE_ATTEMPTS || is(&error, ApiErrorKind::NotFound) {
             return Err(error);
         }
         tracing::debug!(%error, tried, "node status");
         let node: Node = loop {
             match client.get(at).await {
                 Ok(node) => break node,
-                Err(error) if tried == UPDATE_TRIES || is(&error, ApiErrorKind::NotFound) => {
+                Err(error) if tried == UPDATE_ATTEMPTS || is(&error, ApiErrorKind::NotFound) => {
                     return Err(error);
                 }
                 Err(_) => tried += 1,
@@ -133,14 +133,14 @@ async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<Written> 
         let new = updated_node(&node, &report.input(&deps.settings, deps.clock.now()));
         match plan_node_status(&node, &new.node, None, Duration::ZERO) {
             NodeStatusPlan::Patch { changed, patch } => {
-                next = (patch, Wrote::of(changed), new.events);
+                next = (patch, PatchScope::new(changed), new.events);
             }
-            // the patch whose answer was lost has arrived
+            // the patch whose response was lost was applied
             NodeStatusPlan::Keep => {
-                return Ok(Written {
+                return Ok(UpdateResult {
                     node,
                     events: Vec::new(),
-                    wrote,
+                    scope,
                     created: false,
                 });
             }
@@ -148,7 +148,7 @@ async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<Written> 
     }
 }
 
-/// Reads machine and runtime; what is not there in time is left out.
+/// Reads facts of host and runtime; omits those that are not read in time.
 pub(super) async fn facts(deps: &NodeStatusDeps, deadline: Duration) -> Facts {
     let (machine, version, status, images) = tokio::join!(
         timeout(deadline, machine(&deps.machine)),

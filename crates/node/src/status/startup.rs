@@ -1,13 +1,13 @@
-//! How long it took until the node was there: boot, the agent's start, registration, ready.
+//! Duration of a node's start: boot, agent start, registration, ready.
 //!
-//! Only a node that is created tells something: an object that was there before says nothing of
-//! this start. Each moment counts once in the life of the agent (as upstream).
+//! Only a created node is measured: an existing object has no relation to this start. Each point in
+//! time counts once per agent run, as upstream.
 
 use windlass_metrics::Metrics;
 use windlass_types::Timestamp;
 use windlass_types::corev1::Node;
 
-/// The moments of a node's start.
+/// Points in time of a node's start.
 #[derive(Debug)]
 pub(super) struct Startup {
     booted: Option<Timestamp>,
@@ -18,7 +18,7 @@ pub(super) struct Startup {
 }
 
 impl Startup {
-    /// The agent begins; `booted` is when the machine did, if that is known.
+    /// Starts the measurement; `booted` is the boot time of the host, if known.
     pub(super) fn begin(booted: Option<Timestamp>, now: Timestamp) -> Self {
         Self {
             booted,
@@ -29,13 +29,19 @@ impl Startup {
         }
     }
 
-    /// Registration is tried.
-    pub(super) fn tried(&mut self, now: Timestamp) {
+    /// Records the first registration attempt.
+    pub(super) fn registration_attempted(&mut self, now: Timestamp) {
         self.tried.get_or_insert(now);
     }
 
-    /// The API server took this object, or created it.
-    pub(super) fn written(&mut self, node: &Node, created: bool, now: Timestamp, to: &Metrics) {
+    /// Records that the API server accepted or created this object.
+    pub(super) fn object_written(
+        &mut self,
+        node: &Node,
+        created: bool,
+        now: Timestamp,
+        to: &Metrics,
+    ) {
         if let (Some(tried), None, true) = (self.tried, self.registered, created) {
             self.registered = Some(now);
             if let Some(booted) = self.booted {
@@ -93,27 +99,27 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_tells_how_long_each_part_of_its_start_took() {
+    fn created_node_reports_start_durations() {
         let metrics = Metrics::new().expect("families");
         let mut startup = Startup::begin(Some(at(1000)), at(1010));
-        startup.tried(at(1011));
-        startup.tried(at(1014));
-        startup.written(&node("False"), true, at(1015), &metrics);
+        startup.registration_attempted(at(1011));
+        startup.registration_attempted(at(1014));
+        startup.object_written(&node("False"), true, at(1015), &metrics);
         assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 0.0, 0.0]);
-        startup.written(&node("True"), false, at(1018), &metrics);
+        startup.object_written(&node("True"), false, at(1018), &metrics);
         assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 3.0, 18.0]);
-        // deleted and made again an hour later: that was no start
-        startup.tried(at(4600));
-        startup.written(&node("True"), true, at(4600), &metrics);
+        // a Node recreated an hour later is not a start
+        startup.registration_attempted(at(4600));
+        startup.object_written(&node("True"), true, at(4600), &metrics);
         assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 3.0, 18.0]);
     }
 
     #[test]
-    fn a_node_that_was_there_before_tells_nothing() {
+    fn existing_node_reports_no_start_durations() {
         let metrics = Metrics::new().expect("families");
         let mut startup = Startup::begin(None, at(1010));
-        startup.tried(at(1011));
-        startup.written(&node("True"), false, at(1012), &metrics);
+        startup.registration_attempted(at(1011));
+        startup.object_written(&node("True"), false, at(1012), &metrics);
         assert_eq!(gauges(&metrics), [0.0; 5]);
     }
 }

@@ -1,13 +1,13 @@
 //! The actor against an API server in the same process, on paused time, and the state machine's
-//! answers by their lines.
+//! effects as text.
 
 use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 use windlass_actors::{SimClock, VolumesInUse, start_actor};
-use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
+use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_types::corev1::{Node, NodeCondition, Taint};
 use windlass_types::view::EventType;
 use windlass_types::{DeviceName, Pod, Reason, Timestamp};
@@ -30,14 +30,14 @@ impl EventRecorder for Events {
     }
 }
 
-struct World {
+struct TestEnv {
     server: FakeApiServer,
     runtime: FakeRuntime,
     state: watch::Sender<RuntimeState>,
     shutdown: watch::Sender<ShutdownState>,
     in_use: watch::Sender<Option<VolumesInUse>>,
-    csi_node: watch::Sender<CsiNodeStanding>,
-    seen: watch::Receiver<NodeSeen>,
+    csi_node: watch::Sender<CsiNodeStatus>,
+    seen: watch::Receiver<NodeUpdate>,
     events: Arc<Events>,
 }
 
@@ -80,11 +80,11 @@ fn machine() -> MachineFacts {
         cpus: 2,
         memory: 4 << 30,
         storage: 10 << 30,
-        ..crate::machine::known_without_reading()
+        ..crate::machine::platform_facts()
     }
 }
 
-impl World {
+impl TestEnv {
     /// An agent on a server; `prepare` happens before it starts.
     fn begin(settings: NodeStatusSettings, prepare: impl FnOnce(&FakeApiServer)) -> Self {
         let clock = SimClock::starting_at(Timestamp::from_second(1_700_000_000).expect("time"));
@@ -95,8 +95,8 @@ impl World {
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
         let (in_use, volumes_in_use) = watch::channel(None);
-        let (csi_node_sender, csi_node) = watch::channel(CsiNodeStanding::Initialized);
-        let (seen_sender, seen) = watch::channel(NodeSeen(None));
+        let (csi_node_sender, csi_node) = watch::channel(CsiNodeStatus::Initialized);
+        let (seen_sender, seen) = watch::channel(NodeUpdate(None));
         let events = Arc::new(Events::default());
         start_actor(NodeStatus::new(NodeStatusDeps {
             settings,
@@ -143,13 +143,13 @@ impl World {
     }
 
     async fn until_ready(&self) {
-        self.until("ready", Duration::from_secs(40), |world| {
-            world.ready().starts_with("True")
+        self.until("ready", Duration::from_secs(40), |env| {
+            env.ready().starts_with("True")
         })
         .await;
     }
 
-    /// Waits for something, at most `limit` of virtual time; tells how long it took.
+    /// Waits at most `limit` of virtual time and returns how long it took.
     async fn until(&self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) -> Duration {
         let begin = Instant::now();
         while !done(self) {
@@ -159,7 +159,7 @@ impl World {
         begin.elapsed()
     }
 
-    /// Patches that were answered with success.
+    /// Successful patches.
     fn patches(&self) -> Vec<RequestRecord> {
         let all = self.server.requests();
         let patch = |r: &RequestRecord| r.method == "PATCH" && r.status == 200;
@@ -176,31 +176,29 @@ async fn run(test: impl Future<Output = ()>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_node_registers_and_is_ready_within_two_seconds_of_its_runtime() {
+async fn new_node_is_ready_within_two_seconds_of_runtime() {
     run(async {
-        let world = World::begin(settings(), |_| {});
+        let env = TestEnv::begin(settings(), |_| {});
         let limit = Duration::from_secs(2);
-        world
-            .until("registered", limit, |w| w.node().is_some())
-            .await;
+        env.until("registered", limit, |w| w.node().is_some()).await;
         assert_eq!(
-            world.ready(),
+            env.ready(),
             "False container runtime status check may not have completed yet"
         );
         sleep(MINUTE / 4).await;
-        world.state.send_replace(ready());
-        let took = world
+        env.state.send_replace(ready());
+        let took = env
             .until("ready", limit, |w| w.ready().starts_with("True"))
             .await;
         assert!(took < Duration::from_millis(100), "{took:?}");
-        let patches = world.patches();
+        let patches = env.patches();
         assert_eq!(patches.len(), 1, "one change, one patch: {patches:#?}");
         assert_eq!(patches[0].path, "/api/v1/nodes/n1/status");
-        let info = world.node().and_then(|n| n.status?.node_info);
+        let info = env.node().and_then(|n| n.status?.node_info);
         let version = info.expect("node info").container_runtime_version;
         assert_eq!(version, "containerd://1.6.20");
         assert_eq!(
-            world.events(),
+            env.events(),
             [
                 "Starting",
                 "NodeHasSufficientMemory",
@@ -209,37 +207,36 @@ async fn a_new_node_registers_and_is_ready_within_two_seconds_of_its_runtime() {
                 "NodeReady"
             ]
         );
-        let seen = world.seen.borrow().0.clone().expect("seen");
+        let seen = env.seen.borrow().0.clone().expect("seen");
         assert!(seen.metadata.uid.is_some());
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_hangs_when_it_is_asked_holds_readiness_up_by_one_second() {
+async fn hung_runtime_delays_readiness_by_one_second() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.runtime.hang(true);
+        let env = TestEnv::begin(settings(), |_| {});
+        env.runtime.hang(true);
         sleep(MINUTE / 4).await;
-        world.state.send_replace(ready());
+        env.state.send_replace(ready());
         let limit = Duration::from_secs(2);
-        world
-            .until("ready", limit, |w| w.ready().starts_with("True"))
+        env.until("ready", limit, |w| w.ready().starts_with("True"))
             .await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_patch_for_each_change_and_one_when_the_report_is_due() {
+async fn node_status_is_patched_per_change_and_report_interval() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
-        let begun = world.patches().len();
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let begun = env.patches().len();
         sleep(MINUTE * 18).await;
-        let patches = world.patches();
-        let requests = world.server.requests();
+        let patches = env.patches();
+        let requests = env.server.requests();
         let writes = requests
             .iter()
             .filter(|r| r.method != "GET" && r.method != "WATCH");
@@ -255,9 +252,9 @@ async fn one_patch_for_each_change_and_one_when_the_report_is_due() {
         let heartbeats = &patches[begun].body["status"]["conditions"];
         assert_eq!(heartbeats.as_array().map(Vec::len), Some(4));
         assert!(patches[begun].body["status"]["images"].is_null());
-        world.runtime.add_image("busybox:1", 4_000_000);
+        env.runtime.add_image("busybox:1", 4_000_000);
         sleep(MINUTE).await;
-        let patches = world.patches();
+        let patches = env.patches();
         let images = |p: &&RequestRecord| !p.body["status"]["images"].is_null();
         let told: Vec<_> = patches.iter().filter(images).collect();
         assert_eq!(told.len(), 1);
@@ -268,9 +265,9 @@ async fn one_patch_for_each_change_and_one_when_the_report_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_existing_node_is_taken_over_and_foreign_things_are_kept() {
+async fn existing_node_is_adopted_with_foreign_fields() {
     run(async {
-        let world = World::begin(settings(), |server| {
+        let env = TestEnv::begin(settings(), |server| {
             let mut node: Node = serde_json::from_value(serde_json::json!({
                 "metadata": {
                     "name": "n1",
@@ -295,9 +292,9 @@ async fn an_existing_node_is_taken_over_and_foreign_things_are_kept() {
             }]);
             server.create(&node);
         });
-        world.state.send_replace(ready());
-        world.until_ready().await;
-        let node = serde_json::to_value(world.node()).expect("json");
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let node = serde_json::to_value(env.node()).expect("json");
         assert_eq!(node["metadata"]["labels"]["team"], "a");
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "n1");
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
@@ -326,146 +323,140 @@ async fn an_existing_node_is_taken_over_and_foreign_things_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ready_node_stays_ready_while_the_agent_restarts() {
+async fn ready_node_stays_ready_across_agent_restart() {
     run(async {
-        let first = World::begin(settings(), |_| {});
+        let first = TestEnv::begin(settings(), |_| {});
         first.state.send_replace(ready());
         first.until_ready().await;
         let mut node = first.node().expect("a node");
         node.metadata.resource_version = None;
-        let world = World::begin(settings(), |server| {
+        let env = TestEnv::begin(settings(), |server| {
             server.create(&node);
         });
         for _ in 0..80 {
-            assert!(world.ready().starts_with("True"), "{}", world.ready());
+            assert!(env.ready().starts_with("True"), "{}", env.ready());
             sleep(Duration::from_millis(250)).await;
         }
-        // a runtime that never answers is down in the end
+        // a runtime that stays unreachable is down eventually
         let limit = Duration::from_secs(25);
-        world
-            .until("down", limit, |w| {
-                w.ready() == "False container runtime is down"
-            })
-            .await;
+        env.until("down", limit, |w| {
+            w.ready() == "False container runtime is down"
+        })
+        .await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_restarts_does_not_make_the_node_not_ready_but_one_that_says_so_does() {
+async fn node_is_not_ready_on_network_error_not_on_runtime_restart() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
         let silent = RuntimeState {
             runtime_error: Some("connection refused".into()),
             network_error: None,
             pleg_error: None,
             answered: false,
         };
-        world.state.send_replace(silent);
+        env.state.send_replace(silent);
         sleep(Duration::from_secs(20)).await;
-        assert!(world.ready().starts_with("True"));
+        assert!(env.ready().starts_with("True"));
         let says = RuntimeState {
             runtime_error: None,
             network_error: Some("NetworkReady=false reason:a message:b".into()),
             pleg_error: None,
             answered: true,
         };
-        world.state.send_replace(says);
+        env.state.send_replace(says);
         let text = "False container runtime network not ready: NetworkReady=false reason:a \
                     message:b";
         let limit = Duration::from_secs(1);
-        world.until("not ready", limit, |w| w.ready() == text).await;
-        assert!(world.events().contains(&"NodeNotReady".to_owned()));
+        env.until("not ready", limit, |w| w.ready() == text).await;
+        assert!(env.events().contains(&"NodeNotReady".to_owned()));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_shuts_down_is_told_at_once() {
+async fn shutdown_is_reported_immediately() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
         let shutting_down = ShutdownState {
             shutting_down: true,
         };
-        world.shutdown.send_replace(shutting_down);
+        env.shutdown.send_replace(shutting_down);
         let limit = Duration::from_secs(1);
-        world
-            .until("told", limit, |w| {
-                w.ready() == "False node is shutting down"
-            })
-            .await;
+        env.until("told", limit, |w| {
+            w.ready() == "False node is shutting down"
+        })
+        .await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_deleted_under_the_agent_is_made_again() {
+async fn deleted_node_is_recreated() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
-        let uid = world.node().and_then(|n| n.metadata.uid);
-        world.server.delete::<Node>(None, "n1", None);
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let uid = env.node().and_then(|n| n.metadata.uid);
+        env.server.delete::<Node>(None, "n1", None);
         let limit = Duration::from_secs(2);
-        world
-            .until("made again", limit, |w| w.node().is_some())
-            .await;
-        assert!(world.ready().starts_with("True"), "{}", world.ready());
-        assert_ne!(world.node().and_then(|n| n.metadata.uid), uid);
-        let seen = || world.seen.borrow().0.clone();
-        world
-            .until("seen", limit, |_| {
-                seen().is_some_and(|node| node.metadata.uid != uid)
-            })
-            .await;
+        env.until("made again", limit, |w| w.node().is_some()).await;
+        assert!(env.ready().starts_with("True"), "{}", env.ready());
+        assert_ne!(env.node().and_then(|n| n.metadata.uid), uid);
+        let seen = || env.seen.borrow().0.clone();
+        env.until("seen", limit, |_| {
+            seen().is_some_and(|node| node.metadata.uid != uid)
+        })
+        .await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_may_not_register_waits_for_its_node() {
+async fn agent_without_registration_waits_for_node() {
     run(async {
         let settings = NodeStatusSettings {
             register: false,
             ..settings()
         };
-        let world = World::begin(settings, |_| {});
-        world.state.send_replace(ready());
+        let env = TestEnv::begin(settings, |_| {});
+        env.state.send_replace(ready());
         sleep(MINUTE).await;
-        assert!(world.node().is_none());
+        assert!(env.node().is_none());
         let mut node = Node::default();
         node.metadata.name = Some("n1".into());
-        world.server.create(&node);
-        world.until_ready().await;
+        env.server.create(&node);
+        env.until_ready().await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_at_the_start_costs_at_most_one_back_off() {
+async fn registration_after_outage_takes_one_backoff() {
     run(async {
-        let world = World::begin(settings(), |server| {
+        let env = TestEnv::begin(settings(), |server| {
             server.faults().down(On::any());
         });
-        world.state.send_replace(ready());
+        env.state.send_replace(ready());
         sleep(MINUTE * 10).await;
-        let tried = world
+        let tried = env
             .server
             .requests()
             .iter()
             .filter(|r| r.method == "POST")
             .count();
         assert!((80..110).contains(&tried), "every 7 s: {tried}");
-        world.server.faults().clear();
+        env.server.faults().clear();
         let limit = Duration::from_secs(8);
-        world
-            .until("ready", limit, |w| w.ready().starts_with("True"))
+        env.until("ready", limit, |w| w.ready().starts_with("True"))
             .await;
-        let created = world.server.requests();
+        let created = env.server.requests();
         let created = created.iter().filter(|r| r.status == 201).count();
         assert_eq!(created, 1);
     })
@@ -473,134 +464,130 @@ async fn a_server_that_is_down_at_the_start_costs_at_most_one_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_during_an_outage_is_told_in_one_patch_afterwards() {
+async fn change_during_outage_is_reported_in_one_patch() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
-        let begun = world.patches().len();
-        let outage = world.server.faults().down(On::any());
-        world.runtime.add_image("busybox:1", 4_000_000);
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let begun = env.patches().len();
+        let outage = env.server.faults().down(On::any());
+        env.runtime.add_image("busybox:1", 4_000_000);
         sleep(MINUTE * 2).await;
-        world.server.faults().lift(outage);
+        env.server.faults().lift(outage);
         let limit = Duration::from_secs(11);
-        world
-            .until("told", limit, |w| w.patches().len() > begun)
+        env.until("told", limit, |w| w.patches().len() > begun)
             .await;
         sleep(MINUTE).await;
-        assert_eq!(world.patches().len(), begun + 1);
+        assert_eq!(env.patches().len(), begun + 1);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_is_tried_five_times_and_a_hung_one_costs_two_ticks() {
+async fn status_update_has_five_attempts_and_hung_one_takes_two_ticks() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
         let status = "/api/v1/nodes/n1/status";
-        let faults = world.server.faults();
+        let faults = env.server.faults();
         faults.error(On::path(status).method("PATCH").times(4), 500);
-        world.runtime.add_image("one:1", 1);
-        let told = world.patches().len() + 1;
+        env.runtime.add_image("one:1", 1);
+        let told = env.patches().len() + 1;
         let limit = Duration::from_secs(42);
-        world
-            .until("told", limit, |w| w.patches().len() == told)
+        env.until("told", limit, |w| w.patches().len() == told)
             .await;
-        let refused = world.server.requests();
+        let refused = env.server.requests();
         assert_eq!(refused.iter().filter(|r| r.status == 500).count(), 4);
 
         let hung = faults.hang(On::path("/api/v1/nodes/n1*"));
         let shutting_down = ShutdownState {
             shutting_down: true,
         };
-        world.shutdown.send_replace(shutting_down);
+        env.shutdown.send_replace(shutting_down);
         sleep(MINUTE).await;
         faults.lift(hung);
         let limit = Duration::from_secs(32);
-        world
-            .until("told", limit, |w| w.ready().contains("shutting down"))
+        env.until("told", limit, |w| w.ready().contains("shutting down"))
             .await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_is_lost_is_not_told_twice() {
+async fn lost_patch_reply_is_not_patched_again() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
         let status = On::path("/api/v1/nodes/n1/status").method("PATCH");
-        world.server.faults().drop_reply(status.times(1));
-        let begun = world.patches().len();
+        env.server.faults().drop_reply(status.times(1));
+        let begun = env.patches().len();
         let shutting_down = ShutdownState {
             shutting_down: true,
         };
-        world.shutdown.send_replace(shutting_down);
+        env.shutdown.send_replace(shutting_down);
         sleep(MINUTE).await;
-        assert!(world.ready().contains("shutting down"));
-        let patches = world.patches();
+        assert!(env.ready().contains("shutting down"));
+        let patches = env.patches();
         assert_eq!(patches.len(), begun + 1, "{:#?}", &patches[begun..]);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn cordoning_is_told() {
+async fn cordon_and_uncordon_record_events() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
         let set = |to: Option<bool>| {
-            world.server.modify::<Node>(None, "n1", |node| {
+            env.server.modify::<Node>(None, "n1", |node| {
                 node.spec.get_or_insert_default().unschedulable = to;
             });
         };
-        world.events();
+        env.events();
         set(Some(true));
         sleep(Duration::from_secs(1)).await;
         set(None);
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(world.events(), ["NodeNotSchedulable", "NodeSchedulable"]);
+        assert_eq!(env.events(), ["NodeNotSchedulable", "NodeSchedulable"]);
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_server_merges_dual_stack_addresses_as_they_are_meant() {
+async fn dual_stack_addresses_are_merged() {
     run(async {
         let mut dual = settings();
         let mut node = (*dual.node).clone();
         node.ips.push("2001:db8::5".parse().expect("ip"));
         dual.node = Arc::new(node);
-        let first = World::begin(settings(), |_| {});
+        let first = TestEnv::begin(settings(), |_| {});
         first.state.send_replace(ready());
         first.until_ready().await;
         let mut node = first.node().expect("a node");
         node.metadata.resource_version = None;
-        let world = World::begin(dual, |server| {
+        let env = TestEnv::begin(dual, |server| {
             server.create(&node);
         });
-        let addresses = |w: &World| -> Vec<String> {
+        let addresses = |w: &TestEnv| -> Vec<String> {
             let list = w.node().and_then(|n| n.status?.addresses);
             list.unwrap_or_default()
                 .into_iter()
                 .map(|a| a.address)
                 .collect()
         };
-        world
-            .until("merged", MINUTE, |w| addresses(w).len() == 3)
+        env.until("merged", MINUTE, |w| addresses(w).len() == 3)
             .await;
-        assert_eq!(addresses(&world), ["10.0.0.5", "2001:db8::5", "n1"]);
+        assert_eq!(addresses(&env), ["10.0.0.5", "2001:db8::5", "n1"]);
     })
     .await;
 }
 
 #[test]
-fn a_server_that_keeps_something_else_is_asked_again_with_the_next_tick_and_not_at_once() {
-    use super::fsm::{Effect, Facts, Input, NodeStatusFsm, Written, Wrote};
+fn modified_patch_is_retried_with_next_tick() {
+    use super::fsm::{Effect, Facts, Input, NodeStatusFsm, PatchScope, UpdateResult};
 
     let settings = NodeStatusSettings {
         register: false,
@@ -608,7 +595,7 @@ fn a_server_that_keeps_something_else_is_asked_again_with_the_next_tick_and_not_
     };
     let (mut fsm, _) = NodeStatusFsm::begin(settings);
     let now = Timestamp::from_second(1_700_000_000).expect("time");
-    let mut hear = |second, input| {
+    let mut handle_input = |second, input| {
         let effects = fsm.handle(input, Duration::from_secs(second), now);
         let lines: Vec<_> = effects.iter().map(Effect::to_string).collect();
         lines.join(", ")
@@ -619,68 +606,64 @@ fn a_server_that_keeps_something_else_is_asked_again_with_the_next_tick_and_not_
         ..Facts::default()
     };
     let written = || {
-        Input::Updated(Ok(Box::new(Written {
+        Input::Updated(Ok(Box::new(UpdateResult {
             node: stubborn(),
             events: Vec::new(),
-            wrote: Wrote::Change,
+            scope: PatchScope::Status,
             created: false,
         })))
     };
-    assert_eq!(hear(0, Input::Facts(Box::new(facts))), "");
+    assert_eq!(handle_input(0, Input::Facts(Box::new(facts))), "");
     let read = Input::Read(Some(Box::new(stubborn())));
-    assert_eq!(hear(1, read), "publish");
-    assert_eq!(hear(10, Input::Tick), "update");
-    assert_eq!(hear(11, written()), "publish");
-    assert_eq!(hear(20, Input::Tick), "update");
-    assert_eq!(hear(21, Input::ShuttingDown(true)), "");
-    assert_eq!(hear(22, written()), "publish, update");
+    assert_eq!(handle_input(1, read), "publish");
+    assert_eq!(handle_input(10, Input::Tick), "update");
+    assert_eq!(handle_input(11, written()), "publish");
+    assert_eq!(handle_input(20, Input::Tick), "update");
+    assert_eq!(handle_input(21, Input::ShuttingDown(true)), "");
+    assert_eq!(handle_input(22, written()), "publish, update");
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_in_use_are_told_at_once_and_stay_until_somebody_says_otherwise() {
+async fn volumes_in_use_are_reported_at_once_and_kept() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.state.send_replace(ready());
-        world.until_ready().await;
-        let told = |world: &World| world.node()?.status?.volumes_in_use;
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let told = |env: &TestEnv| env.node()?.status?.volumes_in_use;
         let device = "kubernetes.io/csi/d^vol";
         let in_use = VolumesInUse([DeviceName(device.to_owned())].into());
-        world.in_use.send_replace(Some(in_use));
+        env.in_use.send_replace(Some(in_use));
         let limit = Duration::from_secs(1);
-        world
-            .until("told", limit, |world| {
-                told(world) == Some(vec![device.to_owned()])
-            })
-            .await;
+        env.until("told", limit, |env| {
+            told(env) == Some(vec![device.to_owned()])
+        })
+        .await;
         sleep(MINUTE).await;
-        assert_eq!(told(&world), Some(vec![device.to_owned()]));
-        world.in_use.send_replace(Some(VolumesInUse::default()));
-        world
-            .until("none", limit, |world| told(world).is_none())
-            .await;
+        assert_eq!(told(&env), Some(vec![device.to_owned()]));
+        env.in_use.send_replace(Some(VolumesInUse::default()));
+        env.until("none", limit, |env| told(env).is_none()).await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_node_is_ready_when_its_csi_node_is_there_and_a_ready_one_stays_so() {
+async fn node_is_ready_after_csi_node_and_stays_ready() {
     run(async {
-        let world = World::begin(settings(), |_| {});
-        world.csi_node.send_replace(CsiNodeStanding::Unknown);
-        world.state.send_replace(ready());
+        let env = TestEnv::begin(settings(), |_| {});
+        env.csi_node.send_replace(CsiNodeStatus::Unknown);
+        env.state.send_replace(ready());
         let limit = Duration::from_secs(10);
-        let unknown = |world: &World| world.ready() == "False CSINode is not yet initialized";
-        world.until("not initialized", limit, unknown).await;
-        let failure = CsiNodeStanding::Failed("not today".to_owned());
-        world.csi_node.send_replace(failure.clone());
-        let failed =
-            |world: &World| world.ready() == "False failed to initialize CSINode: not today";
-        world.until("failed", limit, failed).await;
-        world.csi_node.send_replace(CsiNodeStanding::Initialized);
-        world.until_ready().await;
-        world.csi_node.send_replace(failure);
+        let unknown = |env: &TestEnv| env.ready() == "False CSINode is not yet initialized";
+        env.until("not initialized", limit, unknown).await;
+        let failure = CsiNodeStatus::Failed("not today".to_owned());
+        env.csi_node.send_replace(failure.clone());
+        let failed = |env: &TestEnv| env.ready() == "False failed to initialize CSINode: not today";
+        env.until("failed", limit, failed).await;
+        env.csi_node.send_replace(CsiNodeStatus::Initialized);
+        env.until_ready().await;
+        env.csi_node.send_replace(failure);
         sleep(10 * MINUTE).await;
-        assert_eq!(world.ready(), "True kubelet is posting ready status");
+        assert_eq!(env.ready(), "True kubelet is posting ready status");
     })
     .await;
 }

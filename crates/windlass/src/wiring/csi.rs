@@ -9,7 +9,7 @@ use windlass_actors::{NodeUpdate, spawn_io};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
-use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, keep_plugins};
+use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_volume_manager::DriverRegistrations;
 
 use crate::cluster::ClusterParts;
@@ -22,7 +22,7 @@ pub(super) struct CsiWiring<'a> {
     pub(super) cluster: Option<&'a ClusterParts>,
     pub(super) node_name: String,
     pub(super) node_seen: watch::Receiver<NodeUpdate>,
-    pub(super) standing: watch::Sender<CsiNodeStatus>,
+    pub(super) status: watch::Sender<CsiNodeStatus>,
     pub(super) metrics: Metrics,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
     let registration: Arc<dyn PluginHandler> = Arc::new(registration);
     spawn_io(
         "plugins",
-        keep_plugins(PluginRegistry {
+        run_plugin_registry(PluginRegistry {
             directory: wiring.registry,
             handlers: BTreeMap::from([(CSI_PLUGIN.to_owned(), registration)]),
             metrics: wiring.metrics,
@@ -74,7 +74,7 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
                 node: wiring.node_seen,
                 drivers: wiring.drivers,
                 announcements,
-                standing: wiring.standing,
+                status: wiring.status,
             }),
         );
     }

@@ -57,7 +57,7 @@ pub(super) fn spawn_plugins(
             cluster,
             node_name: shared.node_name.clone(),
             node_seen: links.node.clone(),
-            standing: sender,
+            status: sender,
             metrics: shared.metrics.clone(),
         }),
         // no driver can register

@@ -18,12 +18,12 @@ const PATH: &str = "/org/freedesktop/login1";
 #[derive(Debug, Default)]
 struct State {
     delay: Duration,
-    /// Our ends of the inhibitors; the other end is closed by whoever lets go.
+    /// Our ends of the inhibitors; the holder closes the other end.
     locks: Vec<UnixStream>,
     connection: Option<Connection>,
 }
 
-/// See the module page. Clones are one logind.
+/// See the module documentation. Clones share one logind.
 #[derive(Clone, Debug)]
 pub(super) struct FakeLogind {
     state: Arc<Mutex<State>>,
@@ -69,7 +69,7 @@ impl Systemd {
 }
 
 impl FakeLogind {
-    /// A logind that delays for so long.
+    /// A logind with this delay.
     pub(super) fn new(delay: Duration) -> Self {
         let state = State {
             delay,
@@ -81,7 +81,7 @@ impl FakeLogind {
         }
     }
 
-    /// One that reads drop-ins when it is told to.
+    /// A logind that reads drop-ins on reload.
     pub(super) fn reading(conf_dir: &Path, delay: Duration) -> Self {
         Self {
             conf_dir: Some(conf_dir.to_owned()),
@@ -89,7 +89,7 @@ impl FakeLogind {
         }
     }
 
-    /// The way to it.
+    /// Connects to it.
     pub(super) fn bus(&self) -> LogindBus {
         let this = self.clone();
         LogindBus::with(move || this.clone().accept())
@@ -123,12 +123,12 @@ impl FakeLogind {
             .expect("signal");
     }
 
-    /// Hangs up.
+    /// Closes the connection.
     pub(super) async fn break_connection(&self) {
         self.connection().close().await.expect("close");
     }
 
-    /// Somebody holds an inhibitor.
+    /// Waits until an inhibitor is held.
     pub(super) fn is_delayed(&self) -> bool {
         let mut state = self.state.lock().expect("lock");
         let open = |lock: &mut UnixStream| !matches!(lock.read(&mut [0]), Ok(0));
@@ -139,7 +139,7 @@ impl FakeLogind {
         self.until(|this| this.is_delayed() == expected).await;
     }
 
-    /// So many inhibitors were given out, whether held or not.
+    /// Waits until this many inhibitors were acquired, whether held or not.
     pub(super) async fn until_taken(&self, count: usize) {
         self.until(|this| this.state.lock().expect("lock").locks.len() == count)
             .await;
