@@ -165,8 +165,10 @@ fn pod_directory_error_is_reported_until_resolved() {
     beside_a_bystander(6, async |sim| {
         sim.files.fail_pod(&uid("web"), Some("no space left"));
         desire(sim, [pod("web")]).await;
-        sim.until("web reports why", MINUTE, |sim| sim.blocker("web") == "Failed")
-            .await;
+        sim.until("web reports why", MINUTE, |sim| {
+            sim.blocker("web") == "Failed"
+        })
+        .await;
         sim.pass(10 * MINUTE).await;
         sim.files.fail_pod(&uid("web"), None);
         sim.until("web runs", MINUTE, |sim| runs(sim, "web")).await;

@@ -229,8 +229,7 @@ fn force_deletion_limits_hook_and_stop_timeout() {
 #[test]
 fn exited_container_runs_no_pre_stop_hook() {
     on_a_node(6, async |sim| {
-        sim.runtime
-            .set_behavior("app", Behavior::exits(SECOND, 1));
+        sim.runtime.set_behavior("app", Behavior::exits(SECOND, 1));
         let pod = pod(json!({"preStop": exec("drain")}));
         let uid = sim.api.create(&pod.build()).uid();
         sim.until("it waits for its next start", 10 * SECOND, |sim| {

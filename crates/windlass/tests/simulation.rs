@@ -511,8 +511,7 @@ fn failing_init_container_blocks_only_its_pod() {
 fn reboot_restarts_pods_except_finished_jobs() {
     simulate(19, async |sim| {
         latencies(sim);
-        sim.runtime
-            .set_behavior("job", Behavior::exits(SECOND, 0));
+        sim.runtime.set_behavior("job", Behavior::exits(SECOND, 0));
         let job = PodBuilder::new("job")
             .container("job", "busybox:1")
             .restart_policy("Never");

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_csi::attachment_name;
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::csi_driver::{
@@ -98,7 +98,7 @@ fn names_the_volume(node: &Value, list: &str) -> bool {
 /// Waits until `volumesInUse` has the volume, or no longer has it.
 async fn in_use(env: &TestEnv, wanted: bool) {
     let what = format!("volume reported in use: {wanted}");
-    env.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+    env.wait_for::<Node>(ObjectKey::cluster(NODE_NAME), &what, |node| {
         names_the_volume(node, "volumesInUse") == wanted
     })
     .await;
@@ -128,7 +128,7 @@ async fn it_waits_and_says_for_what(env: &mut TestEnv, created: &Value) {
 /// Acts as attacher and, without a controller manager, as controller.
 async fn attach(env: &TestEnv, kind: Kind, context: &Value) {
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
-    let at = At::cluster(&name);
+    let at = ObjectKey::cluster(&name);
     if kind != Kind::WithControllers {
         let attachment: VolumeAttachment = object(json!({
             "metadata": { "name": name },
@@ -144,7 +144,7 @@ async fn attach(env: &TestEnv, kind: Kind, context: &Value) {
     if kind != Kind::WithControllers {
         let volumes = json!([{ "name": DEVICE, "devicePath": "" }]);
         let attached = json!({ "status": { "volumesAttached": volumes } });
-        patch_status::<Node>(env, At::cluster(NODE_NAME), attached).await;
+        patch_status::<Node>(env, ObjectKey::cluster(NODE_NAME), attached).await;
     }
 }
 
@@ -188,7 +188,10 @@ async fn it_is_in_use_until_it_is_unstaged(
     env.respawn().await;
     let tried = driver.calls_of(Method::NodeUnstageVolume).len();
     called(driver, Method::NodeUnstageVolume, tried + 1).await;
-    let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    let node = env
+        .get::<Node>(ObjectKey::cluster(NODE_NAME))
+        .await
+        .unwrap();
     for list in ["volumesInUse", "volumesAttached"] {
         assert!(names_the_volume(&node, list), "{list}: {node}");
     }
@@ -199,13 +202,13 @@ async fn it_is_in_use_until_it_is_unstaged(
     if kind != Kind::WithControllers {
         return;
     }
-    env.wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
+    env.wait_for::<Node>(ObjectKey::cluster(NODE_NAME), "has it detached", |node| {
         !names_the_volume(node, "volumesAttached")
     })
     .await;
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     eventually("the attachment is gone", SOON, async || {
-        let attachment = env.get::<VolumeAttachment>(At::cluster(&name)).await;
+        let attachment = env.get::<VolumeAttachment>(ObjectKey::cluster(&name)).await;
         attachment.map_or(Ok(()), |it| Err(it.to_string()))
     })
     .await;

@@ -3,7 +3,7 @@
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use serde_json::{Value, json};
-use windlass_client::{At, List, Selector};
+use windlass_client::{List, ObjectKey, Selector};
 use windlass_fake_api::User;
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Node, Secret};
@@ -45,7 +45,7 @@ async fn a_node_joins_with_a_token(kind: Kind) {
     assert_eq!(spec["username"], USER, "{spec}");
     let usages = spec["usages"].as_array().expect("usages");
     assert!(usages.iter().any(|usage| usage == "client auth"), "{spec}");
-    let node = env.get::<Node>(At::cluster(NODE_NAME)).await;
+    let node = env.get::<Node>(ObjectKey::cluster(NODE_NAME)).await;
     assert!(node.is_none(), "registered without a certificate: {node:?}");
 
     approve(&env, csr).await;
@@ -116,6 +116,6 @@ async fn approve(env: &TestEnv, mut csr: Value) {
         "type": "Approved", "status": "True", "reason": "Test", "message": "a test approved it",
     }]});
     let csr: Csr = object(csr);
-    let at = At::cluster(&name);
+    let at = ObjectKey::cluster(&name);
     env.api.update(at, Some("approval"), &csr).await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use windlass_client::{At, ClientIdentity, List, Patch, Selector};
+use windlass_client::{ClientIdentity, List, ObjectKey, Patch, Selector};
 use windlass_fake_api::PodSigner;
 use windlass_types::certificatesv1beta1::PodCertificateRequest;
 
@@ -147,7 +147,7 @@ async fn answered(env: &TestEnv, signer: &PodSigner, count: usize) {
             };
             let name = request.metadata.name.clone().unwrap_or_default();
             let patch = Patch::Merge(json!({ "status": status? }));
-            let at = At::namespaced("default", &name);
+            let at = ObjectKey::namespaced("default", &name);
             let patched = env
                 .api
                 .patch::<PodCertificateRequest>(at, Some("status"), &patch)

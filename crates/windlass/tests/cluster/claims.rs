@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_client::{At, Patch, Selector};
+use windlass_client::{ObjectKey, Patch, Selector};
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim};
 
@@ -94,7 +94,7 @@ async fn bind(env: &TestEnv, name: &str) {
         "capacity": { "storage": "1Gi" },
     });
     let patch = Patch::Merge(json!({ "status": status }));
-    let at = At::namespaced("default", name);
+    let at = ObjectKey::namespaced("default", name);
     let patched = env
         .api
         .patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
@@ -255,7 +255,7 @@ async fn a_changed_config_map_is_in_the_file_within_two_seconds(env: &TestEnv) {
     let mut fastest = Duration::MAX;
     for n in ["1", "2", "3"] {
         let patch = Patch::Merge(json!({ "data": { "n": n } }));
-        let at = At::namespaced("default", "quick");
+        let at = ObjectKey::namespaced("default", "quick");
         env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
         let began = Instant::now();
         eventually("the changed ConfigMap is in the volume", SOON, async || {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
-use windlass_client::{At, Patch};
+use windlass_client::{ObjectKey, Patch};
 
 use crate::control_plane::Kind;
 use crate::history::PodVersions;
@@ -61,7 +61,7 @@ async fn a_deployment_rolls(env: &TestEnv) {
         .history
         .find("the deployment runs", SOON, all("1"))
         .await;
-    let at = At::namespaced("default", "roll");
+    let at = ObjectKey::namespaced("default", "roll");
     let patch = Patch::StrategicMerge(json!({ "spec": { "template": template("2") } }));
     env.api.patch::<Deployment>(at, None, &patch).await.unwrap();
     env.history

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_client::{At, List, Patch, Selector};
+use windlass_client::{List, ObjectKey, Patch, Selector};
 use windlass_testing::csi_driver::{
     Ability, Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
 };
@@ -70,14 +70,15 @@ pub(crate) async fn bound(env: &TestEnv, name: &str, driver: &str, more: Value) 
     env.create(&volume).await;
     let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "16Mi" },
         "accessModes": ["ReadWriteOnce"] } });
-    patch_status::<PersistentVolumeClaim>(env, At::namespaced("default", name), status).await;
+    patch_status::<PersistentVolumeClaim>(env, ObjectKey::namespaced("default", name), status)
+        .await;
     let status = json!({ "status": { "phase": "Bound" } });
-    patch_status::<PersistentVolume>(env, At::cluster(name), status).await;
+    patch_status::<PersistentVolume>(env, ObjectKey::cluster(name), status).await;
 }
 
 pub(crate) async fn patch_status<K: windlass_client::ApiObject>(
     env: &TestEnv,
-    at: At<'_>,
+    at: ObjectKey<'_>,
     status: Value,
 ) {
     let patch = Patch::Merge(status);
@@ -227,11 +228,11 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
     let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "32Mi" } } }));
     let patched = env
         .api
-        .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
+        .patch::<PersistentVolume>(ObjectKey::cluster("shared"), None, &grown);
     patched.await.unwrap();
     let expanded = called(driver, Method::NodeExpandVolume, 1).await;
     assert_eq!(expanded[0].wanted_bytes, 32 << 20);
-    let at = At::namespaced("default", "shared");
+    let at = ObjectKey::namespaced("default", "shared");
     env.wait_for::<PersistentVolumeClaim>(at, "has grown", |claim| {
         claim["status"]["capacity"]["storage"] == "32Mi"
     })
@@ -267,12 +268,12 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
 /// As a current resizer: an expansion rejected by the driver is infeasible until the
 /// resizer retries.
 async fn a_growth_that_the_resizer_follows(env: &TestEnv, driver: &CsiDriver) {
-    let at = || At::namespaced("default", "shared");
+    let at = || ObjectKey::namespaced("default", "shared");
     let ask = async || {
         let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "64Mi" } } }));
         let patched = env
             .api
-            .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
+            .patch::<PersistentVolume>(ObjectKey::cluster("shared"), None, &grown);
         patched.await.unwrap();
         let pending = json!({ "status": {
             "allocatedResources": { "storage": "64Mi" },
@@ -423,7 +424,7 @@ async fn an_inline_volume_is_its_pods_own(env: &TestEnv, driver: &mut CsiDriver)
     env.delete_pod("csi-inline", Some(1)).await;
     env.runtime_stopped(&created).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let at = At::namespaced("default", "csi-inline");
+    let at = ObjectKey::namespaced("default", "csi-inline");
     assert!(env.get::<windlass_types::corev1::Pod>(at).await.is_some());
     driver.restart().unwrap();
     env.pod_gone(&created).await;

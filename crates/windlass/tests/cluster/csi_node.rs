@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use windlass_client::{At, Patch};
+use windlass_client::{ObjectKey, Patch};
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
 use windlass_types::corev1::Node;
@@ -41,7 +41,10 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     let disk_entry = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
         "topologyKeys": [ZONE], "allocatable": { "count": 7 } });
     entries(&env, &json!([disk_entry])).await;
-    let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    let node = env
+        .get::<Node>(ObjectKey::cluster(NODE_NAME))
+        .await
+        .unwrap();
     assert_eq!(node["metadata"]["labels"][ZONE], "z1");
     let annotation = |node: &Value| -> Option<String> {
         let ids = &node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
@@ -64,7 +67,10 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     disk.uninstall();
     entries(&env, &json!([])).await;
     eventually("the driver's name of the node is gone", SOON, async || {
-        let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+        let node = env
+            .get::<Node>(ObjectKey::cluster(NODE_NAME))
+            .await
+            .unwrap();
         annotation(&node).map_or(Ok(()), Err)
     })
     .await;
@@ -79,7 +85,7 @@ fn start(env: &TestEnv, name: &str, change: impl FnOnce(&mut DriverOptions)) -> 
 
 async fn the_object_belongs_to_the_node(env: &TestEnv, node: &Value) {
     let object = eventually("the CSINode", SOON, async || {
-        let found = env.get::<CSINode>(At::cluster(NODE_NAME)).await;
+        let found = env.get::<CSINode>(ObjectKey::cluster(NODE_NAME)).await;
         found.ok_or_else(|| "none".to_owned())
     })
     .await;
@@ -96,7 +102,10 @@ async fn the_object_belongs_to_the_node(env: &TestEnv, node: &Value) {
 /// Waits until the CSINode has exactly these entries.
 async fn entries(env: &TestEnv, expected: &Value) {
     eventually("entries of the CSINode", SOON, async || {
-        let found = env.get::<CSINode>(At::cluster(NODE_NAME)).await.unwrap();
+        let found = env
+            .get::<CSINode>(ObjectKey::cluster(NODE_NAME))
+            .await
+            .unwrap();
         let drivers = match &found["spec"]["drivers"] {
             Value::Null => json!([]),
             drivers => drivers.clone(),
@@ -166,6 +175,6 @@ async fn a_limit_that_changes_is_told(env: &TestEnv, disk: &CsiDriver) {
         "topologyKeys": [ZONE], "allocatable": { "count": 5 } });
     entries(env, &json!([disk])).await;
     let none = Patch::Merge(json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": null } }));
-    let at = At::cluster("disk.csi.test");
+    let at = ObjectKey::cluster("disk.csi.test");
     env.api.patch::<CSIDriver>(at, None, &none).await.unwrap();
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_testing::node_images::{AGENT, RUNTIME};
 use windlass_types::corev1::Node;
 
@@ -110,10 +110,10 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     }
     let balancers = "node.kubernetes.io/exclude-from-external-load-balancers";
     assert_eq!(labels[balancers], "true");
-    let first = env.get::<Node>(At::cluster("node")).await.unwrap();
+    let first = env.get::<Node>(ObjectKey::cluster("node")).await.unwrap();
     assert_eq!(addresses(&node), addresses(&first));
     run(&env, ROLLED_OUT).await;
-    let at = At::namespaced("windlass", "windlass");
+    let at = ObjectKey::namespaced("windlass", "windlass");
     let daemon_set = env.get::<DaemonSet>(at).await.unwrap();
     let status = &daemon_set["status"];
     assert_eq!(
@@ -168,7 +168,7 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     run(&env, UNINSTALL).await;
     nothing_left(&env, &before).await;
 
-    let node = env.get::<Node>(At::cluster("node")).await.unwrap();
+    let node = env.get::<Node>(ObjectKey::cluster("node")).await.unwrap();
     assert!(!node["metadata"]["labels"].to_string().contains("cleanup"));
     let still = env.pod_ready("neighbour").await;
     assert_eq!(main_status(&still), main_status(&neighbour));
@@ -256,7 +256,7 @@ async fn serve_the_service(env: &TestEnv) {
 /// Waits until the second node is ready.
 async fn second_node(env: &TestEnv) -> Value {
     eventually("the second node is ready", READY_TIMEOUT, async || {
-        let node = env.get::<Node>(At::cluster(SECOND)).await;
+        let node = env.get::<Node>(ObjectKey::cluster(SECOND)).await;
         let node = node.ok_or("no such node")?;
         let ready = is_ready(&node);
         ready.then(|| node.clone()).ok_or_else(|| node.to_string())

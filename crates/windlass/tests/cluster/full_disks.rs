@@ -1,7 +1,7 @@
 //! Payload updates on a full or read-only disk.
 
 use serde_json::{Value, json};
-use windlass_client::{At, Patch};
+use windlass_client::{ObjectKey, Patch};
 use windlass_testing::small_disk::SmallDisk;
 use windlass_types::corev1::ConfigMap;
 
@@ -86,7 +86,7 @@ async fn a_change_waits(env: &mut TestEnv, created: &Value, words: [&str; 2], re
     let [old, new] = words;
     let data = json!({ "word": new, "more": "x".repeat(100_000) });
     let patch = Patch::Merge(json!({ "data": data }));
-    let at = At::namespaced("default", NAME);
+    let at = ObjectKey::namespaced("default", NAME);
     env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
     reports(env, created, refusal).await;
     assert_eq!(content(env, created).await, whole(old));

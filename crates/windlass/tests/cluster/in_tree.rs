@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_csi::attachment_name;
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::csi_driver::{Call, CsiDriver, DriverOptions, Method, mounts_below};
@@ -62,7 +62,7 @@ async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
         .map(|handle| json!({ "name": device(handle), "devicePath": "" }))
         .collect();
     let attached = json!({ "status": { "volumesAttached": attached } });
-    patch_status::<Node>(&env, At::cluster(NODE_NAME), attached).await;
+    patch_status::<Node>(&env, ObjectKey::cluster(NODE_NAME), attached).await;
     tokio::join!(env.pod_ready("ebs-bound"), env.pod_ready("ebs-inline"));
     it_is_staged_and_published(&env, &driver, &claimed, &inline).await;
 
@@ -165,7 +165,7 @@ fn about_the_volumes(driver: &CsiDriver) -> Vec<Call> {
 /// Waits until the status of the node lists both volumes, or none.
 async fn listed(env: &TestEnv, list: &str, wanted: bool) {
     let what = format!("{list} has the volumes: {wanted}");
-    env.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+    env.wait_for::<Node>(ObjectKey::cluster(NODE_NAME), &what, |node| {
         let names = node["status"][list].as_array();
         let has = |handle: &&str| {
             let mut names = names.into_iter().flatten();
@@ -186,5 +186,5 @@ async fn attachment(env: &TestEnv, handle: &str) {
     env.create(&attachment).await;
     let attached = json!({ "attached": true, "attachmentMetadata": { "device": handle } });
     let status = json!({ "status": attached });
-    patch_status::<VolumeAttachment>(env, At::cluster(&name), status).await;
+    patch_status::<VolumeAttachment>(env, ObjectKey::cluster(&name), status).await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_client::{At, Delete};
+use windlass_client::{Delete, ObjectKey};
 use windlass_types::Timestamp;
 use windlass_types::corev1::{ConfigMap, Pod, Secret};
 
@@ -55,7 +55,9 @@ async fn containers_restart_without_their_objects(kind: Kind) {
     let fresh = env.create(&pod("fresh", REPORT_KEYS, volumes())).await;
     sees(&env, "kept", now(), "old;secret").await;
     reports(&env, &fresh, "secret \"shown\" not found").await;
-    let waits = env.get::<Pod>(At::namespaced("default", "fresh")).await;
+    let waits = env
+        .get::<Pod>(ObjectKey::namespaced("default", "fresh"))
+        .await;
     let waits = waits.expect("there");
     assert_eq!(
         main_status(&waits)["state"]["waiting"]["reason"],
@@ -71,8 +73,8 @@ async fn containers_restart_without_their_objects(kind: Kind) {
     env.stop().await;
 }
 
-fn at() -> At<'static> {
-    At::namespaced("default", "shown")
+fn at() -> ObjectKey<'static> {
+    ObjectKey::namespaced("default", "shown")
 }
 
 fn config_map(text: &str) -> ConfigMap {
@@ -104,7 +106,7 @@ fn volumes() -> Value {
 
 /// Waits for a container started after `since` that reports this content.
 async fn sees(env: &TestEnv, name: &str, since: Timestamp, wanted: &str) {
-    let at = At::namespaced("default", name);
+    let at = ObjectKey::namespaced("default", name);
     eventually(&format!("{name} sees {wanted}"), RESTARTED, async || {
         let pod = env.get::<Pod>(at).await.unwrap_or_default();
         let ended = &main_status(&pod)["lastState"]["terminated"];

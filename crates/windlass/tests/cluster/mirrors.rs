@@ -1,7 +1,7 @@
 //! Static pods and their mirror pods.
 
 use serde_json::{Value, json};
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::Node;
 
@@ -68,7 +68,7 @@ async fn stands_for_the_static_pod(env: &TestEnv, mirror: &Value) {
     );
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
     let node = env
-        .get::<Node>(At::cluster(NODE_NAME))
+        .get::<Node>(ObjectKey::cluster(NODE_NAME))
         .await
         .expect("a node");
     let owners = mirror["metadata"]["ownerReferences"]

@@ -1,7 +1,7 @@
 //! The node object and its lease.
 
 use serde_json::{Value, json};
-use windlass_client::{At, Patch};
+use windlass_client::{ObjectKey, Patch};
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::Timestamp;
 use windlass_types::coordinationv1::Lease;
@@ -11,7 +11,7 @@ use crate::control_plane::Kind;
 use crate::objects::{condition, object, uid};
 use crate::test_env::{Credentials, LEASE_SECONDS, TestEnv};
 
-const LEASE: At<'static> = At {
+const LEASE: ObjectKey<'static> = ObjectKey {
     namespace: Some("kube-node-lease"),
     name: NODE_NAME,
 };
@@ -44,7 +44,7 @@ async fn the_node_registers_and_stays(kind: Kind) {
     let foreign = env.create(&foreign).await;
     let routed = json!({ "type": "NetworkUnavailable", "status": "False", "reason": "Routed" });
     let patch = Patch::StrategicMerge(json!({ "status": { "conditions": [routed] } }));
-    let at = At::cluster(NODE_NAME);
+    let at = ObjectKey::cluster(NODE_NAME);
     env.api
         .patch::<Node>(at, Some("status"), &patch)
         .await
@@ -166,7 +166,7 @@ async fn the_lease_is_renewed(env: &TestEnv, node: &Value) {
 }
 
 async fn a_deleted_node_comes_back(env: &TestEnv, old: &Value) {
-    let at = At::cluster(NODE_NAME);
+    let at = ObjectKey::cluster(NODE_NAME);
     env.api
         .delete::<Node>(at, &Default::default())
         .await

@@ -6,7 +6,7 @@ use k8s_openapi::api::authentication::v1::TokenReview;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use windlass_client::{At, Patch};
+use windlass_client::{ObjectKey, Patch};
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
@@ -61,7 +61,7 @@ pub(crate) async fn are_resolved(env: &TestEnv) {
     };
     assert_eq!(read("/refs/config/COLOUR").await, "blue");
     assert_eq!(read("/refs/secret/password").await, "hunter2");
-    let root = At::namespaced("default", "kube-root-ca.crt");
+    let root = ObjectKey::namespaced("default", "kube-root-ca.crt");
     let root = env.get::<ConfigMap>(root).await.expect("the root");
     assert_eq!(
         read("/refs/all/ca.crt").await,
@@ -173,7 +173,7 @@ async fn the_token_is_the_pods(env: &TestEnv, pod: &Value, token: &str) {
 }
 
 async fn a_change_reaches_the_volume(env: &TestEnv, pod: &Value) {
-    let at = At::namespaced("default", "settings");
+    let at = ObjectKey::namespaced("default", "settings");
     let patch = Patch::Merge(json!({ "data": { "COLOUR": "green" } }));
     env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
     let look = async || {

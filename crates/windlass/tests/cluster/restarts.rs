@@ -2,7 +2,7 @@
 //! are removed.
 
 use serde_json::{Value, json};
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::pod_watch::PodTable;
 use windlass_types::coordinationv1::Lease;
@@ -66,7 +66,7 @@ async fn is_as_it_was(env: &TestEnv, before: &Value) {
 }
 
 async fn ten_kills(env: &mut TestEnv) {
-    let lease = At::namespaced("kube-node-lease", NODE_NAME);
+    let lease = ObjectKey::namespaced("kube-node-lease", NODE_NAME);
     for _ in 0..KILLS {
         env.agent.kill().unwrap();
         env.respawn().await;

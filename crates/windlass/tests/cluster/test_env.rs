@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::SystemClock;
-use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At, Delete, List, Selector};
+use windlass_client::{ApiClient, ApiErrorKind, ApiObject, Delete, List, ObjectKey, Selector};
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodWatch;
@@ -167,15 +167,15 @@ impl TestEnv {
     /// Objects that controllers add to every namespace: a pod is rejected without one and cannot
     /// start without the other.
     async fn set_up_namespace(&self, kind: Kind) {
-        let account = At::namespaced("default", "default");
-        let root = At::namespaced("default", "kube-root-ca.crt");
+        let account = ObjectKey::namespaced("default", "default");
+        let root = ObjectKey::namespaced("default", "kube-root-ca.crt");
         if kind == Kind::WithControllers {
             self.wait_for::<ServiceAccount>(account, "exists", |_| true)
                 .await;
             self.wait_for::<ConfigMap>(root, "exists", |_| true).await;
             return;
         }
-        let meta = |at: At<'_>| json!({ "name": at.name, "namespace": "default" });
+        let meta = |at: ObjectKey<'_>| json!({ "name": at.name, "namespace": "default" });
         let account: ServiceAccount = object(json!({ "metadata": meta(account) }));
         self.create(&account).await;
         let root = json!({ "metadata": meta(root), "data": { "ca.crt": "-- the root --" } });
@@ -215,7 +215,7 @@ impl TestEnv {
     }
 
     /// An object, if there is one.
-    pub(crate) async fn get<K: ApiObject>(&self, at: At<'_>) -> Option<Value> {
+    pub(crate) async fn get<K: ApiObject>(&self, at: ObjectKey<'_>) -> Option<Value> {
         match self.api.get::<K>(at).await {
             Ok(found) => Some(serde_json::to_value(found).unwrap()),
             Err(error) if error.kind == ApiErrorKind::NotFound => None,
@@ -226,7 +226,7 @@ impl TestEnv {
     /// Waits until an object is as `wanted`.
     pub(crate) async fn wait_for<K: ApiObject>(
         &self,
-        at: At<'_>,
+        at: ObjectKey<'_>,
         what: &str,
         wanted: impl Fn(&Value) -> bool,
     ) -> Value {
@@ -244,7 +244,7 @@ impl TestEnv {
 
     /// Waits until the node is ready.
     pub(crate) async fn node_ready(&self) -> Value {
-        self.wait_for::<Node>(At::cluster(NODE_NAME), "is Ready", is_ready)
+        self.wait_for::<Node>(ObjectKey::cluster(NODE_NAME), "is Ready", is_ready)
             .await
     }
 
@@ -274,7 +274,7 @@ impl TestEnv {
             grace_seconds,
             uid: None,
         };
-        let at = At::namespaced("default", name);
+        let at = ObjectKey::namespaced("default", name);
         self.api.delete::<Pod>(at, &delete).await.unwrap();
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_client::{At, List, Selector};
+use windlass_client::{List, ObjectKey, Selector};
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Event, Pod};
 
@@ -40,7 +40,7 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
             "metadata": { "name": name, "namespace": "default" },
             "target": { "kind": "Node", "name": NODE_NAME },
         });
-        let at = At::namespaced("default", name);
+        let at = ObjectKey::namespaced("default", name);
         let bound = env.api.post::<Pod, Value>(at, "binding", &binding).await;
         bound.unwrap();
     }
