@@ -10,9 +10,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use windlass_cgroups::{CgroupTree, HostTree, MemoryTree, PodCgroups};
+use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
-use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         memory: 8 << 30,
         pids: 10_000,
     };
-    for remark in cgroups.set_up(node.values()) {
-        println!("works without: {remark}");
+    for warning in cgroups.set_up(node.values()) {
+        println!("works without: {warning}");
     }
     let values = CgroupValues {
         cpu_shares: Some(512),

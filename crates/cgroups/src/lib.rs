@@ -29,8 +29,8 @@
 //! let tree = MemoryTree::v2();
 //! let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, "/windlass");
 //! let cgroups = PodCgroups::new(layout, Arc::new(tree.clone()), None);
-//! let remarks = cgroups.set_up(CgroupValues::default());
-//! assert!(remarks.is_empty(), "every hierarchy can be used");
+//! let warnings = cgroups.set_up(CgroupValues::default());
+//! assert!(warnings.is_empty(), "every hierarchy can be used");
 //!
 //! let uid = PodUid::from("1-2");
 //! let values = CgroupValues { memory_limit: Some(64 << 20), ..CgroupValues::default() };
@@ -52,7 +52,7 @@
 //! * Every function may be repeated at any time, also by a new agent after `kill -9`: the file
 //!   system is the record. What is set already is not written again.
 //! * Nothing above or beside the layout's `kubepods` is written.
-//! * What a kernel lacks or refuses is a [`Remark`] and pods run without it; only what one pod
+//! * What a kernel lacks or refuses is a [`Warning`] and pods run without it; only what one pod
 //!   cannot be given is an error.
 //! * Removing a pod kills what is left in it; it never waits for it, ask again.
 //!
@@ -71,7 +71,7 @@ mod tree;
 pub use error::CgroupError;
 pub use host::HostTree;
 pub use memory::MemoryTree;
-pub use pods::{PodCgroups, Remark};
+pub use pods::{PodCgroups, Warning};
 #[cfg(feature = "systemd")]
 pub use slices::SystemdSlices;
 pub use slices::{Property, Slices};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::tree::CgroupTree;
 
 /// Hierarchy and path.
-type Place = (String, String);
+type CgroupKey = (String, String);
 
 /// Implementation of [`CgroupTree`] in memory. Clones share the content.
 #[derive(Clone, Debug)]
@@ -19,11 +19,11 @@ pub struct MemoryTree {
 
 #[derive(Debug, Default)]
 struct State {
-    cgroups: BTreeSet<Place>,
+    cgroups: BTreeSet<CgroupKey>,
     /// What was written last into each file, and how often anything was.
     files: BTreeMap<String, String>,
     writes: usize,
-    processes: BTreeMap<i32, Place>,
+    processes: BTreeMap<i32, CgroupKey>,
     /// Processes that no signal ends.
     immortal: BTreeSet<i32>,
     /// Hierarchies that take no change.
@@ -59,11 +59,11 @@ impl MemoryTree {
         let mut state = self.lock();
         let ends = path.match_indices('/').skip(1).map(|(end, _)| end);
         for end in ends.chain([path.len()]) {
-            let place = (hierarchy.to_owned(), path[..end].to_owned());
-            state.cgroups.insert(place);
+            let key = (hierarchy.to_owned(), path[..end].to_owned());
+            state.cgroups.insert(key);
         }
-        let place = (hierarchy.to_owned(), path.to_owned());
-        state.processes.insert(pid, place);
+        let key = (hierarchy.to_owned(), path.to_owned());
+        state.processes.insert(pid, key);
         if immortal {
             state.immortal.insert(pid);
         }
@@ -73,16 +73,16 @@ impl MemoryTree {
     pub fn lose(&self, path: &str) {
         let mut state = self.lock();
         let below = format!("{path}/");
-        let is_in = |place: &Place| place.1 == path || place.1.starts_with(&below);
-        state.cgroups.retain(|place| !is_in(place));
-        state.processes.retain(|_, place| !is_in(place));
+        let is_in = |key: &CgroupKey| key.1 == path || key.1.starts_with(&below);
+        state.cgroups.retain(|key| !is_in(key));
+        state.processes.retain(|_, key| !is_in(key));
     }
 
     /// Every cgroup, `hierarchy:path`.
     pub fn cgroups(&self) -> Vec<String> {
         let state = self.lock();
-        let places = state.cgroups.iter();
-        places.map(|(h, path)| format!("{h}:{path}")).collect()
+        let keys = state.cgroups.iter();
+        keys.map(|(h, path)| format!("{h}:{path}")).collect()
     }
 
     /// What a file has, by `path/file`.
@@ -108,7 +108,7 @@ impl MemoryTree {
     }
 }
 
-fn place(hierarchy: &str, path: &str) -> Place {
+fn key(hierarchy: &str, path: &str) -> CgroupKey {
     (hierarchy.to_owned(), path.to_owned())
 }
 
@@ -131,19 +131,19 @@ impl CgroupTree for MemoryTree {
     fn make(&self, hierarchy: &str, path: &str) -> io::Result<bool> {
         let mut state = self.change(hierarchy)?;
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if !parent.is_empty() && !state.cgroups.contains(&place(hierarchy, parent)) {
+        if !parent.is_empty() && !state.cgroups.contains(&key(hierarchy, parent)) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(state.cgroups.insert(place(hierarchy, path)))
+        Ok(state.cgroups.insert(key(hierarchy, path)))
     }
 
     fn exists(&self, hierarchy: &str, path: &str) -> bool {
-        self.lock().cgroups.contains(&place(hierarchy, path))
+        self.lock().cgroups.contains(&key(hierarchy, path))
     }
 
     fn write(&self, hierarchy: &str, path: &str, file: &str, content: &str) -> io::Result<()> {
         let mut state = self.change(hierarchy)?;
-        if !state.cgroups.contains(&place(hierarchy, path)) {
+        if !state.cgroups.contains(&key(hierarchy, path)) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let file = format!("{path}/{file}");
@@ -163,13 +163,13 @@ impl CgroupTree for MemoryTree {
 
     fn processes(&self, hierarchy: &str, path: &str) -> io::Result<Vec<i32>> {
         let state = self.lock();
-        let here = place(hierarchy, path);
+        let here = key(hierarchy, path);
         let inside = state.processes.iter().filter(|(_, at)| **at == here);
         Ok(inside.map(|(pid, _)| *pid).collect())
     }
 
     fn remove(&self, hierarchy: &str, path: &str) -> io::Result<()> {
-        let here = place(hierarchy, path);
+        let here = key(hierarchy, path);
         let below = format!("{path}/");
         let mut state = self.change(hierarchy)?;
         let children = state.cgroups.iter();

@@ -10,9 +10,9 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::pod_cgroup::CgroupValues;
-use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
@@ -29,16 +29,16 @@ const CLASSES: [QosClass; 3] = [
 /// with its containers'.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// The kernel's least shares, which a class without requests gets.
-const LEAST_SHARES: i64 = 2;
+const MIN_SHARES: i64 = 2;
 /// What an error of a slice names where one of a cgroup names the hierarchy.
 const SYSTEMD: &str = "systemd";
-const SYSTEMDS_OWN: &str = "slices have systemd's default values";
+const SYSTEMD_DEFAULTS: &str = "slices have systemd's default values";
 
 /// Something that works without: a hierarchy that cannot be used, a value that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark(String);
+pub struct Warning(String);
 
-impl fmt::Display for Remark {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -90,14 +90,14 @@ impl PodCgroups {
     }
 
     /// Makes the cgroups of all pods and of each class, and limits all pods to `node`. What a
-    /// hierarchy refuses is a remark: pods run without it.
-    pub fn set_up(&self, node: CgroupValues) -> Vec<Remark> {
+    /// hierarchy refuses is a warning: pods run without it.
+    pub fn set_up(&self, node: CgroupValues) -> Vec<Warning> {
         self.lock().node = node;
         self.open()
     }
 
     /// Does what [`Self::set_up`] says, again where somebody took it away.
-    fn open(&self) -> Vec<Remark> {
+    fn open(&self) -> Vec<Warning> {
         let node = {
             let mut state = self.lock();
             state.burstable = None;
@@ -107,16 +107,16 @@ impl PodCgroups {
         let (kubepods, burstable) = (layout.kubepods(), layout.qos(QosClass::Burstable));
         let mut had = tree.hierarchies();
         had.retain(|hierarchy| tree.exists(hierarchy, &burstable));
-        if let Err(remark) = self.start_classes() {
+        if let Err(warning) = self.start_classes() {
             self.lock().usable.clear();
-            return vec![remark];
+            return vec![warning];
         }
-        let mut remarks = Vec::new();
+        let mut warnings = Vec::new();
         let mut usable = Vec::new();
         for hierarchy in tree.hierarchies() {
             match self.make_classes(&hierarchy) {
                 Ok(()) => usable.push(hierarchy),
-                Err(error) => remarks.push(Remark(error.to_string())),
+                Err(error) => warnings.push(Warning(error.to_string())),
             }
         }
         let new = usable.iter().any(|hierarchy| !had.contains(hierarchy));
@@ -127,18 +127,18 @@ impl PodCgroups {
         };
         let mut values = vec![
             (kubepods, node),
-            (layout.qos(QosClass::BestEffort), class(LEAST_SHARES)),
+            (layout.qos(QosClass::BestEffort), class(MIN_SHARES)),
         ];
         // after a restart it has what its pods request, which is not known yet
         if new {
-            values.push((burstable, class(LEAST_SHARES)));
+            values.push((burstable, class(MIN_SHARES)));
         }
         for (path, values) in values {
             if let Err(error) = self.set(&path, values) {
-                remarks.push(Remark(error.to_string()));
+                warnings.push(Warning(error.to_string()));
             }
         }
-        remarks
+        warnings
     }
 
     /// Makes a pod's cgroup and sets its values; true if anything was written. While systemd is
@@ -175,7 +175,7 @@ impl PodCgroups {
 
     /// True if the cgroup of a pod was there in this life of the agent and is not any more. A pod
     /// that an earlier agent started without one is left as it is.
-    pub fn is_lost(&self, uid: &PodUid) -> bool {
+    pub fn is_removed(&self, uid: &PodUid) -> bool {
         let Some((class, _)) = self.lock().applied.get(uid).copied() else {
             return false;
         };
@@ -236,7 +236,7 @@ impl PodCgroups {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn share_cpu(&self, burstable: i64) -> Result<bool, CgroupError> {
+    pub fn update_burstable_shares(&self, burstable: i64) -> Result<bool, CgroupError> {
         if self.usable().is_empty() || self.lock().burstable == Some(burstable) {
             return Ok(false);
         }
@@ -252,8 +252,8 @@ impl PodCgroups {
     /// Tries again what systemd did not answer to.
     fn reopen(&self) {
         if self.0.slices.is_some() && self.usable().is_empty() {
-            for remark in self.open() {
-                tracing::debug!(%remark, "slices of pods");
+            for warning in self.open() {
+                tracing::debug!(%warning, "slices of pods");
             }
         }
     }
@@ -273,14 +273,14 @@ impl PodCgroups {
     }
 
     /// Has systemd know of the classes' slices before their cgroups are made; their values follow.
-    fn start_classes(&self) -> Result<(), Remark> {
+    fn start_classes(&self) -> Result<(), Warning> {
         if self.by_systemd() && self.0.slices.is_none() {
-            return Err(Remark(SYSTEMDS_OWN.to_owned()));
+            return Err(Warning(SYSTEMD_DEFAULTS.to_owned()));
         }
         for class in CLASSES {
             let path = self.0.layout.qos(class);
             let started = self.start_slice(&path, CgroupValues::default());
-            started.map_err(|error| Remark(format!("{SYSTEMDS_OWN}: {error}")))?;
+            started.map_err(|error| Warning(format!("{SYSTEMD_DEFAULTS}: {error}")))?;
         }
         Ok(())
     }

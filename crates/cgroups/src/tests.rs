@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
-use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
@@ -105,20 +105,20 @@ fn a_cgroup_that_vanished_is_noticed_only_if_this_agent_had_made_it() {
     let tree = MemoryTree::v1(&V1);
     let pods = pods(&tree);
     pods.set_up(node());
-    assert!(!pods.is_lost(&uid()), "an earlier agent made none");
+    assert!(!pods.is_removed(&uid()), "an earlier agent made none");
     pods.ensure(&uid(), QosClass::Burstable, values())
         .expect("made");
-    assert!(!pods.is_lost(&uid()));
+    assert!(!pods.is_removed(&uid()));
     tree.lose(&format!("{BURSTABLE}/pod1-2"));
-    assert!(pods.is_lost(&uid()));
+    assert!(pods.is_removed(&uid()));
     // made again with its values, though they are the same
     assert!(
         pods.ensure(&uid(), QosClass::Burstable, values())
             .expect("made")
     );
-    assert!(!pods.is_lost(&uid()));
+    assert!(!pods.is_removed(&uid()));
     pods.remove(&uid()).expect("removed");
-    assert!(!pods.is_lost(&uid()), "it was to go");
+    assert!(!pods.is_removed(&uid()), "it was to go");
 }
 
 #[test]
@@ -126,16 +126,16 @@ fn a_hierarchy_that_cannot_be_written_is_done_without() {
     let tree = MemoryTree::v1(&V1);
     tree.set_read_only("memory");
     let pods = pods(&tree);
-    let remarks = pods.set_up(node());
-    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    let warnings = pods.set_up(node());
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        remarks[0]
+        warnings[0]
             .to_string()
             .starts_with("cannot make cgroup memory:/test")
     );
     pods.ensure(&uid(), QosClass::Burstable, values())
         .expect("made");
-    assert!(!pods.is_lost(&uid()));
+    assert!(!pods.is_removed(&uid()));
     // nothing at all can be made: pods stay where the runtime puts them
     let tree = MemoryTree::v2();
     tree.set_read_only("");
@@ -144,7 +144,7 @@ fn a_hierarchy_that_cannot_be_written_is_done_without() {
     assert_eq!(pods.parent_of(QosClass::Burstable, &uid()), None);
     pods.ensure(&uid(), QosClass::Burstable, values())
         .expect("nothing to do");
-    assert!(!pods.is_lost(&uid()));
+    assert!(!pods.is_removed(&uid()));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn the_burstable_class_keeps_its_weight_over_a_restart_of_the_agent() {
     first.set_up(node());
     let weight = || tree.file(&format!("{BURSTABLE}/cpu.weight")).expect("set");
     assert_eq!(weight(), "1");
-    assert!(first.share_cpu(1024).expect("set"));
-    assert!(!first.share_cpu(1024).expect("set"));
+    assert!(first.update_burstable_shares(1024).expect("set"));
+    assert!(!first.update_burstable_shares(1024).expect("set"));
     assert_eq!(weight(), "39");
     let second = pods(&tree);
     second.set_up(node());
@@ -173,7 +173,7 @@ fn without_a_manager_slices_are_named_and_left_to_systemd() {
     let parent = pods.parent_of(QosClass::BestEffort, &uid()).expect("named");
     assert!(parent.ends_with("/kubepods-besteffort-pod1_2.slice"));
     pods.remove(&uid()).expect("nothing to do");
-    pods.share_cpu(7).expect("nothing to do");
+    pods.update_burstable_shares(7).expect("nothing to do");
     assert!(tree.cgroups().is_empty());
 }
 
@@ -248,7 +248,7 @@ fn systemd_is_told_of_each_slice_and_its_values() {
     assert_eq!(memory.as_deref(), Some("1048576"));
     assert!(!ensure().expect("there"));
     assert!(told.take().is_empty(), "nothing changed, nothing is told");
-    assert!(pods.share_cpu(1024).expect("set"));
+    assert!(pods.update_burstable_shares(1024).expect("set"));
     assert_eq!(told.take(), ["start kubepods-burstable.slice CPUWeight=39"]);
 
     // an agent that finds all this keeps what Burstable pods have
@@ -272,17 +272,17 @@ fn while_systemd_is_away_pods_go_without_and_later_ones_have_their_slices_again(
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     told.refuse(Some("slice"));
     let pods = slices(&tree, &told);
-    let remarks = pods.set_up(node());
-    let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+    let warnings = pods.set_up(node());
+    let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        remarks,
+        warnings,
         ["slices have systemd's default values: cannot start cgroup systemd:/kubepods.slice: no"]
     );
     let ensure = |uid: &str| pods.ensure(&PodUid::from(uid), QosClass::Burstable, values());
     assert!(!ensure("1").expect("nothing to do"));
     assert!(pods.parent_of(QosClass::Burstable, &uid()).is_some());
     assert!(tree.cgroups().is_empty());
-    assert!(!pods.share_cpu(7).expect("nothing to do"));
+    assert!(!pods.update_burstable_shares(7).expect("nothing to do"));
 
     told.refuse(None);
     assert!(ensure("2").expect("made"));
@@ -299,7 +299,7 @@ fn while_systemd_is_away_pods_go_without_and_later_ones_have_their_slices_again(
     told.refuse(None);
     assert_eq!(names(&pods), ["2"]);
     pods.remove(&PodUid::from("2")).expect("removed");
-    assert!(pods.share_cpu(7).expect("set"));
+    assert!(pods.update_burstable_shares(7).expect("set"));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn slices_above_a_pods_that_somebody_stopped_are_started_again() {
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     let pods = slices(&tree, &told);
     assert!(pods.set_up(node()).is_empty());
-    pods.share_cpu(1024).expect("set");
+    pods.update_burstable_shares(1024).expect("set");
     let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
     // systemd goes on to refuse this one: that is told, and the classes are there again
     told.refuse(Some("pod1_2"));
@@ -321,7 +321,7 @@ fn slices_above_a_pods_that_somebody_stopped_are_started_again() {
     let calls = told.take();
     assert_eq!(calls[..3], told_classes(), "{calls:?}");
     assert!(
-        pods.share_cpu(1024).expect("set"),
+        pods.update_burstable_shares(1024).expect("set"),
         "it was lost with the slice"
     );
     told.refuse(None);

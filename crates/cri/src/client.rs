@@ -34,7 +34,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 const KUBE_API_VERSION: &str = "0.1.0";
 /// No time in a request is longer. Pods may ask for 2^63 seconds; gRPC's header has no number for
 /// that, and runtimes count nanoseconds in 64 bits.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl CriClient {
     pub(crate) fn observe(&self, operation: &str, started: Instant, failed: bool) {
         let seconds = started.elapsed().as_secs_f64();
         self.metrics
-            .observe_runtime_operation(operation, seconds, failed);
+            .runtime_calls.observe(operation, seconds, failed);
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
@@ -168,7 +168,7 @@ impl CriClient {
 pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(deadline) = deadline {
-        request.set_timeout(deadline.min(LONGEST));
+        request.set_timeout(deadline.min(MAX_TIMEOUT));
     }
     let parent = traceparent().and_then(|parent| parent.to_string().parse().ok());
     if let Some(parent) = parent {
@@ -179,16 +179,16 @@ pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Reque
 
 /// For stop and remove, "it is not there" is what was wanted. Runtimes say so with NotFound or,
 /// where an inner error lost its code, with Unknown and a text.
-fn gone_is_fine(result: CriResult<()>) -> CriResult<()> {
+fn missing_is_ok(result: CriResult<()>) -> CriResult<()> {
     match result {
-        Err(error) if error.says_object_is_gone() => Ok(()),
+        Err(error) if error.is_object_not_found() => Ok(()),
         other => other,
     }
 }
 
 /// Some status answers lose their code in the runtime as well; callers decide on NotFound.
-pub(crate) fn gone_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
-    result.map_err(|error| match error.says_object_is_gone() {
+pub(crate) fn missing_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
+    result.map_err(|error| match error.is_object_not_found() {
         true => CriError {
             code: CriCode::NotFound,
             ..error
@@ -302,12 +302,12 @@ impl RuntimeService for CriClient {
                 false => Ok(SandboxId::from(answer.pod_sandbox_id)),
             });
         self.metrics
-            .run_podsandbox_duration
+            .runtime_calls.run_sandbox_duration
             .with_label_values(&[handler])
             .observe(started.elapsed().as_secs_f64());
         if result.is_err() {
             self.metrics
-                .run_podsandbox_errors
+                .runtime_calls.run_sandbox_errors
                 .with_label_values(&[handler])
                 .inc();
         }
@@ -321,7 +321,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.stop_pod_sandbox(request(message, deadline));
-        gone_is_fine(self.call("stop_podsandbox", deadline, call).await.map(drop))
+        missing_is_ok(self.call("stop_podsandbox", deadline, call).await.map(drop))
     }
 
     async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
@@ -331,7 +331,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.remove_pod_sandbox(request(message, deadline));
-        gone_is_fine(
+        missing_is_ok(
             self.call("remove_podsandbox", deadline, call)
                 .await
                 .map(drop),
@@ -347,7 +347,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.pod_sandbox_status(request(message, deadline));
-        let answer = gone_is_not_found(self.call(OPERATION, deadline, call).await)?;
+        let answer = missing_is_not_found(self.call(OPERATION, deadline, call).await)?;
         let status = answer
             .status
             .ok_or_else(|| incomplete(OPERATION, "status"))?;
@@ -394,7 +394,7 @@ impl RuntimeService for CriClient {
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
-        let grace = grace.min(LONGEST);
+        let grace = grace.min(MAX_TIMEOUT);
         let deadline = Some(self.timeout + grace);
         let message = pb::StopContainerRequest {
             container_id: id.to_string(),
@@ -402,7 +402,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.stop_container(request(message, deadline));
-        gone_is_fine(self.call("stop_container", deadline, call).await.map(drop))
+        missing_is_ok(self.call("stop_container", deadline, call).await.map(drop))
     }
 
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
@@ -412,7 +412,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.remove_container(request(message, deadline));
-        gone_is_fine(
+        missing_is_ok(
             self.call("remove_container", deadline, call)
                 .await
                 .map(drop),
@@ -434,7 +434,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.container_status(request(message, deadline));
-        let answer = gone_is_not_found(self.call(OPERATION, deadline, call).await)?;
+        let answer = missing_is_not_found(self.call(OPERATION, deadline, call).await)?;
         let status = answer
             .status
             .ok_or_else(|| incomplete(OPERATION, "status"))?;
@@ -447,7 +447,7 @@ impl RuntimeService for CriClient {
         command: &[String],
         timeout: Duration,
     ) -> CriResult<ExecOutput> {
-        let timeout = timeout.min(LONGEST);
+        let timeout = timeout.min(MAX_TIMEOUT);
         let seconds = timeout.as_secs_f64().ceil().max(1.0);
         let deadline = Some(self.timeout + timeout);
         let message = pb::ExecSyncRequest {
@@ -457,7 +457,7 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.exec_sync(request(message, deadline));
-        let answer = gone_is_not_found(self.call("exec_sync", deadline, call).await)?;
+        let answer = missing_is_not_found(self.call("exec_sync", deadline, call).await)?;
         Ok(ExecOutput {
             stdout: answer.stdout.into(),
             stderr: answer.stderr.into(),
@@ -473,7 +473,7 @@ impl RuntimeService for CriClient {
         let mut client = self.runtime();
         let call = client.reopen_container_log(request(message, deadline));
         let answer = self.call("reopen_container_log", deadline, call).await;
-        gone_is_not_found(answer.map(drop))
+        missing_is_not_found(answer.map(drop))
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {
@@ -543,7 +543,7 @@ impl ImageService for CriClient {
         };
         let mut client = self.images();
         let call = client.remove_image(request(message, deadline));
-        gone_is_fine(self.call("remove_image", deadline, call).await.map(drop))
+        missing_is_ok(self.call("remove_image", deadline, call).await.map(drop))
     }
 }
 

@@ -42,7 +42,7 @@ pub enum CriCode {
 }
 
 /// Texts of runtimes for an object that does not exist; the last one is CRI-O's.
-const GONE_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
+const NOT_FOUND_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
 
 impl CriError {
     /// A new error.
@@ -100,8 +100,12 @@ impl CriError {
     /// True if the runtime says that the object does not exist, by code or, where an inner error
     /// lost its code on the way, by text. Only of use for calls that name one object: a start
     /// fails with "not found" for a missing binary.
-    pub(crate) fn says_object_is_gone(&self) -> bool {
-        let lost_code = || GONE_TEXTS.iter().any(|text| self.message.contains(text));
+    pub(crate) fn is_object_not_found(&self) -> bool {
+        let lost_code = || {
+            NOT_FOUND_TEXTS
+                .iter()
+                .any(|text| self.message.contains(text))
+        };
         self.is_not_found() || (self.code == CriCode::Other && lost_code())
     }
 
@@ -183,7 +187,7 @@ mod tests {
     fn object_gone_is_known_by_code_or_text() {
         let check = |status: tonic::Status, expected: bool| {
             let error = CriError::from_status("stop_container", &status);
-            assert_eq!(error.says_object_is_gone(), expected, "{error}");
+            assert_eq!(error.is_object_not_found(), expected, "{error}");
         };
         check(tonic::Status::not_found("c1"), true);
         check(tonic::Status::unknown("container c1 does not exist"), true);

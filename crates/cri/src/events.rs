@@ -3,7 +3,7 @@
 //! CRI's own stream comes first. A runtime that lacks it (containerd before 1.7) may be
 //! containerd, whose event service answers on the same socket; its events carry no pod UID.
 //! Servers written in Go send no headers before the first event, so an open stream cannot be told
-//! from one being opened: after [`SETTLE`] it counts as open, and a refusal becomes its first item.
+//! from one being opened: after [`SETTLE_TIME`] it counts as open, and a refusal becomes its first item.
 //!
 //! containerd tells of an event before its CRI plugin has taken note of it: for an exit that is
 //! measured at 30 to 200 ms, in which the container is still reported as running. A hint that is
@@ -31,7 +31,7 @@ const OPERATION: &str = "get_container_events";
 /// containerd namespace of everything that its CRI plugin runs.
 const NAMESPACE: &str = "k8s.io";
 /// A server that refuses does so at once; one that is silent this long has accepted.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// Both filters also keep the events of exec probes and of other containerd clients away.
 const FILTERS: [&str; 2] = [
     r#"namespace==k8s.io,topic~="^/tasks/(start|oom|delete)$""#,
@@ -40,17 +40,17 @@ const FILTERS: [&str; 2] = [
 
 /// Hints that wait for the CRI plugin at once. More wait on the connection, not in memory: the
 /// bound is above what one node stops or starts within the second that a hint may wait.
-const CONFIRMING: usize = 64;
+const MAX_CONCURRENT_CONFIRMATIONS: usize = 64;
 /// Looks at the plugin's list per hint; the waits between them double from 1 ms, 1 s in all.
-const LOOKS: u32 = 10;
+const CONFIRM_ATTEMPTS: u32 = 10;
 /// The longest that a hint waits, whatever the lists do.
-const CONFIRM: Duration = Duration::from_millis(1500);
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Opens the stream; see [`crate::RuntimeService::events`].
 pub(crate) async fn subscribe(client: &CriClient) -> CriResult<RuntimeEventStream> {
     let started = Instant::now();
     let mut opening = Box::pin(open(client.clone()));
-    let result = match tokio::time::timeout(SETTLE, &mut opening).await {
+    let result = match tokio::time::timeout(SETTLE_TIME, &mut opening).await {
         Ok(result) => result,
         Err(_) => Ok(opening.try_flatten_stream().boxed()),
     };
@@ -114,7 +114,7 @@ async fn open_containerd(client: &CriClient) -> CriResult<RuntimeEventStream> {
             }
         })
         .map(move |item| confirm(client.clone(), item))
-        .buffer_unordered(CONFIRMING)
+        .buffer_unordered(MAX_CONCURRENT_CONFIRMATIONS)
         .boxed())
 }
 
@@ -129,10 +129,10 @@ async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<
         return Ok(event);
     }
     let agreed = async {
-        for look in 0..LOOKS {
-            match seen(&client, &event.id).await {
-                Ok(seen) if !agrees(event.kind, seen) => {
-                    tokio::time::sleep(Duration::from_millis(1 << look)).await;
+        for attempt in 0..CONFIRM_ATTEMPTS {
+            match cri_state(&client, &event.id).await {
+                Ok(state) if !agrees(event.kind, state) => {
+                    tokio::time::sleep(Duration::from_millis(1 << attempt)).await;
                 }
                 // Whoever takes the hint meets an error where it can be handled.
                 Ok(_) | Err(_) => return,
@@ -140,13 +140,13 @@ async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<
         }
     };
     // A list that hangs must not hold back the hints of other containers.
-    let _ = tokio::time::timeout(CONFIRM, agreed).await;
+    let _ = tokio::time::timeout(CONFIRM_TIMEOUT, agreed).await;
     Ok(event)
 }
 
 /// What the CRI plugin says of a container or sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum CriState {
     Absent,
     Created,
     Live,
@@ -154,30 +154,30 @@ enum Seen {
 }
 
 /// Asks the lists rather than for a status: an ID that is not there is then no error.
-async fn seen(client: &CriClient, id: &str) -> CriResult<Seen> {
+async fn cri_state(client: &CriClient, id: &str) -> CriResult<CriState> {
     let filter = ListFilter {
         id: Some(id.to_owned()),
         ..ListFilter::default()
     };
     if let Some(container) = client.list_containers(&filter).await?.first() {
         return Ok(match container.state {
-            ContainerState::Created => Seen::Created,
-            ContainerState::Running | ContainerState::Unknown => Seen::Live,
-            ContainerState::Exited => Seen::Ended,
+            ContainerState::Created => CriState::Created,
+            ContainerState::Running | ContainerState::Unknown => CriState::Live,
+            ContainerState::Exited => CriState::Ended,
         });
     }
     Ok(match client.list_pod_sandboxes(&filter).await?.first() {
-        Some(sandbox) if sandbox.ready => Seen::Live,
-        Some(_) => Seen::Ended,
-        None => Seen::Absent,
+        Some(sandbox) if sandbox.ready => CriState::Live,
+        Some(_) => CriState::Ended,
+        None => CriState::Absent,
     })
 }
 
-fn agrees(kind: RuntimeEventKind, seen: Seen) -> bool {
+fn agrees(kind: RuntimeEventKind, state: CriState) -> bool {
     match kind {
         RuntimeEventKind::Created | RuntimeEventKind::Started | RuntimeEventKind::Oom => true,
-        RuntimeEventKind::Stopped => matches!(seen, Seen::Ended | Seen::Absent),
-        RuntimeEventKind::Deleted => seen == Seen::Absent,
+        RuntimeEventKind::Stopped => matches!(state, CriState::Ended | CriState::Absent),
+        RuntimeEventKind::Deleted => state == CriState::Absent,
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
 
     use windlass_types::cri::RuntimeEventKind;
 
-    use super::{Seen, agrees, event_from_envelope};
+    use super::{CriState, agrees, event_from_envelope};
 
     #[track_caller]
     fn check(namespace: &str, type_url: &str, message: &impl Message, expected: &str) {
@@ -332,7 +332,12 @@ mod tests {
     fn a_hint_waits_for_the_plugin_to_agree() {
         use RuntimeEventKind::{Created, Deleted, Oom, Started, Stopped};
         // what agrees with everything is passed on without asking
-        let all = [Seen::Absent, Seen::Created, Seen::Live, Seen::Ended];
+        let all = [
+            CriState::Absent,
+            CriState::Created,
+            CriState::Live,
+            CriState::Ended,
+        ];
         for (kind, expected) in [
             (Created, "Absent Created Live Ended"),
             (Oom, "Absent Created Live Ended"),
@@ -340,9 +345,9 @@ mod tests {
             (Stopped, "Absent Ended"),
             (Deleted, "Absent"),
         ] {
-            let agreed = all.into_iter().filter(|seen| agrees(kind, *seen));
+            let agreed = all.into_iter().filter(|state| agrees(kind, *state));
             let line = agreed
-                .map(|seen| format!("{seen:?}"))
+                .map(|state| format!("{state:?}"))
                 .collect::<Vec<_>>()
                 .join(" ");
             assert_eq!(line, expected, "{kind:?}");

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use windlass_pacing::lease;
+use windlass_pacing::run_with_permit;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp, api_time};
 
@@ -44,7 +44,7 @@ const MAX_SLOW_CALL: Duration = Duration::from_secs(10);
 /// A call that was slow longer ago than this says nothing of those of today.
 const SLOW_CALL_RELEVANCE: Duration = Duration::from_secs(60);
 /// Owners of sandboxes and containers that are gone are swept when there are so many of them.
-const OWNERS_OF_OLD: usize = 1000;
+const MIN_STALE_OWNERS: usize = 1000;
 
 /// What a call is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ pub struct HungCall {
 
 impl HungCall {
     /// The same call, unanswered since the same time.
-    pub fn is_same_hang(&self, other: &Self) -> bool {
+    pub fn is_same_call(&self, other: &Self) -> bool {
         (self.operation, &self.object, self.since) == (other.operation, &other.object, other.since)
     }
 }
@@ -161,7 +161,7 @@ struct Inner {
     /// Entries in `state`, readable without its lock.
     listed: AtomicUsize,
     load: RuntimeLoad,
-    news: Notify,
+    changed_pods: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -171,8 +171,8 @@ struct State {
     slow: BTreeMap<&'static str, (Duration, Instant)>,
     /// By the IDs of sandboxes and containers.
     owners: HashMap<String, Owner>,
-    /// Pods about which there is news that nobody has taken yet.
-    news: BTreeSet<PodUid>,
+    /// Pods about which there is changed_pods that nobody has taken yet.
+    changed_pods: BTreeSet<PodUid>,
 }
 
 /// Whose a sandbox or container is.
@@ -200,7 +200,7 @@ impl HungCalls {
             state: Mutex::default(),
             listed: AtomicUsize::new(0),
             load: RuntimeLoad::default(),
-            news: Notify::new(),
+            changed_pods: Notify::new(),
         }))
     }
 
@@ -210,7 +210,7 @@ impl HungCalls {
     }
 
     /// What hangs of one pod, the oldest first.
-    pub fn of(&self, uid: &PodUid) -> Vec<HungCall> {
+    pub fn for_pod(&self, uid: &PodUid) -> Vec<HungCall> {
         if self.is_empty() {
             return Vec::new();
         }
@@ -241,7 +241,7 @@ impl HungCalls {
     pub fn forget(&self, uid: &PodUid) {
         if !self.is_empty() {
             self.remove(|_, entry| entry.pod.as_ref() == Some(uid));
-            self.lock().news.remove(uid);
+            self.lock().changed_pods.remove(uid);
         }
     }
 
@@ -249,10 +249,10 @@ impl HungCalls {
     /// For one reader.
     pub async fn changed(&self) -> BTreeSet<PodUid> {
         loop {
-            let told = self.0.news.notified();
-            let news = std::mem::take(&mut self.lock().news);
-            if !news.is_empty() {
-                return news;
+            let told = self.0.changed_pods.notified();
+            let changed_pods = std::mem::take(&mut self.lock().changed_pods);
+            if !changed_pods.is_empty() {
+                return changed_pods;
             }
             told.await;
         }
@@ -266,25 +266,25 @@ impl HungCalls {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call that has to be answered within `patience` plus the expected delay by the calls
+    /// Runs a call that has to be answered within `threshold` plus the expected delay by the calls
     /// in flight; `pod` is the pod that it is made for, if the caller knows.
-    pub(crate) async fn watch<T>(
+    pub(crate) async fn track<T>(
         &self,
         key: CallKey,
         pod: Option<PodUid>,
-        patience: Duration,
+        threshold: Duration,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
         let began = self.0.clock.now();
         let sent = Instant::now();
         let mut attempt = (!self.is_empty()).then(|| self.again(&key)).flatten();
         let allowance = self.0.load.expected_delay();
-        let has_own_duration = patience > MAX_LOAD_TIME;
-        let load_time = patience.min(MAX_LOAD_TIME).saturating_add(allowance);
+        let has_own_duration = threshold > MAX_LOAD_TIME;
+        let load_time = threshold.min(MAX_LOAD_TIME).saturating_add(allowance);
         let counted = self.0.load.count();
-        let mut call = std::pin::pin!(lease(counted, load_time, call));
-        let patience = patience.saturating_add(allowance);
-        let mut first = tokio::time::timeout(patience, &mut call).await;
+        let mut call = std::pin::pin!(run_with_permit(counted, load_time, call));
+        let threshold = threshold.saturating_add(allowance);
+        let mut first = tokio::time::timeout(threshold, &mut call).await;
         if first.is_err() {
             let more = self.slow_call_time(key.0).saturating_sub(sent.elapsed());
             first = tokio::time::timeout(more, &mut call).await;
@@ -304,7 +304,7 @@ impl HungCalls {
                 call.await
             }
         };
-        // the end of our own patience is no answer
+        // the end of our own threshold is no answer
         if !matches!(&result, Err(error) if error.code == CriCode::DeadlineExceeded) {
             self.answered(&key);
         }
@@ -337,7 +337,7 @@ impl HungCalls {
         entry.attempts += 1;
         entry.in_flight += 1;
         let (pod, since) = (entry.pod.clone(), entry.since);
-        self.tell(&mut state, pod);
+        self.notify_pod(&mut state, pod);
         Some(self.attempt(key, since))
     }
 
@@ -368,7 +368,7 @@ impl HungCalls {
         );
         let since = entry.since;
         self.0.listed.store(state.calls.len(), Ordering::Relaxed);
-        self.tell(&mut state, pod);
+        self.notify_pod(&mut state, pod);
         self.attempt(key, since)
     }
 
@@ -400,19 +400,19 @@ impl HungCalls {
         });
         self.0.listed.store(state.calls.len(), Ordering::Relaxed);
         for pod in pods {
-            self.tell(&mut state, pod);
+            self.notify_pod(&mut state, pod);
         }
     }
 
-    fn tell(&self, state: &mut State, pod: Option<PodUid>) {
+    fn notify_pod(&self, state: &mut State, pod: Option<PodUid>) {
         if let Some(pod) = pod {
-            state.news.insert(pod);
-            self.0.news.notify_one();
+            state.changed_pods.insert(pod);
+            self.0.changed_pods.notify_one();
         }
     }
 
     /// A sandbox, or a container of this name, was made for a pod.
-    pub(crate) fn made(&self, id: &str, pod: &PodUid, container: Option<&str>) {
+    pub(crate) fn record_created(&self, id: &str, pod: &PodUid, container: Option<&str>) {
         let (pod, container) = (pod.clone(), container.map(Arc::from));
         let owner = Owner { pod, container };
         self.lock().owners.insert(id.to_owned(), owner);
@@ -424,7 +424,7 @@ impl HungCalls {
     }
 
     /// The runtime listed sandboxes: `all` that there are, or some.
-    pub(crate) fn sandboxes_listed(&self, rows: &[SandboxSummary], all: bool) {
+    pub(crate) fn record_sandbox_list(&self, rows: &[SandboxSummary], all: bool) {
         let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid, None));
         self.learn(ids);
         if self.is_empty() {
@@ -437,18 +437,18 @@ impl HungCalls {
                 || match (object, *operation) {
                     (CallObject::Sandbox(id), "StopPodSandbox") => match row(id) {
                         None => all,
-                        Some(row) => entry.rests() && !row.ready,
+                        Some(row) => entry.is_idle() && !row.ready,
                     },
                     (CallObject::Sandbox(id), _) => all && row(id).is_none(),
                     // made after all, although nobody was told
-                    (CallObject::Pod(uid), "RunPodSandbox") => entry.rests() && ready(uid),
+                    (CallObject::Pod(uid), "RunPodSandbox") => entry.is_idle() && ready(uid),
                     _ => false,
                 }
         });
     }
 
     /// The runtime listed containers: `all` that there are, or some.
-    pub(crate) fn containers_listed(&self, rows: &[ContainerSummary], all: bool) {
+    pub(crate) fn record_container_list(&self, rows: &[ContainerSummary], all: bool) {
         let ids = rows
             .iter()
             .map(|row| (row.id.as_str(), &row.uid, Some(&*row.name)));
@@ -473,14 +473,14 @@ impl HungCalls {
                         // it, or another attempt, runs although nobody was told
                         (Some(row), "StartContainer") => {
                             let ended = row.state == ContainerState::Exited;
-                            entry.rests() && (ended || runs(&row.uid, &row.name))
+                            entry.is_idle() && (ended || runs(&row.uid, &row.name))
                         }
                         (Some(row), "StopContainer" | "ExecSync") => {
-                            entry.rests() && row.state == ContainerState::Exited
+                            entry.is_idle() && row.state == ContainerState::Exited
                         }
                         _ => false,
                     },
-                    CallObject::NewContainer(uid, name) => entry.rests() && runs(uid, name),
+                    CallObject::NewContainer(uid, name) => entry.is_idle() && runs(uid, name),
                     _ => false,
                 }
         });
@@ -490,7 +490,7 @@ impl HungCalls {
     /// brings back those that have no container.
     fn forget_owners(&self, rows: &[ContainerSummary]) {
         let mut state = self.lock();
-        if state.owners.len() <= 4 * rows.len() + OWNERS_OF_OLD {
+        if state.owners.len() <= 4 * rows.len() + MIN_STALE_OWNERS {
             return;
         }
         let ids = rows
@@ -519,12 +519,12 @@ impl State {
 
 impl Entry {
     /// Nobody is asking at present.
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
 
     fn is_forgotten(&self) -> bool {
-        self.rests() && self.last_end.elapsed() >= FORGET_AFTER
+        self.is_idle() && self.last_end.elapsed() >= FORGET_AFTER
     }
 }
 

@@ -10,7 +10,7 @@
 //! * [`RuntimeService`] and [`ImageService`] are the ports: use them as `Arc<dyn …>` and give tests
 //!   a runtime of their own
 //! * [`CriError`] has a class ([`CriCode`]) and says what trying again would bring
-//! * [`WatchedRuntime`] is a port around a port that notes calls which hang in [`HungCalls`]
+//! * [`TrackedRuntime`] is a port around a port that notes calls which hang in [`HungCalls`]
 //!
 //! # Example
 //!
@@ -63,7 +63,7 @@ mod lists;
 mod hung;
 mod stats;
 mod streams;
-mod watched;
+mod tracked;
 
 pub mod convert;
 mod events;
@@ -74,6 +74,6 @@ pub use endpoint::EndpointError;
 pub use error::{CriCode, CriError, CriResult};
 pub use hung::{CallObject, HungCall, HungCalls, RuntimeLoad};
 pub use port::{ImageService, RuntimeEventStream, RuntimeService};
-pub use stats::{ImageFsInfo, RuntimeFs, RuntimeStats, WatchedStats};
-pub use streams::{RuntimeStreams, StreamSet, WatchedStreams};
-pub use watched::{WatchedImages, WatchedRuntime, for_pod};
+pub use stats::{ImageFsInfo, RuntimeFs, RuntimeStats, TrackedStats};
+pub use streams::{RuntimeStreams, StreamSet, TrackedStreams};
+pub use tracked::{TrackedImages, TrackedRuntime, for_pod};

@@ -15,7 +15,7 @@ use crate::error::CriResult;
 use crate::hung::{CallObject, HungCalls};
 
 /// A runtime that takes longer than this hangs: it walks through its snapshots at other times.
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 
 /// What something of the runtime's takes on a file system (`FilesystemUsage`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,12 +101,12 @@ fn fs_from_pb(usage: pb::FilesystemUsage) -> RuntimeFs {
 
 /// A runtime whose measuring is watched.
 #[derive(Clone, Debug)]
-pub struct WatchedStats {
+pub struct TrackedStats {
     inner: Arc<dyn RuntimeStats>,
     calls: HungCalls,
 }
 
-impl WatchedStats {
+impl TrackedStats {
     /// Puts `inner` under watch.
     pub fn new(inner: Arc<dyn RuntimeStats>, calls: HungCalls) -> Self {
         Self { inner, calls }
@@ -114,22 +114,22 @@ impl WatchedStats {
 }
 
 #[async_trait]
-impl RuntimeStats for WatchedStats {
+impl RuntimeStats for TrackedStats {
     async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
         let key = ("ImageFsInfo", CallObject::Runtime);
         let call = self.inner.image_fs_info();
-        self.calls.watch(key, None, PATIENCE, call).await
+        self.calls.track(key, None, READ_HANG_THRESHOLD, call).await
     }
 
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
         let key = ("ListContainerStats", CallObject::Runtime);
         let call = self.inner.writable_layers();
-        self.calls.watch(key, None, PATIENCE, call).await
+        self.calls.track(key, None, READ_HANG_THRESHOLD, call).await
     }
 
     async fn sandbox_info(&self, id: &SandboxId) -> CriResult<String> {
         let key = ("PodSandboxStatus", CallObject::Sandbox(id.clone()));
         let call = self.inner.sandbox_info(id);
-        self.calls.watch(key, None, PATIENCE, call).await
+        self.calls.track(key, None, READ_HANG_THRESHOLD, call).await
     }
 }

@@ -12,12 +12,12 @@ use async_trait::async_trait;
 use windlass_proto::cri_v1::{self as pb};
 use windlass_types::{ContainerId, SandboxId};
 
-use crate::client::{CriClient, gone_is_not_found, request};
+use crate::client::{CriClient, missing_is_not_found, request};
 use crate::error::CriResult;
 use crate::hung::{CallObject, HungCalls};
 
 /// A stream is only promised here, nothing is started: a runtime that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 
 /// Which streams of a process are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl RuntimeStreams for CriClient {
         };
         let mut client = self.runtime();
         let call = client.exec(request(message, deadline));
-        let answer = gone_is_not_found(self.call("exec", deadline, call).await)?;
+        let answer = missing_is_not_found(self.call("exec", deadline, call).await)?;
         Ok(answer.url)
     }
 
@@ -90,7 +90,7 @@ impl RuntimeStreams for CriClient {
         };
         let mut client = self.runtime();
         let call = client.attach(request(message, deadline));
-        let answer = gone_is_not_found(self.call("attach", deadline, call).await)?;
+        let answer = missing_is_not_found(self.call("attach", deadline, call).await)?;
         Ok(answer.url)
     }
 
@@ -102,7 +102,7 @@ impl RuntimeStreams for CriClient {
         };
         let mut client = self.runtime();
         let call = client.port_forward(request(message, deadline));
-        let answer = gone_is_not_found(self.call("port_forward", deadline, call).await)?;
+        let answer = missing_is_not_found(self.call("port_forward", deadline, call).await)?;
         Ok(answer.url)
     }
 
@@ -129,30 +129,30 @@ impl RuntimeStreams for CriClient {
 
 /// Streams whose calls are watched.
 #[derive(Clone, Debug)]
-pub struct WatchedStreams {
+pub struct TrackedStreams {
     inner: Arc<dyn RuntimeStreams>,
     calls: HungCalls,
 }
 
-impl WatchedStreams {
+impl TrackedStreams {
     /// Puts `inner` under watch.
     pub fn new(inner: Arc<dyn RuntimeStreams>, calls: HungCalls) -> Self {
         Self { inner, calls }
     }
 
-    async fn watch<T>(
+    async fn track<T>(
         &self,
         operation: &'static str,
         object: CallObject,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
         let key = (operation, object);
-        self.calls.watch(key, None, PATIENCE, call).await
+        self.calls.track(key, None, READ_HANG_THRESHOLD, call).await
     }
 }
 
 #[async_trait]
-impl RuntimeStreams for WatchedStreams {
+impl RuntimeStreams for TrackedStreams {
     async fn exec(
         &self,
         id: &ContainerId,
@@ -161,19 +161,19 @@ impl RuntimeStreams for WatchedStreams {
     ) -> CriResult<String> {
         let call = self.inner.exec(id, command, streams);
         let object = CallObject::Container(id.clone());
-        self.watch("Exec", object, call).await
+        self.track("Exec", object, call).await
     }
 
     async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String> {
         let call = self.inner.attach(id, streams);
         let object = CallObject::Container(id.clone());
-        self.watch("Attach", object, call).await
+        self.track("Attach", object, call).await
     }
 
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String> {
         let call = self.inner.port_forward(id, ports);
         let object = CallObject::Sandbox(id.clone());
-        self.watch("PortForward", object, call).await
+        self.track("PortForward", object, call).await
     }
 
     /// Not watched: how long it takes is up to the container's memory.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tonic::Code;
 use windlass_actors::clock::SystemClock;
 use windlass_cri::{
-    CriClient, CriCode, CriOptions, CriResult, HungCalls, RuntimeService, WatchedRuntime,
+    CriClient, CriCode, CriOptions, CriResult, HungCalls, RuntimeService, TrackedRuntime,
 };
 use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;
@@ -281,7 +281,7 @@ async fn a_call_that_hangs_on_the_wire_is_listed_with_its_pod() {
     let calls = HungCalls::new(Arc::new(SystemClock));
     let timelines = Timelines::new(Arc::new(SystemClock), None);
     let runtime = Arc::new(world.client.clone());
-    let watched = WatchedRuntime::new(runtime, calls.clone(), timelines);
+    let watched = TrackedRuntime::new(runtime, calls.clone(), timelines);
     let id = watched.run_pod_sandbox(&sandbox_config("sick"), "").await;
     let id = id.expect("sandbox");
     let hang = world.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));

@@ -17,7 +17,7 @@ use windlass_actors::clock::SystemClock;
 use windlass_cri::{CriClient, CriCode, CriOptions, CriResult, ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;
-use windlass_testing::fake_runtime::{Behaviour, EventMode, Fault, Operation, Pull, ServeGuard};
+use windlass_testing::fake_runtime::{Behavior, EventMode, Fault, Operation, Pull, ServeGuard};
 use windlass_types::cri::{ContainerConfig, ListFilter, SandboxConfig};
 use windlass_types::{ContainerId, ContainerState, Retry, SandboxId, names};
 
@@ -443,7 +443,7 @@ async fn cri_events_carry_the_pod() {
     let world = World::new(PATIENCE);
     world
         .fake
-        .set_behaviour("app", Behaviour::exits(Duration::from_millis(50), 1));
+        .set_behavior("app", Behavior::exits(Duration::from_millis(50), 1));
     let mut events = world.client.events().await.expect("events");
     assert_eq!(world.count(Operation::Events, ""), 1);
     let (_, container) = world.started().await;

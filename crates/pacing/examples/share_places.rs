@@ -1,7 +1,7 @@
 //! Ten callers share two places, and one of them is sick. Then a rate.
 //!
 //! `cargo run -p windlass-pacing --example share_places` prints when each is served: the sick one
-//! keeps its place for no longer than the lease.
+//! keeps its place for no longer than the run_with_permit.
 //!
 //! Runs without a container runtime.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use windlass_pacing::{RateLimit, lease};
+use windlass_pacing::{RateLimit, run_with_permit};
 
 /// What the work of a healthy caller takes, and of a sick one.
 const HEALTHY: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let place = place.await?;
             let got = begin.elapsed();
             let takes = if caller == 0 { SICK } else { HEALTHY };
-            lease(place, TERM, sleep(takes)).await;
+            run_with_permit(place, TERM, sleep(takes)).await;
             Ok::<_, tokio::sync::AcquireError>((caller, got, begin.elapsed()))
         });
     }

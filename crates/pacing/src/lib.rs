@@ -5,7 +5,7 @@
 //!
 //! # The way in
 //!
-//! * [`lease`] runs work in a place that it loses when it takes too long
+//! * [`run_with_permit`] runs work in a place that it loses when it takes too long
 //! * [`Limiter`] runs at most so many pieces of work at once, and learns how long each may keep its
 //!   permit
 //! * [`RateLimit`] is a token bucket with a queue
@@ -17,7 +17,7 @@
 //! use std::time::Duration;
 //!
 //! use tokio::sync::Semaphore;
-//! use windlass_pacing::lease;
+//! use windlass_pacing::run_with_permit;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,11 +25,11 @@
 //!
 //! let places = Arc::new(Semaphore::new(1));
 //! let place = Arc::clone(&places).acquire_owned().await?;
-//! let sick = tokio::spawn(lease(place, TERM, std::future::pending::<()>()));
+//! let sick = tokio::spawn(run_with_permit(place, TERM, std::future::pending::<()>()));
 //!
 //! // the only place is free again when the term of the one that hangs is over
 //! let place = places.acquire().await?;
-//! assert_eq!(lease(place, TERM, async { "served" }).await, "served");
+//! assert_eq!(run_with_permit(place, TERM, async { "served" }).await, "served");
 //! assert!(!sick.is_finished(), "it goes on without its place");
 //! # Ok(())
 //! # }
@@ -52,9 +52,9 @@
 //! by as many as hang. Nothing is cancelled: whoever wants work to end puts a timeout on it.
 
 mod limiter;
-mod place;
+mod permit;
 mod rate_limit;
 
 pub use limiter::Limiter;
-pub use place::lease;
+pub use permit::run_with_permit;
 pub use rate_limit::RateLimit;

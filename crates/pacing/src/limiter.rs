@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::lease;
+use crate::run_with_permit;
 
 /// No permit is held for longer than this, however slow the work is.
 const MAX_TERM: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ impl Limiter {
             started,
             term,
         };
-        let result = lease(held, term, work).await;
+        let result = run_with_permit(held, term, work).await;
         let took = started.elapsed();
         if took < term {
             self.lock().ended(took);
@@ -87,7 +87,7 @@ impl Limiter {
 
     /// Runs `work`, of which only the first `term` counts, once there is a permit for it.
     pub async fn run_for<T>(&self, term: Duration, work: impl Future<Output = T>) -> T {
-        lease(self.permits.acquire().await, term, work).await
+        run_with_permit(self.permits.acquire().await, term, work).await
     }
 
     fn lock(&self) -> MutexGuard<'_, Term> {

@@ -1,13 +1,13 @@
 //! The Pleg actor.
 //!
 //! * owns: the status cache (sole writer), the summary of the last listing, the read queue
-//! * hears: `InspectPod`, `GetObserved`, runtime event hints, news of calls that hang, answers of
+//! * receives: `InspectPod`, `GetObserved`, runtime event pending_events, news of calls that hang, answers of
 //!   its own reads
-//! * says: `PodChanged` to the SyncLoop (coalesced per pod)
+//! * sends: `PodChanged` to the SyncLoop (coalesced per pod)
 //! * invariant: the cache is written before anyone is told; a pod's change is told exactly
 //!   once however it was found; a read never overtakes an older one of the same pod
-//! * bound and overflow: hints coalesce per container, changes per pod, a pod has one read;
-//!   [`PARALLEL_INSPECTIONS`] of them run, besides those that hang; nothing is dropped
+//! * bound and overflow: pending_events coalesce per container, changes per pod, a pod has one read;
+//!   [`MAX_CONCURRENT_INSPECTIONS`] of them run, besides those that hang; nothing is dropped
 //! * restart: the first listing finds everything again
 
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::ActorKind;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
+    CompletionSender, Completions, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
     PlegHealth, PlegMessage, PodChanged, RuntimeName, SlotReceiver, SlotSender, StatusCache,
-    answers, slots, spawn_io,
+    completions, slots, spawn_io,
 };
-use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_pacing::Limiter;
+use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
 use windlass_types::cri::RuntimeEventKind;
 use windlass_types::{Clock, ObservedPod, PodUid};
 
 use crate::io::{self, Inspection};
-use crate::queue::{AfterRead, InspectQueue};
+use crate::queue::{InspectQueue, NextInspection};
 
 /// Reads that may run at once. A read is four short calls; eight keep containerd busy without
 /// queueing at its metadata lock.
-pub(crate) const PARALLEL_INSPECTIONS: usize = 8;
+pub(crate) const MAX_CONCURRENT_INSPECTIONS: usize = 8;
 /// Reads that may begin at once of pods whose last read failed: they queue by themselves, so that
 /// any number of sick pods costs a healthy one nothing.
-const PARALLEL_RETRIES: usize = 4;
+const MAX_CONCURRENT_RETRIES: usize = 4;
 /// A read takes 10 ms alone and about 100 ms in company. One that takes longer than this, while the
 /// others do not, loses its permit.
-const MIN_READ_TERM: Duration = Duration::from_millis(500);
+const MIN_READ_TIME: Duration = Duration::from_millis(500);
 /// Period of the listing when the runtime sends no events: upstream's.
 const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Period of the listing when it does. Nothing relies on it: a stream that breaks is told and
@@ -50,7 +50,7 @@ const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// lists in ten seconds cost less than anyone can measure at a hundred pods.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// Pause after a failed listing: 100 ms doubling to 5 s.
-const FIRST_LIST_RETRY: Duration = Duration::from_millis(100);
+const MIN_LIST_RETRY: Duration = Duration::from_millis(100);
 const MAX_LIST_RETRY: Duration = Duration::from_secs(5);
 
 /// What the Pleg works with.
@@ -78,14 +78,14 @@ pub struct PlegDeps {
 
 /// What runtime events said of one container or sandbox since it was last looked at.
 #[derive(Debug)]
-pub struct Hint {
+pub struct PendingEvent {
     /// Kinds, in order.
     pub kinds: Vec<RuntimeEventKind>,
     /// The pod, where the event names it.
     pub uid: Option<PodUid>,
 }
 
-impl Merge for Hint {
+impl Merge for PendingEvent {
     fn merge(&mut self, newer: Self) {
         for kind in newer.kinds {
             if !self.kinds.contains(&kind) {
@@ -98,7 +98,7 @@ impl Merge for Hint {
 
 /// What the actor's own reads and timers tell it.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Completion {
     /// A listing ended.
     Listed(CriResult<RuntimePods>, Duration),
     /// A pod's read ended.
@@ -118,23 +118,23 @@ type Waiter = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
 #[derive(Debug)]
 struct Streams {
     mailbox: Mailbox<PlegMessage>,
-    answers: Answers<Answer>,
-    hints: SlotReceiver<String, Hint>,
+    completions: Completions<Completion>,
+    pending_events: SlotReceiver<String, PendingEvent>,
 }
 
 /// See the module page.
 #[derive(Debug)]
 pub struct Pleg {
     deps: PlegDeps,
-    answers: AnswerSender<Answer>,
+    completions: CompletionSender<Completion>,
     streams: Option<Streams>,
-    hints: SlotSender<String, Hint>,
+    pending_events: SlotSender<String, PendingEvent>,
     known: RuntimePods,
     queue: InspectQueue<Waiter>,
     reads: Arc<Limiter>,
     retries: Arc<Limiter>,
     listed_once: bool,
-    early: Vec<GetObserved>,
+    queries_before_list: Vec<GetObserved>,
     listing: bool,
     /// What the listing under way shows may be older than what it was asked for.
     list_again: bool,
@@ -147,23 +147,23 @@ pub struct Pleg {
 impl Pleg {
     /// A Pleg that has not looked yet.
     pub fn new(deps: PlegDeps, mailbox: Mailbox<PlegMessage>) -> Self {
-        let (answer_sender, answer_stream) = answers();
-        let (hints, hint_stream) = slots(ActorKind::Pleg, &deps.metrics);
+        let (completion_sender, completion_stream) = completions();
+        let (pending_events, event_stream) = slots(ActorKind::Pleg, &deps.metrics);
         Self {
             deps,
-            answers: answer_sender,
+            completions: completion_sender,
             streams: Some(Streams {
                 mailbox,
-                answers: answer_stream,
-                hints: hint_stream,
+                completions: completion_stream,
+                pending_events: event_stream,
             }),
-            hints,
+            pending_events,
             known: RuntimePods::default(),
             queue: InspectQueue::default(),
-            reads: Arc::new(Limiter::new(PARALLEL_INSPECTIONS, MIN_READ_TERM)),
-            retries: Arc::new(Limiter::new(PARALLEL_RETRIES, MIN_READ_TERM)),
+            reads: Arc::new(Limiter::new(MAX_CONCURRENT_INSPECTIONS, MIN_READ_TIME)),
+            retries: Arc::new(Limiter::new(MAX_CONCURRENT_RETRIES, MIN_READ_TIME)),
             listed_once: false,
-            early: Vec::new(),
+            queries_before_list: Vec::new(),
             listing: false,
             list_again: false,
             list_failures: 0,
@@ -186,16 +186,16 @@ impl Pleg {
         if let Some(before) = self.last_list_at.replace(now) {
             self.deps
                 .metrics
-                .pleg_relist_interval
+                .pleg.relist_interval
                 .observe((now - before).as_secs_f64());
         }
         let runtime = Arc::clone(&self.deps.runtime);
         let name = self.deps.runtime_name.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("pleg-list", async move {
             let begin = Instant::now();
             let result = io::list(runtime.as_ref(), &name).await;
-            answers.answer(Answer::Listed(result, begin.elapsed()));
+            completions.send(Completion::Listed(result, begin.elapsed()));
         });
     }
 
@@ -214,7 +214,7 @@ impl Pleg {
                 if self.list_failures == 0 {
                     tracing::warn!(%error, retry = %error.retry(), "listing the runtime failed");
                 }
-                let delay = FIRST_LIST_RETRY * 2u32.pow(self.list_failures.min(6));
+                let delay = MIN_LIST_RETRY * 2u32.pow(self.list_failures.min(6));
                 self.list_failures += 1;
                 self.list_after(delay.min(MAX_LIST_RETRY), ctx);
                 return;
@@ -229,11 +229,11 @@ impl Pleg {
         self.list_failures = 0;
         self.deps
             .metrics
-            .pleg_relist_duration
+            .pleg.relist_duration
             .observe(took.as_secs_f64());
         let now = self.deps.clock.now().as_second();
-        self.deps.health.listed();
-        self.deps.metrics.pleg_last_seen.set(now as f64);
+        self.deps.health.record_relist();
+        self.deps.metrics.pleg.last_seen.set(now as f64);
 
         let changed = self.known.changed_pods(&listing);
         tracing::debug!(changed = changed.len(), "listed the runtime");
@@ -241,8 +241,8 @@ impl Pleg {
         for uid in changed {
             self.inspect(&uid, None);
         }
-        for question in std::mem::take(&mut self.early) {
-            self.observed(question, Some(&listing));
+        for query in std::mem::take(&mut self.queries_before_list) {
+            self.observed(query, Some(&listing));
         }
         if std::mem::take(&mut self.list_again) {
             self.list_now(ctx);
@@ -257,7 +257,7 @@ impl Pleg {
     }
 
     fn inspect(&mut self, uid: &PodUid, waiter: Option<Waiter>) {
-        if self.queue.want(uid, waiter) {
+        if self.queue.request(uid, waiter) {
             self.start_inspection(uid.clone());
         }
     }
@@ -266,8 +266,8 @@ impl Pleg {
         let runtime = Arc::clone(&self.deps.runtime);
         let clock = Arc::clone(&self.deps.clock);
         let name = self.deps.runtime_name.clone();
-        let answers = self.answers.clone();
-        let limiter = if self.queue.is_sick(&uid) {
+        let completions = self.completions.clone();
+        let limiter = if self.queue.is_failing(&uid) {
             Arc::clone(&self.retries)
         } else {
             Arc::clone(&self.reads)
@@ -281,7 +281,7 @@ impl Pleg {
                 (result, begin.elapsed())
             };
             let (result, took) = limiter.run(read).await;
-            answers.answer(Answer::Inspected(uid, result, took));
+            completions.send(Completion::Inspected(uid, result, took));
         });
     }
 
@@ -294,7 +294,7 @@ impl Pleg {
     ) {
         self.deps
             .metrics
-            .pleg_pod_relist_duration
+            .pleg.inspection_duration
             .observe(took.as_secs_f64());
         let (after, answer) = match result {
             Ok(inspection) => {
@@ -328,7 +328,7 @@ impl Pleg {
     fn after_read(
         &mut self,
         uid: PodUid,
-        after: AfterRead<Waiter>,
+        after: NextInspection<Waiter>,
         answer: &Result<Arc<ObservedPod>, InspectError>,
         ctx: &mut Context<Self>,
     ) {
@@ -338,16 +338,16 @@ impl Pleg {
         }
         if after.start {
             self.start_inspection(uid);
-        } else if let Some(delay) = after.look_again_in {
+        } else if let Some(delay) = after.retry_after {
             ctx.run_later(delay, move |this, _| this.inspect(&uid, None));
         }
     }
 
     /// Answers from the cache; a pod that was listed but not read yet is answered by its read.
-    fn observed(&mut self, question: GetObserved, listing: Option<&RuntimePods>) {
-        let GetObserved { uid, reply } = question;
+    fn observed(&mut self, query: GetObserved, listing: Option<&RuntimePods>) {
+        let GetObserved { uid, reply } = query;
         if !self.listed_once {
-            self.early.push(GetObserved { uid, reply });
+            self.queries_before_list.push(GetObserved { uid, reply });
         } else if let Some(pod) = self.deps.cache.get(&uid) {
             let _ = reply.send(Ok(pod));
         } else if self.queue.is_reading(&uid) || listing.is_some_and(|l| l.contains(&uid)) {
@@ -362,14 +362,14 @@ impl Pleg {
 
     /// What this agent creates and starts is read when its job ends, and what someone else
     /// starts is found by the next listing. Only an end may not wait.
-    fn hint(&mut self, id: String, hint: Hint) {
-        let begins = [RuntimeEventKind::Created, RuntimeEventKind::Started];
-        if hint.kinds.iter().all(|kind| begins.contains(kind)) {
+    fn runtime_event(&mut self, id: String, event: PendingEvent) {
+        let starts = [RuntimeEventKind::Created, RuntimeEventKind::Started];
+        if event.kinds.iter().all(|kind| starts.contains(kind)) {
             return;
         }
-        match hint.uid.or_else(|| self.known.owner(&id)) {
+        match event.uid.or_else(|| self.known.owner(&id)) {
             Some(uid) => {
-                if hint.kinds.contains(&RuntimeEventKind::Stopped) {
+                if event.kinds.contains(&RuntimeEventKind::Stopped) {
                     self.queue.expect_exit(&uid, &id);
                 }
                 self.inspect(&uid, None);
@@ -380,25 +380,25 @@ impl Pleg {
 
     fn look_up_owner(&self, id: String) {
         let runtime = Arc::clone(&self.deps.runtime);
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("pleg-owner", async move {
             match io::owner_of(runtime.as_ref(), &id).await {
-                Ok(Some(uid)) => answers.answer(Answer::OwnerFound(id, uid)),
+                Ok(Some(uid)) => completions.send(Completion::OwnerFound(id, uid)),
                 Ok(None) => tracing::trace!(id, "event of a container that is not a pod's"),
                 Err(error) => tracing::debug!(id, %error, "owner of a container not found"),
             }
         });
     }
 
-    fn answer(&mut self, answer: Answer, ctx: &mut Context<Self>) {
-        match answer {
-            Answer::Listed(result, took) => self.listed(result, took, ctx),
-            Answer::Inspected(uid, result, took) => self.inspected(uid, result, took, ctx),
-            Answer::OwnerFound(id, uid) => {
+    fn completed(&mut self, completion: Completion, ctx: &mut Context<Self>) {
+        match completion {
+            Completion::Listed(result, took) => self.listed(result, took, ctx),
+            Completion::Inspected(uid, result, took) => self.inspected(uid, result, took, ctx),
+            Completion::OwnerFound(id, uid) => {
                 self.queue.expect_exit(&uid, &id);
                 self.inspect(&uid, None);
             }
-            Answer::EventStream { open } => {
+            Completion::EventStream { open } => {
                 tracing::info!(open, "runtime event stream");
                 self.events_open = open;
                 // whatever happened while nobody listened is found by a listing
@@ -409,7 +409,7 @@ impl Pleg {
 }
 
 /// Tells the pods of calls that hang, or no longer do.
-async fn tell_of_calls(
+async fn notify_hung_calls(
     hung: HungCalls,
     changes: SlotSender<PodUid, PodChanged>,
     cancel: CancellationToken,
@@ -436,21 +436,21 @@ impl Actor for Pleg {
     fn started(&mut self, ctx: &mut Context<Self>) {
         if let Some(streams) = self.streams.take() {
             ctx.add_stream(streams.mailbox);
-            ctx.add_stream(streams.answers);
-            ctx.add_stream(streams.hints);
+            ctx.add_stream(streams.completions);
+            ctx.add_stream(streams.pending_events);
         }
         spawn_io(
             "runtime-events",
             io::follow_events(
                 Arc::clone(&self.deps.runtime),
-                self.hints.clone(),
-                self.answers.clone(),
+                self.pending_events.clone(),
+                self.completions.clone(),
                 self.deps.cancel.clone(),
             ),
         );
         spawn_io(
             "hung-calls",
-            tell_of_calls(
+            notify_hung_calls(
                 self.deps.hung.clone(),
                 self.deps.changes.clone(),
                 self.deps.cancel.clone(),
@@ -464,7 +464,7 @@ impl StreamHandler<Delivery<PlegMessage>> for Pleg {
     fn handle(&mut self, delivery: Delivery<PlegMessage>, _: &mut Context<Self>) {
         delivery.open(|message| match message {
             PlegMessage::Inspect(InspectPod { uid, reply }) => self.inspect(&uid, Some(reply)),
-            PlegMessage::Observed(question) => self.observed(question, None),
+            PlegMessage::Observed(query) => self.observed(query, None),
         });
     }
 
@@ -472,17 +472,17 @@ impl StreamHandler<Delivery<PlegMessage>> for Pleg {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<Answer>> for Pleg {
-    fn handle(&mut self, delivery: Delivery<Answer>, ctx: &mut Context<Self>) {
-        delivery.open(|answer| self.answer(answer, ctx));
+impl StreamHandler<Delivery<Completion>> for Pleg {
+    fn handle(&mut self, delivery: Delivery<Completion>, ctx: &mut Context<Self>) {
+        delivery.open(|completion| self.completed(completion, ctx));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<(String, Hint)> for Pleg {
-    fn handle(&mut self, (id, hint): (String, Hint), _: &mut Context<Self>) {
-        self.hint(id, hint);
+impl StreamHandler<(String, PendingEvent)> for Pleg {
+    fn handle(&mut self, (id, event): (String, PendingEvent), _: &mut Context<Self>) {
+        self.runtime_event(id, event);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

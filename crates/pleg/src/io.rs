@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::{try_join_all, try_join3};
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{AnswerSender, RuntimeName, SlotSender};
-use windlass_pod_lifecycle::pleg::{RuntimePods, observe};
+use windlass_actors::{CompletionSender, RuntimeName, SlotSender};
 use windlass_cri::{CriCode, CriError, CriResult, RuntimeLoad, RuntimeService};
+use windlass_pod_lifecycle::pleg::{RuntimePods, observe};
 use windlass_types::cri::{ContainerDetail, ContainerSummary, ListFilter, RuntimeEvent};
 use windlass_types::{Clock, ObservedPod, PodUid};
 
-use crate::actor::{Answer, Hint};
+use crate::actor::{Completion, PendingEvent};
 
 /// A pod that cannot be read within this, and the time that the calls in flight may take, is retried
 /// later; other pods are not affected.
@@ -20,7 +20,7 @@ const INSPECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A listing reads two lists; when the runtime needs longer than this it is in trouble.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// Pause before the event stream is opened again: 100 ms doubling to 5 s.
-const FIRST_RECONNECT: Duration = Duration::from_millis(100);
+const MIN_RECONNECT: Duration = Duration::from_millis(100);
 const MAX_RECONNECT: Duration = Duration::from_secs(5);
 
 /// Lists all sandboxes and containers.
@@ -148,14 +148,14 @@ async fn within<T>(
     })
 }
 
-/// Keeps the runtime's event stream open and turns events into hints, until cancelled.
+/// Keeps the runtime's event stream open and turns events into pending_events, until cancelled.
 pub(crate) async fn follow_events(
     runtime: Arc<dyn RuntimeService>,
-    hints: SlotSender<String, Hint>,
-    answers: AnswerSender<Answer>,
+    pending_events: SlotSender<String, PendingEvent>,
+    completions: CompletionSender<Completion>,
     cancel: CancellationToken,
 ) {
-    let mut pause = FIRST_RECONNECT;
+    let mut delay = MIN_RECONNECT;
     loop {
         let opened = tokio::select! {
             biased;
@@ -164,7 +164,7 @@ pub(crate) async fn follow_events(
         };
         match opened {
             Ok(mut stream) => {
-                answers.answer(Answer::EventStream { open: true });
+                completions.send(Completion::EventStream { open: true });
                 loop {
                     let event = tokio::select! {
                         biased;
@@ -173,8 +173,8 @@ pub(crate) async fn follow_events(
                     };
                     match event {
                         Some(Ok(event)) => {
-                            pause = FIRST_RECONNECT;
-                            put_hint(&hints, event);
+                            delay = MIN_RECONNECT;
+                            put_event(&pending_events, event);
                         }
                         Some(Err(error)) => {
                             tracing::info!(%error, "runtime event stream lost");
@@ -183,7 +183,7 @@ pub(crate) async fn follow_events(
                         None => break,
                     }
                 }
-                answers.answer(Answer::EventStream { open: false });
+                completions.send(Completion::EventStream { open: false });
             }
             Err(error) if error.code == CriCode::Unimplemented => {
                 tracing::info!("the runtime has no event service: relisting every second instead");
@@ -194,16 +194,16 @@ pub(crate) async fn follow_events(
         tokio::select! {
             biased;
             () = cancel.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(delay) => {}
         }
-        pause = (pause * 2).min(MAX_RECONNECT);
+        delay = (delay * 2).min(MAX_RECONNECT);
     }
 }
 
-fn put_hint(hints: &SlotSender<String, Hint>, event: RuntimeEvent) {
-    hints.put(
+fn put_event(pending_events: &SlotSender<String, PendingEvent>, event: RuntimeEvent) {
+    pending_events.put(
         event.id,
-        Hint {
+        PendingEvent {
             kinds: vec![event.kind],
             uid: event.uid,
         },

@@ -1,7 +1,7 @@
 //! Which pods are being read, who waits for the answer, and when to read again.
 //!
 //! One read per pod at a time. Whoever asks while a read is under way gets the next one,
-//! because the present one may have begun before what they want to see. A failed read and a
+//! because the present one may have begun before what they request to see. A failed read and a
 //! read that does not yet show an announced exit are repeated with a growing delay.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use windlass_types::PodUid;
 
 /// Delay before a failed read of one pod is repeated: 100 ms doubling to 5 s.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
+const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5);
 /// The runtime announces an exit a little before its own lists show it (containerd reaps the
 /// task first): 10 ms doubling, seven looks, 1.3 s in all; then the relist takes over.
-const FIRST_EXIT_LOOK: Duration = Duration::from_millis(10);
-const EXIT_LOOKS: u32 = 7;
+const MIN_EXIT_RETRY: Duration = Duration::from_millis(10);
+const MAX_EXIT_RETRIES: u32 = 7;
 
 /// State of one pod's reads; `W` is whatever waits for the answer.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Entry<W> {
     next: Vec<W>,
     failures: u32,
     expected_exits: BTreeSet<String>,
-    exit_looks: u32,
+    exit_retries: u32,
 }
 
 impl<W> Default for Entry<W> {
@@ -38,7 +38,7 @@ impl<W> Default for Entry<W> {
             next: Vec::new(),
             failures: 0,
             expected_exits: BTreeSet::new(),
-            exit_looks: 0,
+            exit_retries: 0,
         }
     }
 }
@@ -59,18 +59,18 @@ impl<W> Default for InspectQueue<W> {
 
 /// What follows the end of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct AfterRead<W> {
+pub(crate) struct NextInspection<W> {
     /// Those who waited for this read.
     pub answered: Vec<W>,
     /// Start the next read at once.
     pub start: bool,
     /// Ask for a read after this delay.
-    pub look_again_in: Option<Duration>,
+    pub retry_after: Option<Duration>,
 }
 
 impl<W> InspectQueue<W> {
     /// Asks for a read; true if it is to be started now.
-    pub(crate) fn want(&mut self, uid: &PodUid, waiter: Option<W>) -> bool {
+    pub(crate) fn request(&mut self, uid: &PodUid, waiter: Option<W>) -> bool {
         let entry = self.pods.entry(uid.clone()).or_default();
         if entry.running {
             entry.again = true;
@@ -88,7 +88,7 @@ impl<W> InspectQueue<W> {
     }
 
     /// The last read of the pod failed.
-    pub(crate) fn is_sick(&self, uid: &PodUid) -> bool {
+    pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.failures > 0)
     }
 
@@ -96,29 +96,33 @@ impl<W> InspectQueue<W> {
     pub(crate) fn expect_exit(&mut self, uid: &PodUid, id: &str) {
         let entry = self.pods.entry(uid.clone()).or_default();
         entry.expected_exits.insert(id.to_owned());
-        entry.exit_looks = 0;
+        entry.exit_retries = 0;
     }
 
     /// A read succeeded; `alive` are the IDs it saw running or ready.
-    pub(crate) fn succeeded(&mut self, uid: &PodUid, alive: &BTreeSet<String>) -> AfterRead<W> {
+    pub(crate) fn succeeded(
+        &mut self,
+        uid: &PodUid,
+        alive: &BTreeSet<String>,
+    ) -> NextInspection<W> {
         self.after(uid, |entry| {
             entry.failures = 0;
             entry.expected_exits.retain(|id| alive.contains(id));
-            if entry.expected_exits.is_empty() || entry.exit_looks == EXIT_LOOKS {
+            if entry.expected_exits.is_empty() || entry.exit_retries == MAX_EXIT_RETRIES {
                 entry.expected_exits.clear();
-                entry.exit_looks = 0;
+                entry.exit_retries = 0;
                 return None;
             }
-            let delay = FIRST_EXIT_LOOK * 2u32.pow(entry.exit_looks);
-            entry.exit_looks += 1;
+            let delay = MIN_EXIT_RETRY * 2u32.pow(entry.exit_retries);
+            entry.exit_retries += 1;
             Some(delay)
         })
     }
 
     /// A read failed.
-    pub(crate) fn failed(&mut self, uid: &PodUid) -> AfterRead<W> {
+    pub(crate) fn failed(&mut self, uid: &PodUid) -> NextInspection<W> {
         self.after(uid, |entry| {
-            let delay = (FIRST_RETRY * 2u32.pow(entry.failures.min(6))).min(MAX_RETRY);
+            let delay = (MIN_RETRY * 2u32.pow(entry.failures.min(6))).min(MAX_RETRY);
             entry.failures += 1;
             Some(delay)
         })
@@ -128,27 +132,27 @@ impl<W> InspectQueue<W> {
         &mut self,
         uid: &PodUid,
         decide: impl FnOnce(&mut Entry<W>) -> Option<Duration>,
-    ) -> AfterRead<W> {
+    ) -> NextInspection<W> {
         let Some(entry) = self.pods.get_mut(uid) else {
-            return AfterRead {
+            return NextInspection {
                 answered: Vec::new(),
                 start: false,
-                look_again_in: None,
+                retry_after: None,
             };
         };
-        let look_again_in = decide(entry);
+        let retry_after = decide(entry);
         let answered = std::mem::take(&mut entry.current);
         entry.running = std::mem::take(&mut entry.again);
         entry.current = std::mem::take(&mut entry.next);
         let start = entry.running;
-        if !start && look_again_in.is_none() {
+        if !start && retry_after.is_none() {
             self.pods.remove(uid);
         }
         // a read that starts at once looks again by itself
-        AfterRead {
+        NextInspection {
             answered,
             start,
-            look_again_in: look_again_in.filter(|_| !start),
+            retry_after: retry_after.filter(|_| !start),
         }
     }
 }
@@ -157,11 +161,11 @@ impl<W> InspectQueue<W> {
 mod tests {
     use super::*;
 
-    fn after(answered: &[u8], start: bool, look_again_ms: Option<u64>) -> AfterRead<u8> {
-        AfterRead {
+    fn after(answered: &[u8], start: bool, retry_after_ms: Option<u64>) -> NextInspection<u8> {
+        NextInspection {
             answered: answered.to_vec(),
             start,
-            look_again_in: look_again_ms.map(Duration::from_millis),
+            retry_after: retry_after_ms.map(Duration::from_millis),
         }
     }
 
@@ -169,9 +173,9 @@ mod tests {
     fn whoever_asks_during_a_read_gets_the_next_one() {
         let mut queue = InspectQueue::default();
         let uid = PodUid::from("a");
-        assert!(queue.want(&uid, Some(1)));
-        assert!(!queue.want(&uid, Some(2)));
-        assert!(!queue.want(&uid, None));
+        assert!(queue.request(&uid, Some(1)));
+        assert!(!queue.request(&uid, Some(2)));
+        assert!(!queue.request(&uid, None));
         let none = BTreeSet::new();
         assert_eq!(queue.succeeded(&uid, &none), after(&[1], true, None));
         assert_eq!(queue.succeeded(&uid, &none), after(&[2], false, None));
@@ -184,10 +188,10 @@ mod tests {
         let uid = PodUid::from("a");
         let mut delays = Vec::new();
         for _ in 0..8 {
-            assert!(queue.want(&uid, Some(1)));
+            assert!(queue.request(&uid, Some(1)));
             let result = queue.failed(&uid);
             assert_eq!(result.answered, [1]);
-            delays.push(result.look_again_in.expect("again").as_millis());
+            delays.push(result.retry_after.expect("again").as_millis());
         }
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
     }
@@ -198,23 +202,23 @@ mod tests {
         let uid = PodUid::from("a");
         let alive = BTreeSet::from(["c1".to_owned()]);
         queue.expect_exit(&uid, "c1");
-        queue.want(&uid, None);
+        queue.request(&uid, None);
         assert_eq!(queue.succeeded(&uid, &alive), after(&[], false, Some(10)));
-        queue.want(&uid, None);
+        queue.request(&uid, None);
         assert_eq!(
             queue.succeeded(&uid, &BTreeSet::new()),
             after(&[], false, None)
         );
 
         queue.expect_exit(&uid, "c1");
-        let mut looks = 0;
+        let mut retries = 0;
         loop {
-            queue.want(&uid, None);
-            if queue.succeeded(&uid, &alive).look_again_in.is_none() {
+            queue.request(&uid, None);
+            if queue.succeeded(&uid, &alive).retry_after.is_none() {
                 break;
             }
-            looks += 1;
+            retries += 1;
         }
-        assert_eq!(looks, EXIT_LOOKS);
+        assert_eq!(retries, MAX_EXIT_RETRIES);
     }
 }

@@ -14,10 +14,10 @@ use windlass_actors::{
     ActorKind, Merge, PlegHandle, PlegHealth, PodChanged, RuntimeName, SlotReceiver, StatusCache,
     mailbox, slots, start_actor,
 };
-use windlass_pod_lifecycle::pleg::ListingAge;
-use windlass_cri::{HungCalls, RuntimeService, WatchedRuntime};
+use windlass_cri::{HungCalls, RuntimeService, TrackedRuntime};
 use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};
+use windlass_pod_lifecycle::pleg::RelistAge;
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::{EventMode, Fault, Operation};
 use windlass_timelines::Timelines;
@@ -47,7 +47,7 @@ async fn beside_a_pleg<R>(
     let hung = HungCalls::new(Arc::clone(&clock));
     let cache = StatusCache::new();
     let deps = PlegDeps {
-        runtime: Arc::new(WatchedRuntime::new(
+        runtime: Arc::new(TrackedRuntime::new(
             Arc::new(runtime.clone()),
             hung.clone(),
             Timelines::new(Arc::clone(&clock), None),
@@ -124,7 +124,7 @@ async fn pods_whose_reads_hang_give_their_places_up() {
         assert!(!read, "it hangs");
         assert!(took <= Duration::from_secs(25), "{took:?}");
         // and the listing goes on, so that the node stays ready
-        let ListingAge::Last(age) = world.health.age() else {
+        let RelistAge::Last(age) = world.health.age() else {
             panic!("never listed");
         };
         assert!(age <= Duration::from_secs(10), "{age:?}");

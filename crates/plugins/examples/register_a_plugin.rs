@@ -17,7 +17,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use windlass_metrics::Metrics;
-use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, keep_plugins};
+use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_proto::pluginregistration_v1 as v1;
 use windlass_proto::pluginregistration_v1::registration_server::{
     Registration, RegistrationServer,
@@ -77,7 +77,7 @@ impl Registration for Lamp {
     ) -> Result<Response<v1::RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
         println!(
-            "plugin: told registered={} {}",
+            "plugin: registered={} {}",
             status.plugin_registered, status.error
         );
         let _ = self.0.send(status.plugin_registered);
@@ -93,7 +93,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         refused_once: AtomicBool::new(false),
         left,
     });
-    tokio::spawn(keep_plugins(PluginRegistry {
+    tokio::spawn(run_plugin_registry(PluginRegistry {
         directory: directory.path().to_owned(),
         handlers: BTreeMap::from([("LampPlugin".to_owned(), handler)]),
         metrics: Metrics::new()?,
@@ -101,10 +101,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let socket = directory.path().join("lamp-reg.sock");
     let listener = UnixListenerStream::new(UnixListener::bind(&socket)?);
-    let (told, mut hears) = mpsc::unbounded_channel();
-    let lamp = Server::builder().add_service(RegistrationServer::new(Lamp(told)));
+    let (reports, mut received) = mpsc::unbounded_channel();
+    let lamp = Server::builder().add_service(RegistrationServer::new(Lamp(reports)));
     tokio::spawn(lamp.serve_with_incoming(listener));
-    while !hears.recv().await.ok_or("the plugin has ended")? {
+    while !received.recv().await.ok_or("the plugin has ended")? {
         let _ = gone.recv().await;
     }
     std::fs::remove_file(&socket)?;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// How long a connection may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open connection. Dropping it closes it.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
             let over = async {
                 // nothing is ever sent: it changes when the connection is dropped
                 let _ = alive.changed().await;
-                tokio::time::sleep(GOODBYE).await;
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
             };
             tokio::select! {
                 biased;

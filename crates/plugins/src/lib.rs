@@ -5,7 +5,7 @@
 //!
 //! # The way in
 //!
-//! * [`keep_plugins`] finds the sockets of a directory and keeps each plugin registered
+//! * [`run_plugin_registry`] finds the sockets of a directory and keeps each plugin registered
 //! * [`PluginHandler`] is what you write: what a type of plugins is good for; [`PluginRegistry`] names one
 //!   for each type
 //! * [`Connection`] is a gRPC connection to a Unix socket for one conversation
@@ -17,7 +17,7 @@
 //! use std::sync::Arc;
 //!
 //! use windlass_metrics::Metrics;
-//! use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, keep_plugins};
+//! use windlass_plugins::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 //!
 //! #[derive(Debug)]
 //! struct Lamps;
@@ -41,7 +41,7 @@
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let lamps: Arc<dyn PluginHandler> = Arc::new(Lamps);
-//! keep_plugins(PluginRegistry {
+//! run_plugin_registry(PluginRegistry {
 //!     directory: "/var/lib/kubelet/plugins_registry".into(),
 //!     handlers: BTreeMap::from([("LampPlugin".to_owned(), lamps)]),
 //!     metrics: Metrics::new()?,
@@ -57,7 +57,7 @@
 //! # What it promises
 //!
 //! * Each plugin has a task of its own and deadlines on all it is asked: 10 s to connect, 5 s to
-//!   introduce itself, 5 s to hear how it ended. One that hangs or lies keeps no other from registering.
+//!   introduce itself, 5 s to handle how it ended. One that hangs or lies keeps no other from registering.
 //! * What a plugin says of itself is bounded (64 KiB) and checked. Of a directory 4096 entries are looked
 //!   at, eight deep.
 //! * A socket that is made anew at its old path is a new plugin. Each `register` is followed by a
@@ -75,4 +75,4 @@ mod connection;
 mod registry;
 
 pub use connection::{Connection, error_chain};
-pub use registry::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, keep_plugins};
+pub use registry::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, run_plugin_registry};

@@ -22,17 +22,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::spawn_io;
-use windlass_node_rules::plugin_registration::{SocketId, SocketPlan, plan_sockets};
 use windlass_metrics::Metrics;
+use windlass_node_rules::plugin_registration::{SocketId, SocketPlan, plan_sockets};
 
-use socket::{Surroundings, keep_registered};
+use socket::{RegistrationContext, run_registration};
 use watcher::Watcher;
 
 /// Type of CSI drivers.
 pub const CSI_PLUGIN: &str = "CSIPlugin";
 
 /// Pause between two looks at the directory while it cannot be watched.
-const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
+const UNWATCHED_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A plugin as it introduced itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,30 +82,33 @@ pub struct PluginRegistry {
 
 /// Watches the directory for as long as it runs. A directory in which nothing happens costs
 /// nothing.
-pub async fn keep_plugins(registry: PluginRegistry) {
+pub async fn run_plugin_registry(registry: PluginRegistry) {
     let directory = registry.directory;
     let watcher = Watcher::new(directory.clone());
-    let surroundings = Arc::new(Surroundings::new(registry.handlers, registry.metrics));
+    let context = Arc::new(RegistrationContext::new(
+        registry.handlers,
+        registry.metrics,
+    ));
     let mut sockets = BTreeMap::<PathBuf, watch::Sender<Option<SocketId>>>::new();
     loop {
-        let found = watcher.look().await;
+        let found = watcher.scan().await;
         if let Some(found) = &found.sockets {
-            let known = known(&sockets);
+            let known = desired_sockets(&sockets);
             let plan = plan_sockets(&known, found);
             if plan != SocketPlan::default() {
                 tracing::info!(%plan, directory = %directory.display(), "plugins");
             }
-            carry_out(plan, &mut sockets, &surroundings);
+            apply(plan, &mut sockets, &context);
         }
         tokio::select! {
             biased;
             () = watcher.changed() => {}
-            () = tokio::time::sleep(UNWATCHED_PAUSE), if !found.watched => {}
+            () = tokio::time::sleep(UNWATCHED_SCAN_INTERVAL), if !found.watched => {}
         }
     }
 }
 
-fn known(
+fn desired_sockets(
     sockets: &BTreeMap<PathBuf, watch::Sender<Option<SocketId>>>,
 ) -> BTreeMap<PathBuf, SocketId> {
     sockets
@@ -114,20 +117,20 @@ fn known(
         .collect()
 }
 
-fn carry_out(
+fn apply(
     plan: SocketPlan,
     sockets: &mut BTreeMap<PathBuf, watch::Sender<Option<SocketId>>>,
-    surroundings: &Arc<Surroundings>,
+    context: &Arc<RegistrationContext>,
 ) {
     for path in plan.gone {
         if let Some(wanted) = sockets.remove(&path) {
             // the task hears it and ends
             wanted.send_replace(None);
         }
-        surroundings.forget(&path);
+        context.forget(&path);
     }
     for (path, id) in plan.new {
-        surroundings.expect(&path);
+        context.expect(&path);
         match sockets.get(&path) {
             Some(wanted) => {
                 wanted.send_replace(Some(id));
@@ -135,8 +138,8 @@ fn carry_out(
             None => {
                 let (sender, wanted) = watch::channel(Some(id));
                 sockets.insert(path.clone(), sender);
-                let surroundings = Arc::clone(surroundings);
-                spawn_io("plugin", keep_registered(path, wanted, surroundings));
+                let context = Arc::clone(context);
+                spawn_io("plugin", run_registration(path, wanted, context));
             }
         }
     }

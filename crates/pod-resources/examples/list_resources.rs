@@ -14,12 +14,12 @@ use windlass_metrics::Metrics;
 use windlass_pod_resources::{PodResources, Socket, serve_pod_resources};
 use windlass_proto::podresources_v1 as v1;
 use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodStatusEntry, PodStatusStore};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let root_dir = tempfile::tempdir()?;
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     board.publish(entry("web", "Running")?);
     board.publish(entry("job", "Succeeded")?);
 
@@ -56,14 +56,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn entry(name: &str, phase: &str) -> Result<PodEntryView, serde_json::Error> {
+fn entry(name: &str, phase: &str) -> Result<PodStatusEntry, serde_json::Error> {
     let pod = json!({
         "metadata": {"namespace": "default", "name": name, "uid": format!("uid-of-{name}")},
         "spec": {"containers": [{"name": "app", "image": "nginx"}]},
     });
-    Ok(PodEntryView {
+    Ok(PodStatusEntry {
         status: Arc::new(from_value(json!({"phase": phase}))?),
         looked: true,
-        ..PodEntryView::new(Arc::new(from_value(pod)?))
+        ..PodStatusEntry::new(Arc::new(from_value(pod)?))
     })
 }

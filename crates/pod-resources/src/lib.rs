@@ -14,7 +14,7 @@
 //! # The way in
 //!
 //! * [`Socket`] is where each service is found below the root directory; [`Socket::bind`] opens it
-//! * [`PodResources`] and [`Pods`] are the services over a `windlass_status::PodBoard`
+//! * [`PodResources`] and [`Pods`] are the services over a `windlass_status::PodStatusStore`
 //! * [`serve_pod_resources`] and [`serve_pods`] serve them until a token is cancelled
 //!
 //! # Example
@@ -31,7 +31,7 @@
 //! ```no_run
 //! use windlass_pod_resources::{PodResources, Socket, serve_pod_resources};
 //! # async fn run(
-//! #     board: windlass_status::PodBoard, metrics: windlass_metrics::Metrics,
+//! #     board: windlass_status::PodStatusStore, metrics: windlass_metrics::Metrics,
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let socket = Socket::PodResources.bind("/var/lib/kubelet".as_ref())?;
 //! let service = PodResources::new(board, true, metrics.pod_resources);

@@ -14,27 +14,27 @@ use windlass_proto::pods_v1alpha1::{
     EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
     WatchPodsRequest,
 };
-use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
+use windlass_status::{PodStatusEntry, PodStatusStore, StatusSubscription};
 use windlass_types::corev1::{Pod, PodStatus};
 use windlass_types::{PodExt, PodUid, SharedPod};
 
 use crate::pod_bytes::pod_bytes;
-use crate::service::Pace;
+use crate::service::RequestLimiter;
 
 /// The service.
 #[derive(Clone, Debug)]
 pub struct Pods {
-    board: PodBoard,
-    pace: Arc<Pace>,
+    board: PodStatusStore,
+    limiter: Arc<RequestLimiter>,
     shutdown: CancellationToken,
 }
 
 impl Pods {
     /// Tells what is on the board; `shutdown` ends the watches.
-    pub fn new(board: PodBoard, shutdown: CancellationToken) -> Self {
+    pub fn new(board: PodStatusStore, shutdown: CancellationToken) -> Self {
         Self {
             board,
-            pace: Arc::default(),
+            limiter: Arc::default(),
             shutdown,
         }
     }
@@ -46,10 +46,12 @@ impl PodsService for Pods {
         &self,
         _: Request<ListPodsRequest>,
     ) -> Result<Response<ListPodsResponse>, Status> {
-        self.pace.pass()?;
+        self.limiter.check()?;
         let mut entries = self.board.snapshot();
         entries.sort_by_key(|entry| entry.pod.uid());
-        let pods = entries.into_iter().map(|entry| Told::of(entry).encode());
+        let pods = entries
+            .into_iter()
+            .map(|entry| SentState::new(entry).encode());
         Ok(Response::new(ListPodsResponse {
             pods: pods.collect::<Result<_, _>>()?,
         }))
@@ -59,13 +61,13 @@ impl PodsService for Pods {
         &self,
         request: Request<GetPodRequest>,
     ) -> Result<Response<GetPodResponse>, Status> {
-        self.pace.pass()?;
+        self.limiter.check()?;
         let uid = request.into_inner().pod_uid;
         let entry = self.board.get(&PodUid::from(uid.as_str()));
         let entry =
             entry.ok_or_else(|| Status::not_found(format!("pod with UID {uid} not found")))?;
         Ok(Response::new(GetPodResponse {
-            pod: Told::of(entry).encode()?,
+            pod: SentState::new(entry).encode()?,
         }))
     }
 
@@ -75,7 +77,7 @@ impl PodsService for Pods {
     ) -> Result<Response<BoxStream<WatchPodsEvent>>, Status> {
         let watch = Watch {
             board: self.board.subscribe(),
-            told: BTreeMap::new(),
+            sent: BTreeMap::new(),
             waiting: VecDeque::new(),
             synced: false,
         };
@@ -88,16 +90,16 @@ impl PodsService for Pods {
     }
 }
 
-/// A pod as it is told.
+/// A pod as it is sent.
 #[derive(Clone, PartialEq)]
-struct Told {
+struct SentState {
     pod: SharedPod,
     /// This node's; `None` before the runtime was asked: then it is the one that the pod came with.
     status: Option<Arc<PodStatus>>,
 }
 
-impl Told {
-    fn of(entry: PodEntryView) -> Self {
+impl SentState {
+    fn new(entry: PodStatusEntry) -> Self {
         Self {
             status: entry.looked.then_some(entry.status),
             pod: entry.pod,
@@ -123,19 +125,19 @@ fn bytes_of(pod: &Pod) -> Result<Bytes, Status> {
 
 /// A client's watch.
 struct Watch {
-    board: BoardSubscription,
-    /// What it was told last.
-    told: BTreeMap<PodUid, Told>,
-    /// What is to be told of one look at the board: at most an event for each pod, encoded when its
+    board: StatusSubscription,
+    /// What it was sent last.
+    sent: BTreeMap<PodUid, SentState>,
+    /// What is to be sent of one look at the board: at most an event for each pod, encoded when its
     /// turn comes.
     waiting: VecDeque<Event>,
-    /// It was told of all pods that there were.
+    /// It was sent of all pods that there were.
     synced: bool,
 }
 
 enum Event {
-    Of(EventType, Told),
-    Removed(Told),
+    Of(EventType, SentState),
+    Removed(SentState),
     Synced,
 }
 
@@ -148,10 +150,10 @@ impl Watch {
             let mut change = self.board.next().await?;
             change.changed.sort_by_key(|entry| entry.pod.uid());
             for entry in change.changed {
-                self.changed(Told::of(entry));
+                self.changed(SentState::new(entry));
             }
             let gone = change.removed.iter();
-            let gone = gone.filter_map(|uid| self.told.remove(uid));
+            let gone = gone.filter_map(|uid| self.sent.remove(uid));
             self.waiting.extend(gone.map(Event::Removed));
             if !std::mem::replace(&mut self.synced, true) {
                 self.waiting.push_back(Event::Synced);
@@ -159,28 +161,28 @@ impl Watch {
         }
     }
 
-    /// Only what the client can see is a change. A new pod is told when its status is known.
-    fn changed(&mut self, now: Told) {
+    /// Only what the client can see is a change. A new pod is sent when its status is known.
+    fn changed(&mut self, now: SentState) {
         let uid = now.pod.uid();
-        let kind = match self.told.get(&uid) {
-            Some(told) if *told == now => return,
+        let kind = match self.sent.get(&uid) {
+            Some(sent) if *sent == now => return,
             Some(_) => EventType::Modified,
             None if self.synced && now.status.is_none() => return,
             None => EventType::Added,
         };
-        self.told.insert(uid, now.clone());
+        self.sent.insert(uid, now.clone());
         self.waiting.push_back(Event::Of(kind, now));
     }
 }
 
 fn message(event: &Event) -> Result<WatchPodsEvent, Status> {
     let (kind, pod) = match event {
-        Event::Of(kind, told) => (*kind, told.encode()?),
-        Event::Removed(told) => {
+        Event::Of(kind, sent) => (*kind, sent.encode()?),
+        Event::Removed(sent) => {
             let mut gone = Pod::default();
-            gone.metadata.name = Some(told.pod.name().to_owned());
-            gone.metadata.namespace = Some(told.pod.namespace().to_owned());
-            gone.metadata.uid = Some(told.pod.uid().to_string());
+            gone.metadata.name = Some(sent.pod.name().to_owned());
+            gone.metadata.namespace = Some(sent.pod.namespace().to_owned());
+            gone.metadata.uid = Some(sent.pod.uid().to_string());
             (EventType::Deleted, bytes_of(&gone)?)
         }
         Event::Synced => (EventType::InitialSyncComplete, Bytes::new()),

@@ -12,36 +12,36 @@ use windlass_proto::podresources_v1::{
     ListPodResourcesResponse, PodResources as OfPod,
 };
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
-use windlass_status::{PodBoard, PodEntryView, present};
+use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_types::PodExt;
 use windlass_types::corev1::{Pod, PodStatus};
 use windlass_types::view::PodWorkerState;
 
-use crate::service::Pace;
+use crate::service::RequestLimiter;
 
 /// The service, in both its versions.
 #[derive(Clone, Debug)]
 pub struct PodResources {
-    board: PodBoard,
+    board: PodStatusStore,
     only_active: bool,
     metrics: PodResourcesMetrics,
-    pace: Arc<Pace>,
+    limiter: Arc<RequestLimiter>,
 }
 
 impl PodResources {
     /// Tells what is on the board. `only_active` is the gate `KubeletPodResourcesListUseActivePods`:
     /// without it, List has the pods that have ended, too.
-    pub fn new(board: PodBoard, only_active: bool, metrics: PodResourcesMetrics) -> Self {
+    pub fn new(board: PodStatusStore, only_active: bool, metrics: PodResourcesMetrics) -> Self {
         Self {
             board,
             only_active,
             metrics,
-            pace: Arc::default(),
+            limiter: Arc::default(),
         }
     }
 
     fn begin(&self, version: &str) -> Result<(), Status> {
-        self.pace.pass()?;
+        self.limiter.check()?;
         self.metrics.requests.with_label_values(&[version]).inc();
         Ok(())
     }
@@ -85,7 +85,7 @@ impl PodResourcesLister for PodResources {
         } = request.into_inner();
         let mut entries = self.board.find(&pod_namespace, &pod_name);
         entries.retain(is_active);
-        let Some(entry) = present(&entries) else {
+        let Some(entry) = current_entry(&entries) else {
             self.metrics.get_errors.with_label_values(&["v1"]).inc();
             let words = format!("pod {pod_name} in namespace {pod_namespace} not found");
             // upstream's has no code
@@ -105,7 +105,7 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
         _: Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         self.begin("v1alpha1")?;
-        let of_pod = |entry: &PodEntryView| v1alpha1::PodResources {
+        let of_pod = |entry: &PodStatusEntry| v1alpha1::PodResources {
             name: entry.pod.name().to_owned(),
             namespace: entry.pod.namespace().to_owned(),
             containers: names(&entry.pod, false)
@@ -123,7 +123,7 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
 
 /// Whether the pod counts (upstream `isPodInactive`): its containers have not all been stopped, and
 /// it has not ended by itself.
-fn is_active(entry: &PodEntryView) -> bool {
+fn is_active(entry: &PodStatusEntry) -> bool {
     let ended = |status: &PodStatus| {
         let phase = status.phase.as_deref();
         matches!(phase, Some("Succeeded" | "Failed"))

@@ -125,17 +125,17 @@ fn server() -> Server {
 
 /// The pace of a service.
 #[derive(Debug)]
-pub(crate) struct Pace(Option<RateLimit>);
+pub(crate) struct RequestLimiter(Option<RateLimit>);
 
-impl Default for Pace {
+impl Default for RequestLimiter {
     fn default() -> Self {
         Self(RateLimit::new(QPS, BURST))
     }
 }
 
-impl Pace {
+impl RequestLimiter {
     /// Lets a request through, or refuses it in upstream's words.
-    pub(crate) fn pass(&self) -> Result<(), Status> {
+    pub(crate) fn check(&self) -> Result<(), Status> {
         match self.0.as_ref().is_none_or(RateLimit::try_take) {
             true => Ok(()),
             false => Err(Status::resource_exhausted("rejected by rate limit")),

@@ -20,7 +20,7 @@ use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
 use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
 use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodStatusEntry, PodStatusStore};
 use windlass_types::corev1::{Pod, PodStatus};
 use windlass_types::view::PodWorkerState;
 
@@ -31,7 +31,7 @@ use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 const SOON: Duration = Duration::from_secs(30);
 
 struct World {
-    board: PodBoard,
+    board: PodStatusStore,
     metrics: Metrics,
     root: TempDir,
     shutdown: CancellationToken,
@@ -44,7 +44,7 @@ impl World {
 
     fn with(only_active: bool) -> Self {
         let world = Self {
-            board: PodBoard::new(),
+            board: PodStatusStore::new(),
             metrics: Metrics::new().expect("metrics"),
             root: tempfile::tempdir().expect("directory"),
             shutdown: CancellationToken::new(),
@@ -121,7 +121,7 @@ fn refusal(status: &Status) -> String {
 }
 
 /// A pod with a sidecar, an init container and an app container.
-fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodEntryView {
+fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("u-{name}")},
         "spec": {
@@ -131,14 +131,14 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodEntryView {
         "status": {"phase": "Pending"},
     }))
     .expect("a pod");
-    PodEntryView {
+    PodStatusEntry {
         status: Arc::new(PodStatus {
             phase: Some(status.to_owned()),
             ..PodStatus::default()
         }),
         worker_state: phase,
         looked: true,
-        ..PodEntryView::new(Arc::new(pod))
+        ..PodStatusEntry::new(Arc::new(pod))
     }
 }
 
@@ -344,16 +344,16 @@ async fn raw_call(path: &Path, call: &[u8]) -> String {
 }
 
 /// A pod's bytes: metadata and status.
-fn told(bytes: &[u8]) -> String {
+fn line_of(bytes: &[u8]) -> String {
     pod_line(bytes, &json!({"1": {}, "3": {}}))
 }
 
 /// A pod without containers, as the board has it.
-fn bare(name: &str, looked: bool, status: &str) -> PodEntryView {
+fn bare(name: &str, looked: bool, status: &str) -> PodStatusEntry {
     let entry = entry(name, PodWorkerState::SyncPod, status);
     let mut pod = Pod::clone(&entry.pod);
     pod.spec = None;
-    PodEntryView {
+    PodStatusEntry {
         pod: Arc::new(pod),
         looked,
         ..entry
@@ -367,7 +367,12 @@ async fn pods_are_told_with_the_status_of_this_node() {
     world.board.publish(bare("web", true, "Running"));
     world.board.publish(bare("new", false, ""));
     let answer = client.list_pods(ListPodsRequest {}).await.expect("pods");
-    let pods: Vec<_> = answer.into_inner().pods.iter().map(|it| told(it)).collect();
+    let pods: Vec<_> = answer
+        .into_inner()
+        .pods
+        .iter()
+        .map(|it| line_of(it))
+        .collect();
     let (new, web) = (
         "1{1:new 3:default 5:u-new} 3{1:Pending}",
         "1{1:web 3:default 5:u-web} 3{1:Running}",
@@ -377,7 +382,7 @@ async fn pods_are_told_with_the_status_of_this_node() {
         pod_uid: uid.to_owned(),
     };
     let answer = client.get_pod(request("u-web")).await.expect("a pod");
-    assert_eq!(told(&answer.into_inner().pod), web);
+    assert_eq!(line_of(&answer.into_inner().pod), web);
     let answer = client.get_pod(request("web")).await;
     let words = refusal(&answer.expect_err("no such UID"));
     assert_eq!(words, "NotFound: pod with UID web not found");
@@ -395,7 +400,7 @@ async fn a_watch_tells_what_there_is_and_then_every_change() {
         let Some(event) = event.expect("in time").expect("no error") else {
             return "end".to_owned();
         };
-        let (kind, pod) = (event.r#type().as_str_name(), told(&event.pod));
+        let (kind, pod) = (event.r#type().as_str_name(), line_of(&event.pod));
         format!("{kind} {pod}").trim_end().to_owned()
     };
     assert_eq!(next().await, "ADDED 1{1:a 3:default 5:u-a} 3{1:Pending}");
@@ -418,7 +423,7 @@ async fn a_watch_tells_what_there_is_and_then_every_change() {
 
 #[tokio::test]
 async fn a_watch_that_does_not_read_gets_the_latest_state_of_each_pod() {
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     let pods = Pods::new(board.clone(), CancellationToken::new());
     let answer = PodsService::watch_pods(&pods, Request::new(WatchPodsRequest {})).await;
     let mut events = answer.expect("a watch").into_inner();
@@ -434,7 +439,7 @@ async fn a_watch_that_does_not_read_gets_the_latest_state_of_each_pod() {
     let mut lines = Vec::new();
     for _ in 0..2 {
         let event = events.next().await.expect("an event").expect("no error");
-        lines.push(told(&event.pod));
+        lines.push(line_of(&event.pod));
     }
     let expected = [
         "1{1:a 3:default 5:u-a} 3{1:round 999}",

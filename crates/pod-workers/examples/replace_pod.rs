@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use windlass_actors::{KillPod, UpdateKind, UpdatePod};
 use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
-use windlass_pod_workers::StartPacer;
+use windlass_pod_workers::StartLimiter;
 use windlass_pod_workers::registry::state::{Registry, RegistryEffect};
 use windlass_types::{Pod, names};
 
@@ -29,13 +29,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let finished = registry.finished(&"old".into());
     show("the old pod has stopped", &finished);
 
-    let pacer = StartPacer::new(2, RuntimeLoad::default(), Metrics::new()?);
+    let start_limiter = StartLimiter::new(2, RuntimeLoad::default(), Metrics::new()?);
     let begin = Instant::now();
     let mut starts = tokio::task::JoinSet::new();
     for pod in 1..=5 {
-        let pacer = pacer.clone();
+        let start_limiter = start_limiter.clone();
         starts.spawn(async move {
-            let slot = pacer.acquire().await;
+            let slot = start_limiter.acquire().await;
             println!(
                 "pod {pod} starts after {:.1} s",
                 begin.elapsed().as_secs_f32()

@@ -10,7 +10,7 @@
 //! * [`PodWorkers`] is the actor that holds the registry and starts the workers; [`PodWorkersDeps`]
 //!   and [`WorkerDeps`] are what it and they work with
 //! * [`registry::state::Registry`] decides who has a worker and who waits: pure, usable alone
-//! * [`StartPacer`] lets so many pods start at a time, in order: usable alone
+//! * [`StartLimiter`] lets so many pods start at a time, in order: usable alone
 //! * a worker's phases and retries are `windlass_pod_lifecycle::pod_worker`, pure as well
 //!
 //! # Example
@@ -65,12 +65,12 @@
 //! * `registry` who has a worker, who waits for a predecessor of the same name, who is to come back
 //!   after it stopped
 //! * `worker` the `PodWorker` actor around `windlass_pod_lifecycle::pod_worker`, and its jobs
-//! * `pacer` how many pods start at a time, in order
+//! * `start_limiter` how many pods start at a time, in order
 
-mod pacer;
 pub mod registry;
+mod start_limiter;
 pub mod worker;
 
-pub use pacer::StartPacer;
 pub use registry::{PodWorkers, PodWorkersDeps};
+pub use start_limiter::StartLimiter;
 pub use worker::WorkerDeps;

@@ -15,17 +15,17 @@ use windlass_actors::{
     MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState,
     VolumesHandle,
 };
-use windlass_pod_lifecycle::backoff::BackoffPolicy;
-use windlass_pod_status::status::{Failures, StatusInput};
 use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
+use windlass_pod_status::status::{Failures, StatusInput};
 use windlass_runtime::{PodObjects, PodRuntime};
-use windlass_status::{EventRecorder, PodBoard};
+use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_store::BackoffFile;
 use windlass_timelines::Timelines;
 use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults};
 
-use crate::pacer::StartPacer;
+use crate::start_limiter::StartLimiter;
 
 /// What every worker works with; shared by all of them.
 #[derive(Clone, Debug)]
@@ -43,9 +43,9 @@ pub struct WorkerDeps {
     /// Knows what pods refer to.
     pub objects: Arc<dyn PodObjects>,
     /// Start slots.
-    pub pacer: StartPacer,
+    pub start_limiter: StartLimiter,
     /// Where results are published.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// Told of each job, and of what it waits for.
     pub timelines: Timelines,
     /// Records events.
@@ -71,7 +71,7 @@ impl WorkerDeps {
         &'a self,
         pod: &'a Pod,
         observed: &'a ObservedPod,
-        verdicts: &'a PodProbeResults,
+        probe_results: &'a PodProbeResults,
         failures: &'a Failures,
     ) -> StatusInput<'a> {
         StatusInput {
@@ -79,7 +79,7 @@ impl WorkerDeps {
             observed,
             failures,
             backing_off: &[],
-            verdicts,
+            probe_results,
             previous: None,
             host_ips: &self.settings.host_ips,
             stop_signals: self.settings.stop_signals,

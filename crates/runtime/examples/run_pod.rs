@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::SystemClock;
 use windlass_checks::NetChecks;
+use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
 use windlass_manifests::manifest::Origin;
+use windlass_manifests::static_pod;
+use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_manifests::static_pod;
 use windlass_pod_lifecycle::pleg;
-use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
-use windlass_metrics::Metrics;
 use windlass_runtime::{
     HostFiles, HostFilesConfig, KillPodRequest, PodInputs, PodRuntime, PodRuntimeDeps,
     RuntimeOptions, SyncPodRequest,
@@ -127,7 +127,7 @@ async fn keep(
             volumes: Arc::default(),
             observed: observe(cri, pod).await?,
             backoff,
-            verdicts: Arc::default(),
+            probe_results: Arc::default(),
             network_ready,
         };
         let outcome = runtime.sync_pod(request, CancellationToken::new()).await;

@@ -1,4 +1,4 @@
-//! Pods' cgroups: made before a sandbox, removed after everything. Each pod has a lane for this
+//! Pods' cgroups: made before a sandbox, removed after everything. Each pod has a queue for this
 //! besides the one of its files: here nothing hangs, and a volume that does is not waited for.
 //!
 //! The runtime is asked once which driver it uses, when the first pod needs a cgroup; before that
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
+use windlass_cri::error::CriError;
+use windlass_pod_inputs::resources::{QosClass, qos_class};
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::pod_cgroup::{NodeLimits, pod_cgroup};
-use windlass_pod_inputs::resources::{QosClass, qos_class};
-use windlass_cri::error::CriError;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};
-use windlass_volumes::LaneError;
+use windlass_volumes::IoQueueError;
 
 use crate::PodRuntime;
 use crate::files::FilesError;
 
-/// Lane of what belongs to no pod.
-const NODE_LANE: &str = "node:cgroups";
+/// IoQueue of what belongs to no pod.
+const NODE_QUEUE: &str = "node:cgroups";
 /// Tries to empty and remove a pod's cgroup, as upstream; what was killed needs a moment.
-const REMOVALS: u32 = 5;
+const MAX_REMOVAL_ATTEMPTS: u32 = 5;
 /// Pause between them.
-const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
+const REMOVAL_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What cgroups of pods are made of; without it the runtime puts pods where it likes.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl PodRuntime {
         let parent = cgroups.parent_of(class, &uid).unwrap_or_default();
         let cgroups = cgroups.clone();
         let written = self
-            .in_lane(&pod.uid(), "making the pod's cgroup", move || {
+            .in_queue(&pod.uid(), "making the pod's cgroup", move || {
                 cgroups.ensure(&uid, class, values)
             })
             .await?;
@@ -89,10 +89,10 @@ impl PodRuntime {
 
     /// True if somebody removed the cgroup of a running pod, so that its containers are where no
     /// limit of the pod's holds.
-    pub(crate) fn lost_cgroup(&self, uid: &PodUid) -> bool {
+    pub(crate) fn is_cgroup_removed(&self, uid: &PodUid) -> bool {
         // every sync asks: a few lookups of paths in the kernel's memory take no thread
         let cgroups = self.0.cgroups.get();
-        cgroups.is_some_and(|cgroups| cgroups.is_lost(uid))
+        cgroups.is_some_and(|cgroups| cgroups.is_removed(uid))
     }
 
     /// Kills what is left in a pod's cgroup and removes it.
@@ -109,13 +109,15 @@ impl PodRuntime {
         let mut tries = 1;
         loop {
             let (cgroups, pod) = (cgroups.clone(), uid.clone());
-            let removed = self.in_lane(uid, "removing the pod's cgroup", move || {
+            let removed = self.in_queue(uid, "removing the pod's cgroup", move || {
                 cgroups.remove(&pod)
             });
             match removed.await {
-                Err(FilesError::Cgroup(CgroupError::Busy { .. })) if tries < REMOVALS => {
+                Err(FilesError::Cgroup(CgroupError::Busy { .. }))
+                    if tries < MAX_REMOVAL_ATTEMPTS =>
+                {
                     tries += 1;
-                    tokio::time::sleep(REMOVAL_PAUSE).await;
+                    tokio::time::sleep(REMOVAL_RETRY_INTERVAL).await;
                 }
                 result => return result,
             }
@@ -130,7 +132,7 @@ impl PodRuntime {
         match self.cgroups().await {
             Ok(Some(cgroups)) => {
                 let cgroups = cgroups.clone();
-                self.in_node_lane("listing the pods' cgroups", move || cgroups.list())
+                self.in_node_queue("listing the pods' cgroups", move || cgroups.list())
                     .await
             }
             Ok(None) | Err(PodCgroupError::Driver(_)) => Ok(BTreeSet::new()),
@@ -142,12 +144,14 @@ impl PodRuntime {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub async fn share_cpu(&self, burstable: i64) -> Result<(), FilesError> {
+    pub async fn update_burstable_shares(&self, burstable: i64) -> Result<(), FilesError> {
         let Ok(Some(cgroups)) = self.cgroups().await else {
             return Ok(());
         };
         let cgroups = cgroups.clone();
-        let shared = self.in_node_lane("sharing the CPU", move || cgroups.share_cpu(burstable));
+        let shared = self.in_node_queue("sharing the CPU", move || {
+            cgroups.update_burstable_shares(burstable)
+        });
         if shared.await? {
             tracing::debug!(class = %QosClass::Burstable, shares = burstable, "class cgroup");
         }
@@ -167,27 +171,27 @@ impl PodRuntime {
             let layout = CgroupLayout::new(driver, &settings.root);
             let cgroups = PodCgroups::new(layout, settings.tree.clone(), settings.slices.clone());
             let (made, node) = (cgroups.clone(), settings.node.values());
-            let remarks = self
-                .in_node_lane("making the classes' cgroups", move || Ok(made.set_up(node)))
+            let warnings = self
+                .in_node_queue("making the classes' cgroups", move || Ok(made.set_up(node)))
                 .await?;
-            let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
-            tracing::info!(?driver, root = settings.root, ?remarks, "cgroups of pods");
+            let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            tracing::info!(?driver, root = settings.root, ?warnings, "cgroups of pods");
             Ok::<_, PodCgroupError>(cgroups)
         });
         made.await.map(Some)
     }
 
-    async fn in_node_lane<T: Send + 'static>(
+    async fn in_node_queue<T: Send + 'static>(
         &self,
         action: &'static str,
         work: impl FnOnce() -> Result<T, CgroupError> + Send + 'static,
     ) -> Result<T, FilesError> {
-        self.in_lane(&PodUid::from(NODE_LANE), action, work).await
+        self.in_queue(&PodUid::from(NODE_QUEUE), action, work).await
     }
 
-    async fn in_lane<T: Send + 'static>(
+    async fn in_queue<T: Send + 'static>(
         &self,
-        lane: &PodUid,
+        queue: &PodUid,
         action: &'static str,
         work: impl FnOnce() -> Result<T, CgroupError> + Send + 'static,
     ) -> Result<T, FilesError> {
@@ -198,9 +202,9 @@ impl PodRuntime {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             Ok(())
         });
-        let lane = format!("cgroup:{lane}");
-        self.deps().files.run(&lane, action, work).await?;
+        let queue = format!("cgroup:{queue}");
+        self.deps().files.run(&queue, action, work).await?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
-        value.ok_or_else(|| LaneError::Lost { action }.into())
+        value.ok_or_else(|| IoQueueError::Lost { action }.into())
     }
 }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
+use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
 };
 use windlass_runtime_config::dns::pod_dns;
-use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
 use windlass_runtime_config::hosts::{hosts_file, pod_hostname};
 use windlass_runtime_config::image_volumes::MountedImages;
 use windlass_runtime_config::sandbox_config::{
@@ -25,7 +25,7 @@ use crate::PodRuntime;
 use crate::images::PresentImage;
 use crate::inputs::PodInputs;
 use crate::request::StartFailure;
-use crate::sync::{Pass, Sandbox};
+use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
 
 /// The node's own names, the base for pods on its network.
@@ -44,7 +44,7 @@ impl PodRuntime {
     ) -> Result<SandboxConfig, StartFailure> {
         let deps = self.deps();
         let invalid =
-            |text: String, retry| StartFailure::of_pod(Reason::CreatePodSandboxError, text, retry);
+            |text: String, retry| StartFailure::for_pod(Reason::CreatePodSandboxError, text, retry);
         let users = self.isolation(pod, inputs).await?;
         let resolv_conf = match &deps.node.resolv_conf {
             None => None,
@@ -96,7 +96,7 @@ impl PodRuntime {
         inputs: &PodInputs,
     ) -> Result<UserNamespace, StartFailure> {
         let failed =
-            |text: String, retry| StartFailure::of_pod(Reason::CreatePodSandboxError, text, retry);
+            |text: String, retry| StartFailure::for_pod(Reason::CreatePodSandboxError, text, retry);
         let policy = supplemental_groups_policy(pod)
             .map_err(|error| failed(error.to_string(), error.retry()))?;
         let strict = policy == SupplementalGroupsPolicy::Strict;
@@ -133,7 +133,7 @@ pub(crate) struct ContainerFacts<'a> {
     pub(crate) recursive_read_only: bool,
 }
 
-impl Pass<'_> {
+impl SyncPass<'_> {
     /// The request for one container, and what is to be bound of volumes before it is sent.
     pub(crate) fn make_container_config(
         &self,

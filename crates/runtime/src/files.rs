@@ -1,7 +1,7 @@
 //! Port to everything of a pod that lies in the node's file system.
 //!
 //! A path may lead to a file system that hangs (a dead NFS server behind a hostPath), so every
-//! call has a deadline and belongs to the lane of one pod: a pod waits for its own hung call and
+//! call has a deadline and belongs to the queue of one pod: a pod waits for its own hung call and
 //! no other pod does. [`HostFiles`] is the node, [`MemoryFiles`] a model for simulations.
 
 mod host;
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use windlass_cgroups::CgroupError;
-use windlass_runtime_config::container_config::SubPath;
 use windlass_pod_inputs::paths::UnsafeName;
+use windlass_runtime_config::container_config::SubPath;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodUid, Retry};
-use windlass_volumes::{LaneError, RemoveError, SubPathError, VolumeError};
+use windlass_volumes::{IoQueueError, RemoveError, SubPathError, VolumeError};
 
 pub use host::{HostFiles, HostFilesConfig};
 pub use memory::MemoryFiles;
 
-/// Work of a lane, see [`PodFiles::run`].
+/// Work of a queue, see [`PodFiles::run`].
 pub type FileWork = Box<dyn FnOnce() -> Result<(), FilesError> + Send>;
 
-/// Files of pods. All calls are idempotent; all fail with [`FilesError::Lane`] rather than
+/// Files of pods. All calls are idempotent; all fail with [`FilesError::IoQueue`] rather than
 /// hang.
 #[async_trait]
 pub trait PodFiles: Send + Sync + Debug + 'static {
@@ -100,9 +100,13 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError>;
     /// Removes a link in `/var/log/containers`.
     async fn remove_link(&self, name: &str) -> Result<(), FilesError>;
-    /// Runs other work on files in the lane of a pod.
-    async fn run(&self, lane: &str, action: &'static str, work: FileWork)
-    -> Result<(), FilesError>;
+    /// Runs other work on files in the queue of a pod.
+    async fn run(
+        &self,
+        queue: &str,
+        action: &'static str,
+        work: FileWork,
+    ) -> Result<(), FilesError>;
 }
 
 /// A failed file operation.
@@ -136,7 +140,7 @@ pub enum FilesError {
     },
     /// The file system does not answer.
     #[error(transparent)]
-    Lane(#[from] LaneError),
+    IoQueue(#[from] IoQueueError),
 }
 
 impl FilesError {
@@ -156,7 +160,7 @@ impl FilesError {
             Self::UnsafeName(_) => Retry::Never,
             Self::Volume(error) => error.retry(),
             Self::SubPath(_) | Self::Io { .. } => Retry::Later,
-            Self::Lane(error) => error.retry(),
+            Self::IoQueue(error) => error.retry(),
         }
     }
 }

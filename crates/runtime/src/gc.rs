@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, plan};
 use windlass_pod_inputs::paths;
+use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, plan};
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
 use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
 
@@ -19,10 +19,10 @@ use crate::kill::{ignore_missing, orphan};
 use crate::termination::termination_log_path;
 
 /// Removals under way at the same time: a pass must not occupy the runtime.
-const PARALLEL: usize = 4;
+const MAX_CONCURRENT_REMOVALS: usize = 4;
 /// A removal that takes longer than this is left to the next pass: a sandbox that hangs must not
 /// keep the garbage of others.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What one collection removed and what it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct KnownPods {
 }
 
 /// A container to remove and where its log is.
-struct Doomed {
+struct RemovableContainer {
     id: ContainerId,
     uid: PodUid,
     name: String,
@@ -104,11 +104,11 @@ impl PodRuntime {
             policy: self.deps().options.gc,
             now: self.deps().clock.now(),
         });
-        let doomed = plan.containers.iter().filter_map(|id| {
+        let removable = plan.containers.iter().filter_map(|id| {
             let container = observed.containers.iter().find(|c| c.id == *id)?;
             let link = paths::log_symlink(&pod, &container.name, id);
             let log = Path::new(&container.log_path).to_owned();
-            Some(Doomed {
+            Some(RemovableContainer {
                 id: id.clone(),
                 uid: observed.uid.clone(),
                 name: container.name.clone(),
@@ -117,7 +117,8 @@ impl PodRuntime {
             })
         });
         let mut report = GcReport::default();
-        self.remove_containers(doomed.collect(), &mut report).await;
+        self.remove_containers(removable.collect(), &mut report)
+            .await;
         report
     }
 
@@ -153,19 +154,20 @@ impl PodRuntime {
             policy: deps.options.gc,
             now: deps.clock.now(),
         };
-        let doomed = plan(input);
-        if !doomed.is_empty() {
-            tracing::debug!(plan = %doomed, "garbage");
+        let removable = plan(input);
+        if !removable.is_empty() {
+            tracing::debug!(plan = %removable, "garbage");
         }
-        let removed = self.doomed(&doomed, &containers, &sandboxes);
+        let removed = self.removable_containers(&removable, &containers, &sandboxes);
         self.remove_containers(removed, &mut report).await;
-        self.remove_sandboxes(&doomed.sandboxes, &mut report).await;
-        self.remove_log_dirs(&doomed.log_dirs, &mut report).await;
+        self.remove_sandboxes(&removable.sandboxes, &mut report)
+            .await;
+        self.remove_log_dirs(&removable.log_dirs, &mut report).await;
         // last: what has just been removed is what links dangle for
         let links = or_note(deps.files.list_dangling_links().await, &mut report);
         let left: Vec<ContainerSummary> = containers
             .iter()
-            .filter(|c| !doomed.containers.contains(&c.id))
+            .filter(|c| !removable.containers.contains(&c.id))
             .cloned()
             .collect();
         let dangling = plan(GcInput {
@@ -181,16 +183,16 @@ impl PodRuntime {
         report
     }
 
-    fn doomed(
+    fn removable_containers(
         &self,
         plan: &GcPlan,
         containers: &[ContainerSummary],
         sandboxes: &[SandboxSummary],
-    ) -> Vec<Doomed> {
+    ) -> Vec<RemovableContainer> {
         let names: BTreeMap<&SandboxId, &SandboxSummary> =
             sandboxes.iter().map(|s| (&s.id, s)).collect();
         let found = |id: &ContainerId| containers.iter().find(|c| c.id == *id);
-        let doomed = plan.containers.iter().filter_map(|id| {
+        let removable = plan.containers.iter().filter_map(|id| {
             let container = found(id)?;
             let files = names.get(&container.sandbox_id).map(|sandbox| {
                 let pod = orphan(&sandbox.uid, &sandbox.namespace, &sandbox.name);
@@ -200,7 +202,7 @@ impl PodRuntime {
                     node_paths.container_log(&pod, &container.name, container.attempt),
                 )
             });
-            Some(Doomed {
+            Some(RemovableContainer {
                 id: id.clone(),
                 uid: container.uid.clone(),
                 name: container.name.clone(),
@@ -208,11 +210,11 @@ impl PodRuntime {
                 files,
             })
         });
-        doomed.collect()
+        removable.collect()
     }
 
-    async fn remove_containers(&self, doomed: Vec<Doomed>, report: &mut GcReport) {
-        let removals = doomed.into_iter().map(|container| async move {
+    async fn remove_containers(&self, removable: Vec<RemovableContainer>, report: &mut GcReport) {
+        let removals = removable.into_iter().map(|container| async move {
             let deps = self.deps();
             ignore_missing(deps.runtime.remove_container(&container.id).await)
                 .map_err(|error| format!("container {}: {error}", container.id))?;
@@ -223,7 +225,7 @@ impl PodRuntime {
                     tracing::warn!(log = %log.display(), %error, "log not removed");
                 }
             }
-            self.remove_last_words(&container.uid, &container.name, container.attempt)
+            self.remove_termination_logs(&container.uid, &container.name, container.attempt)
                 .await;
             Ok::<(), String>(())
         });
@@ -232,7 +234,7 @@ impl PodRuntime {
 
     /// A container that restarts for years would fill its pod's directory with what nobody can
     /// ask for any more. One that cannot be removed goes with the directory.
-    pub(crate) async fn remove_last_words(&self, uid: &PodUid, name: &str, attempt: u32) {
+    pub(crate) async fn remove_termination_logs(&self, uid: &PodUid, name: &str, attempt: u32) {
         let deps = self.deps();
         if paths::check_component("container name", name).is_err() {
             return;
@@ -279,12 +281,12 @@ async fn note<F: Future<Output = Result<(), String>>>(
     failures: &mut Vec<String>,
 ) -> usize {
     let removals = removals.into_iter().map(|removal| async {
-        tokio::time::timeout(PATIENCE, removal)
+        tokio::time::timeout(REMOVAL_TIMEOUT, removal)
             .await
             .unwrap_or_else(|_| Err("a removal was not answered in time".to_owned()))
     });
     let results: Vec<_> = futures::stream::iter(removals)
-        .buffer_unordered(PARALLEL)
+        .buffer_unordered(MAX_CONCURRENT_REMOVALS)
         .collect()
         .await;
     let all = results.len();
@@ -307,21 +309,21 @@ pub(crate) struct ActivePods(Mutex<Active>);
 
 #[derive(Debug, Default)]
 struct Active {
-    in_pass: BTreeMap<PodUid, usize>,
+    syncing: BTreeMap<PodUid, usize>,
     since_collection: BTreeSet<PodUid>,
 }
 
 impl ActivePods {
-    pub(crate) fn enter(&self, uid: PodUid) -> ActivePass<'_> {
+    pub(crate) fn enter(&self, uid: PodUid) -> ActiveSync<'_> {
         let mut active = self.lock();
-        *active.in_pass.entry(uid.clone()).or_default() += 1;
+        *active.syncing.entry(uid.clone()).or_default() += 1;
         active.since_collection.insert(uid.clone());
-        ActivePass { pods: self, uid }
+        ActiveSync { pods: self, uid }
     }
 
     fn begin_collection(&self) {
         let mut active = self.lock();
-        active.since_collection = active.in_pass.keys().cloned().collect();
+        active.since_collection = active.syncing.keys().cloned().collect();
     }
 
     fn since_collection(&self) -> BTreeSet<PodUid> {
@@ -335,18 +337,18 @@ impl ActivePods {
 
 /// One pass; ends when dropped, also by cancellation.
 #[derive(Debug)]
-pub(crate) struct ActivePass<'a> {
+pub(crate) struct ActiveSync<'a> {
     pods: &'a ActivePods,
     uid: PodUid,
 }
 
-impl Drop for ActivePass<'_> {
+impl Drop for ActiveSync<'_> {
     fn drop(&mut self) {
         let mut active = self.pods.lock();
-        if let Some(count) = active.in_pass.get_mut(&self.uid) {
+        if let Some(count) = active.syncing.get_mut(&self.uid) {
             *count -= 1;
             if *count == 0 {
-                active.in_pass.remove(&self.uid);
+                active.syncing.remove(&self.uid);
             }
         }
     }

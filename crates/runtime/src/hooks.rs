@@ -10,15 +10,15 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_runtime_config::container_config::restored_container;
+use windlass_cri::error::{CriCode, CriError};
+use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::hook::{
     HookAction, HttpHook, SLEEP_CUT_SHORT, failure, fallback_message, judge_exec, judge_http,
 };
 use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::ExecFailure;
 use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
-use windlass_cri::error::{CriCode, CriError};
-use windlass_metrics::Metrics;
+use windlass_runtime_config::container_config::restored_container;
 use windlass_types::corev1::{Container, LifecycleHandler};
 use windlass_types::view::EventType;
 use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, Reason};
@@ -27,15 +27,15 @@ use crate::PodRuntime;
 use crate::kill::ContainerKill;
 
 /// How often a sleep looks whether its container is still there.
-const SLEEP_LOOK: Duration = Duration::from_secs(1);
+const SLEEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a stop waits to be told the hook of a container that is in no spec any more.
-const RESTORE_PATIENCE: Duration = Duration::from_secs(1);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A command of a postStart hook has no limit. The CRI wants a number.
-const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// When a hook runs.
+/// HookKind a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum HookKind {
     PostStart,
     PreStop,
 }
@@ -43,7 +43,7 @@ pub(crate) enum When {
 /// A hook and whose it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Hook<'a> {
-    pub(crate) when: When,
+    pub(crate) kind: HookKind,
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a Container,
     pub(crate) id: &'a ContainerId,
@@ -55,10 +55,10 @@ pub(crate) struct Hook<'a> {
 /// The preStop hooks that had their time although their container has not ended yet: asked for
 /// again, the stop goes on without them.
 #[derive(Debug, Default)]
-pub(crate) struct HooksRun(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
+pub(crate) struct FinishedPreStopHooks(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
 
-impl HooksRun {
-    pub(crate) fn had_its_time(&self, uid: &PodUid, id: &ContainerId) {
+impl FinishedPreStopHooks {
+    pub(crate) fn mark_finished(&self, uid: &PodUid, id: &ContainerId) {
         let mut all = self.lock();
         all.entry(uid.clone()).or_default().insert(id.clone());
     }
@@ -92,7 +92,7 @@ struct Sleep<'a>(Option<&'a Metrics>);
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = self.0 {
-            metrics.hook_sleeps_terminated.inc();
+            metrics.containers.hook_sleeps_terminated.inc();
         }
     }
 }
@@ -103,9 +103,9 @@ impl PodRuntime {
     /// # Errors
     /// It failed; in upstream's words. The event is recorded.
     pub(crate) async fn run_post_start(&self, hook: Hook<'_>) -> Result<(), String> {
-        let result = self.run_hook(hook, NO_LIMIT).await;
+        let result = self.run_hook(hook, NO_TIMEOUT).await;
         if let Err(message) = &result {
-            self.hook_failed(hook.pod, &hook.container.name, message, hook.when);
+            self.hook_failed(hook.pod, &hook.container.name, message, hook.kind);
         }
         result
     }
@@ -114,7 +114,7 @@ impl PodRuntime {
     ///
     /// A container that is in no spec any more brings its hook along in its annotations.
     pub(crate) async fn pre_stop(&self, kill: &ContainerKill<'_>) -> Option<Container> {
-        if self.hooks_run().contains(&kill.pod.uid(), kill.id) {
+        if self.finished_hooks().contains(&kill.pod.uid(), kill.id) {
             return None;
         }
         let mut specs = kill
@@ -126,7 +126,7 @@ impl PodRuntime {
             Some(container) => container.clone(),
             None => {
                 let status = self.deps().runtime.container_status(kill.id);
-                let read = tokio::time::timeout(RESTORE_PATIENCE.min(kill.grace), status).await;
+                let read = tokio::time::timeout(RESTORE_TIMEOUT.min(kill.grace), status).await;
                 restored_container(kill.name, &read.ok()?.ok()?.annotations)
             }
         };
@@ -146,7 +146,7 @@ impl PodRuntime {
             return true;
         };
         let hook = Hook {
-            when: When::PreStop,
+            kind: HookKind::PreStop,
             pod: kill.pod,
             container,
             id: kill.id,
@@ -166,16 +166,16 @@ impl PodRuntime {
 
     /// Records that a preStop hook failed or was not through when its container was.
     pub(crate) fn pre_stop_failed(&self, kill: &ContainerKill<'_>, why: &str) {
-        self.hook_failed(kill.pod, kill.name, why, When::PreStop);
+        self.hook_failed(kill.pod, kill.name, why, HookKind::PreStop);
     }
 
-    fn hook_failed(&self, pod: &Pod, container: &str, why: &str, when: When) {
-        tracing::warn!(pod = %pod.full_name(), container, ?when, why, "hook failed");
-        let reason = match when {
-            When::PostStart => Reason::FailedPostStartHook,
-            When::PreStop => Reason::FailedPreStopHook,
+    fn hook_failed(&self, pod: &Pod, container: &str, why: &str, kind: HookKind) {
+        tracing::warn!(pod = %pod.full_name(), container, ?kind, why, "hook failed");
+        let reason = match kind {
+            HookKind::PostStart => Reason::FailedPostStartHook,
+            HookKind::PreStop => Reason::FailedPreStopHook,
         };
-        let text = format!("{when:?}Hook failed");
+        let text = format!("{kind:?}Hook failed");
         let events = &self.deps().events;
         events.record(pod, Some(container), EventType::Warning, reason, &text);
     }
@@ -194,7 +194,7 @@ impl PodRuntime {
         tracing::debug!(
             pod = %hook.pod.full_name(),
             container = %hook.container.name,
-            when = ?hook.when,
+            kind = ?hook.kind,
             "hook runs"
         );
         match action {
@@ -228,7 +228,7 @@ impl PodRuntime {
         };
         match judge_http(&plain, &deps.checks.http(&plain, None).await) {
             HttpHook::Done => {
-                deps.metrics.hook_http_fallbacks.inc();
+                deps.metrics.containers.hook_http_fallbacks.inc();
                 let (kind, reason) = (EventType::Warning, Reason::LifecycleHttpFallback);
                 let text = fallback_message(&target);
                 deps.events.record(pod, None, kind, reason, &text);
@@ -248,14 +248,14 @@ impl PodRuntime {
                 cut_short.0 = None;
                 Ok(())
             }
-            () = self.ended(hook.id), if hook.when == When::PreStop => Err(SLEEP_CUT_SHORT),
+            () = self.ended(hook.id), if hook.kind == HookKind::PreStop => Err(SLEEP_CUT_SHORT),
         }
     }
 
     /// Ends when a container has. A runtime that does not answer says nothing about it.
     async fn ended(&self, id: &ContainerId) {
         loop {
-            tokio::time::sleep(SLEEP_LOOK).await;
+            tokio::time::sleep(SLEEP_CHECK_INTERVAL).await;
             match self.deps().runtime.container_status(id).await {
                 Ok(detail) if detail.observed.state == ContainerState::Exited => return,
                 Err(error) if error.is_not_found() => return,

@@ -11,9 +11,11 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use windlass_credentials::credentials::{Keyring, TrackedAuth};
-use windlass_credentials::image_access::{ImageAccess, ImagePullCredentials, PullHistory, image_access};
-use windlass_manifests::image_name::ImageName;
+use windlass_credentials::image_access::{
+    ImageAccess, ImagePullCredentials, PullHistory, image_access,
+};
 use windlass_cri::port::ImageService;
+use windlass_manifests::image_name::ImageName;
 use windlass_metrics::Metrics;
 use windlass_store::{PullFiles, PullRecords, StoreError};
 use windlass_types::{Clock, Pod, Timestamp};

@@ -5,15 +5,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, pull_key};
 use windlass_credentials::credentials::{Keyring, TrackedAuth};
-use windlass_units::go_duration::go_duration;
-use windlass_manifests::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
 use windlass_cri::error::CriError;
+use windlass_manifests::image_name::{
+    ImageName, ImageNameError, PullDecision, PullPolicy, should_pull,
+};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, pull_key};
 use windlass_types::corev1::Container;
 use windlass_types::cri::{ImageInfo, SandboxConfig};
 use windlass_types::view::EventType;
 use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
+use windlass_units::go_duration::go_duration;
 
 use crate::PodRuntime;
 use crate::image_access::RecordsError;
@@ -37,7 +39,7 @@ pub(crate) struct WantedImage<'a> {
     pub(crate) container: &'a Container,
     /// The image, as the pod names it: its own, or one that it mounts.
     pub(crate) image: &'a str,
-    /// When it is pulled.
+    /// HookKind it is pulled.
     pub(crate) policy: PullPolicy,
     /// Credentials that the pod may use.
     pub(crate) keyring: &'a Keyring,
@@ -47,7 +49,7 @@ pub(crate) struct WantedImage<'a> {
 
 /// Images that this pass already has: containers of one pod often share one.
 #[derive(Debug, Default)]
-pub(crate) struct ImagesOfPass {
+pub(crate) struct SyncImages {
     present: BTreeMap<String, PresentImage>,
     /// What its pulls took.
     pub(crate) pulling: Duration,
@@ -112,7 +114,7 @@ impl PodRuntime {
         &self,
         wanted: WantedImage<'_>,
         backoff: &mut BackoffTable,
-        images: &mut ImagesOfPass,
+        images: &mut SyncImages,
     ) -> Result<PresentImage, StartFailure> {
         let WantedImage {
             pod,
@@ -377,7 +379,7 @@ impl ImageStep<'_> {
             Reason::Failed,
             &format!("Error: {reason}"),
         );
-        StartFailure::of(&self.container.name, reason, message, retry)
+        StartFailure::for_container(&self.container.name, reason, message, retry)
     }
 
     fn event(&self, event_type: EventType, reason: Reason, message: &str) {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_credentials::credentials::Keyring;
-use windlass_pod_inputs::env::EnvSources;
 use windlass_manifests::image_name::ImageName;
-use windlass_volume_plan::volume_source::PodVolumes;
+use windlass_pod_inputs::env::EnvSources;
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
+use windlass_volume_plan::volume_source::PodVolumes;
 
 /// Everything a pod's sandbox and containers need from outside the pod.
 #[derive(Clone, Debug, Default, PartialEq)]

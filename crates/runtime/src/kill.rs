@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use windlass_cri::error::{CriError, CriResult};
 use windlass_pod_lifecycle::stop::{Stop, is_overdue_after};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
-use windlass_cri::error::{CriError, CriResult};
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
@@ -125,7 +125,7 @@ impl PodRuntime {
     ///
     /// # Errors
     /// The runtime does not answer.
-    pub async fn alive(&self, uid: &PodUid) -> Result<Vec<String>, KillPodError> {
+    pub async fn live_objects(&self, uid: &PodUid) -> Result<Vec<String>, KillPodError> {
         let filter = ListFilter::of_pod(uid);
         let runtime = &self.deps().runtime;
         let failed = |error| KillPodError {
@@ -147,7 +147,7 @@ impl PodRuntime {
 
     /// A pod of the same namespace and name but another UID that has something alive. Asks the
     /// runtime itself: what was listed before may not show it yet.
-    pub async fn namesake(&self, pod: &Pod) -> CriResult<Option<PodUid>> {
+    pub async fn live_pod_with_same_name(&self, pod: &Pod) -> CriResult<Option<PodUid>> {
         let labels = [
             (names::LABEL_POD_NAME, pod.name()),
             (names::LABEL_POD_NAMESPACE, pod.namespace()),
@@ -192,7 +192,7 @@ impl PodRuntime {
             let ended = tokio::time::timeout(within, &mut hook).await;
             hook_goes_on = ended.is_err();
             if ended.unwrap_or(true) {
-                self.hooks_run().had_its_time(&pod.uid(), id);
+                self.finished_hooks().mark_finished(&pod.uid(), id);
             }
         }
         if let Some(within) = plan.turn_within(begun.elapsed()) {
@@ -222,7 +222,7 @@ impl PodRuntime {
         };
         let result = ignore_missing(result);
         if result.is_ok() {
-            self.hooks_run().forget(&pod.uid(), id);
+            self.finished_hooks().forget(&pod.uid(), id);
         }
         result
     }

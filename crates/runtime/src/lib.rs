@@ -31,7 +31,7 @@
 //!         inputs: Arc::new(PodInputs::default()),
 //!         volumes: Arc::default(),
 //!         backoff: Default::default(),
-//!         verdicts: Arc::default(),
+//!         probe_results: Arc::default(),
 //!         network_ready: true,
 //!     };
 //!     let outcome = runtime.sync_pod(request, CancellationToken::new()).await;
@@ -58,7 +58,7 @@
 //!
 //! It does not look: what runs is observed by the caller (`windlass_pod_lifecycle::pleg::observe` puts it
 //! together). It does not wait for an API server: what a pod refers to comes with the request,
-//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). When to
+//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). HookKind to
 //! come back is the caller's part too (`windlass-pod-workers`).
 
 mod cgroups;
@@ -115,7 +115,7 @@ struct Inner {
     /// Made when a pod first needs one.
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
-    hooks_run: hooks::HooksRun,
+    finished_hooks: hooks::FinishedPreStopHooks,
 }
 
 impl PodRuntime {
@@ -129,7 +129,7 @@ impl PodRuntime {
             stop_limits: stop_limits::StopLimits::default(),
             cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
-            hooks_run: hooks::HooksRun::default(),
+            finished_hooks: hooks::FinishedPreStopHooks::default(),
             deps,
         }))
     }
@@ -141,7 +141,7 @@ impl PodRuntime {
     /// Something is still mounted or the file system refuses; trying again is safe.
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
-        self.hooks_run().forget_pod(uid);
+        self.finished_hooks().forget_pod(uid);
         let failed = |source| CleanupError {
             uid: uid.clone(),
             source,
@@ -179,8 +179,8 @@ impl PodRuntime {
         &self.0.stop_limits
     }
 
-    fn hooks_run(&self) -> &hooks::HooksRun {
-        &self.0.hooks_run
+    fn finished_hooks(&self) -> &hooks::FinishedPreStopHooks {
+        &self.0.finished_hooks
     }
 
     fn users(&self) -> &userns::PodUsers {

@@ -9,7 +9,7 @@
 //! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
 //! as it is taken, a block ahead: by its taker what the kernel has in memory, on a thread what
 //! takes the disk; whoever waits for lines holds no buffer and runs on no thread · *bound*
-//! [`READERS`] of [`BLOCK`], on [`THREADS`].
+//! [`MAX_READERS`] of [`BLOCK_BYTES`], on [`MAX_THREADS`].
 
 mod file;
 mod follow;
@@ -39,25 +39,25 @@ pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 /// Bytes read at once. What is made of them is sent in one write: a TLS connection takes 64 KiB. It
 /// stays well below the 128 KiB from which the allocator maps and unmaps each buffer, which costs a
 /// page fault for every 4 KiB.
-const BLOCK: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Bytes of a file copied at once: there is nothing to make of them, and each block takes a turn on
 /// a thread.
-const COPIED: usize = 96 * 1024;
+const COPY_BLOCK_BYTES: usize = 96 * 1024;
 
 /// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
 /// four blocks (to read into, read, on its way, at the client's connection): 256 KiB; all of them
 /// 300 MiB. One who waits for lines holds next to nothing.
-const READERS: usize = 1200;
+const MAX_READERS: usize = 1200;
 
 /// Threads on which files are read at a time. The pool they are of is everybody's: a disk that
 /// hangs, or many who want the end of a long log, must leave manifests and state files theirs. A
 /// block takes some 50 µs, so that 16 are more than the processors of most nodes can use.
-pub const THREADS: usize = 16;
+pub const MAX_THREADS: usize = 16;
 
 /// A file that was renamed is looked at again after this time: the runtime may still write lines
 /// into it that it had taken from the container before it opened the new one.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const RENAMED_FILE_DELAY: Duration = Duration::from_millis(100);
 
 /// Which log.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub struct LogOptions {
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// There is none, or it is out of place.
+    /// The file does not exist or is outside the log directory.
     #[error("failed to open log file {path:?}: {source}")]
     Open {
         /// Which.
@@ -107,14 +107,14 @@ pub enum LogError {
         source: io::Error,
     },
     /// As many logs are read as may be.
-    #[error("{READERS} logs are being read, which is the most at a time; try again later")]
+    #[error("{MAX_READERS} logs are being read, which is the most at a time; try again later")]
     Busy,
 }
 
 /// Who reads logs. Clones share its places and its watch on directories.
 #[derive(Clone, Debug)]
 pub struct LogReader {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     threads: Threads,
     watch: LogWatch,
 }
@@ -122,8 +122,8 @@ pub struct LogReader {
 impl Default for LogReader {
     fn default() -> Self {
         Self {
-            places: Arc::new(Semaphore::new(READERS)),
-            threads: Threads(Arc::new(Semaphore::new(THREADS))),
+            permits: Arc::new(Semaphore::new(MAX_READERS)),
+            threads: Threads(Arc::new(Semaphore::new(MAX_THREADS))),
             watch: LogWatch::default(),
         }
     }
@@ -139,7 +139,7 @@ impl LogReader {
     /// polled, a block (64 KiB) at a time.
     ///
     /// # Errors
-    /// There is no such log, or no place for one reader more.
+    /// There is no such log, or no permit for one reader more.
     pub async fn read(
         &self,
         source: LogSource,
@@ -147,7 +147,7 @@ impl LogReader {
         done: CancellationToken,
     ) -> Result<impl Stream<Item = Result<Bytes, LogError>> + Send + Unpin + 'static, LogError>
     {
-        let place = self.place()?;
+        let permit = self.permit()?;
         let path = source.path.clone();
         let follow = options.follow;
         let tail = options.tail;
@@ -178,7 +178,7 @@ impl LogReader {
             source,
             done,
             sender,
-            _place: place,
+            _permit: permit,
         };
         Ok(received(receiver, async move {
             let sender = reader.sender.clone();
@@ -192,26 +192,26 @@ impl LogReader {
     /// The first `length` bytes of an open file, as they are.
     ///
     /// # Errors
-    /// There is no place for one reader more.
+    /// There is no permit for one reader more.
     pub fn copy(
         &self,
         file: std::fs::File,
         length: u64,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + 'static, LogError> {
-        let place = self.place()?;
-        let state = (file, length, self.threads.clone(), place);
+        let permit = self.permit()?;
+        let state = (file, length, self.threads.clone(), permit);
         Ok(Box::pin(futures::stream::try_unfold(
             state,
-            |(mut file, left, threads, place)| async move {
+            |(mut file, left, threads, permit)| async move {
                 let read = threads.run(move || {
-                    let mut block = Vec::with_capacity(COPIED);
-                    let wanted = left.min(COPIED as u64);
+                    let mut block = Vec::with_capacity(COPY_BLOCK_BYTES);
+                    let wanted = left.min(COPY_BLOCK_BYTES as u64);
                     (&mut file).take(wanted).read_to_end(&mut block)?;
                     Ok((file, block))
                 });
                 let (file, block) = read.await?;
                 let left = left.saturating_sub(block.len() as u64);
-                let state = (file, left, threads, place);
+                let state = (file, left, threads, permit);
                 Ok((!block.is_empty()).then(|| (Bytes::from(block), state)))
             },
         )))
@@ -221,20 +221,20 @@ impl LogReader {
     ///
     /// # Errors
     /// Those of `look`, and that the process is about to end.
-    pub async fn look<T: Send + 'static>(
+    pub async fn run_blocking<T: Send + 'static>(
         &self,
-        look: impl FnOnce() -> io::Result<T> + Send + 'static,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        self.threads.run(look).await
+        self.threads.run(work).await
     }
 
-    /// A place for a reader of something else, kept as long as the answer.
+    /// A permit for a reader of something else, kept as long as the answer.
     ///
     /// # Errors
     /// There is none.
-    pub fn place(&self) -> Result<OwnedSemaphorePermit, LogError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map_err(|_| LogError::Busy)
+    pub fn permit(&self) -> Result<OwnedSemaphorePermit, LogError> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        permit.map_err(|_| LogError::Busy)
     }
 }
 
@@ -262,7 +262,7 @@ struct Reader {
     source: LogSource,
     done: CancellationToken,
     sender: mpsc::Sender<Result<Bytes, LogError>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Reader {
@@ -279,7 +279,7 @@ impl Reader {
                 && let Some(next) = self.next_file(&file).await?
             {
                 if !next.is(&file) {
-                    tokio::time::sleep(LAST_WORDS).await;
+                    tokio::time::sleep(RENAMED_FILE_DELAY).await;
                     if self.read_to_end(file).await?.is_none() {
                         return Ok(());
                     }
@@ -366,7 +366,7 @@ impl Reading {
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Option<Vec<u8>>> {
-        self.block.resize(BLOCK, 0);
+        self.block.resize(BLOCK_BYTES, 0);
         let read = read(&mut self.block)?;
         if read == 0 {
             // whoever waits for lines holds no buffer
@@ -379,7 +379,7 @@ impl Reading {
     }
 }
 
-/// Permits for [`THREADS`] of the pool's. Clones share them.
+/// Permits for [`MAX_THREADS`] of the pool's. Clones share them.
 #[derive(Clone, Debug)]
 struct Threads(Arc<Semaphore>);
 

@@ -12,9 +12,9 @@ use windlass_volumes::SubPathError;
 use crate::files::FilesError;
 use crate::images::WantedImage;
 use crate::request::StartFailure;
-use crate::sync::{Pass, Sandbox};
+use crate::sync::{Sandbox, SyncPass};
 
-impl Pass<'_> {
+impl SyncPass<'_> {
     /// Brings the images that a container mounts onto the node, by the rules of a container's own
     /// image, and by the names of their volumes.
     pub(crate) async fn ensure_image_volumes(
@@ -105,7 +105,7 @@ impl Pass<'_> {
         };
         let message = match &error {
             // that a volume hangs is no secret
-            FilesError::Lane(late) => format!("{told}: {late}"),
+            FilesError::IoQueue(late) => format!("{told}: {late}"),
             _ => told.to_string(),
         };
         Err(self.config_failure(container, message, error.retry()))
@@ -115,10 +115,10 @@ impl Pass<'_> {
     pub(crate) fn count_image_volumes(&self, config: &ContainerConfig, created: bool) {
         let images = config.mounts.iter().filter(|m| m.image.is_some()).count() as f64;
         let metrics = &self.runtime.deps().metrics;
-        metrics.image_volumes_requested.inc_by(images);
+        metrics.containers.image_volumes_requested.inc_by(images);
         match created {
-            true => metrics.image_volumes_mounted.inc_by(images),
-            false => metrics.image_volumes_failed.inc_by(images),
+            true => metrics.containers.image_volumes_mounted.inc_by(images),
+            false => metrics.containers.image_volumes_failed.inc_by(images),
         }
     }
 }

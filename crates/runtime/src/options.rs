@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_checks::Checks;
-use windlass_pod_lifecycle::backoff::BackoffPolicy;
-use windlass_pod_lifecycle::container_gc::GcPolicy;
 use windlass_credentials::image_access::VerificationPolicy;
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_runtime_config::userns::{IdRange, RangeError};
 use windlass_cri::port::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
+use windlass_pod_lifecycle::container_gc::GcPolicy;
+use windlass_runtime_config::userns::{IdRange, RangeError};
 use windlass_types::{Clock, EventRecorder};
 
 use crate::cgroups::CgroupSettings;

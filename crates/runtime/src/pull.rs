@@ -18,12 +18,12 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use windlass_cri::error::{CriError, CriResult};
 use windlass_cri::port::ImageService;
-use windlass_pacing::{RateLimit, lease};
+use windlass_pacing::{RateLimit, run_with_permit};
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
 /// A pull that takes longer gives up its permit and continues, and the next one starts: a registry
 /// that hangs must not block all other pulls, as it does upstream.
-const SLOT_LEASE: Duration = Duration::from_secs(120);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Limits of image pulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,7 +158,7 @@ impl Puller {
             }
             let begun = Instant::now();
             let pull = images.pull_image(&image, auth.as_ref(), &sandbox_config);
-            let image_ref = lease(slot, SLOT_LEASE, pull).await?;
+            let image_ref = run_with_permit(slot, PERMIT_TIMEOUT, pull).await?;
             Ok(Pulled {
                 image_ref,
                 pulling: begun.elapsed(),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use windlass_cri::error::CriError;
 use windlass_pod_lifecycle::actions::PodActions;
 use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_cri::error::CriError;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::StartTimings;
 use windlass_types::{
-    MountedVolumes, ObservedPod, PodExt, PodUid, PodProbeResults, Reason, Retry, Timestamp,
+    MountedVolumes, ObservedPod, PodExt, PodProbeResults, PodUid, Reason, Retry, Timestamp,
 };
 
 use crate::files::FilesError;
@@ -30,7 +30,7 @@ pub struct SyncPodRequest {
     /// Delays in force.
     pub backoff: BackoffTable,
     /// What the probes say.
-    pub verdicts: Arc<PodProbeResults>,
+    pub probe_results: Arc<PodProbeResults>,
     /// The runtime says that it can set up pod networks.
     pub network_ready: bool,
 }
@@ -65,9 +65,9 @@ pub struct SyncPodOutcome {
     pub timings: StartTimings,
     /// An object of the runtime was created, started, stopped or removed.
     pub changed: bool,
-    /// When the pod is worth another pass without an event: the earliest end of a delay or retry.
+    /// HookKind the pod is worth another pass without an event: the earliest end of a delay or retry.
     pub retry_at: Option<Timestamp>,
-    /// When the pod is synced before that only to show another reason.
+    /// HookKind the pod is synced before that only to show another reason.
     pub resync_at: Option<Timestamp>,
     /// The pass was cancelled before its end; what it had done by then is in the other fields.
     pub cancelled: bool,
@@ -84,12 +84,12 @@ pub struct StartFailure {
     pub message: String,
     /// What trying again would bring.
     pub retry: Retry,
-    /// When this agent tries again; `None` if something must change first.
+    /// HookKind this agent tries again; `None` if something must change first.
     pub retry_at: Option<Timestamp>,
 }
 
 impl StartFailure {
-    pub(crate) fn of_pod(reason: Reason, message: String, retry: Retry) -> Self {
+    pub(crate) fn for_pod(reason: Reason, message: String, retry: Retry) -> Self {
         Self {
             container: None,
             reason,
@@ -99,10 +99,15 @@ impl StartFailure {
         }
     }
 
-    pub(crate) fn of(container: &str, reason: Reason, message: String, retry: Retry) -> Self {
+    pub(crate) fn for_container(
+        container: &str,
+        reason: Reason,
+        message: String,
+        retry: Retry,
+    ) -> Self {
         Self {
             container: Some(container.to_owned()),
-            ..Self::of_pod(reason, message, retry)
+            ..Self::for_pod(reason, message, retry)
         }
     }
 }
@@ -117,7 +122,7 @@ impl std::fmt::Display for StartFailure {
     }
 }
 
-/// When a class of failure is tried again. Back-off ends, where there are any, come first.
+/// HookKind a class of failure is tried again. Back-off ends, where there are any, come first.
 pub(crate) fn retry_time(retry: Retry, now: Timestamp) -> Option<Timestamp> {
     let after = match retry {
         Retry::Soon => Duration::from_secs(1),

@@ -4,18 +4,18 @@
 //! reset, it is not through, and those go last.
 
 use futures::future::join_all;
+use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::ContainerToReset;
 use windlass_pod_lifecycle::backoff::restart_key;
-use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, Reason};
 
 use crate::kill::ignore_missing;
 use crate::request::StartFailure;
-use crate::sync::Pass;
+use crate::sync::SyncPass;
 
-impl Pass<'_> {
+impl SyncPass<'_> {
     /// Kills and removes what the actions name. What resists keeps the others from starting, so
     /// the pass ends; the next one tries the rest.
     pub(crate) async fn reset(&mut self) {
@@ -66,7 +66,7 @@ impl Pass<'_> {
             result = ignore_missing(runtime.remove_container(&reset.id).await);
         }
         let error = result.err()?;
-        Some(StartFailure::of(
+        Some(StartFailure::for_container(
             &reset.name,
             Reason::KillContainerError,
             error.to_string(),
@@ -83,7 +83,9 @@ impl Pass<'_> {
             let mut instances = self.req.observed.instances(&reset.name);
             if let Some(gone) = instances.find(|instance| instance.id == reset.id) {
                 let attempt = gone.restart_count;
-                let removed = self.runtime.remove_last_words(&uid, &reset.name, attempt);
+                let removed = self
+                    .runtime
+                    .remove_termination_logs(&uid, &reset.name, attempt);
                 removed.await;
             }
             let instance = self.req.observed.latest(&reset.name);

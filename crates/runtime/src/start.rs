@@ -1,28 +1,28 @@
 //! Starts one container: image, configuration, create, start, log link.
 
+use windlass_cri::error::CriError;
+use windlass_manifests::image_name::PullPolicy;
+use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::{
     ContainerKind, ContainerToStart, ephemeral_containers, find_container,
 };
 use windlass_pod_lifecycle::backoff::restart_key;
-use windlass_manifests::image_name::PullPolicy;
-use windlass_runtime_config::image_volumes::MountedImages;
-use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::stop::grace_period;
-use windlass_cri::error::CriError;
+use windlass_runtime_config::image_volumes::MountedImages;
 use windlass_types::corev1::Container;
 use windlass_types::cri::ContainerConfig;
 use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
 use crate::config::ContainerFacts;
-use crate::hooks::{Hook, When};
+use crate::hooks::{Hook, HookKind};
 use crate::images::{PresentImage, WantedImage};
 use crate::kill::ContainerKill;
 use crate::request::StartFailure;
-use crate::sync::{Pass, Sandbox};
+use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
 
-impl Pass<'_> {
+impl SyncPass<'_> {
     /// Starts one container and counts the attempt.
     pub(crate) async fn start_container(
         &mut self,
@@ -35,7 +35,7 @@ impl Pass<'_> {
         };
         let kind = start.kind.as_str();
         let metrics = self.runtime.deps().metrics.clone();
-        metrics.started_containers.with_label_values(&[kind]).inc();
+        metrics.containers.started_containers.with_label_values(&[kind]).inc();
         // counted before it is tried: a start that hangs or is cancelled is a start
         if start.restart {
             let key = restart_key(&pod, container);
@@ -47,7 +47,7 @@ impl Pass<'_> {
         let result = Box::pin(self.try_start(sandbox, start, container)).await;
         if let Err(failure) = &result {
             let labels = [kind, failure.reason.as_str()];
-            let errors = &metrics.started_containers_errors;
+            let errors = &metrics.containers.started_containers_errors;
             errors.with_label_values(&labels).inc();
         }
         result
@@ -102,7 +102,7 @@ impl Pass<'_> {
         };
         let (pod, ips) = (self.pod(), sandbox.ips.as_slice());
         let hook = Hook {
-            when: When::PostStart,
+            kind: HookKind::PostStart,
             pod,
             container,
             id,
@@ -126,7 +126,7 @@ impl Pass<'_> {
             tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "not killed");
         }
         let reason = Reason::PostStartHookError;
-        Err(StartFailure::of(
+        Err(StartFailure::for_container(
             &container.name,
             reason,
             message,
@@ -281,7 +281,7 @@ impl Pass<'_> {
             Reason::Failed,
             &text,
         );
-        StartFailure::of(
+        StartFailure::for_container(
             &container.name,
             reason,
             error.message.clone(),
@@ -303,6 +303,6 @@ impl Pass<'_> {
             &text,
         );
         let reason = Reason::CreateContainerConfigError;
-        StartFailure::of(&container.name, reason, message, retry)
+        StartFailure::for_container(&container.name, reason, message, retry)
     }
 }

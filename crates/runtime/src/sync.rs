@@ -8,21 +8,21 @@ use futures::future::{Either, join_all, select};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use windlass_cri::for_pod;
 use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
 };
 use windlass_pod_lifecycle::backoff::pull_resync_at;
-use windlass_units::go_duration::go_duration;
 use windlass_pod_lifecycle::stop::grace_period;
-use windlass_cri::for_pod;
 use windlass_types::cri::SandboxConfig;
-use windlass_types::view::{EventType, StartTimings};
 use windlass_types::pod::is_sidecar;
+use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
+use windlass_units::go_duration::go_duration;
 
 use crate::PodRuntime;
 use crate::files::FilesError;
-use crate::images::{ImagesOfPass, is_failed_pull};
+use crate::images::{SyncImages, is_failed_pull};
 use crate::kill::{ContainerKill, ignore_missing};
 use crate::request::{
     ContainerInputs, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time,
@@ -32,7 +32,7 @@ use crate::text::pod_text;
 /// How long a pass that is cancelled waits for a container's start that is under way. A call that
 /// is given up half-way ends the container with 128 and "context canceled", which its status would
 /// tell; a start takes under a second, on a machine that is short of everything a few.
-const START_SETTLES: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PodRuntime {
     /// One pass: computes what is to be done and does it. Never fails as a whole; what did not
@@ -61,16 +61,16 @@ impl PodRuntime {
             policy: deps.options.restart_backoff,
             now,
         });
-        let mut pass = Pass::new(self, req, actions);
+        let mut pass = SyncPass::new(self, req, actions);
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
-        pass.outside = pass.runs_outside_its_cgroup();
+        pass.outside = pass.has_lost_cgroup();
         if !pass.actions.is_empty() || pass.outside {
             let starting = Arc::clone(&pass.starting);
             let given_up = async {
                 cancel.cancelled().await;
                 // one that hangs is given up all the same
-                let _ = timeout(START_SETTLES, starting.lock()).await;
+                let _ = timeout(START_TIMEOUT, starting.lock()).await;
             };
             let work = for_pod(pass.req.pod.uid(), Box::pin(pass.run(containers)));
             let done = tokio::select! {
@@ -85,14 +85,14 @@ impl PodRuntime {
 }
 
 /// The running pass and what it came to so far.
-pub(crate) struct Pass<'a> {
+pub(crate) struct SyncPass<'a> {
     pub(crate) runtime: &'a PodRuntime,
     pub(crate) req: SyncPodRequest,
     pub(crate) actions: PodActions,
     pub(crate) failures: Vec<StartFailure>,
     pub(crate) timings: StartTimings,
     pub(crate) changed: bool,
-    pub(crate) images: ImagesOfPass,
+    pub(crate) images: SyncImages,
     /// The next step is to be decided on at once, from a fresh look.
     pub(crate) again: bool,
     /// Held while the runtime starts a container.
@@ -110,7 +110,7 @@ pub(crate) struct Sandbox {
     pub(crate) ips: Vec<IpAddr>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> SyncPass<'a> {
     fn new(runtime: &'a PodRuntime, req: SyncPodRequest, actions: PodActions) -> Self {
         Self {
             runtime,
@@ -119,7 +119,7 @@ impl<'a> Pass<'a> {
             failures: Vec::new(),
             timings: StartTimings::default(),
             changed: false,
-            images: ImagesOfPass::default(),
+            images: SyncImages::default(),
             again: false,
             starting: Arc::default(),
             outside: false,
@@ -195,7 +195,7 @@ impl<'a> Pass<'a> {
                 .await;
             if let Err(error) = killed {
                 let (text, retry) = (error.to_string(), error.retry());
-                self.fail(StartFailure::of_pod(
+                self.fail(StartFailure::for_pod(
                     Reason::KillContainerError,
                     text,
                     retry,
@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
             self.runtime.kill_container(stop).await
         };
         let error = result.err()?;
-        Some(StartFailure::of(
+        Some(StartFailure::for_container(
             &kill.name,
             Reason::KillContainerError,
             error.to_string(),
@@ -273,10 +273,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn runs_outside_its_cgroup(&self) -> bool {
+    fn has_lost_cgroup(&self) -> bool {
         let mut containers = self.req.observed.containers.iter();
         containers.any(|c| c.state == ContainerState::Running)
-            && self.runtime.lost_cgroup(&self.pod().uid())
+            && self.runtime.is_cgroup_removed(&self.pod().uid())
     }
 
     async fn network_not_ready(&self) -> StartFailure {
@@ -287,13 +287,13 @@ impl<'a> Pass<'a> {
             None => "network is not ready".to_owned(),
         };
         self.event(None, EventType::Warning, Reason::NetworkNotReady, &message);
-        StartFailure::of_pod(Reason::NetworkNotReady, message, Retry::Soon)
+        StartFailure::for_pod(Reason::NetworkNotReady, message, Retry::Soon)
     }
 
     fn no_directories(&self, error: &FilesError) -> StartFailure {
         let message = format!("error making pod data directories: {error}");
         self.event(None, EventType::Warning, Reason::Failed, &message);
-        StartFailure::of_pod(Reason::Failed, message, error.retry())
+        StartFailure::for_pod(Reason::Failed, message, error.retry())
     }
 
     async fn sandbox_config(&self) -> Result<SandboxConfig, StartFailure> {
@@ -318,18 +318,18 @@ impl<'a> Pass<'a> {
             let message = format!("unable to ensure pod container exists: {error}");
             let reason = Reason::FailedCreatePodContainer;
             self.event(None, EventType::Warning, reason, &message);
-            StartFailure::of_pod(reason, message, error.retry())
+            StartFailure::for_pod(reason, message, error.retry())
         })
     }
 
     async fn create_sandbox(&mut self, config: SandboxConfig) -> Result<Sandbox, StartFailure> {
         let deps = self.runtime.deps();
-        deps.metrics.started_pods.inc();
+        deps.metrics.containers.started_pods.inc();
         self.changed = true;
         let handler = self.runtime.handler(&self.req.inputs);
         let created = deps.runtime.run_pod_sandbox(&config, handler).await;
         let id = created.map_err(|error| {
-            deps.metrics.started_pods_errors.inc();
+            deps.metrics.containers.started_pods_errors.inc();
             let message = format!("Failed to create pod sandbox: {}", error.message);
             self.event(
                 None,
@@ -337,7 +337,7 @@ impl<'a> Pass<'a> {
                 Reason::FailedCreatePodSandBox,
                 &message,
             );
-            StartFailure::of_pod(Reason::CreatePodSandboxError, message, error.retry())
+            StartFailure::for_pod(Reason::CreatePodSandboxError, message, error.retry())
         })?;
         tracing::info!(pod = %self.pod().full_name(), sandbox = %id, "sandbox created");
         let detail = deps
@@ -352,7 +352,7 @@ impl<'a> Pass<'a> {
                     Reason::FailedPodSandBoxStatus,
                     &message,
                 );
-                StartFailure::of_pod(Reason::FailedPodSandBoxStatus, message, Retry::Soon)
+                StartFailure::for_pod(Reason::FailedPodSandBoxStatus, message, Retry::Soon)
             })?;
         self.timings.sandbox_ready = Some(deps.clock.now());
         Ok(Sandbox {
@@ -414,7 +414,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// When the last init container that ends by itself ended.
+    /// HookKind the last init container that ends by itself ended.
     fn init_done(&self) -> Option<windlass_types::Timestamp> {
         let ending = self
             .pod()
@@ -448,7 +448,7 @@ impl<'a> Pass<'a> {
             );
             self.fail(StartFailure {
                 retry_at: Some(waiting.until),
-                ..StartFailure::of(&waiting.name, waiting.reason, message, Retry::Later)
+                ..StartFailure::for_container(&waiting.name, waiting.reason, message, Retry::Later)
             });
             self.actions.backing_off.push(waiting);
         }

@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 
-use windlass_pod_lifecycle::actions::{as_container, ephemeral_containers};
-use windlass_units::hash::fnv1a_32;
 use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_lifecycle::actions::{as_container, ephemeral_containers};
 use windlass_types::corev1::Container;
 use windlass_types::{ObservedContainer, Pod, PodExt, PodUid};
+use windlass_units::hash::fnv1a_32;
 
 use crate::PodRuntime;
 

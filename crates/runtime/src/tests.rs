@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::corev1::{Container, PodSpec};
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::{
@@ -122,7 +122,7 @@ pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
         volumes: Arc::default(),
         observed: Arc::new(observed),
         backoff: BackoffTable::default(),
-        verdicts: Arc::default(),
+        probe_results: Arc::default(),
         network_ready: true,
     }
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use support::{Agent, TokioClock, all_running, in_memory};
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_cri::CriCode;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_runtime::{KillPodRequest, MemoryFiles, SyncPodRequest};
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{FakeRuntime, PodBuilder};
 use windlass_types::cri::{RuntimeHandler, SupplementalGroupsPolicy, UserNamespace};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
@@ -45,8 +45,8 @@ fn web() -> Arc<Pod> {
 async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
     let (agent, fake) = agent(1);
     let pod = web();
-    fake.set_behaviour("setup", Behaviour::exits(Duration::from_secs(1), 0));
-    fake.set_behaviour("a", Behaviour::stubborn());
+    fake.set_behavior("setup", Behavior::exits(Duration::from_secs(1), 0));
+    fake.set_behavior("a", Behavior::stubborn());
     agent
         .drive(&pod, BackoffTable::default(), |seen| {
             all_running(&pod, seen)
@@ -94,7 +94,7 @@ async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
 async fn a_crashing_container_is_restarted_with_doubling_delays() {
     let (agent, fake) = agent(2);
     let pod = Arc::new(PodBuilder::new("crash").container("a", IMAGE).build());
-    fake.set_behaviour("a", Behaviour::exits(Duration::from_millis(50), 1));
+    fake.set_behavior("a", Behavior::exits(Duration::from_millis(50), 1));
     let begun = tokio::time::Instant::now();
     agent
         .drive(&pod, BackoffTable::default(), |seen| {
@@ -111,7 +111,7 @@ async fn a_crashing_container_is_restarted_with_doubling_delays() {
 async fn a_bad_command_crash_loops_instead_of_being_tried_at_every_pass() {
     let (agent, fake) = agent(3);
     let pod = Arc::new(PodBuilder::new("bad").container("a", IMAGE).build());
-    fake.set_behaviour("a", Behaviour::fails_to_start("exec: \"nope\": not found"));
+    fake.set_behavior("a", Behavior::fails_to_start("exec: \"nope\": not found"));
     let mut backoff = BackoffTable::default();
     let mut reasons = Vec::new();
     for _ in 0..4 {
@@ -136,7 +136,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
     for after in 0..60 {
         let (agent, fake) = agent(after);
         let pod = web();
-        fake.set_behaviour("setup", Behaviour::exits(Duration::from_millis(5), 0));
+        fake.set_behavior("setup", Behavior::exits(Duration::from_millis(5), 0));
         for operation in [
             Operation::RunPodSandbox,
             Operation::CreateContainer,
@@ -154,7 +154,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
                 volumes: Arc::default(),
                 observed: Arc::new(agent.observe(&pod.uid()).await),
                 backoff: backoff.clone(),
-                verdicts: Arc::default(),
+                probe_results: Arc::default(),
                 network_ready: true,
             };
             let pass = agent.runtime.sync_pod(request, cancel.clone());
@@ -193,7 +193,7 @@ async fn lost_answers_and_failing_calls_delay_but_do_not_break_a_pod() {
         ] {
             let (agent, fake) = agent(5);
             let pod = web();
-            fake.set_behaviour("setup", Behaviour::exits(Duration::from_millis(5), 0));
+            fake.set_behavior("setup", Behavior::exits(Duration::from_millis(5), 0));
             let text = format!("{fault:?}");
             // the faults are for the executor, not for the reads around it
             if operation != Operation::PodSandboxStatus {
@@ -288,7 +288,7 @@ async fn pods_have_user_ids_of_their_own_also_after_a_restart_of_the_agent() {
 
     let agent = start();
     assert_eq!(first_id(&agent, &fake, &c).await, 196_608);
-    fake.set_behaviour("a", Behaviour::default());
+    fake.set_behavior("a", Behavior::default());
     let seen = agent.observe(&a.uid()).await;
     fake.kill_container(&seen.latest("a").expect("a").id, 1);
     assert_eq!(first_id(&agent, &fake, &a).await, 65_536);

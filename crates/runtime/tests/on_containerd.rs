@@ -13,15 +13,14 @@ use support::{Agent, all_running};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::SystemClock;
-use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_credentials::image_access::VerificationPolicy;
+use windlass_cri::{CriClient, CriOptions, RuntimeService};
+use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::{PayloadFile, SecretContent, VolumePayload, VolumePayloads};
-use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
-use windlass_cri::{CriClient, CriOptions, RuntimeService};
-use windlass_metrics::Metrics;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
 use windlass_runtime::{
     HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, PodInputs, RuntimeOptions,
@@ -37,6 +36,7 @@ use windlass_types::corev1::{
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
+use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_volumes::HostVolumes;
 
 fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
@@ -50,7 +50,7 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
         container_logs_dir: containerd.base().join("links"),
         ..HostFilesConfig::new(paths.clone())
     });
-    let volumes = Arc::new(HostVolumes::new(paths.clone(), files.lanes()));
+    let volumes = Arc::new(HostVolumes::new(paths.clone(), files.io_queues()));
     let node = NodeFacts {
         memory_capacity: 1 << 32,
         paths: paths.clone(),

@@ -49,7 +49,7 @@ fn container(id: &str, name: &str, state: ContainerState) -> ContainerSummary {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -61,7 +61,7 @@ async fn call(calls: &HungCalls, key: CallKey, takes: Duration, result: CriResul
         tokio::time::sleep(takes).await;
         result
     };
-    drop(calls.watch(key, None, PATIENCE, call).await);
+    drop(calls.track(key, None, READ_HANG_THRESHOLD, call).await);
 }
 
 fn lines(calls: &HungCalls) -> Vec<String> {
@@ -72,7 +72,7 @@ fn lines(calls: &HungCalls) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
     let (calls, _) = calls();
-    calls.sandboxes_listed(&[row("s1", "u1", true)], true);
+    calls.record_sandbox_list(&[row("s1", "u1", true)], true);
     call(&calls, status_of("s1"), seconds(2), Ok(())).await;
     assert!(calls.all().is_empty(), "slow is not hanging");
 
@@ -83,11 +83,11 @@ async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
     let news = calls.changed().await;
     assert_eq!(news, BTreeSet::from([PodUid::from("u1")]));
     assert_eq!(
-        calls.of(&"u1".into())[0].to_string(),
+        calls.for_pod(&"u1".into())[0].to_string(),
         "PodSandboxStatus of sandbox s1 has not been answered since 2026-01-01T00:00:02Z; the \
          container runtime, not the pod's manifest, is at fault"
     );
-    assert!(calls.of(&"u2".into()).is_empty());
+    assert!(calls.for_pod(&"u2".into()).is_empty());
     assert_eq!(calls.changed().await, news, "told again when it is over");
     assert!(calls.all().is_empty());
     watched.await.expect("watched");
@@ -104,7 +104,7 @@ async fn listed_of_a_serial_runtime(sent: usize, time: Duration) -> usize {
             tokio::time::sleep(time).await;
             Ok(())
         };
-        calls.watch(status_of(&format!("s{n}")), None, PATIENCE, call)
+        calls.track(status_of(&format!("s{n}")), None, READ_HANG_THRESHOLD, call)
     });
     let listed = async {
         let mut most = 0;
@@ -131,7 +131,7 @@ async fn calls_that_wait_for_the_calls_before_them_do_not_hang() {
 #[tokio::test(start_paused = true)]
 async fn calls_as_slow_as_their_kind_do_not_hang() {
     let (calls, _) = calls();
-    calls.sandboxes_listed(&[row("s1", "u1", true)], true);
+    calls.record_sandbox_list(&[row("s1", "u1", true)], true);
     let takes = |duration| call(&calls, status_of("s1"), duration, Ok(()));
     let listed = async |duration: Duration| {
         let begun = Instant::now();
@@ -160,22 +160,22 @@ async fn calls_as_slow_as_their_kind_do_not_hang() {
 #[tokio::test(start_paused = true)]
 async fn stops_with_a_long_grace_period_do_not_make_stops_slow() {
     let (calls, _) = calls();
-    calls.sandboxes_listed(&[row("s1", "u1", true)], true);
-    let stop = async |patience: Duration, takes: Duration| {
+    calls.record_sandbox_list(&[row("s1", "u1", true)], true);
+    let stop = async |threshold: Duration, takes: Duration| {
         let call = async {
             tokio::time::sleep(takes).await;
             Ok(())
         };
-        drop(calls.watch(status_of("s1"), None, patience, call).await);
+        drop(calls.track(status_of("s1"), None, threshold, call).await);
     };
-    stop(PATIENCE + seconds(30), seconds(30)).await;
+    stop(READ_HANG_THRESHOLD + seconds(30), seconds(30)).await;
     let begun = Instant::now();
     let listed = tokio::select! {
         biased;
         _ = calls.changed() => Some(begun.elapsed()),
-        () = stop(PATIENCE, seconds(20)) => None,
+        () = stop(READ_HANG_THRESHOLD, seconds(20)) => None,
     };
-    assert_eq!(listed, Some(PATIENCE));
+    assert_eq!(listed, Some(READ_HANG_THRESHOLD));
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,15 +245,15 @@ async fn what_is_gone_or_happened_after_all_does_not_hang() {
     hang(container_call("ContainerStatus", "c2")).await;
     assert_eq!(calls.all().len(), 6);
 
-    calls.sandboxes_listed(&[row("s9", "u9", true)], false);
-    calls.containers_listed(&[container("c9", "other", ContainerState::Running)], false);
+    calls.record_sandbox_list(&[row("s9", "u9", true)], false);
+    calls.record_container_list(&[container("c9", "other", ContainerState::Running)], false);
     assert_eq!(
         calls.all().len(),
         6,
         "a part of the list shows nothing gone"
     );
 
-    calls.sandboxes_listed(&[row("s2", "u1", true)], true);
+    calls.record_sandbox_list(&[row("s2", "u1", true)], true);
     let left = [
         "CreateContainer container app x1",
         "StartContainer container c1 x1",
@@ -265,16 +265,16 @@ async fn what_is_gone_or_happened_after_all_does_not_hang() {
         container("c1", "app", ContainerState::Created),
         container("c2", "old", ContainerState::Running),
     ];
-    calls.containers_listed(&all, true);
+    calls.record_container_list(&all, true);
     assert_eq!(lines(&calls), left, "nothing of it happened yet");
     let all = [
         container("c1", "app", ContainerState::Created),
         container("c3", "app", ContainerState::Running),
         container("c2", "old", ContainerState::Exited),
     ];
-    calls.containers_listed(&all, true);
+    calls.record_container_list(&all, true);
     assert_eq!(lines(&calls), ["ContainerStatus container c2 x1"]);
-    calls.containers_listed(&[], true);
+    calls.record_container_list(&[], true);
     assert!(calls.all().is_empty());
 }
 
@@ -287,7 +287,11 @@ async fn what_nobody_asks_for_any_more_is_forgotten() {
         tokio::time::sleep(seconds(10)).await;
         timed_out()
     };
-    drop(calls.watch(image, for_pod, PATIENCE, hangs).await);
+    drop(
+        calls
+            .track(image, for_pod, READ_HANG_THRESHOLD, hangs)
+            .await,
+    );
     call(
         &calls,
         ("Status", CallObject::Runtime),
@@ -295,21 +299,21 @@ async fn what_nobody_asks_for_any_more_is_forgotten() {
         timed_out(),
     )
     .await;
-    assert_eq!(calls.of(&"u1".into()).len(), 1);
+    assert_eq!(calls.for_pod(&"u1".into()).len(), 1);
     calls.forget(&"u1".into());
     assert_eq!(lines(&calls), ["Status the runtime x1"]);
     tokio::time::sleep(FORGET_AFTER).await;
-    calls.sandboxes_listed(&[], true);
+    calls.record_sandbox_list(&[], true);
     assert!(calls.all().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn owners_of_what_is_gone_do_not_pile_up() {
     let (calls, _) = calls();
-    for n in 0..OWNERS_OF_OLD + 10 {
-        calls.made(&format!("old{n}"), &"u1".into(), None);
+    for n in 0..MIN_STALE_OWNERS + 10 {
+        calls.record_created(&format!("old{n}"), &"u1".into(), None);
     }
-    calls.containers_listed(&[container("c1", "app", ContainerState::Running)], true);
+    calls.record_container_list(&[container("c1", "app", ContainerState::Running)], true);
     let owners: BTreeSet<String> = calls.lock().owners.keys().cloned().collect();
     assert_eq!(owners, BTreeSet::from(["c1".to_owned()]));
 }

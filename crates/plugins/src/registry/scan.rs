@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use windlass_node_rules::plugin_registration::SocketId;
 
 /// Directories below each other that are looked into: nobody nests more than one.
-const DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 /// Entries that are looked at; a directory with more is somebody's mistake.
-const ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 
 /// What lies in the directory.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
         .mode(0o750)
         .create(directory)?;
     let mut scan = Scan::default();
-    let mut left = ENTRIES;
-    let mut open = vec![(directory.to_owned(), DEPTH)];
+    let mut left = MAX_ENTRIES;
+    let mut open = vec![(directory.to_owned(), MAX_DEPTH)];
     while let Some((directory, depth)) = open.pop() {
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
@@ -42,7 +42,7 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
         for entry in entries.flatten() {
             if left == 0 {
                 tracing::warn!(
-                    entries = ENTRIES,
+                    entries = MAX_ENTRIES,
                     "more files among the plugins are not seen"
                 );
                 return Ok(scan);

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
-use windlass_node_rules::plugin_registration::{SocketId, retry_pause};
 use windlass_metrics::Metrics;
+use windlass_node_rules::plugin_registration::{SocketId, retry_pause};
 use windlass_proto::pluginregistration_v1::registration_client::RegistrationClient;
 use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};
 
@@ -18,20 +18,20 @@ use super::{Plugin, PluginHandler, shown};
 use crate::connection::{Connection, error_chain};
 
 /// Longest time to connect (upstream's `dialTimeoutDuration`).
-const DIAL: Duration = Duration::from_secs(10);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time to wait for what a plugin says of itself; upstream's is a second, which a busy
 /// machine takes from an honest plugin.
-const INFO: Duration = Duration::from_secs(5);
-/// Longest time to tell it how its registration ended (upstream's `notifyTimeoutDuration`).
-const NOTIFY: Duration = Duration::from_secs(5);
+const INFO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time to notify_status it how its registration ended (upstream's `notifyTimeoutDuration`).
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest introduction, in bytes: a name, a path and some versions.
-const LONGEST_INFO: usize = 64 << 10;
+const MAX_INFO_BYTES: usize = 64 << 10;
 /// Longest text that a plugin is told or that is logged of it, in bytes.
-const LONGEST_TEXT: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
 
 /// What the tasks share.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct RegistrationContext {
     handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
     metrics: Metrics,
     /// Changes when a registered plugin left: its name may be free for one that waits. A failed
@@ -39,7 +39,7 @@ pub(super) struct Surroundings {
     left: watch::Sender<()>,
 }
 
-impl Surroundings {
+impl RegistrationContext {
     pub(super) fn new(
         handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
         metrics: Metrics,
@@ -71,15 +71,15 @@ impl Surroundings {
 }
 
 /// A plugin whose handler was asked to register it.
-type Begun = Option<(Arc<dyn PluginHandler>, Plugin)>;
+type ActiveRegistration = Option<(Arc<dyn PluginHandler>, Plugin)>;
 
 /// Keeps the plugin at `socket` registered until nothing is wanted there any more.
-pub(super) async fn keep_registered(
+pub(super) async fn run_registration(
     socket: PathBuf,
     mut wanted: watch::Receiver<Option<SocketId>>,
-    surroundings: Arc<Surroundings>,
+    context: Arc<RegistrationContext>,
 ) {
-    let mut registered: Begun = None;
+    let mut registered: ActiveRegistration = None;
     let mut failures = 0;
     loop {
         let now = match wanted.has_changed() {
@@ -88,15 +88,15 @@ pub(super) async fn keep_registered(
             Err(_) => None,
         };
         if let Some(old) = registered.take_if(|(_, plugin)| Some(plugin.id) != now) {
-            surroundings.left(old);
+            context.left(old);
             failures = 0;
         }
         let Some(id) = now else { return };
         let mut pause = None;
-        let mut left = surroundings.left.subscribe();
+        let mut left = context.left.subscribe();
         if registered.is_none() {
-            let mut begun = None;
-            let attempt = register(&socket, id, &surroundings, &mut begun);
+            let mut active = None;
+            let attempt = register(&socket, id, &context, &mut active);
             let outcome = tokio::select! {
                 biased;
                 _ = wanted.changed() => Err("the socket was removed".to_owned()),
@@ -104,18 +104,18 @@ pub(super) async fn keep_registered(
             };
             match outcome {
                 Ok(()) => {
-                    registered = begun;
+                    registered = active;
                     failures = 0;
                     let socket = shown(&socket);
-                    surroundings.metrics.plugins.set_registered(&socket, true);
+                    context.metrics.plugins.set_registered(&socket, true);
                 }
                 Err(error) => {
-                    if let Some((handler, plugin)) = begun {
+                    if let Some((handler, plugin)) = active {
                         handler.deregister(&plugin);
                     }
                     failures += 1;
                     pause = Some(retry_pause(failures));
-                    said(&socket, failures, &error);
+                    log_failure(&socket, failures, &error);
                 }
             }
         }
@@ -132,8 +132,8 @@ pub(super) async fn keep_registered(
     }
 }
 
-/// A plugin that fails for long fails alike: the first failure is said aloud.
-fn said(socket: &Path, failures: u32, error: &str) {
+/// A plugin that fails for long fails alike: the first failure is log_failure aloud.
+fn log_failure(socket: &Path, failures: u32, error: &str) {
     let socket = socket.display();
     let error = bounded(error);
     match failures {
@@ -142,16 +142,16 @@ fn said(socket: &Path, failures: u32, error: &str) {
     }
 }
 
-/// One attempt. `begun` is set before the handler registers the plugin, and stays set if the
+/// One attempt. `active` is set before the handler registers the plugin, and stays set if the
 /// attempt fails or is dropped afterwards.
 async fn register(
     socket: &Path,
     id: SocketId,
-    surroundings: &Surroundings,
-    begun: &mut Begun,
+    context: &RegistrationContext,
+    active: &mut ActiveRegistration,
 ) -> Result<(), String> {
     let at = shown(socket);
-    let connection = match timeout(DIAL, Connection::open(socket)).await {
+    let connection = match timeout(DIAL_TIMEOUT, Connection::open(socket)).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => return Err(format!("dial failed at socket {at}, err: {error}")),
         Err(_) => {
@@ -161,8 +161,8 @@ async fn register(
         }
     };
     let mut client =
-        RegistrationClient::new(connection.channel()).max_decoding_message_size(LONGEST_INFO);
-    let info = match timeout(INFO, client.get_info(InfoRequest {})).await {
+        RegistrationClient::new(connection.channel()).max_decoding_message_size(MAX_INFO_BYTES);
+    let info = match timeout(INFO_TIMEOUT, client.get_info(InfoRequest {})).await {
         Ok(Ok(info)) => info.into_inner(),
         Ok(Err(status)) => {
             let error = text_of(&status);
@@ -176,22 +176,22 @@ async fn register(
             ));
         }
     };
-    let Some(handler) = surroundings.handlers.get(&info.r#type) else {
+    let Some(handler) = context.handlers.get(&info.r#type) else {
         let kind = bounded(&info.r#type);
         let text = format!("no handler registered for plugin type: {kind} at socket {at}");
-        return refuse(client, text).await;
+        return reject(client, text).await;
     };
     let plugin = plugin(socket, id, info);
     if let Err(error) = handler.validate(&plugin) {
         let text = format!("plugin validation failed with err: {error}");
-        return refuse(client, text).await;
+        return reject(client, text).await;
     }
-    *begun = Some((Arc::clone(handler), plugin.clone()));
+    *active = Some((Arc::clone(handler), plugin.clone()));
     if let Err(error) = handler.register(&plugin).await {
         let text = format!("plugin registration failed with err: {error}");
-        return refuse(client, text).await;
+        return reject(client, text).await;
     }
-    tell(client, true, "").await.map_err(|error| {
+    notify_status(client, true, "").await.map_err(|error| {
         format!("failed to send registration status at socket {at}, err: {error}")
     })?;
     let endpoint = shown(&plugin.endpoint);
@@ -216,15 +216,15 @@ fn plugin(socket: &Path, id: SocketId, info: PluginInfo) -> Plugin {
 }
 
 /// Tells the plugin why it is not registered; that is also what the attempt came to.
-async fn refuse(client: RegistrationClient<Channel>, text: String) -> Result<(), String> {
+async fn reject(client: RegistrationClient<Channel>, text: String) -> Result<(), String> {
     let text = bounded(&format!("RegisterPlugin error -- {text}"));
-    match tell(client, false, &text).await {
+    match notify_status(client, false, &text).await {
         Ok(()) => Err(text),
         Err(error) => Err(format!("{text}; the plugin was not told: {error}")),
     }
 }
 
-async fn tell(
+async fn notify_status(
     mut client: RegistrationClient<Channel>,
     plugin_registered: bool,
     error: &str,
@@ -233,7 +233,7 @@ async fn tell(
         plugin_registered,
         error: error.to_owned(),
     };
-    match timeout(NOTIFY, client.notify_registration_status(status)).await {
+    match timeout(NOTIFY_TIMEOUT, client.notify_registration_status(status)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(status)) => Err(text_of(&status)),
         Err(_) => Err("no answer in time".to_owned()),
@@ -245,5 +245,5 @@ fn text_of(status: &Status) -> String {
 }
 
 fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(LONGEST_TEXT)].to_owned()
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }

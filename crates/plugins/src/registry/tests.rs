@@ -19,13 +19,13 @@ use windlass_proto::pluginregistration_v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 
-use super::{Plugin, PluginHandler, PluginRegistry, keep_plugins};
+use super::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 
 /// For what takes a moment on an idle machine and longer on a busy one.
 const SOON: Duration = Duration::from_secs(30);
 
 /// The registry on a directory of its own, and what its handler saw.
-struct Bed {
+struct TestEnv {
     directory: tempfile::TempDir,
     handler: Arc<Handler>,
     metrics: Metrics,
@@ -77,7 +77,7 @@ impl Handler {
 
 /// A plugin that runs until it is dropped; its socket file stays.
 struct FakePlugin {
-    told: watch::Receiver<Vec<Result<(), String>>>,
+    reported: watch::Receiver<Vec<Result<(), String>>>,
     task: AbortHandle,
 }
 
@@ -91,7 +91,7 @@ impl Drop for FakePlugin {
 struct Introduction {
     info: PluginInfo,
     hangs: bool,
-    told: watch::Sender<Vec<Result<(), String>>>,
+    reported: watch::Sender<Vec<Result<(), String>>>,
 }
 
 #[tonic::async_trait]
@@ -112,7 +112,7 @@ impl Registration for Introduction {
             true => Ok(()),
             false => Err(status.error),
         };
-        self.told.send_modify(|told| told.push(outcome));
+        self.reported.send_modify(|reported| reported.push(outcome));
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
@@ -126,7 +126,7 @@ fn info(name: &str) -> PluginInfo {
     }
 }
 
-impl Bed {
+impl TestEnv {
     fn new() -> Self {
         let (seen, receiver) = watch::channel(Vec::new());
         let handler = Arc::new(Handler {
@@ -150,7 +150,7 @@ impl Bed {
 
     fn start(&mut self) {
         let handler: Arc<dyn PluginHandler> = Arc::clone(&self.handler) as _;
-        self.tasks.spawn(keep_plugins(PluginRegistry {
+        self.tasks.spawn(run_plugin_registry(PluginRegistry {
             directory: self.at(""),
             handlers: BTreeMap::from([("TestPlugin".to_owned(), handler)]),
             metrics: self.metrics.clone(),
@@ -166,14 +166,18 @@ impl Bed {
         // the one before may have left it
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
-        let (told, receiver) = watch::channel(Vec::new());
-        let service = Introduction { info, hangs, told };
+        let (reported, receiver) = watch::channel(Vec::new());
+        let service = Introduction {
+            info,
+            hangs,
+            reported,
+        };
         let serve = tonic::transport::Server::builder()
             .add_service(RegistrationServer::new(service))
             .serve_with_incoming(UnixListenerStream::new(listener));
         let task = self.tasks.spawn(async move { serve.await.unwrap() });
         FakePlugin {
-            told: receiver,
+            reported: receiver,
             task,
         }
     }
@@ -196,151 +200,156 @@ impl Bed {
 }
 
 impl FakePlugin {
-    async fn told(&mut self) -> Result<(), String> {
-        let told = self.told.wait_for(|told| !told.is_empty());
-        let told = tokio::time::timeout(SOON, told).await;
-        told.expect("told in time").unwrap().last().unwrap().clone()
+    async fn reported(&mut self) -> Result<(), String> {
+        let reported = self.reported.wait_for(|reported| !reported.is_empty());
+        let reported = tokio::time::timeout(SOON, reported).await;
+        reported
+            .expect("reported in time")
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone()
     }
 }
 
 #[tokio::test]
 async fn a_plugin_registers_when_its_socket_appears_and_leaves_with_it() {
-    let mut bed = Bed::new();
-    bed.start();
-    let socket = bed.at("a.sock");
-    let mut plugin = bed.plugin(&socket, info("a"));
-    bed.saw("+a").await;
-    assert_eq!(plugin.told().await, Ok(()));
+    let mut env = TestEnv::new();
+    env.start();
+    let socket = env.at("a.sock");
+    let mut plugin = env.plugin(&socket, info("a"));
+    env.saw("+a").await;
+    assert_eq!(plugin.reported().await, Ok(()));
     std::fs::remove_file(&socket).unwrap();
-    bed.saw("+a -a").await;
-    assert!(!bed.counted("a.sock", "actual"), "still counted");
-    assert!(!bed.counted("a.sock", "desired"), "still counted");
+    env.saw("+a -a").await;
+    assert!(!env.counted("a.sock", "actual"), "still counted");
+    assert!(!env.counted("a.sock", "desired"), "still counted");
 }
 
 #[tokio::test]
 async fn sockets_that_were_there_before_and_in_directories_below_are_found() {
-    let mut bed = Bed::new();
-    let mut before = bed.plugin(&bed.at("before.sock"), info("before"));
-    let mut below = bed.plugin(&bed.at("driver/reg.sock"), info("below"));
-    let hidden = bed.plugin(&bed.at(".hidden.sock"), info("hidden"));
-    std::fs::write(bed.at("file"), "no socket").unwrap();
-    bed.start();
-    assert_eq!(before.told().await, Ok(()));
-    assert_eq!(below.told().await, Ok(()));
-    let mut later = bed.plugin(&bed.at("new/deep/reg.sock"), info("later"));
-    assert_eq!(later.told().await, Ok(()));
-    assert!(bed.counted("new/deep/reg.sock", "desired"));
-    assert!(hidden.told.borrow().is_empty(), "it was asked");
-    assert!(!bed.counted("file", "desired"));
+    let mut env = TestEnv::new();
+    let mut before = env.plugin(&env.at("before.sock"), info("before"));
+    let mut below = env.plugin(&env.at("driver/reg.sock"), info("below"));
+    let hidden = env.plugin(&env.at(".hidden.sock"), info("hidden"));
+    std::fs::write(env.at("file"), "no socket").unwrap();
+    env.start();
+    assert_eq!(before.reported().await, Ok(()));
+    assert_eq!(below.reported().await, Ok(()));
+    let mut later = env.plugin(&env.at("new/deep/reg.sock"), info("later"));
+    assert_eq!(later.reported().await, Ok(()));
+    assert!(env.counted("new/deep/reg.sock", "desired"));
+    assert!(hidden.reported.borrow().is_empty(), "it was asked");
+    assert!(!env.counted("file", "desired"));
 }
 
 #[tokio::test]
 async fn a_socket_made_anew_at_its_path_registers_again() {
-    let mut bed = Bed::new();
-    bed.start();
-    let socket = bed.at("a.sock");
-    let mut first = bed.plugin(&socket, info("a"));
-    assert_eq!(first.told().await, Ok(()));
-    let mut second = bed.plugin(&socket, info("b"));
-    assert_eq!(second.told().await, Ok(()));
-    bed.saw("+a -a +b").await;
+    let mut env = TestEnv::new();
+    env.start();
+    let socket = env.at("a.sock");
+    let mut first = env.plugin(&socket, info("a"));
+    assert_eq!(first.reported().await, Ok(()));
+    let mut second = env.plugin(&socket, info("b"));
+    assert_eq!(second.reported().await, Ok(()));
+    env.saw("+a -a +b").await;
 }
 
 #[tokio::test]
 async fn a_directory_that_is_removed_comes_back_and_is_watched() {
-    let mut bed = Bed::new();
-    bed.start();
-    let mut first = bed.plugin(&bed.at("a.sock"), info("a"));
-    assert_eq!(first.told().await, Ok(()));
-    std::fs::remove_dir_all(bed.at("")).unwrap();
-    bed.saw("+a -a").await;
-    let mut second = bed.plugin(&bed.at("b.sock"), info("b"));
-    assert_eq!(second.told().await, Ok(()));
+    let mut env = TestEnv::new();
+    env.start();
+    let mut first = env.plugin(&env.at("a.sock"), info("a"));
+    assert_eq!(first.reported().await, Ok(()));
+    std::fs::remove_dir_all(env.at("")).unwrap();
+    env.saw("+a -a").await;
+    let mut second = env.plugin(&env.at("b.sock"), info("b"));
+    assert_eq!(second.reported().await, Ok(()));
 }
 
 #[tokio::test]
 async fn a_plugin_that_is_refused_is_told_why_and_may_try_again() {
-    let mut bed = Bed::new();
-    bed.handler.invalid.lock().unwrap().insert("bad".to_owned());
-    bed.start();
-    let mut bad = bed.plugin(&bed.at("bad.sock"), info("bad"));
+    let mut env = TestEnv::new();
+    env.handler.invalid.lock().unwrap().insert("bad".to_owned());
+    env.start();
+    let mut bad = env.plugin(&env.at("bad.sock"), info("bad"));
     assert_eq!(
-        bad.told().await.unwrap_err(),
+        bad.reported().await.unwrap_err(),
         "RegisterPlugin error -- plugin validation failed with err: not that one"
     );
-    bed.handler.invalid.lock().unwrap().clear();
-    bed.saw("+bad").await;
+    env.handler.invalid.lock().unwrap().clear();
+    env.saw("+bad").await;
 
     let strange = PluginInfo {
         r#type: "Unheard".to_owned(),
         ..info("strange")
     };
-    let socket = bed.at("strange.sock");
-    let mut strange = bed.plugin(&socket, strange);
-    let told = strange.told().await.unwrap_err();
+    let socket = env.at("strange.sock");
+    let mut strange = env.plugin(&socket, strange);
+    let reported = strange.reported().await.unwrap_err();
     let expected = format!(
         "RegisterPlugin error -- no handler registered for plugin type: Unheard at socket {}",
         socket.display()
     );
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[tokio::test]
 async fn one_that_hangs_keeps_no_other_from_registering_and_goes_with_its_socket() {
-    let mut bed = Bed::new();
-    bed.handler.slow.lock().unwrap().insert("slow".to_owned());
-    let silent = bed.serve(&bed.at("silent.sock"), info("silent"), true);
-    let slow = bed.plugin(&bed.at("slow.sock"), info("slow"));
-    bed.start();
-    bed.saw("+slow").await;
-    let mut other = bed.plugin(&bed.at("other.sock"), info("other"));
-    assert_eq!(other.told().await, Ok(()));
-    std::fs::remove_file(bed.at("slow.sock")).unwrap();
-    bed.saw("-slow").await;
-    assert!(slow.told.borrow().is_empty() && silent.told.borrow().is_empty());
+    let mut env = TestEnv::new();
+    env.handler.slow.lock().unwrap().insert("slow".to_owned());
+    let silent = env.serve(&env.at("silent.sock"), info("silent"), true);
+    let slow = env.plugin(&env.at("slow.sock"), info("slow"));
+    env.start();
+    env.saw("+slow").await;
+    let mut other = env.plugin(&env.at("other.sock"), info("other"));
+    assert_eq!(other.reported().await, Ok(()));
+    std::fs::remove_file(env.at("slow.sock")).unwrap();
+    env.saw("-slow").await;
+    assert!(slow.reported.borrow().is_empty() && silent.reported.borrow().is_empty());
 }
 
 #[tokio::test]
 async fn plugins_that_fail_pause_and_do_not_wake_each_other() {
-    let mut bed = Bed::new();
+    let mut env = TestEnv::new();
     let both = ["a".to_owned(), "b".to_owned()];
-    bed.handler.failing.lock().unwrap().extend(both);
-    let mut a = bed.plugin(&bed.at("a.sock"), info("a"));
-    let _b = bed.plugin(&bed.at("b.sock"), info("b"));
+    env.handler.failing.lock().unwrap().extend(both);
+    let mut a = env.plugin(&env.at("a.sock"), info("a"));
+    let _b = env.plugin(&env.at("b.sock"), info("b"));
     let began = tokio::time::Instant::now();
-    bed.start();
-    let thrice = a.told.wait_for(|told| told.len() == 3);
-    let told = tokio::time::timeout(SOON, thrice).await;
-    let told = told.expect("told in time").unwrap().clone();
+    env.start();
+    let thrice = a.reported.wait_for(|reported| reported.len() == 3);
+    let reported = tokio::time::timeout(SOON, thrice).await;
+    let reported = reported.expect("reported in time").unwrap().clone();
     let why = "RegisterPlugin error -- plugin registration failed with err: not now";
-    assert_eq!(told[2], Err(why.to_owned()));
+    assert_eq!(reported[2], Err(why.to_owned()));
     // half a second after the first failure, a second after the next
     assert!(began.elapsed() >= Duration::from_millis(1500));
 }
 
 #[tokio::test]
 async fn a_plugin_that_says_too_much_of_itself_is_not_registered() {
-    let mut bed = Bed::new();
-    bed.start();
+    let mut env = TestEnv::new();
+    env.start();
     let huge = PluginInfo {
         supported_versions: vec!["1.0.0".repeat(20_000)],
         ..info("huge")
     };
-    let huge = bed.plugin(&bed.at("huge.sock"), huge);
-    let mut other = bed.plugin(&bed.at("other.sock"), info("other"));
-    assert_eq!(other.told().await, Ok(()));
-    assert_eq!(*bed.seen.borrow(), ["+other"]);
-    assert!(huge.told.borrow().is_empty());
+    let huge = env.plugin(&env.at("huge.sock"), huge);
+    let mut other = env.plugin(&env.at("other.sock"), info("other"));
+    assert_eq!(other.reported().await, Ok(()));
+    assert_eq!(*env.seen.borrow(), ["+other"]);
+    assert!(huge.reported.borrow().is_empty());
 }
 
 #[tokio::test]
 async fn a_socket_on_which_nobody_listens_yet_is_tried_again() {
-    let mut bed = Bed::new();
-    let socket = bed.at("dead.sock");
-    drop(bed.plugin(&socket, info("dead")));
-    bed.tasks.join_next().await;
-    bed.start();
+    let mut env = TestEnv::new();
+    let socket = env.at("dead.sock");
+    drop(env.plugin(&socket, info("dead")));
+    env.tasks.join_next().await;
+    env.start();
     // it may have been tried already: what listens now has another socket at the path
-    let mut alive = bed.plugin(&socket, info("alive"));
-    assert_eq!(alive.told().await, Ok(()));
+    let mut alive = env.plugin(&socket, info("alive"));
+    assert_eq!(alive.reported().await, Ok(()));
 }

@@ -24,10 +24,10 @@ pub(super) struct Watcher {
 
 /// What one look came to.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct DirectoryScan {
     /// The sockets; `None` if the directory cannot be read.
     pub(super) sockets: Option<BTreeMap<PathBuf, SocketId>>,
-    /// Events will tell of changes.
+    /// Events report changes.
     pub(super) watched: bool,
 }
 
@@ -64,11 +64,11 @@ impl Watcher {
     }
 
     /// Watches and reads the directory.
-    pub(super) async fn look(&self) -> Look {
+    pub(super) async fn scan(&self) -> DirectoryScan {
         let this = self.clone();
-        let look = tokio::task::spawn_blocking(move || this.look_now()).await;
+        let look = tokio::task::spawn_blocking(move || this.scan_now()).await;
         // the pool is gone: so is the agent
-        look.unwrap_or(Look {
+        look.unwrap_or(DirectoryScan {
             sockets: None,
             watched: true,
         })
@@ -79,7 +79,7 @@ impl Watcher {
         self.shared.wake.notify.notified().await;
     }
 
-    fn look_now(&self) -> Look {
+    fn scan_now(&self) -> DirectoryScan {
         let mut inner = self.shared.inner();
         if self.shared.wake.stale.swap(false, Ordering::AcqRel) {
             inner.watched.clear();
@@ -91,7 +91,7 @@ impl Watcher {
                 Err(error) => {
                     let directory = self.directory.display();
                     tracing::warn!(%directory, %error, "plugins are not found");
-                    return Look {
+                    return DirectoryScan {
                         sockets: None,
                         watched: false,
                     };
@@ -104,7 +104,7 @@ impl Watcher {
                 .collect();
             if new.is_empty() {
                 inner.watched.retain(|it| found.directories.contains(it));
-                return Look {
+                return DirectoryScan {
                     sockets: Some(found.sockets),
                     watched: true,
                 };
@@ -112,7 +112,7 @@ impl Watcher {
             for directory in new {
                 if let Err(error) = inner.watch(&directory, &self.shared.wake) {
                     tracing::debug!(directory = %directory.display(), %error, "not watched");
-                    return Look {
+                    return DirectoryScan {
                         sockets: Some(found.sockets),
                         watched: false,
                     };
@@ -132,7 +132,7 @@ impl Inner {
     fn watch(&mut self, directory: &Path, wake: &Arc<Wake>) -> notify::Result<()> {
         if self.notify.is_none() {
             let wake = Arc::clone(wake);
-            let watcher = notify::recommended_watcher(move |event| wake.hear(event))?;
+            let watcher = notify::recommended_watcher(move |event| wake.handle(event))?;
             self.notify = Some(watcher);
         }
         if let Some(notify) = &mut self.notify {
@@ -147,7 +147,7 @@ impl Inner {
 
 impl Wake {
     /// Runs on the thread of `notify`.
-    fn hear(&self, event: notify::Result<Event>) {
+    fn handle(&self, event: notify::Result<Event>) {
         let Ok(event) = event else {
             // events were lost: look again
             self.notify.notify_one();

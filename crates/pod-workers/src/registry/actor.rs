@@ -1,8 +1,8 @@
 //! The PodWorkers actor: the registry of all workers.
 //!
 //! * owns: who has a worker, who waits behind a predecessor, the lanes to the workers
-//! * hears: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`, `RuntimeState`
-//! * says: `UpdatePod` and `RuntimeState` into a worker's own lane
+//! * receives: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`, `RuntimeState`
+//! * sends: `UpdatePod` and `RuntimeState` into a worker's own lane
 //! * invariant: one worker per UID; one worker per name of a static pod
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are made again from what the sources say; they adopt what runs
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    ActorKind, Delivery, Mailbox, PodWorkersMessage, RuntimeState, SlotReceiver, SlotSender,
-    UpdatePod, PodWorkerState, WorkerStanding, slots,
+    ActorKind, Delivery, Mailbox, PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState,
+    SlotReceiver, SlotSender, UpdatePod, slots,
 };
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{PodExt, PodUid};
 
 use super::state::{Registry, RegistryEffect};
-use crate::worker::actor::{Begin, PodWorkerActor, WorkerNews};
+use crate::worker::actor::{InitialState, PodWorkerActor, WorkerUpdate};
 use crate::worker::{WorkerDeps, report};
 
 /// What PodWorkers begins with.
@@ -38,7 +38,7 @@ pub struct PodWorkers {
     deps: Arc<WorkerDeps>,
     backoff: BTreeMap<PodUid, BackoffTable>,
     registry: Registry,
-    lanes: BTreeMap<PodUid, SlotSender<(), WorkerNews>>,
+    lanes: BTreeMap<PodUid, SlotSender<(), WorkerUpdate>>,
     streams: Option<(SlotReceiver<PodUid, UpdatePod>, Mailbox<PodWorkersMessage>)>,
 }
 
@@ -63,43 +63,43 @@ impl PodWorkers {
         for effect in effects {
             tracing::debug!(%effect, "pod workers");
             match effect {
-                RegistryEffect::Spawn(uid, pod) => {
+                RegistryEffect::StartWorker(uid, pod) => {
                     // it may come back after it was forgotten
                     self.deps.timelines.seen(&pod);
                     let containers = pod.containers().len();
                     self.deps
                         .metrics
-                        .containers_per_pod
+                        .workers.containers_per_pod
                         .observe(containers as f64);
                     let backoff = self.backoff.remove(&uid).unwrap_or_default();
-                    self.spawn(uid, Begin::Run(pod, backoff));
+                    self.spawn(uid, InitialState::Run(pod, backoff));
                 }
-                RegistryEffect::SpawnEnding(uid, pod, kill) => {
-                    self.spawn(uid, Begin::End(pod, kill));
+                RegistryEffect::StartTerminatingWorker(uid, pod, kill) => {
+                    self.spawn(uid, InitialState::Terminate(pod, kill));
                 }
-                RegistryEffect::SpawnOrphan(uid, kill) => {
-                    self.deps.metrics.orphaned_runtime_pods.inc();
-                    self.spawn(uid, Begin::Orphan(kill));
+                RegistryEffect::StartOrphanWorker(uid, kill) => {
+                    self.deps.metrics.workers.orphaned_runtime_pods.inc();
+                    self.spawn(uid, InitialState::TerminateOrphan(kill));
                 }
                 RegistryEffect::Forward(uid, update) => {
                     if let Some(lane) = self.lanes.get(&uid) {
                         lane.put(
                             (),
-                            WorkerNews {
+                            WorkerUpdate {
                                 update: Some(update),
-                                ..WorkerNews::default()
+                                ..WorkerUpdate::default()
                             },
                         );
                     }
                 }
-                RegistryEffect::Hold {
+                RegistryEffect::Queue {
                     uid: _,
                     pod,
                     behind,
                 } => {
                     report::publish_waiting(&pod, &behind, &self.deps);
                 }
-                RegistryEffect::Forget(uid) => {
+                RegistryEffect::Remove(uid) => {
                     self.lanes.remove(&uid);
                     self.deps.board.remove(&uid);
                     self.deps.timelines.forget(&uid);
@@ -116,12 +116,12 @@ impl PodWorkers {
         let mut forgotten = BTreeSet::new();
         for effect in effects {
             match effect {
-                RegistryEffect::Forget(uid) => {
+                RegistryEffect::Remove(uid) => {
                     forgotten.insert(uid);
                 }
-                RegistryEffect::Spawn(uid, pod) if forgotten.contains(uid) => {
+                RegistryEffect::StartWorker(uid, pod) if forgotten.contains(uid) => {
                     let label = if pod.is_static() { "true" } else { "" };
-                    let restarted = &self.deps.metrics.restarted_pods;
+                    let restarted = &self.deps.metrics.workers.restarted_pods;
                     restarted.with_label_values(&[label]).inc();
                 }
                 _ => {}
@@ -129,14 +129,14 @@ impl PodWorkers {
         }
     }
 
-    fn spawn(&mut self, uid: PodUid, begin: Begin) {
+    fn spawn(&mut self, uid: PodUid, begin: InitialState) {
         let (lane, updates) = slots(ActorKind::PodWorker, &self.deps.metrics);
         self.lanes.insert(uid.clone(), lane);
         PodWorkerActor::new(uid, Arc::clone(&self.deps), begin, updates).start();
     }
 
     /// Phases as the board shows them; a worker that has not published yet is syncing.
-    fn standings(&self) -> BTreeMap<PodUid, WorkerStanding> {
+    fn statuses(&self) -> BTreeMap<PodUid, PodWorkerStatus> {
         let waiting = self.registry.waiting().map(|pod| pod.uid());
         self.registry
             .uids()
@@ -146,8 +146,8 @@ impl PodWorkers {
                 let shown = self.deps.board.get(&uid);
                 let phase = shown.as_ref().map(|entry| entry.worker_state);
                 let phase = phase.unwrap_or(PodWorkerState::SyncPod);
-                let standing = WorkerStanding {
-                    phase: self.registry.phase_of(&uid, phase),
+                let standing = PodWorkerStatus {
+                    state: self.registry.phase_of(&uid, phase),
                     is_static: shown.map(|entry| entry.pod.is_static()),
                 };
                 (uid, standing)
@@ -183,7 +183,7 @@ impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
         delivery.open(|message| match message {
             PodWorkersMessage::Get(query) => {
                 // whoever asked may have gone
-                let _ = query.reply.send(self.standings());
+                let _ = query.reply.send(self.statuses());
             }
             PodWorkersMessage::Finished(finished) => {
                 self.lanes.remove(&finished.uid);
@@ -200,9 +200,9 @@ impl StreamHandler<RuntimeState> for PodWorkers {
     /// Workers are told one after another, so that pods that waited start in a fixed order.
     fn handle(&mut self, state: RuntimeState, _: &mut Context<Self>) {
         for lane in self.lanes.values() {
-            let news = WorkerNews {
+            let news = WorkerUpdate {
                 runtime: Some(state.clone()),
-                ..WorkerNews::default()
+                ..WorkerUpdate::default()
             };
             lane.put((), news);
         }

@@ -7,23 +7,23 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use windlass_actors::{KillPod, UpdatePod, PodWorkerState};
+use windlass_actors::{KillPod, PodWorkerState, UpdatePod};
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 
 /// What the registry wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryEffect {
     /// Start a worker for a desired pod.
-    Spawn(PodUid, SharedPod),
+    StartWorker(PodUid, SharedPod),
     /// Start a worker for a pod that is only to be ended: deleted while the agent was away,
     /// rejected, or already in a terminal phase.
-    SpawnEnding(PodUid, SharedPod, KillPod),
+    StartTerminatingWorker(PodUid, SharedPod, KillPod),
     /// Start a worker that stops a pod without a configuration.
-    SpawnOrphan(PodUid, KillPod),
+    StartOrphanWorker(PodUid, KillPod),
     /// Tell a worker.
     Forward(PodUid, UpdatePod),
     /// Show the pod as waiting for another of the same name.
-    Hold {
+    Queue {
         /// The pod that waits.
         uid: PodUid,
         /// Its object.
@@ -32,22 +32,22 @@ pub enum RegistryEffect {
         behind: PodUid,
     },
     /// Nothing is left of the pod here.
-    Forget(PodUid),
+    Remove(PodUid),
 }
 
 impl fmt::Display for RegistryEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Spawn(uid, _) => write!(f, "spawn({uid})"),
-            Self::SpawnEnding(uid, _, _) => write!(f, "spawn-ending({uid})"),
-            Self::SpawnOrphan(uid, _) => write!(f, "spawn-orphan({uid})"),
+            Self::StartWorker(uid, _) => write!(f, "spawn({uid})"),
+            Self::StartTerminatingWorker(uid, _, _) => write!(f, "spawn-ending({uid})"),
+            Self::StartOrphanWorker(uid, _) => write!(f, "spawn-orphan({uid})"),
             Self::Forward(uid, update) => {
                 let run = if update.run.is_some() { " run" } else { "" };
                 let kill = if update.kill.is_some() { " kill" } else { "" };
                 write!(f, "forward({uid}{run}{kill})")
             }
-            Self::Hold { uid, behind, .. } => write!(f, "hold({uid} behind {behind})"),
-            Self::Forget(uid) => write!(f, "forget({uid})"),
+            Self::Queue { uid, behind, .. } => write!(f, "hold({uid} behind {behind})"),
+            Self::Remove(uid) => write!(f, "forget({uid})"),
         }
     }
 }
@@ -145,7 +145,7 @@ impl Registry {
         };
         if update.kill.is_some() && !update.run_after_kill {
             queue.retain(|pod| pod.uid() != *uid);
-            return vec![RegistryEffect::Forget(uid.clone())];
+            return vec![RegistryEffect::Remove(uid.clone())];
         }
         if let (Some(pod), Some(slot)) =
             (update.run, queue.iter_mut().find(|pod| pod.uid() == *uid))
@@ -162,15 +162,19 @@ impl Registry {
             (Some(pod), Some(kill)) if update.run_after_kill && kill.removed => self.admit(pod),
             (_, Some(kill)) if kill.orphan.is_some() => {
                 self.workers.insert(uid.clone(), Worker::nameless(true));
-                vec![RegistryEffect::SpawnOrphan(uid.clone(), kill)]
+                vec![RegistryEffect::StartOrphanWorker(uid.clone(), kill)]
             }
             // it never runs here, so it waits for no other pod of its name
             (Some(pod), Some(kill)) if !kill.removed => {
                 self.workers.insert(uid.clone(), Worker::nameless(false));
-                vec![RegistryEffect::SpawnEnding(uid.clone(), pod, kill)]
+                vec![RegistryEffect::StartTerminatingWorker(
+                    uid.clone(),
+                    pod,
+                    kill,
+                )]
             }
             // it came and went before anybody looked: others have heard of it
-            (Some(_), Some(_)) => vec![RegistryEffect::Forget(uid.clone())],
+            (Some(_), Some(_)) => vec![RegistryEffect::Remove(uid.clone())],
             _ => Vec::new(),
         }
     }
@@ -180,7 +184,7 @@ impl Registry {
         let name = pod.is_static().then(|| pod.full_name());
         if let Some(name) = &name {
             if let Some(behind) = self.holders.get(name) {
-                let effect = RegistryEffect::Hold {
+                let effect = RegistryEffect::Queue {
                     uid,
                     pod: pod.clone(),
                     behind: behind.clone(),
@@ -197,7 +201,7 @@ impl Registry {
             comeback: None,
         };
         self.workers.insert(uid.clone(), worker);
-        vec![RegistryEffect::Spawn(uid, pod)]
+        vec![RegistryEffect::StartWorker(uid, pod)]
     }
 
     /// A worker has finished: its pod is stopped and released.
@@ -215,7 +219,7 @@ impl Registry {
 
     /// Drops a finished worker; its pod may come back, and the next of its name may start.
     fn end(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
-        let mut effects = vec![RegistryEffect::Forget(uid.clone())];
+        let mut effects = vec![RegistryEffect::Remove(uid.clone())];
         let comeback = self
             .workers
             .get_mut(uid)

@@ -15,36 +15,36 @@ use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandl
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    CompletionSender, Completions, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod, ProbeTargets,
-    RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, completions, spawn_io,
+    CompletionSender, Completions, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod,
+    ProbeTargets, RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, completions, spawn_io,
 };
+use windlass_cri::{HungCall, for_pod};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
 use windlass_pod_lifecycle::stop::{grace_left, was_begun_before};
-use windlass_cri::{HungCall, for_pod};
-use windlass_timelines::{RecordOutcome, RecordKind, RecordKey};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodUid, PodProbeResults, Reason, SharedPod};
+use windlass_types::{PodExt, PodProbeResults, PodUid, Reason, SharedPod};
 
 use super::WorkerDeps;
-use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
+use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
 use super::report::{Report, phase_of};
 
 /// A deadline is looked at again this often at the latest: timers do not follow a clock that is
 /// set.
-const DEADLINE_LOOK: Duration = Duration::from_secs(60);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the registry tells a worker; the newest word of each kind counts.
 #[derive(Clone, Debug, Default)]
-pub struct WorkerNews {
+pub struct WorkerUpdate {
     /// What is asked of the pod.
     pub update: Option<UpdatePod>,
     /// Whether the runtime can be worked with.
     pub runtime: Option<RuntimeState>,
 }
 
-impl Merge for WorkerNews {
+impl Merge for WorkerUpdate {
     fn merge(&mut self, newer: Self) {
         match (&mut self.update, newer.update) {
             (Some(waiting), Some(update)) => waiting.merge(update),
@@ -57,13 +57,13 @@ impl Merge for WorkerNews {
 
 /// What a worker begins with.
 #[derive(Debug)]
-pub enum Begin {
+pub enum InitialState {
     /// A desired pod, with the back-off that survived the agent.
     Run(SharedPod, BackoffTable),
     /// A pod that is only to be ended.
-    End(SharedPod, KillPod),
+    Terminate(SharedPod, KillPod),
     /// A pod without a configuration that is to be stopped.
-    Orphan(KillPod),
+    TerminateOrphan(KillPod),
 }
 
 /// See the module page.
@@ -89,8 +89,8 @@ pub(crate) struct PodWorkerActor {
     timer: Option<SpawnHandle>,
     /// Fires when the pod's `activeDeadlineSeconds` have passed.
     deadline: Option<SpawnHandle>,
-    completions: CompletionSender<JobAnswer>,
-    streams: Option<(SlotReceiver<(), WorkerNews>, Completions<JobAnswer>)>,
+    completions: CompletionSender<JobEvent>,
+    streams: Option<(SlotReceiver<(), WorkerUpdate>, Completions<JobEvent>)>,
     begin: Option<Input>,
 }
 
@@ -99,15 +99,15 @@ impl PodWorkerActor {
     pub(crate) fn new(
         uid: PodUid,
         deps: Arc<WorkerDeps>,
-        begin: Begin,
-        updates: SlotReceiver<(), WorkerNews>,
+        begin: InitialState,
+        updates: SlotReceiver<(), WorkerUpdate>,
     ) -> Self {
         let (completion_sender, completion_stream) = completions();
         let runtime = deps.runtime_state.borrow().clone();
         let (pod, backoff, kill) = match begin {
-            Begin::Run(pod, backoff) => (Some(pod), backoff, None),
-            Begin::End(pod, kill) => (Some(pod), BackoffTable::default(), Some(kill)),
-            Begin::Orphan(kill) => (None, BackoffTable::default(), Some(kill)),
+            InitialState::Run(pod, backoff) => (Some(pod), backoff, None),
+            InitialState::Terminate(pod, kill) => (Some(pod), BackoffTable::default(), Some(kill)),
+            InitialState::TerminateOrphan(kill) => (None, BackoffTable::default(), Some(kill)),
         };
         let mut report = Report::new(pod.clone(), deps.clock.now());
         let (input, kill_reason) = match kill {
@@ -186,7 +186,7 @@ impl PodWorkerActor {
             Deadline::None => {}
             Deadline::Ahead(at) => {
                 let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-                let look = left.min(DEADLINE_LOOK);
+                let look = left.min(DEADLINE_CHECK_INTERVAL);
                 self.deadline = Some(ctx.run_later(look, Self::watch_deadline));
             }
             Deadline::Passed => {
@@ -235,12 +235,12 @@ impl PodWorkerActor {
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
-                    let progress = |news| completions.send(JobAnswer::Progress(id, news));
+                    let progress = |news| completions.send(JobEvent::Progress(id, news));
                     let report = touch.within(async {
                         tokio::select! {
                             biased;
                             () = token.cancelled() => None,
-                            report = Box::pin(jobs::sync(&deps, job, token.clone(), &progress)) => Some(report),
+                            report = Box::pin(jobs::sync_pod(&deps, job, token.clone(), &progress)) => Some(report),
                         }
                     });
                     let report = report.await;
@@ -250,8 +250,8 @@ impl PodWorkerActor {
                             .map_or(RecordOutcome::Cancelled, SyncReport::in_short),
                     );
                     completions.send(match report {
-                        Some(report) => JobAnswer::Synced(id, Box::new(report)),
-                        None => JobAnswer::Cancelled(id),
+                        Some(report) => JobEvent::Synced(id, Box::new(report)),
+                        None => JobEvent::Cancelled(id),
                     });
                 });
             }
@@ -264,33 +264,33 @@ impl PodWorkerActor {
                 };
                 self.report.terminating(&self.kill_reason, grace, now);
                 spawn_io("kill-pod", async move {
-                    let kill = Box::pin(jobs::kill(&deps, &uid, pod, grace));
+                    let kill = Box::pin(jobs::sync_terminating_pod(&deps, &uid, pod, grace));
                     let kill = for_pod(uid.clone(), kill);
                     tokio::select! {
                         biased;
-                        () = token.cancelled() => completions.send(JobAnswer::Cancelled(id)),
+                        () = token.cancelled() => completions.send(JobEvent::Cancelled(id)),
                         result = touch.within(kill) => {
                             touch.end(RecordOutcome::from_result(&result.as_ref().map_err(|error| &error.message)));
-                            completions.send(JobAnswer::Killed(id, result));
+                            completions.send(JobEvent::Killed(id, result));
                         }
                     }
                 });
             }
             Job::Release => {
                 spawn_io("release-pod", async move {
-                    let result = touch.within(jobs::release(&deps, &uid)).await;
+                    let result = touch.within(jobs::sync_terminated_pod(&deps, &uid)).await;
                     touch.end(RecordOutcome::from_result(
                         &result.as_ref().map_err(|error| &error.message),
                     ));
-                    completions.send(JobAnswer::Released(id, result));
+                    completions.send(JobEvent::Released(id, result));
                 });
             }
         }
     }
 
-    fn answer(&mut self, answer: JobAnswer, ctx: &mut Context<Self>) {
+    fn answer(&mut self, answer: JobEvent, ctx: &mut Context<Self>) {
         let (id, operation, result) = match answer {
-            JobAnswer::Progress(id, progress) => {
+            JobEvent::Progress(id, progress) => {
                 let current = self.job.as_ref().map(|(current, _, _)| *current);
                 if current == Some(id) {
                     match progress {
@@ -306,9 +306,9 @@ impl PodWorkerActor {
                 }
                 return;
             }
-            JobAnswer::Cancelled(id) => (id, "cancelled", JobResult::Cancelled),
-            JobAnswer::Synced(id, report) => (id, "sync", self.synced(*report)),
-            JobAnswer::Killed(id, result) => {
+            JobEvent::Cancelled(id) => (id, "cancelled", JobResult::Cancelled),
+            JobEvent::Synced(id, report) => (id, "sync", self.synced(*report)),
+            JobEvent::Killed(id, result) => {
                 if let Err(error) = &result {
                     self.job_failed(Reason::FailedKillPod, &error.message);
                 }
@@ -321,7 +321,7 @@ impl PodWorkerActor {
                     JobResult::Killed(result.map(drop).map_err(|e| e.retry)),
                 )
             }
-            JobAnswer::Released(id, result) => {
+            JobEvent::Released(id, result) => {
                 if let Err(error) = &result {
                     self.job_failed(Reason::FailedSync, &error.message);
                 }
@@ -336,7 +336,7 @@ impl PodWorkerActor {
             let seconds = begin.elapsed().as_secs_f64();
             self.deps
                 .metrics
-                .pod_worker_duration
+                .workers.sync_duration
                 .with_label_values(&[operation])
                 .observe(seconds);
         }
@@ -382,7 +382,7 @@ impl PodWorkerActor {
             // a startup probe that succeeded lets the others begin
             self.probed = None;
         }
-        self.tell_of_hung_calls();
+        self.record_hung_calls();
         let had_run = run.is_some();
         if let Some(pod) = run {
             self.machine.set_own_grace(own_grace(&pod));
@@ -400,9 +400,9 @@ impl PodWorkerActor {
     }
 
     /// One event for each call that hangs.
-    fn tell_of_hung_calls(&mut self) {
-        let hung = self.deps.hung.of(&self.uid);
-        let begins = |call: &&HungCall| !self.hung.iter().any(|old| old.is_same_hang(call));
+    fn record_hung_calls(&mut self) {
+        let hung = self.deps.hung.for_pod(&self.uid);
+        let begins = |call: &&HungCall| !self.hung.iter().any(|old| old.is_same_call(call));
         if let Some(pod) = &self.pod {
             for call in hung.iter().filter(begins) {
                 self.deps.events.record(
@@ -479,8 +479,8 @@ impl Actor for PodWorkerActor {
     }
 }
 
-impl StreamHandler<((), WorkerNews)> for PodWorkerActor {
-    fn handle(&mut self, ((), news): ((), WorkerNews), ctx: &mut Context<Self>) {
+impl StreamHandler<((), WorkerUpdate)> for PodWorkerActor {
+    fn handle(&mut self, ((), news): ((), WorkerUpdate), ctx: &mut Context<Self>) {
         if let Some(state) = news.runtime {
             self.runtime_state(state, ctx);
         }
@@ -493,8 +493,8 @@ impl StreamHandler<((), WorkerNews)> for PodWorkerActor {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<JobAnswer>> for PodWorkerActor {
-    fn handle(&mut self, delivery: Delivery<JobAnswer>, ctx: &mut Context<Self>) {
+impl StreamHandler<Delivery<JobEvent>> for PodWorkerActor {
+    fn handle(&mut self, delivery: Delivery<JobEvent>, ctx: &mut Context<Self>) {
         delivery.open(|answer| self.answer(answer, ctx));
     }
 

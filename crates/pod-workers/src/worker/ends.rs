@@ -1,7 +1,7 @@
 //! Which containers have ended since a status was made: each end is counted once.
 
-use windlass_pod_lifecycle::actions::ContainerKind;
 use windlass_metrics::Metrics;
+use windlass_pod_lifecycle::actions::ContainerKind;
 use windlass_types::corev1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 
 /// Counts the containers that `new` shows ended and `old` does not. One that was restarted in
@@ -18,7 +18,7 @@ pub(super) fn count_ends(old: &PodStatus, new: &PodStatus, metrics: &Metrics) {
             if let Some(end) = ended(status) {
                 let code = end.exit_code.to_string();
                 let reason = end.reason.as_deref().unwrap_or_default();
-                let ends = &metrics.terminated_containers;
+                let ends = &metrics.workers.terminated_containers;
                 ends.with_label_values(&[kind.as_str(), &code, reason])
                     .inc();
             }
@@ -73,7 +73,7 @@ mod tests {
     fn an_end_is_counted_once() {
         let metrics = Metrics::new().expect("families");
         let counted = |kind, code| {
-            let ends = &metrics.terminated_containers;
+            let ends = &metrics.workers.terminated_containers;
             ends.with_label_values(&[kind, code, "Error"]).get() as u32
         };
         let none = PodStatus::default();

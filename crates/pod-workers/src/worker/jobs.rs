@@ -10,23 +10,23 @@ use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_acti
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
-use windlass_pod_status::status::{Failures, StatusInput, generate_status};
 use windlass_pod_lifecycle::stop::with_unseen_ends;
-use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
+use windlass_pod_status::status::{Failures, StatusInput, generate_status};
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
-use windlass_timelines::{RecordOutcome, RecordGuard, RecordKind, RecordKey};
+use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodProbeResults, ReadyVolumes, Reason, Retry,
+    ContainerState, ObservedPod, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason, Retry,
     SharedPod, Timestamp, VolumesNotReady, later, names,
 };
+use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
 
 use super::WorkerDeps;
-use crate::pacer::StartSlot;
+use crate::start_limiter::StartSlot;
 
 /// Pause before a pod looks again whether its predecessor has gone; housekeeping, which stops it,
 /// comes every two seconds.
@@ -40,7 +40,7 @@ const HUNG_READ_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Reads that may still show a stopped pod as alive, before what they do not show is unknown.
 const MAX_FINAL_READS: u32 = 3;
 /// How long a sync waits for what ended containers left to say.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const TERMINATION_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the API server did not answer.
 const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
 /// Pause after an object was missing or wrong; its appearance ends the pause.
@@ -48,11 +48,11 @@ const INPUTS_RETRY_LATER: Duration = Duration::from_secs(30);
 
 /// How long a pod that is to start waits for its volumes before it says what it waits for. They are
 /// set up meanwhile, and the VolumeManager tells when they are ready.
-const VOLUMES_PATIENCE: Duration = Duration::from_secs(10);
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a job tells its worker.
 #[derive(Debug)]
-pub enum JobAnswer {
+pub enum JobEvent {
     /// A sync that goes on has news.
     Progress(JobId, Progress),
     /// A sync ended.
@@ -172,7 +172,7 @@ pub struct SyncJob {
 /// `progress` is told how the pod was found, if that is new, and when it has its start slot; a sync
 /// that starts nothing needs none. What the pod refers to is resolved before it takes a slot: an object that
 /// is missing delays no other pod.
-pub async fn sync(
+pub async fn sync_pod(
     deps: &WorkerDeps,
     job: SyncJob,
     cancel: CancellationToken,
@@ -183,7 +183,7 @@ pub async fn sync(
         Ok(observed) => observed,
         Err(error) => return SyncReport::of(Err(error.into())),
     };
-    let observed = with_last_words(deps, &job.pod, observed).await;
+    let observed = with_termination_messages(deps, &job.pod, observed).await;
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }
@@ -210,7 +210,7 @@ pub async fn sync(
     }
     // once a pod has something in the runtime, its predecessor is gone
     if starts && job.pod.is_static() && observed.is_empty() {
-        match deps.runtime.namesake(&job.pod).await {
+        match deps.runtime.live_pod_with_same_name(&job.pod).await {
             Ok(None) => {}
             Ok(Some(uid)) => return wait_for_predecessor(deps, job, observed, &uid),
             Err(error) => {
@@ -330,7 +330,7 @@ async fn start_sandbox_first(
 async fn start_slot(deps: &WorkerDeps, uid: &PodUid, starts: bool) -> Option<StartSlot> {
     let touch = waits(deps, uid, "start slot", starts);
     let slot = match starts {
-        true => deps.pacer.acquire().await,
+        true => deps.start_limiter.acquire().await,
         false => None,
     };
     ended(touch, RecordOutcome::Done);
@@ -348,11 +348,16 @@ async fn observed_after(
         return Ok(before);
     }
     let observed = deps.pleg.inspect(&pod.uid()).await?;
-    Ok(with_termination_messages(deps, pod, observed).await)
+    Ok(read_termination_messages(deps, pod, observed).await)
 }
 
 /// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
-fn waits(deps: &WorkerDeps, uid: &PodUid, for_what: &'static str, starts: bool) -> Option<RecordGuard> {
+fn waits(
+    deps: &WorkerDeps,
+    uid: &PodUid,
+    for_what: &'static str,
+    starts: bool,
+) -> Option<RecordGuard> {
     let what = || RecordKey::new(RecordKind::Wait, for_what);
     starts.then(|| deps.timelines.begin(uid, what()))
 }
@@ -365,13 +370,13 @@ fn ended(touch: Option<RecordGuard>, outcome: RecordOutcome) {
 
 /// What a sync found, with what ended containers left to say: told without it, a pod would be over
 /// before its last words are known.
-async fn with_last_words(
+async fn with_termination_messages(
     deps: &WorkerDeps,
     pod: &Pod,
     observed: Arc<ObservedPod>,
 ) -> Arc<ObservedPod> {
-    let read = with_termination_messages(deps, pod, Arc::clone(&observed));
-    let read = tokio::time::timeout(LAST_WORDS, read).await;
+    let read = read_termination_messages(deps, pod, Arc::clone(&observed));
+    let read = tokio::time::timeout(TERMINATION_MESSAGE_TIMEOUT, read).await;
     read.unwrap_or(observed)
 }
 
@@ -387,7 +392,7 @@ fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
 }
 
 /// Adds what ended containers left as their termination message; the runtime does not know it.
-async fn with_termination_messages(
+async fn read_termination_messages(
     deps: &WorkerDeps,
     pod: &Pod,
     observed: Arc<ObservedPod>,
@@ -430,7 +435,7 @@ async fn set_up(
     volumes: &Arc<PodVolumes>,
     starts: bool,
 ) -> Result<ReadyVolumes, VolumesNotReady> {
-    let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
+    let patience = if starts { VOLUMES_TIMEOUT } else { REFRESH };
     let touch = waits(deps, &pod.uid(), "volumes", starts);
     let ready = deps.volumes.set_up(pod, volumes, patience).await;
     let outcome = RecordOutcome::from_result(&ready.as_ref().map_err(|error| &error.message));
@@ -577,7 +582,7 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
 ///
 /// What lives is taken from the runtime's lists, not from a read of the pod: a pod of which a
 /// status call hangs can still be stopped.
-pub async fn kill(
+pub async fn sync_terminating_pod(
     deps: &WorkerDeps,
     uid: &PodUid,
     pod: Option<SharedPod>,
@@ -599,7 +604,7 @@ pub async fn kill(
     deps.runtime.kill_pod(request).await?;
     let observed = read_stopped_pod(deps, uid, seen).await?;
     Ok(match &pod {
-        Some(pod) => with_termination_messages(deps, pod, observed).await,
+        Some(pod) => read_termination_messages(deps, pod, observed).await,
         None => observed,
     })
 }
@@ -616,7 +621,7 @@ async fn read_stopped_pod(
         if let Some(observed) = read.as_ref().filter(|observed| !observed.is_alive()) {
             return Ok(Arc::clone(observed));
         }
-        if let Some(left) = deps.runtime.alive(uid).await?.first() {
+        if let Some(left) = deps.runtime.live_objects(uid).await?.first() {
             return Err(JobError {
                 message: format!("{left} still runs after it was stopped"),
                 retry: Retry::Soon,
@@ -635,7 +640,7 @@ async fn read_stopped_pod(
 /// Reads a pod; `None` if that fails, or if a call of the pod hangs.
 async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>> {
     let hung = async {
-        while deps.hung.of(uid).is_empty() {
+        while deps.hung.for_pod(uid).is_empty() {
             tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
         }
         // known to hang from before: it may be answered this time
@@ -651,7 +656,7 @@ async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>>
 
 /// Releases volumes and directories. The dead containers and sandboxes go with the garbage
 /// collection, so that their logs stay readable meanwhile.
-pub async fn release(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
+pub async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
     deps.volumes.tear_down(uid, Releaser::Worker).await?;
     let released = deps.runtime.cleanup_pod(uid).await;
     released.map_err(|error| JobError {

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_actors::{ProbeTargets, RuntimeState, PodWorkerState};
+use windlass_actors::{PodWorkerState, ProbeTargets, RuntimeState};
+use windlass_cri::HungCall;
+use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::actions::BackingOff;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::Phase as MachinePhase;
-use windlass_pod_status::status::{
-    BlockerInput, Failures, StatusInput, blocker, generate_status,
-};
+use windlass_pod_status::status::{BlockerInput, Failures, StatusInput, blocker, generate_status};
 use windlass_pod_status::timeline::start_outcome;
 use windlass_runtime_config::unsupported::unsupported_fields;
-use windlass_cri::HungCall;
-use windlass_metrics::Metrics;
 use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
-use windlass_types::{PhaseOverride, ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
+use windlass_types::{
+    ObservedPod, PhaseOverride, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names,
+};
 
 use super::WorkerDeps;
 use super::ends::count_ends;
@@ -105,7 +105,7 @@ impl Report {
         if self.timings.dispatched.is_none() {
             self.timings.dispatched = Some(at);
             if let Some(waited) = seconds_between(self.timings.seen, at) {
-                metrics.pod_worker_start_duration.observe(waited);
+                metrics.workers.start_duration.observe(waited);
             }
         }
     }
@@ -252,7 +252,7 @@ impl Report {
         if self.timings.containers_started.is_some()
             && let Some(took) = seconds_between(self.timings.seen, now)
         {
-            deps.metrics.pod_start_duration.observe(took);
+            deps.metrics.workers.pod_start_duration.observe(took);
         }
     }
 
@@ -340,8 +340,11 @@ impl Report {
         now: Timestamp,
     ) -> Option<Blocker> {
         // what hangs is the reason for whatever else could be told, but of a pod that has stopped
-        let hung = deps.hung.of(&pod.uid());
-        if let Some(call) = hung.first().filter(|_| phase != PodWorkerState::TerminatedPod) {
+        let hung = deps.hung.for_pod(&pod.uid());
+        if let Some(call) = hung
+            .first()
+            .filter(|_| phase != PodWorkerState::TerminatedPod)
+        {
             return Some(hung_blocker(call));
         }
         if phase == PodWorkerState::TerminatingPod
@@ -370,8 +373,8 @@ impl Report {
             return wait(Reason::RuntimeNotReady, error.clone(), next);
         }
         if waits && !self.synced_once && self.timings.dispatched.is_none() {
-            let width = deps.pacer.width();
-            let message = format!("waiting for its turn: {width} pods start at a time");
+            let capacity = deps.start_limiter.capacity();
+            let message = format!("waiting for its turn: {capacity} pods start at a time");
             let mut blocker = wait(Reason::WaitingForStartSlot, message, None)?;
             blocker.since = blocker.since.min(self.created_at);
             return Some(blocker);

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::OFlags;
-use windlass_runtime_config::container_config::SubPath;
 use windlass_pod_inputs::paths::{self, NodePaths};
+use windlass_runtime_config::container_config::SubPath;
 use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};
 use windlass_volumes::{
-    Lanes, MountPoint, RemoveError, clean_sub_paths, lane_of_path, mounts_beneath, names_in_dir,
-    prepare_sub_path, remove_tree,
+    IoQueues, MountPoint, RemoveError, clean_sub_paths, mounts_beneath, names_in_dir,
+    prepare_sub_path, queue_for_path, remove_tree,
 };
 
 use super::{FileWork, FilesError, PodFiles, own};
@@ -55,21 +55,21 @@ impl HostFilesConfig {
 #[derive(Debug)]
 pub struct HostFiles {
     config: Arc<HostFilesConfig>,
-    lanes: Arc<Lanes>,
+    queues: Arc<IoQueues>,
 }
 
 impl HostFiles {
     /// Works below the configured directories; nothing is touched yet.
     pub fn new(config: HostFilesConfig) -> Self {
         Self {
-            lanes: Arc::new(Lanes::new(config.deadline)),
+            queues: Arc::new(IoQueues::new(config.deadline)),
             config: Arc::new(config),
         }
     }
 
-    /// The lanes that all of this runs in, for other work on the node's files.
-    pub fn lanes(&self) -> Arc<Lanes> {
-        Arc::clone(&self.lanes)
+    /// The queues that all of this runs in, for other work on the node's files.
+    pub fn io_queues(&self) -> Arc<IoQueues> {
+        Arc::clone(&self.queues)
     }
 
     fn link_path(&self, link: &Path) -> PathBuf {
@@ -84,7 +84,7 @@ impl PodFiles for HostFiles {
     async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
         let (pod, config) = (pod.clone(), self.config.clone());
         let uid = pod.uid();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "making the pod's directories", move || {
                 prepare(&config.paths, &pod)
             })
@@ -94,7 +94,7 @@ impl PodFiles for HostFiles {
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError> {
         let path = path.to_owned();
         let key = format!("node:{}", path.display());
-        self.lanes
+        self.queues
             .run(&key, "reading a file of the node", move || {
                 let mut text = String::new();
                 File::open(&path)
@@ -112,7 +112,7 @@ impl PodFiles for HostFiles {
         path: &str,
     ) -> Result<String, FilesError> {
         let (volume, path) = (volume.to_owned(), path.to_owned());
-        self.lanes
+        self.queues
             .run(uid.as_str(), "reading a file of a volume", move || {
                 own::read_in_volume(&volume, &path)
                     .map_err(|error| FilesError::io("read", &volume.join(&path), error))
@@ -122,9 +122,9 @@ impl PodFiles for HostFiles {
 
     async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError> {
         let part = part.clone();
-        let lane = lane_of_path(uid, &part.source);
-        self.lanes
-            .run_in(&lane, "preparing a subPath", move || {
+        let queue = queue_for_path(uid, &part.source);
+        self.queues
+            .run_in(&queue, "preparing a subPath", move || {
                 Ok(prepare_sub_path(&part)?)
             })
             .await
@@ -132,7 +132,7 @@ impl PodFiles for HostFiles {
 
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
         let paths = self.config.paths.clone();
-        self.lanes
+        self.queues
             .run(
                 "node:pods",
                 "reading the pods' user namespaces",
@@ -148,7 +148,7 @@ impl PodFiles for HostFiles {
         paths::check_component("pod UID", uid.as_str())?;
         let path = self.config.paths.user_namespace(uid);
         let text = text.to_owned();
-        self.lanes
+        self.queues
             .run(
                 uid.as_str(),
                 "writing the pod's user namespace",
@@ -163,7 +163,7 @@ impl PodFiles for HostFiles {
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError> {
         let path = self.config.paths.etc_hosts(uid);
         let content = content.to_owned();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "writing etc-hosts", move || {
                 write_hosts(&path, &content)
             })
@@ -172,7 +172,7 @@ impl PodFiles for HostFiles {
 
     async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
         let path = path.to_owned();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "making the termination log", move || {
                 create_termination_log(&path)
             })
@@ -182,7 +182,7 @@ impl PodFiles for HostFiles {
     async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
         let path = path.to_owned();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "removing a termination log", move || {
                 remove_file(&path)
             })
@@ -196,7 +196,7 @@ impl PodFiles for HostFiles {
         max_bytes: usize,
     ) -> Result<String, FilesError> {
         let path = path.to_owned();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "reading the termination log", move || {
                 let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
                 let opened = OpenOptions::new()
@@ -218,7 +218,7 @@ impl PodFiles for HostFiles {
         max_lines: usize,
     ) -> Result<String, FilesError> {
         let (path, root) = (path.to_owned(), self.config.paths.pod_logs_dir.clone());
-        self.lanes
+        self.queues
             .run(uid.as_str(), "reading the end of a log", move || {
                 // time stamp, stream and tag take about 40 bytes of each line
                 let limit = max_bytes + max_lines * 64;
@@ -231,7 +231,7 @@ impl PodFiles for HostFiles {
 
     async fn list_log_names(&self, uid: &PodUid, dir: &Path) -> Result<Vec<String>, FilesError> {
         let dir = dir.to_owned();
-        self.lanes
+        self.queues
             .run(uid.as_str(), "listing logs", move || names_in(&dir))
             .await
     }
@@ -243,7 +243,7 @@ impl PodFiles for HostFiles {
         log: &Path,
     ) -> Result<(), FilesError> {
         let (link, log) = (self.link_path(link), log.to_owned());
-        self.lanes
+        self.queues
             .run(uid.as_str(), "linking a log", move || link_log(&link, &log))
             .await
     }
@@ -255,7 +255,7 @@ impl PodFiles for HostFiles {
         log: &Path,
     ) -> Result<(), FilesError> {
         let (link, log) = (self.link_path(link), log.to_owned());
-        self.lanes
+        self.queues
             .run(uid.as_str(), "removing a log", move || {
                 remove_log(&log)?;
                 remove_file(&link)
@@ -266,7 +266,7 @@ impl PodFiles for HostFiles {
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
         let dir = self.config.paths.pod_dir(uid);
-        self.lanes
+        self.queues
             .run(uid.as_str(), "removing the pod directory", move || {
                 // of volumes without a directory of their own, such as hostPath
                 clean_sub_paths(&dir, None)?;
@@ -278,7 +278,7 @@ impl PodFiles for HostFiles {
 
     async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError> {
         let dir = self.config.paths.pods_dir();
-        self.lanes
+        self.queues
             .run("node:pods", "listing pod directories", move || {
                 Ok(names_in(&dir)?.into_iter().map(PodUid::from).collect())
             })
@@ -287,7 +287,7 @@ impl PodFiles for HostFiles {
 
     async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError> {
         let dir = self.config.paths.pod_logs_dir.clone();
-        self.lanes
+        self.queues
             .run("node:logs", "listing log directories", move || {
                 names_in(&dir)
             })
@@ -297,7 +297,7 @@ impl PodFiles for HostFiles {
     async fn remove_log_dir(&self, name: &str) -> Result<(), FilesError> {
         paths::check_component("log directory", name)?;
         let path = self.config.paths.pod_logs_dir.join(name);
-        self.lanes
+        self.queues
             .run(name, "removing a log directory", move || {
                 Ok(remove_tree(&path)?)
             })
@@ -306,7 +306,7 @@ impl PodFiles for HostFiles {
 
     async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError> {
         let dir = self.config.container_logs_dir.clone();
-        self.lanes
+        self.queues
             .run("node:links", "listing dangling log links", move || {
                 let names = names_in(&dir)?.into_iter();
                 Ok(names.filter(|name| dangles(&dir.join(name))).collect())
@@ -317,7 +317,7 @@ impl PodFiles for HostFiles {
     async fn remove_link(&self, name: &str) -> Result<(), FilesError> {
         paths::check_component("log link", name)?;
         let link = self.config.container_logs_dir.join(name);
-        self.lanes
+        self.queues
             .run("node:links", "removing a log link", move || {
                 // the container may have come back in between
                 if dangles(&link) {
@@ -331,11 +331,11 @@ impl PodFiles for HostFiles {
 
     async fn run(
         &self,
-        lane: &str,
+        queue: &str,
         action: &'static str,
         work: FileWork,
     ) -> Result<(), FilesError> {
-        self.lanes.run(lane, action, work).await
+        self.queues.run(queue, action, work).await
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::io::Errno;
-use windlass_runtime_config::container_config::SubPath;
 use windlass_pod_inputs::paths::{self, NodePaths};
+use windlass_runtime_config::container_config::SubPath;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};
 use windlass_volumes::{MemoryVolumes, RemoveError, SubPathError};

@@ -1,4 +1,4 @@
-//! The node's files in a temporary directory, and the lanes.
+//! The node's files in a temporary directory, and the queues.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_cgroups::MemoryTree;
+use windlass_metrics::Metrics;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
-use windlass_metrics::Metrics;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{PodUid, SharedPod};
-use windlass_volumes::{LaneError, Lanes};
+use windlass_volumes::{IoQueueError, IoQueues};
 
 use super::{FilesError, HostFiles, HostFilesConfig, PodFiles};
 use crate::tests::{Fake, FixedClock, Recorder, pod};
@@ -202,26 +202,26 @@ async fn names_that_leave_their_directory_are_refused() {
 
 #[tokio::test]
 async fn a_hung_call_keeps_its_own_lane_and_no_other() {
-    let lanes = Lanes::new(Duration::from_millis(200));
+    let queues = IoQueues::new(Duration::from_millis(200));
     let (release, gate) = std::sync::mpsc::channel::<()>();
-    let hung = lanes.run("a", "hanging", move || {
+    let hung = queues.run("a", "hanging", move || {
         let _ = gate.recv();
         Ok(1)
     });
     let error = hung.await.expect_err("deadline");
     assert!(
-        matches!(error, FilesError::Lane(LaneError::Deadline { .. })),
+        matches!(error, FilesError::IoQueue(IoQueueError::Deadline { .. })),
         "{error}"
     );
-    // the same lane is still taken, another one is free
+    // the same queue is still taken, another one is free
     assert!(
-        lanes
+        queues
             .run("a", "waiting", || Ok::<_, FilesError>(2))
             .await
             .is_err()
     );
     assert_eq!(
-        lanes
+        queues
             .run("b", "working", || Ok::<_, FilesError>(3))
             .await
             .expect("free"),
@@ -229,7 +229,7 @@ async fn a_hung_call_keeps_its_own_lane_and_no_other() {
     );
     drop(release);
     assert_eq!(
-        lanes
+        queues
             .run("a", "working", || Ok::<_, FilesError>(4))
             .await
             .expect("free again"),
@@ -324,7 +324,10 @@ async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
     });
     let hung = files.run("u1", "hanging", hanging).await;
     assert!(
-        matches!(hung, Err(FilesError::Lane(LaneError::Deadline { .. }))),
+        matches!(
+            hung,
+            Err(FilesError::IoQueue(IoQueueError::Deadline { .. }))
+        ),
         "{hung:?}"
     );
     let fake = Arc::new(Fake::default());

@@ -6,9 +6,9 @@ use std::path::Path;
 use windlass_credentials::credentials::provider::{PluginAccount, read_providers};
 use windlass_credentials::credentials::{Keyring, ObjectCoordinates};
 use windlass_credentials::image_access::VerificationPolicy;
+use windlass_cri::error::CriCode;
 use windlass_manifests::image_name::ImageName;
 use windlass_pod_inputs::projection::{SecretContent, Token};
-use windlass_cri::error::CriCode;
 use windlass_store::PullRecords;
 use windlass_types::Pod;
 

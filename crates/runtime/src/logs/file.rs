@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
-use super::{BLOCK, LogSource};
+use super::{BLOCK_BYTES, LogSource};
 
 /// An open log and how far it was read.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl LogFile {
 pub(super) struct ReadSoFar {
     id: (u64, u64),
     position: u64,
-    /// When it was written to last, in nanoseconds.
+    /// HookKind it was written to last, in nanoseconds.
     written: i128,
 }
 
@@ -211,18 +211,18 @@ fn start_of_tail(file: &mut File, lines: u64) -> io::Result<u64> {
     if lines == 0 {
         return Ok(end);
     }
-    let mut block = vec![0; BLOCK];
+    let mut block = vec![0; BLOCK_BYTES];
     let mut found = 0;
     let mut start = end;
     while start > 0 {
-        let from = start.saturating_sub(BLOCK as u64);
-        let length = usize::try_from(start - from).unwrap_or(BLOCK);
+        let from = start.saturating_sub(BLOCK_BYTES as u64);
+        let length = usize::try_from(start - from).unwrap_or(BLOCK_BYTES);
         let part = &mut block[..length];
         file.seek(SeekFrom::Start(from))?;
         file.read_exact(part)?;
         for at in memchr::memrchr_iter(b'\n', part) {
             let after = from + at as u64 + 1;
-            // the newline that ends the file ends its last line
+            // the newline at the end of the file ends its last line
             if after == end {
                 continue;
             }

@@ -21,13 +21,13 @@ use super::LogSource;
 use super::file::directory_beneath;
 
 /// However much is written, followers are woken no more often than this.
-const PACE: Duration = Duration::from_millis(5);
+const WAKE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A follower looks by itself after this time even if nothing woke it.
-const SAFETY: Duration = Duration::from_secs(10);
+const WATCHED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The same where there is no watch, as upstream's period.
-const WITHOUT_WATCH: Duration = Duration::from_secs(1);
+const UNWATCHED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::CREATE)
@@ -141,7 +141,7 @@ async fn read_events(watch: LogWatch, inotify: Arc<AsyncFd<OwnedFd>>) {
             *flags |= event.events();
         }
         watch.wake(&events);
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(WAKE_INTERVAL).await;
     }
 }
 
@@ -153,8 +153,8 @@ impl Changes {
     /// Waits until something may have changed.
     pub(super) async fn next(&mut self) {
         let longest = match &self.0 {
-            Some(_) => SAFETY,
-            None => WITHOUT_WATCH,
+            Some(_) => WATCHED_CHECK_INTERVAL,
+            None => UNWATCHED_CHECK_INTERVAL,
         };
         let changed = async {
             match &mut self.0 {

@@ -18,20 +18,20 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::log_rotation::{LogStep, RotationPolicy};
 use windlass_cri::RuntimeService;
+use windlass_pod_lifecycle::log_rotation::{LogStep, RotationPolicy};
 use windlass_types::{Clock, ContainerId};
 
-use super::{LogReader, LogSource, THREADS};
+use super::{LogReader, LogSource, MAX_THREADS};
 
 /// Rotations that use files at a time, whatever is configured: half of the threads of logs stay
 /// with those who read them.
-const MOST_WORKERS: usize = THREADS / 2;
+const MAX_WORKERS: usize = MAX_THREADS / 2;
 
 /// How logs are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
-    /// When, and how many files there may be.
+    /// HookKind, and how many files there may be.
     pub policy: RotationPolicy,
     /// `containerLogMaxWorkers`: rotations at a time.
     pub workers: usize,
@@ -63,23 +63,23 @@ pub struct LogRotationDeps {
     pub clock: Arc<dyn Clock>,
     /// The settings.
     pub rotation: LogRotation,
-    /// The agent ends.
-    pub ends: CancellationToken,
+    /// Cancelled at agent shutdown.
+    pub shutdown: CancellationToken,
 }
 
 /// Rotates until dropped. `logs` says which there are, and is asked once per period.
 pub async fn rotate_logs(deps: LogRotationDeps, logs: impl Fn() -> Vec<ContainerLog>) {
-    let workers = deps.rotation.workers.clamp(1, MOST_WORKERS);
+    let workers = deps.rotation.workers.clamp(1, MAX_WORKERS);
     let interval = deps.rotation.interval;
     let rotator = Arc::new(Rotator {
         deps,
         workers: Semaphore::new(workers),
     });
-    let mut under_way = JoinSet::new();
+    let mut in_progress = JoinSet::new();
     let mut busy: HashMap<task::Id, ContainerId> = HashMap::new();
     loop {
         tokio::time::sleep(interval).await;
-        while let Some(done) = under_way.try_join_next_with_id() {
+        while let Some(done) = in_progress.try_join_next_with_id() {
             let (id, error) = match done {
                 Ok((id, ())) => (id, None),
                 Err(error) => (error.id(), Some(error)),
@@ -91,10 +91,10 @@ pub async fn rotate_logs(deps: LogRotationDeps, logs: impl Fn() -> Vec<Container
         }
         let mut logs = logs();
         logs.retain(|log| !busy.values().any(|it| *it == log.container));
-        for (log, step) in rotator.look(logs).await {
+        for (log, step) in rotator.plan(logs).await {
             let container = log.container.clone();
             let rotator = Arc::clone(&rotator);
-            let task = under_way.spawn(async move { rotator.carry_out(&log, step).await });
+            let task = in_progress.spawn(async move { rotator.carry_out(&log, step).await });
             busy.insert(task.id(), container);
         }
     }
@@ -108,7 +108,7 @@ struct Rotator {
 
 impl Rotator {
     /// What there is to do.
-    async fn look(&self, logs: Vec<ContainerLog>) -> Vec<(ContainerLog, LogStep)> {
+    async fn plan(&self, logs: Vec<ContainerLog>) -> Vec<(ContainerLog, LogStep)> {
         if logs.is_empty() {
             return Vec::new();
         }
@@ -124,7 +124,11 @@ impl Rotator {
             };
             Ok(logs.into_iter().filter_map(step).collect())
         };
-        self.deps.reader.look(look).await.unwrap_or_default()
+        self.deps
+            .reader
+            .run_blocking(look)
+            .await
+            .unwrap_or_default()
     }
 
     async fn carry_out(&self, log: &ContainerLog, step: LogStep) {
@@ -145,15 +149,15 @@ impl Rotator {
         let (source, now) = (source(&self.deps.root, log), self.deps.clock.now());
         let max_files = self.deps.rotation.policy.max_files;
         let worker = self.workers.acquire().await.map_err(|it| it.to_string())?;
-        let ends = self.deps.ends.clone();
-        let rotate = move || files::rotate(&source, (max_files, now), &ends);
-        let renamed = self.deps.reader.look(rotate).await;
+        let shutdown = self.deps.shutdown.clone();
+        let rotate = move || files::rotate(&source, (max_files, now), &shutdown);
+        let renamed = self.deps.reader.run_blocking(rotate).await;
         drop(worker);
         let renamed = renamed.map_err(|error| error.to_string())?;
         let Err(error) = self.reopen(log).await else {
             return Ok(());
         };
-        match self.deps.reader.look(move || renamed.undo()).await {
+        match self.deps.reader.run_blocking(move || renamed.undo()).await {
             Ok(()) => Err(error),
             Err(undo) => Err(format!("{error}; its name could not be given back: {undo}")),
         }
@@ -161,7 +165,10 @@ impl Rotator {
 
     async fn give_back(&self, log: &ContainerLog) -> Result<(), String> {
         let source = source(&self.deps.root, log);
-        let given = self.deps.reader.look(move || files::give_back(&source));
+        let given = self
+            .deps
+            .reader
+            .run_blocking(move || files::give_back(&source));
         given.await.map_err(|error| error.to_string())
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use windlass_pod_lifecycle::cri_log::LogStream;
 
-use super::{LogError, LogOptions, LogReader, LogSource, READERS, THREADS};
+use super::{LogError, LogOptions, LogReader, LogSource, MAX_READERS, MAX_THREADS};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -302,8 +302,8 @@ async fn a_thousand_followers_share_a_watch_and_leave_nothing_behind() {
         followed.expect("line 0\n").await;
         all.push(followed);
     }
-    let places = reader.places.available_permits();
-    assert_eq!(places, READERS - 1000);
+    let permits = reader.permits.available_permits();
+    assert_eq!(permits, MAX_READERS - 1000);
     logs[3].lines(1..2);
     for followed in all.iter_mut().skip(3).step_by(10) {
         followed.expect("line 1\n").await;
@@ -313,7 +313,7 @@ async fn a_thousand_followers_share_a_watch_and_leave_nothing_behind() {
     // their clients go away
     drop(all);
     within(async {
-        while reader.places.available_permits() < READERS || reader.watch.directories() > 0 {
+        while reader.permits.available_permits() < MAX_READERS || reader.watch.directories() > 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -330,9 +330,9 @@ async fn one_reader_more_than_there_are_places_is_told_so() {
     let log = Log::new();
     log.lines(0..1);
     let reader = LogReader::default();
-    let all = reader.places.clone();
-    let places = u32::try_from(READERS).expect("few");
-    let taken = all.acquire_many(places).await.expect("places");
+    let all = reader.permits.clone();
+    let permits = u32::try_from(MAX_READERS).expect("few");
+    let taken = all.acquire_many(permits).await.expect("permits");
     let done = CancellationToken::new();
     let refused = reader.read(log.source(), LogOptions::default(), done.clone());
     assert!(matches!(refused.await, Err(LogError::Busy)));
@@ -349,14 +349,14 @@ async fn a_client_that_does_not_read_stops_the_reading() {
     let mut followed = Followed::new(&LogReader::default(), &log).await;
     let first = within(followed.blocks.next()).await;
     let first = first.expect("a block").expect("no error").len();
-    assert!(first <= super::BLOCK, "{first}");
+    assert!(first <= super::BLOCK_BYTES, "{first}");
     // written over what was not read: a reader who had read on would show the old text
     let text = fs::read_to_string(&log.path).expect("log");
     fs::write(&log.path, text.replace('x', "y")).expect("write");
     let rest = followed.rest().await;
     let old = rest.lines().filter(|line| line.contains('x')).count();
     assert!(
-        old * 1000 <= 3 * super::BLOCK,
+        old * 1000 <= 3 * super::BLOCK_BYTES,
         "{old} lines were read ahead"
     );
 }
@@ -430,7 +430,7 @@ async fn files_that_hang_take_so_many_threads_and_no_more() {
     let reader = LogReader::default();
     let (hang, began) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
     let held = hang.write().await;
-    let looks: Vec<_> = (0..4 * THREADS)
+    let looks: Vec<_> = (0..4 * MAX_THREADS)
         .map(|_| {
             let (reader, hang, began) = (reader.clone(), Arc::clone(&hang), Arc::clone(&began));
             tokio::spawn(async move {
@@ -439,22 +439,22 @@ async fn files_that_hang_take_so_many_threads_and_no_more() {
                     drop(hang.blocking_read());
                     Ok(())
                 };
-                reader.look(look).await
+                reader.run_blocking(look).await
             })
         })
         .collect();
-    while began.load(Ordering::Relaxed) < THREADS {
+    while began.load(Ordering::Relaxed) < MAX_THREADS {
         tokio::task::yield_now().await;
     }
     // others have theirs meanwhile
     let other = tokio::task::spawn_blocking(|| ());
     other.await.expect("a thread");
-    assert_eq!(began.load(Ordering::Relaxed), THREADS);
+    assert_eq!(began.load(Ordering::Relaxed), MAX_THREADS);
     drop(held);
     for look in looks {
         look.await.expect("no panic").expect("looked");
     }
-    assert_eq!(began.load(Ordering::Relaxed), 4 * THREADS);
+    assert_eq!(began.load(Ordering::Relaxed), 4 * MAX_THREADS);
 }
 
 #[tokio::test]
@@ -463,17 +463,17 @@ async fn followers_whom_nobody_polls_keep_no_thread_from_others() {
     log.lines(0..1);
     let reader = LogReader::default();
     let mut all = Vec::new();
-    for _ in 0..2 * THREADS {
+    for _ in 0..2 * MAX_THREADS {
         all.push(Followed::new(&reader, &log).await);
     }
     let threads = reader.threads.0.clone();
-    let most = u32::try_from(THREADS).expect("few");
+    let most = u32::try_from(MAX_THREADS).expect("few");
     let held = threads.acquire_many(most).await.expect("all of them");
     // now each waits for a thread, to look for the next file, and is left alone
     for followed in &mut all {
         followed.expect("line 0\n").await;
     }
     drop(held);
-    let other = within(reader.look(|| Ok("looked")));
+    let other = within(reader.run_blocking(|| Ok("looked")));
     assert_eq!(other.await.expect("a thread"), "looked");
 }

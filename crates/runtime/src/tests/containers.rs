@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_cri::error::CriCode;
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_types::corev1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Probe,
 };
-use windlass_types::{ContainerState, ContainerProbeResult, Pod, PodProbeResults};
+use windlass_types::{ContainerProbeResult, ContainerState, Pod, PodProbeResults};
 
 use super::{World, at, container, line, observed, pod, pod_of, request, seen, sidecar};
 use crate::SyncPodRequest;
@@ -105,15 +105,15 @@ async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_s
         });
         let mut pod = pod_of(Vec::new(), vec![probed]);
         pod.spec.as_mut().expect("spec").restart_policy = Some(policy.into());
-        let mut verdicts = PodProbeResults::default();
+        let mut probe_results = PodProbeResults::default();
         let verdict = ContainerProbeResult {
             id: "a0".into(),
             success: false,
         };
-        verdicts.liveness.insert("a".into(), verdict);
+        probe_results.liveness.insert("a".into(), verdict);
         let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
         let asked = SyncPodRequest {
-            verdicts: Arc::new(verdicts),
+            probe_results: Arc::new(probe_results),
             ..request(&pod, found)
         };
         let sync = world.runtime.sync_pod(asked, CancellationToken::new());
@@ -139,7 +139,7 @@ async fn a_debugger_is_started_beside_what_runs_and_joins_its_target() {
     assert_eq!(world.fake.calls(), ["create debug#0", "start debug"]);
     let configs = world.fake.configs();
     assert_eq!(configs[0].security.pid_target, Some("a0".into()));
-    let started = world.metrics.started_containers.clone();
+    let started = world.metrics.containers.started_containers.clone();
     let count = started.with_label_values(&["ephemeral_container"]).get();
     assert!((count - 1.0).abs() < f64::EPSILON);
 

@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_checks::Checks;
 use windlass_credentials::credentials::Keyring;
-use windlass_pod_lifecycle::http_target::HttpTarget;
-use windlass_manifests::image_name::ImageName;
-use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
+use windlass_manifests::image_name::ImageName;
+use windlass_pod_lifecycle::http_target::HttpTarget;
+use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
     ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -28,7 +28,7 @@ use crate::ImageCredentials;
 #[derive(Debug, Default)]
 struct Model {
     calls: Vec<String>,
-    /// When each call came.
+    /// HookKind each call came.
     times: Vec<Instant>,
     failing: BTreeMap<String, CriError>,
     hanging: BTreeSet<String>,

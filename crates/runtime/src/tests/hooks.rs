@@ -200,7 +200,7 @@ async fn https_that_is_answered_in_plain_http_is_asked_again_in_http() {
         "W LifecycleHTTPFallback: request to HTTPS lifecycle hook 10.0.0.5:81 got HTTP response, \
          retry with HTTP succeeded"
     );
-    assert_eq!(world.metrics.hook_http_fallbacks.get(), 1.0);
+    assert_eq!(world.metrics.containers.hook_http_fallbacks.get(), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
     let (calls, failed) = killed(&world, sleep(8), 30).await;
     assert_eq!(calls, ["0s stop a 22s"]);
     assert!(!failed);
-    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 0.0);
+    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 0.0);
 
     let world = World::new();
     let (_, failed) = killed(&world, sleep(0), 30).await;
@@ -226,7 +226,7 @@ async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
     let (calls, failed) = killed(&world, sleep(20), 30).await;
     assert_eq!(calls, ["0s stop a 29s"]);
     assert!(failed);
-    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 1.0);
+    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 1.0);
 
     // a shorter grace comes meanwhile: the stop is dropped and asked for again
     let world = World::new();
@@ -235,7 +235,7 @@ async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
     let pod = pod_of(Vec::new(), vec![sleep(20)]);
     let first = tokio::time::timeout(5 * SECOND, kill(&world, &pod, 30)).await;
     assert!(first.is_err());
-    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 1.0);
+    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 1.0);
     assert!(world.fake.timed_calls().is_empty());
     assert!(kill(&world, &pod, 3).await);
     assert_eq!(world.fake.timed_calls(), ["0s stop a 2s"]);
@@ -424,5 +424,5 @@ async fn a_post_start_sleep_is_not_cut_short_by_the_containers_end() {
     );
     let outcome = world.sync(&pod, nothing()).await;
     assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 0.0);
+    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 0.0);
 }

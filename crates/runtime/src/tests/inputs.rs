@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
-use windlass_pod_inputs::projection::{ConfigMapContent, SecretContent};
 use windlass_cri::error::CriCode;
+use windlass_pod_inputs::projection::{ConfigMapContent, SecretContent};
 use windlass_types::Pod;
 
 use super::{World, line, nothing, request, until};

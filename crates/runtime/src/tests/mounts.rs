@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_cri::error::CriCode;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{MountedContent, MountedVolume, MountedVolumes, Pod};
 
 use super::{World, line, nothing, request};
@@ -130,8 +130,8 @@ async fn an_image_is_pulled_before_the_container_that_mounts_it() {
     );
     let metrics = &world.metrics;
     let counted = (
-        metrics.image_volumes_requested.get(),
-        metrics.image_volumes_mounted.get(),
+        metrics.containers.image_volumes_requested.get(),
+        metrics.containers.image_volumes_mounted.get(),
     );
     assert_eq!(counted, (1.0, 1.0));
 }
@@ -160,7 +160,7 @@ async fn an_image_that_cannot_be_had_keeps_those_from_starting_that_mount_it() {
     let failures: Vec<_> = again.failures.iter().map(|f| f.reason.as_str()).collect();
     assert_eq!(failures, ["ImagePullBackOff", "ErrImageNeverPull"]);
     assert_eq!(
-        world.metrics.image_volumes_requested.get(),
+        world.metrics.containers.image_volumes_requested.get(),
         0.0,
         "none got that far"
     );
@@ -191,9 +191,9 @@ async fn a_failed_creation_counts_the_images_that_were_not_mounted() {
     first_sync(&world, &pod).await;
     let metrics = &world.metrics;
     let counted = (
-        metrics.image_volumes_requested.get(),
-        metrics.image_volumes_mounted.get(),
-        metrics.image_volumes_failed.get(),
+        metrics.containers.image_volumes_requested.get(),
+        metrics.containers.image_volumes_mounted.get(),
+        metrics.containers.image_volumes_failed.get(),
     );
     assert_eq!(counted, (1.0, 0.0, 1.0));
 }

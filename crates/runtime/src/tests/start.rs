@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_cri::error::CriCode;
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_types::corev1::{EnvVar, EnvVarSource, SecretKeySelector};
 use windlass_types::{ContainerState, PodUid};
 
@@ -186,7 +186,7 @@ async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
             spec.host_network = Some(host_network);
         }
         let request = SyncPodRequest {
-            verdicts: Arc::default(),
+            probe_results: Arc::default(),
             pod: Arc::new(pod.clone()),
             inputs: Arc::default(),
             volumes: Arc::default(),
@@ -309,7 +309,7 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
         let (world, cancel) = (world.clone(), cancel.clone());
         async move {
             let request = SyncPodRequest {
-                verdicts: Arc::default(),
+                probe_results: Arc::default(),
                 pod: Arc::new(pod(&["a"])),
                 inputs: Arc::default(),
                 volumes: Arc::default(),
@@ -330,7 +330,7 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
 /// Syncs a pod of `a` and `b` and cancels the pass while `a` starts.
 async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
     let request = SyncPodRequest {
-        verdicts: Arc::default(),
+        probe_results: Arc::default(),
         pod: Arc::new(pod(&["a", "b"])),
         inputs: Arc::default(),
         volumes: Arc::default(),

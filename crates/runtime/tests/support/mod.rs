@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_checks::NetChecks;
-use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_lifecycle::pleg::observe;
-use windlass_pod_inputs::projection::VolumePayloads;
-use windlass_volume_plan::volume_source::{PodVolumes, plain_volumes};
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::projection::VolumePayloads;
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_lifecycle::pleg::observe;
 use windlass_runtime::{
     MemoryFiles, PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
     SyncPodRequest,
@@ -33,6 +32,7 @@ use windlass_types::{
     Clock, ContainerState, EventRecorder, MountedVolumes, ObservedPod, Pod, PodExt, PodUid, Reason,
     Timestamp,
 };
+use windlass_volume_plan::volume_source::{PodVolumes, plain_volumes};
 use windlass_volumes::{VolumePlugins, VolumeRequest};
 
 /// Longer than the delays before a fourth restart (70 s), shorter than a test runner's patience.
@@ -197,7 +197,7 @@ impl Agent {
             volumes: self.set_up(pod).await,
             observed,
             backoff,
-            verdicts: Arc::default(),
+            probe_results: Arc::default(),
             network_ready: true,
         };
         self.runtime

@@ -17,7 +17,7 @@ use windlass_pod_lifecycle::log_rotation::{COMPRESSED, UNFINISHED, last_of, rota
 use windlass_types::Timestamp;
 
 use crate::logs::file::directory_beneath;
-use crate::logs::{BLOCK, LogSource};
+use crate::logs::{BLOCK_BYTES, LogSource};
 
 /// The size of a log; `None` if there is no such file.
 pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
@@ -30,12 +30,12 @@ pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
 /// Makes room, and gives the present file its next name.
 ///
 /// # Errors
-/// Also that the agent ends: compressing a long log is not waited for, and nobody would have the
+/// Also if the agent is shutting down: compressing a long log takes too long, and the
 /// runtime open a new one.
 pub(super) fn rotate(
     source: &LogSource,
     (max_files, now): (usize, Timestamp),
-    ends: &CancellationToken,
+    shutdown: &CancellationToken,
 ) -> io::Result<Renamed> {
     let directory = directory_beneath(source)?;
     let log = name_of(source)?;
@@ -51,12 +51,12 @@ pub(super) fn rotate(
         }
     }
     for name in &plan.compress {
-        if let Err(error) = compress(&directory, name, ends) {
+        if let Err(error) = compress(&directory, name, shutdown) {
             let path = source.path.with_file_name(name);
             tracing::warn!(path = %path.display(), %error, "container log not compressed");
         }
     }
-    goes_on(ends)?;
+    check_shutdown(shutdown)?;
     let renamed = Renamed {
         log: log.to_owned(),
         name: plan.rename,
@@ -112,7 +112,7 @@ impl Renamed {
 }
 
 /// Writes the compressed file under another name first: what has the suffix is whole.
-fn compress(directory: &OwnedFd, name: &str, ends: &CancellationToken) -> io::Result<()> {
+fn compress(directory: &OwnedFd, name: &str, shutdown: &CancellationToken) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut log = File::from(openat(directory, name, flags, Mode::empty())?);
     let stat = fstat(&log)?;
@@ -122,7 +122,7 @@ fn compress(directory: &OwnedFd, name: &str, ends: &CancellationToken) -> io::Re
     let unfinished = format!("{name}{UNFINISHED}");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, &unfinished, flags, Mode::from(stat.st_mode))?;
-    let written = write_compressed(&mut log, File::from(file), ends).and_then(|()| {
+    let written = write_compressed(&mut log, File::from(file), shutdown).and_then(|()| {
         let compressed = format!("{name}{COMPRESSED}");
         Ok(renameat(directory, &unfinished, directory, compressed)?)
     });
@@ -133,18 +133,18 @@ fn compress(directory: &OwnedFd, name: &str, ends: &CancellationToken) -> io::Re
     remove(directory, name)
 }
 
-fn write_compressed(log: &mut File, file: File, ends: &CancellationToken) -> io::Result<()> {
+fn write_compressed(log: &mut File, file: File, shutdown: &CancellationToken) -> io::Result<()> {
     let mut encoder = GzEncoder::new(file, Compression::default());
-    while io::copy(&mut log.by_ref().take(BLOCK as u64), &mut encoder)? > 0 {
-        goes_on(ends)?;
+    while io::copy(&mut log.by_ref().take(BLOCK_BYTES as u64), &mut encoder)? > 0 {
+        check_shutdown(shutdown)?;
     }
     // the log goes next: a power cut must not leave neither
     encoder.finish()?.sync_data()
 }
 
-fn goes_on(ends: &CancellationToken) -> io::Result<()> {
-    match ends.is_cancelled() {
-        true => Err(io::Error::other("the agent ends")),
+fn check_shutdown(shutdown: &CancellationToken) -> io::Result<()> {
+    match shutdown.is_cancelled() {
+        true => Err(io::Error::other("the agent is shutting down")),
         false => Ok(()),
     }
 }

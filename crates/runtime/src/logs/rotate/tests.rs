@@ -11,8 +11,8 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_cri::CriCode;
+use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_types::{Clock, ContainerId, Timestamp};
 
 use super::{ContainerLog, LogRotation, LogRotationDeps, files, rotate_logs};
@@ -74,9 +74,9 @@ impl World {
     fn rotate_until(
         &self,
         max_files: usize,
-        ends: &CancellationToken,
+        shutdown: &CancellationToken,
     ) -> std::io::Result<files::Renamed> {
-        files::rotate(&self.source(), (max_files, self.clock.now()), ends)
+        files::rotate(&self.source(), (max_files, self.clock.now()), shutdown)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -109,7 +109,7 @@ impl World {
                 workers: 1,
                 interval: Duration::from_secs(3),
             },
-            ends: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
         };
         let logs = || {
             let log = |id: &&str| ContainerLog {
@@ -300,9 +300,11 @@ fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
     let world = World::new();
     world.write("0.log", "now");
     world.write("0.log.20261122-050000", "before");
-    let ends = CancellationToken::new();
-    ends.cancel();
-    world.rotate_until(5, &ends).expect_err("the agent ends");
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    world
+        .rotate_until(5, &shutdown)
+        .expect_err("the agent is shutting down");
     assert_eq!(world.files(), "0.log 0.log.20261122-050000");
 }
 
@@ -310,9 +312,11 @@ fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
 fn an_agent_that_ends_renames_nothing_that_it_would_not_have_opened_again() {
     let world = World::new();
     world.write("0.log", "now");
-    let ends = CancellationToken::new();
-    ends.cancel();
-    world.rotate_until(5, &ends).expect_err("the agent ends");
+    let shutdown = CancellationToken::new();
+    shutdown.cancel();
+    world
+        .rotate_until(5, &shutdown)
+        .expect_err("the agent is shutting down");
     assert_eq!(world.files(), "0.log");
 }
 
@@ -340,8 +344,8 @@ fn links_of_a_pod_lead_nowhere() {
         ..world.source()
     };
     files::size(&source).expect_err("a link in the path");
-    let ends = CancellationToken::new();
-    let error = files::rotate(&source, (5, world.clock.now()), &ends);
+    let shutdown = CancellationToken::new();
+    let error = files::rotate(&source, (5, world.clock.now()), &shutdown);
     error.expect_err("a link in the path");
     assert!(secret.exists());
 }

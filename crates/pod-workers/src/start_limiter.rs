@@ -3,7 +3,7 @@
 //! A burst of pods started all at once makes every one of them slow: the runtime serves them
 //! round robin and the median pod is ready only near the end. Started a few at a time the last
 //! one is ready at the same moment and the median in half of it. A slot is a pace, not a lock:
-//! a pod that holds it longer than [`SLOT_LEASE`] (a pull, a hung call) loses it to the next in line
+//! a pod that holds it longer than [`SLOT_TIMEOUT`] (a pull, a hung call) loses it to the next in line
 //! and continues without, so hung pods cannot block healthy ones. The lease is longer while the runtime
 //! is busy with other calls: without that, a slow runtime would have to start all pods at once.
 
@@ -15,15 +15,15 @@ use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
 
 /// A healthy start takes 0.1 s alone and about 0.3 s in company.
-const SLOT_LEASE: Duration = Duration::from_secs(2);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Hands out start slots.
 #[derive(Clone, Debug)]
-pub struct StartPacer {
+pub struct StartLimiter {
     slots: Arc<Semaphore>,
     metrics: Metrics,
     load: RuntimeLoad,
-    width: usize,
+    capacity: usize,
 }
 
 /// Holds a start slot until dropped or until its lease ends.
@@ -51,32 +51,32 @@ impl Drop for InUse {
     }
 }
 
-impl StartPacer {
-    /// A pacer for `width` pods at a time on a runtime with this load.
-    pub fn new(width: usize, load: RuntimeLoad, metrics: Metrics) -> Self {
+impl StartLimiter {
+    /// A start_limiter for `capacity` pods at a time on a runtime with this load.
+    pub fn new(capacity: usize, load: RuntimeLoad, metrics: Metrics) -> Self {
         Self {
-            slots: Arc::new(Semaphore::new(width.max(1))),
+            slots: Arc::new(Semaphore::new(capacity.max(1))),
             metrics,
             load,
-            width,
+            capacity,
         }
     }
 
     /// How many pods start at a time.
-    pub fn width(&self) -> usize {
-        self.width
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Waits for a slot; waiters are served in the order in which they asked.
     pub async fn acquire(&self) -> Option<StartSlot> {
         // the semaphore is never closed
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok()?;
-        self.metrics.start_slots_in_use.inc();
+        self.metrics.workers.start_slots_in_use.inc();
         let in_use = InUse(self.metrics.clone(), permit);
         let load = self.load.clone();
         let lease = tokio::spawn(async move {
             let _in_use = in_use;
-            tokio::time::sleep(SLOT_LEASE).await;
+            tokio::time::sleep(SLOT_TIMEOUT).await;
             // the starts that hold a slot wait for what is in flight by now
             tokio::time::sleep(load.expected_delay()).await;
         });
@@ -94,22 +94,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiters_are_served_in_order_and_a_slow_holder_loses_its_slot() {
-        let pacer = StartPacer::new(2, RuntimeLoad::default(), Metrics::new().expect("metrics"));
+        let start_limiter =
+            StartLimiter::new(2, RuntimeLoad::default(), Metrics::new().expect("metrics"));
         let begin = Instant::now();
-        let slow = pacer.acquire().await;
-        let quick = pacer.acquire().await;
-        assert_eq!(pacer.metrics.start_slots_in_use.get() as u32, 2);
+        let slow = start_limiter.acquire().await;
+        let quick = start_limiter.acquire().await;
+        assert_eq!(start_limiter.metrics.workers.start_slots_in_use.get() as u32, 2);
         let third = tokio::spawn({
-            let pacer = pacer.clone();
-            async move { pacer.acquire().await }
+            let start_limiter = start_limiter.clone();
+            async move { start_limiter.acquire().await }
         });
         drop(quick);
         let third = third.await.expect("no panic");
         assert_eq!(begin.elapsed(), Duration::ZERO);
-        let fourth = pacer.acquire().await;
+        let fourth = start_limiter.acquire().await;
         assert_eq!(
             begin.elapsed(),
-            SLOT_LEASE,
+            SLOT_TIMEOUT,
             "freed by the leases, not by the holders"
         );
         drop((slow, third, fourth));

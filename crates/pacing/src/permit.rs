@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Runs `work`, which gives up its `place` (what frees it when dropped, as a semaphore's permit
 /// does) when it has ended, or after `term` if it takes longer.
-pub async fn lease<T, P>(place: P, term: Duration, work: impl Future<Output = T>) -> T {
+pub async fn run_with_permit<T, P>(place: P, term: Duration, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     match tokio::time::timeout(term, &mut work).await {
         Ok(result) => result,
@@ -32,12 +32,12 @@ mod tests {
         let begun = Instant::now();
         let first = async {
             let work = sleep(Duration::from_secs(takes));
-            lease(places.acquire().await, TERM, work).await;
+            run_with_permit(places.acquire().await, TERM, work).await;
             begun.elapsed().as_secs()
         };
         let second = async {
             let work = async { begun.elapsed().as_secs() };
-            lease(places.acquire().await, TERM, work).await
+            run_with_permit(places.acquire().await, TERM, work).await
         };
         let (through, got) = join(first, second).await;
         assert_eq!((got, through), expected, "{takes} s");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_timelines::{RecordOutcome, Timelines, RecordGuard, RecordKind, RecordKey};
+use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
     ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -22,9 +22,9 @@ use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
 
 /// A read that takes longer than this hangs: containerd answers in milliseconds, on a busy node in
 /// a few hundred. With the second that telling takes it stays below five.
-const PATIENCE: Duration = Duration::from_secs(3);
+const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 /// What changes something waits for disks, networks and processes.
-const PATIENCE_FOR_CHANGES: Duration = Duration::from_secs(4);
+const CHANGE_HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 tokio::task_local! {
     /// Whom the calls of the current task are for.
@@ -39,37 +39,37 @@ pub fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> impl Future<Out
 
 /// Who hears of calls.
 #[derive(Clone, Debug)]
-struct Watch {
+struct CallTracker {
     calls: HungCalls,
     timelines: Timelines,
 }
 
-impl Watch {
-    /// A call that has to be answered within `patience`.
-    async fn watch<T>(
+impl CallTracker {
+    /// A call that has to be answered within `threshold`.
+    async fn track<T>(
         &self,
         operation: &'static str,
         object: CallObject,
-        patience: Duration,
+        threshold: Duration,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
         let pod = FOR_POD.try_with(Clone::clone).ok();
-        let touch = self.begin(operation, &object, pod.as_ref());
-        let call = self.calls.watch((operation, object), pod, patience, call);
-        self.record(touch, call).await
+        let record = self.begin(operation, &object, pod.as_ref());
+        let call = self.calls.track((operation, object), pod, threshold, call);
+        self.run_recorded(record, call).await
     }
 
-    /// Does a call as the touch of a pod that it is, if it is a pod's.
-    async fn record<T>(
+    /// Does a call as the record of a pod that it is, if it is a pod's.
+    async fn run_recorded<T>(
         &self,
-        touch: Option<RecordGuard>,
+        record: Option<RecordGuard>,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
-        let Some(touch) = touch else {
+        let Some(record) = record else {
             return call.await;
         };
-        let result = touch.within(call).await;
-        touch.end(RecordOutcome::from_result(
+        let result = record.within(call).await;
+        record.end(RecordOutcome::from_result(
             &result.as_ref().map_err(|error| &error.message),
         ));
         result
@@ -90,9 +90,10 @@ impl Watch {
         let (pod, what) = match object {
             CallObject::Runtime => (None, RecordKey::new(kind, operation)),
             CallObject::Pod(uid) => (Some(uid.clone()), RecordKey::new(kind, operation)),
-            CallObject::NewContainer(uid, name) => {
-                (Some(uid.clone()), RecordKey::with_subject(kind, operation, name))
-            }
+            CallObject::NewContainer(uid, name) => (
+                Some(uid.clone()),
+                RecordKey::with_subject(kind, operation, name),
+            ),
             CallObject::Sandbox(id) => {
                 let owner = of(id.as_str()).map(|owner| owner.pod);
                 (owner, RecordKey::new(kind, operation))
@@ -103,7 +104,10 @@ impl Watch {
                     let what = RecordKey::new(kind, operation);
                     (Some(pod), RecordKey { subject, ..what })
                 }
-                None => (None, RecordKey::with_subject(kind, operation, short(id.as_str()))),
+                None => (
+                    None,
+                    RecordKey::with_subject(kind, operation, short(id.as_str())),
+                ),
             },
             CallObject::Image(name) => (None, RecordKey::with_subject(kind, operation, name)),
         };
@@ -114,16 +118,16 @@ impl Watch {
 
 /// A runtime whose calls are watched.
 #[derive(Clone, Debug)]
-pub struct WatchedRuntime {
+pub struct TrackedRuntime {
     inner: Arc<dyn RuntimeService>,
-    watch: Watch,
+    tracker: CallTracker,
 }
 
-impl WatchedRuntime {
+impl TrackedRuntime {
     /// Puts `inner` under watch.
     pub fn new(inner: Arc<dyn RuntimeService>, calls: HungCalls, timelines: Timelines) -> Self {
-        let watch = Watch { calls, timelines };
-        Self { inner, watch }
+        let tracker = CallTracker { calls, timelines };
+        Self { inner, tracker }
     }
 
     async fn read<T>(
@@ -132,7 +136,9 @@ impl WatchedRuntime {
         object: CallObject,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
-        self.watch.watch(operation, object, PATIENCE, call).await
+        self.tracker
+            .track(operation, object, READ_HANG_THRESHOLD, call)
+            .await
     }
 
     async fn change<T>(
@@ -142,13 +148,13 @@ impl WatchedRuntime {
         extra: Duration,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
-        let patience = PATIENCE_FOR_CHANGES.saturating_add(extra);
-        self.watch.watch(operation, object, patience, call).await
+        let threshold = CHANGE_HANG_THRESHOLD.saturating_add(extra);
+        self.tracker.track(operation, object, threshold, call).await
     }
 }
 
 /// What a list is about.
-fn listed(filter: &ListFilter) -> CallObject {
+fn list_object(filter: &ListFilter) -> CallObject {
     if let Some(uid) = filter.labels.get(names::LABEL_POD_UID) {
         return CallObject::Pod(PodUid::from(uid.as_str()));
     }
@@ -160,7 +166,7 @@ fn listed(filter: &ListFilter) -> CallObject {
 }
 
 #[async_trait]
-impl RuntimeService for WatchedRuntime {
+impl RuntimeService for TrackedRuntime {
     async fn version(&self) -> CriResult<RuntimeVersion> {
         let call = self.inner.version();
         self.read("Version", CallObject::Runtime, call).await
@@ -189,7 +195,9 @@ impl RuntimeService for WatchedRuntime {
         let id = self
             .change("RunPodSandbox", object, Duration::ZERO, call)
             .await?;
-        self.watch.calls.made(id.as_str(), &config.uid, None);
+        self.tracker
+            .calls
+            .record_created(id.as_str(), &config.uid, None);
         Ok(id)
     }
 
@@ -215,9 +223,11 @@ impl RuntimeService for WatchedRuntime {
 
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         let call = self.inner.list_pod_sandboxes(filter);
-        let rows = self.read("ListPodSandbox", listed(filter), call).await?;
+        let rows = self
+            .read("ListPodSandbox", list_object(filter), call)
+            .await?;
         let all = *filter == ListFilter::default();
-        self.watch.calls.sandboxes_listed(&rows, all);
+        self.tracker.calls.record_sandbox_list(&rows, all);
         Ok(rows)
     }
 
@@ -234,7 +244,7 @@ impl RuntimeService for WatchedRuntime {
             .change("CreateContainer", object, Duration::ZERO, call)
             .await?;
         let name = Some(config.name.as_str());
-        self.watch.calls.made(id.as_str(), uid, name);
+        self.tracker.calls.record_created(id.as_str(), uid, name);
         Ok(id)
     }
 
@@ -260,9 +270,11 @@ impl RuntimeService for WatchedRuntime {
 
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
         let call = self.inner.list_containers(filter);
-        let rows = self.read("ListContainers", listed(filter), call).await?;
+        let rows = self
+            .read("ListContainers", list_object(filter), call)
+            .await?;
         let all = *filter == ListFilter::default();
-        self.watch.calls.containers_listed(&rows, all);
+        self.tracker.calls.record_container_list(&rows, all);
         Ok(rows)
     }
 
@@ -297,33 +309,37 @@ impl RuntimeService for WatchedRuntime {
 
 /// Images whose calls are watched.
 #[derive(Clone, Debug)]
-pub struct WatchedImages {
+pub struct TrackedImages {
     inner: Arc<dyn ImageService>,
-    watch: Watch,
+    tracker: CallTracker,
 }
 
-impl WatchedImages {
+impl TrackedImages {
     /// Puts `inner` under watch.
     pub fn new(inner: Arc<dyn ImageService>, calls: HungCalls, timelines: Timelines) -> Self {
-        let watch = Watch { calls, timelines };
-        Self { inner, watch }
+        let tracker = CallTracker { calls, timelines };
+        Self { inner, tracker }
     }
 }
 
 #[async_trait]
-impl ImageService for WatchedImages {
+impl ImageService for TrackedImages {
     async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
         let call = self.inner.list_images();
         let object = CallObject::Runtime;
-        let watch = &self.watch;
-        watch.watch("ListImages", object, PATIENCE, call).await
+        let tracker = &self.tracker;
+        tracker
+            .track("ListImages", object, READ_HANG_THRESHOLD, call)
+            .await
     }
 
     async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
         let call = self.inner.image_status(image);
         let object = CallObject::Image(image.to_owned());
-        let watch = &self.watch;
-        watch.watch("ImageStatus", object, PATIENCE, call).await
+        let tracker = &self.tracker;
+        tracker
+            .track("ImageStatus", object, READ_HANG_THRESHOLD, call)
+            .await
     }
 
     async fn pull_image(
@@ -335,14 +351,14 @@ impl ImageService for WatchedImages {
         let call = self.inner.pull_image(image, auth, sandbox_config);
         let object = CallObject::Image(image.to_owned());
         let for_pod = Some(&sandbox_config.uid);
-        let touch = self.watch.begin("PullImage", &object, for_pod);
-        self.watch.record(touch, call).await
+        let record = self.tracker.begin("PullImage", &object, for_pod);
+        self.tracker.run_recorded(record, call).await
     }
 
     async fn remove_image(&self, image: &str) -> CriResult<()> {
         let call = self.inner.remove_image(image);
         let object = CallObject::Image(image.to_owned());
-        let (watch, patience) = (&self.watch, PATIENCE_FOR_CHANGES);
-        watch.watch("RemoveImage", object, patience, call).await
+        let (tracker, threshold) = (&self.tracker, CHANGE_HANG_THRESHOLD);
+        tracker.track("RemoveImage", object, threshold, call).await
     }
 }
