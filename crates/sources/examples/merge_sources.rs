@@ -1,7 +1,7 @@
-//! Merges three sources of pods, a directory, a URL and one of its own, and edits a file.
+//! Merges three pod sources (a directory, a URL and a custom one) and edits a file.
 //!
-//! `cargo run -p windlass-sources --example merge_sources` prints what the merged stream says; the
-//! directory and the server behind the URL are the example's too.
+//! `cargo run -p windlass-sources --example merge_sources` creates the directory and the server of
+//! the URL, and prints the merged changes.
 //!
 //! Runs without a container runtime.
 
@@ -30,7 +30,7 @@ use windlass_types::{EventRecorder, Pod, PodOp, PodSource, Reason};
 const PERIOD: Duration = Duration::from_secs(20);
 const NODE: &str = "node1";
 
-/// Where a pod would be told that it was refused.
+/// Prints events of rejected pods.
 #[derive(Debug)]
 struct Print;
 
@@ -85,7 +85,7 @@ async fn merge() -> Result<(), Box<dyn Error>> {
         period: PERIOD,
         storage: storage.clone(),
     }));
-    // whoever sends snapshots is a source
+    // a custom source sends snapshots
     let mut pod: Pod = serde_json::from_str(&manifest("batch", "busybox"))?;
     pod.metadata.uid = Some("u1".to_owned());
     let own = SourceSnapshot {
@@ -96,22 +96,22 @@ async fn merge() -> Result<(), Box<dyn Error>> {
     };
     storage.send(own).await?;
 
-    tell(&mut changes, 3).await;
+    print_changes(&mut changes, 3).await;
     println!("the manifest is edited");
     put(directory.path(), "nginx:1.29")?;
-    // another manifest is another pod: the old one goes, the new one comes
-    tell(&mut changes, 2).await;
+    // a changed manifest is a new pod: one removal, one addition
+    print_changes(&mut changes, 2).await;
     Ok(())
 }
 
-async fn tell(changes: &mut Mailbox<ConfigChanged>, updates: usize) {
+async fn print_changes(changes: &mut Mailbox<ConfigChanged>, updates: usize) {
     let mut updates = changes.take(updates);
     while let Some(delivery) = updates.next().await {
         delivery.open(|ConfigChanged(update)| println!("{update}"));
     }
 }
 
-/// As anybody should: written beside its place and renamed.
+/// Writes a manifest atomically: to a temporary file, then renamed.
 fn put(directory: &Path, image: &str) -> std::io::Result<()> {
     std::fs::write(directory.join(".web.yaml"), manifest("web", image))?;
     std::fs::rename(directory.join(".web.yaml"), directory.join("web.yaml"))

@@ -1,10 +1,9 @@
 //! Static pods from a manifest file or a directory of them (`staticPodPath`).
 //!
-//! The directory is read at once, on every inotify event, and every `fileCheckFrequency` in
-//! case an event was missed. Names that begin with a dot are ignored; a path that does not
-//! exist is an empty set; a manifest that cannot be used is reported once and takes nothing else
-//! down. A manifest that turned bad keeps its pods running for one `fileCheckFrequency`: a write
-//! in progress looks exactly like this. After that they are removed, as upstream's list does.
+//! The directory is read at start, on every inotify event, and every `fileCheckFrequency`. Names
+//! that begin with a dot are ignored; a missing path is an empty set; an invalid manifest is
+//! reported once. An invalid manifest keeps its pods for one `fileCheckFrequency`, because a write
+//! may be in progress. After that its pods are removed, as upstream.
 
 mod actor;
 pub(crate) mod io;

@@ -1,16 +1,14 @@
-//! Where desired pods come from: manifest files, a URL, the API server, and the storage that merges
-//! them.
+//! Pod sources (manifest files, a URL, the API server) and the storage that merges them.
 //!
-//! For whoever wants to be told which pods a node is asked to run, and what changed about them.
-//! Each source is an actor that tells a [`PodStorage`] all that it has; the storage compares that
-//! with what the source said before and answers with additions, updates and removals.
+//! Each source is an actor that sends snapshots of its pods to a [`PodStorage`]. The storage
+//! compares them with the previous snapshots and sends additions, updates and removals.
 //!
 //! # The way in
 //!
 //! * [`FileSource`] follows a directory or a file, [`HttpSource`] a URL, [`ApiSource`] this node's
 //!   pods at the API server; each has a config struct of its name
-//! * [`PodStorage`] merges; [`PodStorageDeps`] say how changes are told and to whom
-//! * `windlass_actors::SourceSnapshot` is what a source says: whoever sends one is a source
+//! * [`PodStorage`] merges; [`PodStorageDeps`] are its dependencies
+//! * `windlass_actors::SourceSnapshot` is the message of a source
 //!
 //! # Example
 //!
@@ -33,26 +31,25 @@
 //! }
 //! ```
 //!
-//! `cargo run -p windlass-sources --example merge_sources` merges a directory, a URL and a source
-//! of its own, and edits one of them.
+//! `cargo run -p windlass-sources --example merge_sources` merges a directory, a URL and a custom
+//! source, and edits one of them.
 //!
 //! # What it promises
 //!
-//! * A snapshot is complete: a double changes nothing, the next one repairs a lost one.
-//! * A file that is renamed into the directory is read within milliseconds (inotify), and at the
-//!   latest after a period. A manifest that turns bad keeps its pods for one period; it is told,
-//!   and takes nothing else down.
+//! * A snapshot is complete: a repeat changes nothing, the next one repairs a lost one.
+//! * A file that is renamed into the directory is read within milliseconds (inotify), at the latest
+//!   after one period. An invalid manifest is reported and keeps its pods for one period; other
+//!   manifests are not affected.
 //! * A failing URL, file system or API server changes no pod.
-//! * The UID of a static pod is a hash of its manifest, its node and its origin: a restart tells
-//!   the same pods, an edit is a removal and an addition.
-//! * Nothing is dropped: a storage whose reader is slow holds the sources back. A manifest is at
-//!   most 10 MiB.
+//! * The UID of a static pod is a hash of its manifest, node and origin: a restart keeps UIDs, an
+//!   edit is a removal and an addition.
+//! * Nothing is dropped: a slow reader delays the sources. A manifest has at most 10 MiB.
 //!
 //! # What it does not do
 //!
-//! It runs nothing, and sources do not see each other: a file and a URL may both ask for a pod of
-//! one name, and the workers decide. What a manifest means is decided in
-//! `windlass_manifests::static_pod`, what a merge says in `windlass_manifests::merge`.
+//! It runs no pods. Sources are independent: if a file and a URL have pods with the same full name,
+//! the workers decide. Manifests are parsed in `windlass_manifests::static_pod`, merges decided in
+//! `windlass_manifests::merge`.
 //!
 //! # Inside
 //!

@@ -1,29 +1,29 @@
-//! Hands a source's snapshots to PodStorage in order.
+//! Sends the snapshots of a source to PodStorage in order.
 
 use windlass_actors::{MailboxSender, RejectedManifest, SourceSnapshot};
 use windlass_types::{PodOp, PodSource, SharedPod};
 
-/// What a source has to say after one pass.
+/// Result of one pass of a source.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct News {
-    /// All its pods; `None` while it cannot tell, so that it does not count as seen.
+pub(crate) struct PassOutput {
+    /// All its pods; `None` while unknown, so that the source is not ready.
     pub(crate) pods: Option<Vec<SharedPod>>,
-    /// All it refuses at present.
+    /// All its rejected manifests.
     pub(crate) rejected: Vec<RejectedManifest>,
 }
 
-impl News {
-    /// Sends it, waiting for room: the actor takes nothing else up meanwhile.
+impl PassOutput {
+    /// Sends it; the actor waits meanwhile.
     pub(crate) async fn send(self, source: PodSource, storage: MailboxSender<SourceSnapshot>) {
         let snapshot = SourceSnapshot {
             source,
-            // An addition of nothing carries refusals and leaves the source unseen.
+            // an empty addition carries rejections without making the source ready
             op: self.pods.as_ref().map_or(PodOp::Add, |_| PodOp::Set),
             pods: self.pods.unwrap_or_default(),
             rejected: self.rejected,
         };
         if storage.send(snapshot).await.is_err() {
-            tracing::debug!(%source, "snapshot not delivered: the agent stops");
+            tracing::debug!(%source, "snapshot not delivered, agent is shutting down");
         }
     }
 }

@@ -1,7 +1,6 @@
-//! PodStorage: what all sources say becomes one stream of changes for the SyncLoop.
+//! PodStorage merges all sources into one stream of changes for the SyncLoop.
 //!
-//! The decisions are `windlass_manifests::merge`; here are its actor and the list of everything that
-//! is refused at present.
+//! `windlass_manifests::merge` decides; here are its actor and the list of current rejections.
 
 mod actor;
 mod rejections;

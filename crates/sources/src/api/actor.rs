@@ -1,14 +1,14 @@
 //! The ApiSource actor.
 //!
-//! * owns: the pods as last seen
-//! * hears: `NodeUpdate` once, then the events of its own watch
-//! * says: `SourceSnapshot` to PodStorage, `ApiPodUpdate` to the StatusManager; whether the pods can
-//!   be watched, by a `watch`, a log message and an event of the node
-//! * invariant: PodStorage hears of a pod in the order of its resource versions; a failing
-//!   watch changes no pod
+//! * owns: the last known pods
+//! * receives: `NodeUpdate` once, then the events of its watch
+//! * sends: `SourceSnapshot` to PodStorage, `ApiPodUpdate` to the StatusManager; whether the pods
+//!   can be watched, by a `watch`, a log message and an event of the node
+//! * invariant: PodStorage receives a pod in the order of its resource versions; a failing watch
+//!   changes no pod
 //! * bound and overflow: a full PodStorage stops this actor, whose full mailbox stops the watch;
 //!   the StatusManager's slots keep the newest version of each pod
-//! * restart: the watch begins with the whole set
+//! * restart: the watch begins with a list
 
 use std::sync::Arc;
 
@@ -16,31 +16,32 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFutur
 use futures::StreamExt;
 use tokio::sync::watch;
 use windlass_actors::{
-    ApiPodUpdate, Delivery, Mailbox, MailboxSender, NodeUpdate, SlotSender, SourceSnapshot, spawn_io,
+    ApiPodUpdate, Delivery, Mailbox, MailboxSender, NodeUpdate, SlotSender, SourceSnapshot,
+    spawn_io,
 };
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
 use windlass_types::view::{EventType, PodWatch};
 use windlass_types::{Clock, EventRecorder, Pod, PodSource, PodUid, Reason};
 
 use super::health::{Report, WatchHealth};
-use super::state::{ApiPods, Say};
+use super::state::{ApiPods, ApiSourceOutput};
 
-/// What an [`ApiSource`] works with.
+/// Configuration of an [`ApiSource`].
 #[derive(Debug)]
 pub struct ApiSourceConfig {
     /// The client for watches.
     pub client: ApiClient,
     /// Name of this node.
     pub node_name: String,
-    /// Whether the node object was read.
+    /// The Node object.
     pub node: watch::Receiver<NodeUpdate>,
     /// PodStorage.
     pub storage: MailboxSender<SourceSnapshot>,
     /// The StatusManager.
     pub seen: SlotSender<PodUid, ApiPodUpdate>,
-    /// The way of the watch's events to this actor.
+    /// Sender of watch events to this actor.
     pub events: MailboxSender<ReflectEvent<Pod>>,
-    /// Whether the pods can be watched; `None` before the first answer.
+    /// Publishes the watch status; `None` before the first response.
     pub pod_watch: watch::Sender<Option<PodWatch>>,
     /// Records events of the node.
     pub recorder: Arc<dyn EventRecorder>,
@@ -48,7 +49,7 @@ pub struct ApiSourceConfig {
     pub clock: Arc<dyn Clock>,
 }
 
-/// See the module page.
+/// The ApiSource actor.
 #[derive(Debug)]
 pub struct ApiSource {
     config: ApiSourceConfig,
@@ -58,7 +59,7 @@ pub struct ApiSource {
 }
 
 impl ApiSource {
-    /// A source that has not looked yet; `mailbox` is the other end of `config.events`.
+    /// Creates a source; `mailbox` receives from `config.events`.
     pub fn new(config: ApiSourceConfig, mailbox: Mailbox<ReflectEvent<Pod>>) -> Self {
         Self {
             config,
@@ -77,7 +78,7 @@ impl ApiSource {
         let mut node = self.config.node.clone();
         let events = self.config.events.clone();
         spawn_io("watch-pods", async move {
-            // an error means that the agent stops
+            // an error means that the agent is shutting down
             if node.wait_for(|seen| seen.0.is_some()).await.is_err() {
                 return;
             }
@@ -90,7 +91,7 @@ impl ApiSource {
         });
     }
 
-    /// Makes the state of the watch known to users.
+    /// Publishes the watch status and records events.
     fn publish(&self, report: &Report) {
         let recorder = &self.config.recorder;
         match report {
@@ -117,14 +118,14 @@ impl ApiSource {
     fn event(&mut self, event: ReflectEvent<Pod>, ctx: &mut Context<Self>) {
         let now = self.config.clock.now();
         let report = match &event {
-            ReflectEvent::Synced(_) => self.health.listed(now),
+            ReflectEvent::Synced(_) => self.health.list_succeeded(now),
             ReflectEvent::Failed { error, .. } => self.health.failed(error, now),
             _ => self.health.succeeded(now),
         };
         self.publish(&report);
-        let say = match event {
+        let outputs = match event {
             ReflectEvent::Synced(pods) => {
-                tracing::info!(pods = pods.len(), "pods of this node read");
+                tracing::info!(pods = pods.len(), "pods listed");
                 self.pods.synced(pods)
             }
             ReflectEvent::Applied(pod) => self.pods.applied(pod),
@@ -132,22 +133,22 @@ impl ApiSource {
             ReflectEvent::Failed { error, retry_in } => {
                 match &report {
                     Report::Failing { failing_for, .. } => {
-                        tracing::warn!(%error, ?retry_in, ?failing_for, "pods cannot be watched");
+                        tracing::warn!(%error, ?retry_in, ?failing_for, "watching pods failed");
                     }
-                    _ => tracing::debug!(%error, ?retry_in, "pods cannot be watched"),
+                    _ => tracing::debug!(%error, ?retry_in, "watching pods failed"),
                 }
                 return;
             }
             ReflectEvent::Resumed => Vec::new(),
         };
         if let Report::Recovered { failed_for, .. } = &report {
-            tracing::info!(?failed_for, "pods are watched again");
+            tracing::info!(?failed_for, "watching pods recovered");
         }
-        for say in say {
-            tracing::debug!(%say, "api source");
-            match say {
-                Say::Seen(uid, seen) => self.config.seen.put(uid, seen),
-                Say::Storage(op, pods) => {
+        for output in outputs {
+            tracing::debug!(%output, "api source");
+            match output {
+                ApiSourceOutput::ToStatusManager(uid, seen) => self.config.seen.put(uid, seen),
+                ApiSourceOutput::ToStorage(op, pods) => {
                     let storage = self.config.storage.clone();
                     let snapshot = SourceSnapshot {
                         source: PodSource::Api,
@@ -157,7 +158,7 @@ impl ApiSource {
                     };
                     let send = async move {
                         if storage.send(snapshot).await.is_err() {
-                            tracing::debug!("pods not delivered: the agent stops");
+                            tracing::debug!("pods not delivered, agent is shutting down");
                         }
                     };
                     ctx.wait(send.into_actor(self));

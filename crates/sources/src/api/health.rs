@@ -1,8 +1,8 @@
-//! Whether the pods of this node can be watched, and when a failure is reported: pure.
+//! Status of the pod watch and the schedule of its failure reports. Pure.
 //!
-//! The first failure is logged, and then the ones after 1, 2, 4, … minutes, at least one each
-//! hour. From the second report on the node gets a Warning event as well, unless the API server
-//! did not answer: then the heartbeat fails too, and the event could not be sent.
+//! The first failure is logged, then those after 1, 2, 4, … minutes, at least one per hour. From
+//! the second report on, a Warning event of the node is recorded, unless the API server is
+//! unreachable.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,36 +11,36 @@ use windlass_client::ApiError;
 use windlass_types::Timestamp;
 use windlass_types::view::PodWatch;
 
-/// Pause between the first two reports of a failure, doubled by each further one.
-const FIRST_REPORT_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum pause between two reports of a failure.
-const MAX_REPORT_PAUSE: Duration = Duration::from_secs(3600);
+/// Interval between the first two reports of a failure, doubled by each further one.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum interval between two reports of a failure.
+const MAX_REPORT_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What the newest answers say of the watch.
+/// Status of the watch and its reports.
 #[derive(Debug, Default)]
 pub(super) struct WatchHealth {
-    /// `None` before the first answer.
+    /// `None` before the first response.
     pod_watch: Option<PodWatch>,
-    report_pause: Duration,
+    report_interval: Duration,
     next_report: Timestamp,
     event_recorded: bool,
 }
 
-/// What is to be logged or recorded.
+/// Report to log or record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// Nothing.
+    /// No report.
     Nothing,
-    /// A warning in the log: the watch fails.
+    /// The watch fails.
     Failing {
-        /// For how long.
+        /// Duration of the failure so far.
         failing_for: Duration,
         /// Message of a Warning event of the node.
         event: Option<String>,
     },
     /// The watch works again.
     Recovered {
-        /// How long it failed.
+        /// Duration of the failure.
         failed_for: Duration,
         /// Message of a Normal event of the node.
         event: Option<&'static str>,
@@ -48,12 +48,12 @@ pub(super) enum Report {
 }
 
 impl WatchHealth {
-    /// The state for users.
+    /// Returns the watch status.
     pub(super) fn pod_watch(&self) -> Option<&PodWatch> {
         self.pod_watch.as_ref()
     }
 
-    /// Takes in that a request failed.
+    /// Handles a failed request.
     pub(super) fn failed(&mut self, error: &ApiError, now: Timestamp) -> Report {
         let known = self.pod_watch.as_ref();
         let failing_since = known.filter(|it| it.error.is_some()).map(|it| it.since);
@@ -63,13 +63,13 @@ impl WatchHealth {
             since,
         });
         if failing_since.is_none() {
-            self.report_pause = FIRST_REPORT_PAUSE;
+            self.report_interval = MIN_REPORT_INTERVAL;
         } else if now < self.next_report {
             return Report::Nothing;
         } else {
-            self.report_pause = (self.report_pause * 2).min(MAX_REPORT_PAUSE);
+            self.report_interval = (self.report_interval * 2).min(MAX_REPORT_INTERVAL);
         }
-        self.next_report = now + self.report_pause;
+        self.next_report = now + self.report_interval;
         let event = (failing_since.is_some() && !error.is_unreachable())
             .then(|| format!("Cannot watch the pods of this node: {error}"));
         self.event_recorded |= event.is_some();
@@ -79,9 +79,8 @@ impl WatchHealth {
         }
     }
 
-    /// Takes in that the pods were read. After a failure that is not enough: where every watch
-    /// fails, lists may still succeed.
-    pub(super) fn listed(&mut self, now: Timestamp) -> Report {
+    /// Handles a successful list. It does not end a failure: lists may succeed while watches fail.
+    pub(super) fn list_succeeded(&mut self, now: Timestamp) -> Report {
         let known = self.pod_watch.as_ref();
         match known.is_some_and(|it| it.error.is_some()) {
             true => Report::Nothing,
@@ -89,7 +88,7 @@ impl WatchHealth {
         }
     }
 
-    /// Takes in that the watch delivers, or stays open.
+    /// Handles an event of the watch, or an open watch.
     pub(super) fn succeeded(&mut self, now: Timestamp) -> Report {
         let known = self.pod_watch.as_ref();
         if known.is_some_and(|it| it.error.is_none()) {
@@ -111,7 +110,7 @@ impl WatchHealth {
     }
 }
 
-/// Zero if the wall clock was set back.
+/// Returns the elapsed time; zero if the wall clock was set back.
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }

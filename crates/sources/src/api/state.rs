@@ -1,4 +1,4 @@
-//! What a watch event means for PodStorage and the StatusManager, as a value.
+//! Converts watch events into outputs for PodStorage and the StatusManager.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,84 +7,92 @@ use std::sync::Arc;
 use windlass_actors::ApiPodUpdate;
 use windlass_types::{Pod, PodExt, PodOp, PodUid, SharedPod, names};
 
-/// What the source has to tell.
+/// Output of the source.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Say {
-    /// PodStorage: these pods, by this operation.
-    Storage(PodOp, Vec<SharedPod>),
-    /// The StatusManager: what the API server has of one pod.
-    Seen(PodUid, ApiPodUpdate),
+pub(crate) enum ApiSourceOutput {
+    /// An operation on pods, for PodStorage.
+    ToStorage(PodOp, Vec<SharedPod>),
+    /// The API object of one pod, for the StatusManager.
+    ToStatusManager(PodUid, ApiPodUpdate),
 }
 
-impl fmt::Display for Say {
+impl fmt::Display for ApiSourceOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Storage(op, pods) => {
+            Self::ToStorage(op, pods) => {
                 let uids: Vec<_> = pods.iter().map(|pod| pod.uid().to_string()).collect();
                 write!(f, "{op}[{}]", uids.join(" "))
             }
-            Self::Seen(uid, ApiPodUpdate::Applied(_)) => write!(f, "seen({uid})"),
-            Self::Seen(uid, ApiPodUpdate::Deleted) => write!(f, "gone({uid})"),
+            Self::ToStatusManager(uid, ApiPodUpdate::Applied(_)) => write!(f, "applied({uid})"),
+            Self::ToStatusManager(uid, ApiPodUpdate::Deleted) => write!(f, "deleted({uid})"),
         }
     }
 }
 
-/// The pods as last seen.
+/// The last known pods.
 #[derive(Debug, Default)]
 pub(crate) struct ApiPods {
     pods: BTreeMap<PodUid, SharedPod>,
 }
 
 impl ApiPods {
-    /// The complete set was read.
-    pub(crate) fn synced(&mut self, pods: Vec<Pod>) -> Vec<Say> {
+    /// Handles a list.
+    pub(crate) fn synced(&mut self, pods: Vec<Pod>) -> Vec<ApiSourceOutput> {
         let before = std::mem::take(&mut self.pods);
-        let mut say = Vec::new();
+        let mut outputs = Vec::new();
         for pod in pods.into_iter().map(Arc::new) {
             let uid = pod.uid();
             if before.get(&uid) != Some(&pod) {
-                say.push(Say::Seen(uid.clone(), ApiPodUpdate::Applied(pod.clone())));
+                outputs.push(ApiSourceOutput::ToStatusManager(
+                    uid.clone(),
+                    ApiPodUpdate::Applied(pod.clone()),
+                ));
             }
             self.pods.insert(uid, pod);
         }
-        let gone = before
+        let deleted_uids = before
             .into_keys()
             .filter(|uid| !self.pods.contains_key(uid));
-        say.extend(gone.map(|uid| Say::Seen(uid, ApiPodUpdate::Deleted)));
+        outputs.extend(
+            deleted_uids.map(|uid| ApiSourceOutput::ToStatusManager(uid, ApiPodUpdate::Deleted)),
+        );
         let to_run = self.pods.values().filter(|pod| !is_mirror(pod)).cloned();
-        say.push(Say::Storage(PodOp::Set, to_run.collect()));
-        say
+        outputs.push(ApiSourceOutput::ToStorage(PodOp::Set, to_run.collect()));
+        outputs
     }
 
-    /// A pod is new or changed.
-    pub(crate) fn applied(&mut self, pod: Pod) -> Vec<Say> {
+    /// Handles a new or changed pod.
+    pub(crate) fn applied(&mut self, pod: Pod) -> Vec<ApiSourceOutput> {
         let pod = Arc::new(pod);
         let uid = pod.uid();
         self.pods.insert(uid.clone(), pod.clone());
-        let mut say = vec![Say::Seen(uid, ApiPodUpdate::Applied(pod.clone()))];
+        let mut outputs = vec![ApiSourceOutput::ToStatusManager(
+            uid,
+            ApiPodUpdate::Applied(pod.clone()),
+        )];
         if !is_mirror(&pod) {
-            // the merger finds out whether it is an addition, a deletion or only a status
-            say.push(Say::Storage(PodOp::Update, vec![pod]));
+            // the merge determines whether it is an addition, a deletion or a status change
+            outputs.push(ApiSourceOutput::ToStorage(PodOp::Update, vec![pod]));
         }
-        say
+        outputs
     }
 
-    /// A pod is gone.
-    pub(crate) fn deleted(&mut self, pod: Pod) -> Vec<Say> {
+    /// Handles a deleted pod.
+    pub(crate) fn deleted(&mut self, pod: Pod) -> Vec<ApiSourceOutput> {
         let pod = Arc::new(pod);
         let uid = pod.uid();
         if self.pods.remove(&uid).is_none() {
             return Vec::new();
         }
-        let mut say = vec![Say::Seen(uid, ApiPodUpdate::Deleted)];
+        let mut outputs = vec![ApiSourceOutput::ToStatusManager(uid, ApiPodUpdate::Deleted)];
         if !is_mirror(&pod) {
-            say.push(Say::Storage(PodOp::Remove, vec![pod]));
+            outputs.push(ApiSourceOutput::ToStorage(PodOp::Remove, vec![pod]));
         }
-        say
+        outputs
     }
 }
 
-/// True for the API server's picture of a static pod.
+/// True for a mirror pod.
 fn is_mirror(pod: &Pod) -> bool {
     pod.annotation(names::ANN_CONFIG_MIRROR).is_some()
 }

@@ -1,10 +1,10 @@
-//! Watch events by what they make the source say, failures by what is reported.
+//! Watch events by what they make the source outputs, failures by what is reported.
 
 use windlass_client::{ApiError, ApiErrorKind};
 use windlass_types::{Pod, Timestamp, names};
 
 use super::health::WatchHealth;
-use super::state::{ApiPods, Say};
+use super::state::{ApiPods, ApiSourceOutput};
 
 /// `a` is a pod, `m*` a mirror pod, `a!` another version of it.
 fn pod(word: &str) -> Pod {
@@ -25,42 +25,42 @@ fn check(script: &[(&str, &str, &str)]) {
     let mut pods = ApiPods::default();
     for (event, words, expected) in script {
         let all: Vec<Pod> = words.split_whitespace().map(pod).collect();
-        let say = match *event {
+        let outputs = match *event {
             "synced" => pods.synced(all),
             "applied" => all.into_iter().flat_map(|p| pods.applied(p)).collect(),
             _ => all.into_iter().flat_map(|p| pods.deleted(p)).collect(),
         };
-        let line: Vec<_> = say.iter().map(Say::to_string).collect();
+        let line: Vec<_> = outputs.iter().map(ApiSourceOutput::to_string).collect();
         assert_eq!(line.join(" "), *expected, "{event} {words}");
     }
 }
 
 #[test]
-fn storage_hears_of_pods_and_the_status_manager_of_mirror_pods_too() {
+fn storage_gets_pods_and_status_manager_also_mirror_pods() {
     check(&[
-        ("synced", "a m1", "seen(a) seen(m1) SET[a]"),
-        ("applied", "b", "seen(b) UPDATE[b]"),
-        ("applied", "m2", "seen(m2)"),
-        ("deleted", "m2", "gone(m2)"),
-        ("deleted", "a", "gone(a) REMOVE[a]"),
+        ("synced", "a m1", "applied(a) applied(m1) SET[a]"),
+        ("applied", "b", "applied(b) UPDATE[b]"),
+        ("applied", "m2", "applied(m2)"),
+        ("deleted", "m2", "deleted(m2)"),
+        ("deleted", "a", "deleted(a) REMOVE[a]"),
     ]);
 }
 
 #[test]
-fn a_relist_says_only_what_changed_and_the_whole_set() {
+fn list_outputs_changes_and_complete_set() {
     check(&[
         ("synced", "", "SET[]"),
-        ("synced", "a b", "seen(a) seen(b) SET[a b]"),
-        ("synced", "a b! c", "seen(b) seen(c) SET[a b c]"),
-        ("synced", "c", "gone(a) gone(b) SET[c]"),
+        ("synced", "a b", "applied(a) applied(b) SET[a b]"),
+        ("synced", "a b! c", "applied(b) applied(c) SET[a b c]"),
+        ("synced", "c", "deleted(a) deleted(b) SET[c]"),
     ]);
 }
 
 #[test]
-fn a_deletion_that_is_repeated_says_nothing() {
+fn repeated_deletion_has_no_output() {
     check(&[
-        ("synced", "a", "seen(a) SET[a]"),
-        ("deleted", "a", "gone(a) REMOVE[a]"),
+        ("synced", "a", "applied(a) SET[a]"),
+        ("deleted", "a", "deleted(a) REMOVE[a]"),
         ("deleted", "a", ""),
     ]);
 }
@@ -139,7 +139,7 @@ fn pod_watch_state_keeps_its_beginning() {
     health.failed(&error(ApiErrorKind::Server), at(5));
     health.failed(&error(ApiErrorKind::Forbidden), at(9));
     assert_eq!(health.pod_watch().map(|it| it.since), Some(at(5)));
-    health.listed(at(10));
+    health.list_succeeded(at(10));
     assert_eq!(health.pod_watch().map(|it| it.since), Some(at(5)), "fails");
     health.succeeded(at(20));
     health.succeeded(at(30));

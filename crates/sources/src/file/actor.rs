@@ -1,13 +1,13 @@
 //! The FileSource actor.
 //!
 //! * owns: the manifests as last read, the inotify instance
-//! * hears: its own answers (a pass ended, something changed) and its timer
-//! * says: `SourceSnapshot` to PodStorage, only when something changed
+//! * receives: its own completions (a pass ended, a file changed) and its timer
+//! * sends: `SourceSnapshot` to PodStorage, only when something changed
 //! * invariant: one pass at a time; a change during a pass causes another one; snapshots arrive
 //!   in the order of their passes
-//! * bound and overflow: one pass and one watch job in flight; inotify's queue overflows into a
-//!   full pass; a full PodStorage holds this actor back
-//! * restart: the next pass tells everything again, and the same UIDs with it
+//! * bound and overflow: one pass and one watch task in flight; an overflow of the inotify queue
+//!   causes a full pass; a full PodStorage delays this actor
+//! * restart: the next pass sends everything with the same UIDs
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,18 +24,17 @@ use super::io::{Scan, scan};
 use super::state::{FileSet, Report};
 use super::watch::Watcher;
 
-/// From the first event to the read: lets a burst (unpack, editor) end, and is all that a
-/// pod's start waits for here.
-const SETTLE: Duration = Duration::from_millis(5);
+/// Delay from the first event to the read, so that a burst of events causes one read.
+const SETTLE_DELAY: Duration = Duration::from_millis(5);
 
-/// What a [`FileSource`] works with.
+/// Configuration of a [`FileSource`].
 #[derive(Clone, Debug)]
 pub struct FileSourceConfig {
     /// `staticPodPath`.
     pub path: PathBuf,
     /// Name of this node.
     pub node_name: String,
-    /// `fileCheckFrequency`; also how long a manifest that turned bad keeps its pods.
+    /// `fileCheckFrequency`; also the time that an invalid manifest keeps its pods.
     pub period: Duration,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -43,7 +42,7 @@ pub struct FileSourceConfig {
     pub storage: MailboxSender<SourceSnapshot>,
 }
 
-/// See the module page.
+/// The FileSource actor.
 #[derive(Debug)]
 pub struct FileSource {
     config: FileSourceConfig,
@@ -51,32 +50,32 @@ pub struct FileSource {
     watcher: Option<Arc<Watcher>>,
     pass: Pass,
     settling: bool,
-    completions: CompletionSender<Answer>,
-    stream: Option<Completions<Answer>>,
+    completions: CompletionSender<Completion>,
+    stream: Option<Completions<Completion>>,
 }
 
-/// Whether the path is being read.
+/// State of the current pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Idle,
     Running,
-    /// Something changed since the running pass began.
+    /// Running, and a change requires another one.
     RunningAndDue,
 }
 
-/// What the actor's own jobs tell it.
+/// Completion of a task of the actor.
 #[derive(Debug)]
-enum Answer {
-    /// A pass ended; and what was removed before it, back or not.
+enum Completion {
+    /// A pass ended; with the paths that were removed before it.
     Scanned(Scan, BTreeSet<PathBuf>),
-    /// The watch job ended with an event.
+    /// The watch task ended with an event.
     Changed,
 }
 
 impl FileSource {
-    /// A source that has not read yet.
+    /// Creates a source.
     pub fn new(config: FileSourceConfig) -> Self {
-        // Events name a path's last component, so a trailing slash must go.
+        // remove a trailing slash: events have the last component of a path
         let path: PathBuf = config.path.components().collect();
         let (sender, stream) = completions();
         Self {
@@ -112,11 +111,11 @@ impl FileSource {
                 scan(&path, &node_name, &known)
             });
             let scan = pass.await.unwrap_or_else(|e| Scan::Failed(e.to_string()));
-            completions.send(Answer::Scanned(scan, removed));
+            completions.send(Completion::Scanned(scan, removed));
         });
     }
 
-    /// Without inotify the periodic pass remains, and each tries to get it back.
+    /// Starts the inotify watch. Without it the path is polled, and every pass retries.
     fn begin_watch(&mut self) {
         if self.watcher.is_some() {
             return;
@@ -128,7 +127,7 @@ impl FileSource {
             }
             Err(error) => {
                 let period = self.config.period;
-                tracing::warn!(%error, ?period, "no inotify: manifests are only polled");
+                tracing::warn!(%error, ?period, "inotify unavailable, polling manifests");
             }
         }
     }
@@ -140,16 +139,16 @@ impl FileSource {
         let completions = self.completions.clone();
         spawn_io("watch-manifests", async move {
             watcher.changed().await;
-            completions.send(Answer::Changed);
+            completions.send(Completion::Changed);
         });
     }
 
-    fn hear(&mut self, answer: Answer, ctx: &mut Context<Self>) {
-        match answer {
-            Answer::Changed if self.settling => {}
-            Answer::Changed => {
+    fn handle_completion(&mut self, completion: Completion, ctx: &mut Context<Self>) {
+        match completion {
+            Completion::Changed if self.settling => {}
+            Completion::Changed => {
                 self.settling = true;
-                ctx.run_later(SETTLE, |this, _| {
+                ctx.run_later(SETTLE_DELAY, |this, _| {
                     this.settling = false;
                     if let Some(watcher) = &this.watcher {
                         watcher.drain();
@@ -158,7 +157,7 @@ impl FileSource {
                     this.begin_pass();
                 });
             }
-            Answer::Scanned(scan, removed) => {
+            Completion::Scanned(scan, removed) => {
                 let due = self.pass == Pass::RunningAndDue;
                 self.pass = Pass::Idle;
                 self.take(scan, &removed, ctx);
@@ -171,12 +170,12 @@ impl FileSource {
 
     fn take(&mut self, scan: Scan, removed: &BTreeSet<PathBuf>, ctx: &mut Context<Self>) {
         let now = self.config.clock.now();
-        let (news, reports) = self.files.apply(scan, removed, now);
+        let (outputs, reports) = self.files.apply(scan, removed, now);
         reports.iter().for_each(log);
         let storage = self.config.storage.clone();
         let send = async move {
-            for news in news {
-                news.send(PodSource::File, storage.clone()).await;
+            for output in outputs {
+                output.send(PodSource::File, storage.clone()).await;
             }
         };
         ctx.wait(send.into_actor(self));
@@ -195,15 +194,15 @@ fn log(report: &Report) {
                 tracing::warn!(%warning, "manifest");
             }
         }
-        Report::Refused { error, kept } => {
-            tracing::warn!(%error, kept, "manifest refused");
+        Report::Rejected { error, kept } => {
+            tracing::warn!(%error, kept, "manifest rejected");
         }
-        Report::Duplicate { error } => tracing::warn!(%error, "pod refused"),
+        Report::Duplicate { error } => tracing::warn!(%error, "pod rejected"),
         Report::Expired { path, pods } => {
-            tracing::warn!(manifest = %path.display(), pods, "manifest stayed bad, its pods go");
+            tracing::warn!(manifest = %path.display(), pods, "manifest still invalid, removing its pods");
         }
-        Report::Gone { path } => tracing::info!(manifest = %path.display(), "manifest gone"),
-        Report::Failed { error } => tracing::warn!(%error, "manifest path cannot be read"),
+        Report::Removed { path } => tracing::info!(manifest = %path.display(), "manifest removed"),
+        Report::Failed { error } => tracing::warn!(%error, "reading manifest path failed"),
     }
 }
 
@@ -221,9 +220,9 @@ impl Actor for FileSource {
     }
 }
 
-impl StreamHandler<Delivery<Answer>> for FileSource {
-    fn handle(&mut self, delivery: Delivery<Answer>, ctx: &mut Context<Self>) {
-        delivery.open(|answer| self.hear(answer, ctx));
+impl StreamHandler<Delivery<Completion>> for FileSource {
+    fn handle(&mut self, delivery: Delivery<Completion>, ctx: &mut Context<Self>) {
+        delivery.open(|completion| self.handle_completion(completion, ctx));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -1,4 +1,4 @@
-//! Reads the manifest path. Blocking: runs on tokio's blocking pool, one pass at a time.
+//! Reads the manifest path. Blocks; runs on the tokio blocking pool, one pass at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -6,11 +6,13 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_units::hash::fnv1a_128;
-use windlass_manifests::manifest::{MAX_MANIFEST_BYTES, ManifestError, Origin, Problem, check_size};
+use windlass_manifests::manifest::{
+    MAX_MANIFEST_BYTES, ManifestError, Origin, Problem, check_size,
+};
 use windlass_manifests::static_pod::{self, Loaded};
+use windlass_units::hash::fnv1a_128;
 
-/// What a pass found.
+/// Result of a pass.
 #[derive(Debug)]
 pub(crate) enum Scan {
     /// The path does not exist.
@@ -21,7 +23,7 @@ pub(crate) enum Scan {
     Files(BTreeMap<PathBuf, FileScan>),
 }
 
-/// What a pass found at one manifest.
+/// Result of a pass for one manifest.
 #[derive(Debug)]
 pub(crate) enum FileScan {
     /// The same as in the last pass.
@@ -56,7 +58,7 @@ pub(crate) fn scan(path: &Path, node_name: &str, known: &BTreeMap<PathBuf, u128>
                 continue;
             }
             let manifest = entry.path();
-            // What vanished since it was listed is not there; a link to nothing is.
+            // skip entries that vanished since the listing, but not dangling links
             if fs::symlink_metadata(&manifest).is_ok() {
                 let file = load(&manifest, node_name, known);
                 files.insert(manifest, file);
@@ -82,7 +84,7 @@ fn load(path: &Path, node_name: &str, known: &BTreeMap<PathBuf, u128>) -> FileSc
     FileScan::Changed(fingerprint, Box::new(loaded))
 }
 
-/// The bytes of a regular file of acceptable size.
+/// Reads a regular file within the size limit.
 fn read(path: &Path, origin: &Origin) -> Result<Vec<u8>, ManifestError> {
     let unreadable = |error: std::io::Error| {
         let target = fs::read_link(path).ok().filter(|_| {
@@ -95,10 +97,10 @@ fn read(path: &Path, origin: &Origin) -> Result<Vec<u8>, ManifestError> {
         };
         ManifestError::new(origin, Problem::Unreadable(why))
     };
-    // Looked at before it is opened: opening a device can have effects.
+    // checked before it is opened: opening a device can have side effects
     accept(&fs::metadata(path).map_err(unreadable)?, origin)?;
     let file = open(path).map_err(unreadable)?;
-    // And again: what was opened may be another file.
+    // checked again: the opened file may be another one
     accept(&file.metadata().map_err(unreadable)?, origin)?;
     let mut bytes = Vec::new();
     file.take(MAX_MANIFEST_BYTES + 1)
@@ -108,7 +110,7 @@ fn read(path: &Path, origin: &Origin) -> Result<Vec<u8>, ManifestError> {
     Ok(bytes)
 }
 
-/// Without blocking on a pipe that nobody writes to.
+/// Opens a file without blocking on a pipe without a writer.
 fn open(path: &Path) -> std::io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     OpenOptions::new()

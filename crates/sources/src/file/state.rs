@@ -1,4 +1,4 @@
-//! Which pods the manifests ask for, pass after pass. Pure: `now` is an argument.
+//! The pods of all manifests over consecutive passes. Pure: `now` is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,30 +9,30 @@ use windlass_manifests::static_pod::Loaded;
 use windlass_types::{PodExt, SharedPod, Timestamp};
 
 use super::io::{FileScan, Scan};
-use crate::snapshot::News;
+use crate::snapshot::PassOutput;
 
 /// The manifests as last read.
 #[derive(Debug)]
 pub(crate) struct FileSet {
     path: PathBuf,
-    /// How long a manifest that turned bad keeps its pods.
+    /// Time that an invalid manifest keeps its pods.
     retention: Duration,
     files: BTreeMap<PathBuf, FileState>,
-    /// Why the path as a whole could not be read, if so.
+    /// Error of reading the path as a whole.
     failure: Option<String>,
-    /// A complete set has been told.
-    told: bool,
-    /// What was told last.
-    last: Option<News>,
+    /// A complete set was sent.
+    complete: bool,
+    /// The last output.
+    last: Option<PassOutput>,
 }
 
 #[derive(Debug)]
 struct FileState {
     fingerprint: u128,
-    /// Pods of the last good content.
+    /// Pods of the last valid content.
     pods: Vec<SharedPod>,
-    /// The error of the present content and since when it is bad.
-    bad: Option<(String, Timestamp)>,
+    /// Error of the current content and since when it is invalid.
+    invalid: Option<(String, Timestamp)>,
 }
 
 /// A change to log.
@@ -44,34 +44,34 @@ pub(crate) enum Report {
         path: PathBuf,
         /// Number of its pods.
         pods: usize,
-        /// What the user should know.
+        /// Warnings for the user.
         warnings: Vec<String>,
     },
-    /// A manifest cannot be used.
-    Refused {
-        /// The whole error.
+    /// A manifest is invalid.
+    Rejected {
+        /// The error.
         error: String,
-        /// Number of pods kept from its last good content.
+        /// Number of pods kept from its last valid content.
         kept: usize,
     },
-    /// A pod of a manifest has the name of a pod of an earlier manifest.
+    /// A pod has the same full name as a pod of an earlier manifest.
     Duplicate {
-        /// The whole error, with both files.
+        /// The error with both files.
         error: String,
     },
-    /// A manifest that stayed bad lost its pods.
+    /// The pods of an invalid manifest are removed.
     Expired {
         /// Its path.
         path: PathBuf,
-        /// Number of pods given up.
+        /// Number of removed pods.
         pods: usize,
     },
-    /// A manifest is gone.
-    Gone {
+    /// A manifest was removed.
+    Removed {
         /// Its path.
         path: PathBuf,
     },
-    /// The path as a whole cannot be read; what was read before stays.
+    /// The path as a whole cannot be read; its pods stay.
     Failed {
         /// The error.
         error: String,
@@ -79,40 +79,40 @@ pub(crate) enum Report {
 }
 
 impl FileSet {
-    /// Nothing read yet.
+    /// Creates an empty set.
     pub(crate) fn new(path: PathBuf, retention: Duration) -> Self {
         Self {
             path,
             retention,
             files: BTreeMap::new(),
             failure: None,
-            told: false,
+            complete: false,
             last: None,
         }
     }
 
-    /// The path being read.
+    /// Returns the manifest path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fingerprints, so that a pass parses only what changed.
+    /// Returns the fingerprints, so that a pass parses only changed content.
     pub(crate) fn fingerprints(&self) -> BTreeMap<PathBuf, u128> {
         let files = self.files.iter();
         files.map(|(p, f)| (p.clone(), f.fingerprint)).collect()
     }
 
-    /// Takes a pass in; answers what to tell PodStorage, in this order, and what to log. `removed` is
-    /// what was removed before the pass: a manifest of these that is back, unchanged or not, is told as
-    /// gone first. As upstream, its pods end and start anew.
+    /// Applies a pass; returns the outputs for PodStorage in order, and the reports to log. A
+    /// manifest in `removed` that exists again is first reported as removed: as upstream, its pods
+    /// restart.
     pub(crate) fn apply(
         &mut self,
         scan: Scan,
         removed: &BTreeSet<PathBuf>,
         now: Timestamp,
-    ) -> (Vec<News>, Vec<Report>) {
+    ) -> (Vec<PassOutput>, Vec<Report>) {
         let mut reports = Vec::new();
-        let mut gone = None;
+        let mut removals = None;
         match scan {
             Scan::Failed(error) => {
                 if self.failure.as_ref() != Some(&error) {
@@ -126,33 +126,33 @@ impl FileSet {
             Scan::Files(found) => {
                 if self.files.keys().any(|path| removed.contains(path)) {
                     self.keep(|path| !removed.contains(path), &mut reports);
-                    gone = self.tell(&mut reports);
+                    removals = self.output_if_changed(&mut reports);
                 }
                 self.replace(found, now, &mut reports);
             }
         }
-        let news = self.tell(&mut reports);
-        (gone.into_iter().chain(news).collect(), reports)
+        let output = self.output_if_changed(&mut reports);
+        (removals.into_iter().chain(output).collect(), reports)
     }
 
-    /// What to tell, if it is something else than last time.
-    fn tell(&mut self, reports: &mut Vec<Report>) -> Option<News> {
-        let news = self.news();
-        if self.last.as_ref() == Some(&news) {
+    /// Returns the output, if it changed.
+    fn output_if_changed(&mut self, reports: &mut Vec<Report>) -> Option<PassOutput> {
+        let output = self.output();
+        if self.last.as_ref() == Some(&output) {
             return None;
         }
         reports.extend(self.new_duplicates());
-        self.last = Some(news.clone());
-        // A first failure with nothing to refuse has nothing to tell.
-        let empty = news.pods.is_none() && news.rejected.is_empty();
-        (!empty).then_some(news)
+        self.last = Some(output.clone());
+        // a first failure without rejections has no output
+        let empty = output.pods.is_none() && output.rejected.is_empty();
+        (!empty).then_some(output)
     }
 
     fn keep(&mut self, stays: impl Fn(&PathBuf) -> bool, reports: &mut Vec<Report>) {
         self.files.retain(|path, _| {
             let stays = stays(path);
             if !stays {
-                reports.push(Report::Gone { path: path.clone() });
+                reports.push(Report::Removed { path: path.clone() });
             }
             stays
         });
@@ -165,20 +165,26 @@ impl FileSet {
         reports: &mut Vec<Report>,
     ) {
         self.failure = None;
-        self.told = true;
+        self.complete = true;
         self.keep(|path| found.contains_key(path), reports);
         for (path, scan) in found {
             if let FileScan::Changed(fingerprint, outcome) = scan {
                 match *outcome {
-                    Ok(loaded) => self.good(&path, fingerprint, loaded, reports),
-                    Err(error) => self.bad(&path, fingerprint, error.to_string(), now, reports),
+                    Ok(loaded) => self.accept(&path, fingerprint, loaded, reports),
+                    Err(error) => self.reject(&path, fingerprint, error.to_string(), now, reports),
                 }
             }
             self.expire(&path, now, reports);
         }
     }
 
-    fn good(&mut self, path: &Path, fingerprint: u128, loaded: Loaded, reports: &mut Vec<Report>) {
+    fn accept(
+        &mut self,
+        path: &Path,
+        fingerprint: u128,
+        loaded: Loaded,
+        reports: &mut Vec<Report>,
+    ) {
         reports.push(Report::Loaded {
             path: path.to_owned(),
             pods: loaded.pods.len(),
@@ -187,12 +193,12 @@ impl FileSet {
         let state = FileState {
             fingerprint,
             pods: loaded.pods,
-            bad: None,
+            invalid: None,
         };
         self.files.insert(path.to_owned(), state);
     }
 
-    fn bad(
+    fn reject(
         &mut self,
         path: &Path,
         fingerprint: u128,
@@ -206,13 +212,13 @@ impl FileSet {
             .or_insert_with(|| FileState {
                 fingerprint,
                 pods: Vec::new(),
-                bad: None,
+                invalid: None,
             });
         state.fingerprint = fingerprint;
-        // Bad content after bad content does not start the time over.
-        let since = state.bad.as_ref().map_or(now, |(_, since)| *since);
-        state.bad = Some((error.clone(), since));
-        reports.push(Report::Refused {
+        // further invalid content does not restart the retention
+        let since = state.invalid.as_ref().map_or(now, |(_, since)| *since);
+        state.invalid = Some((error.clone(), since));
+        reports.push(Report::Rejected {
             error,
             kept: state.pods.len(),
         });
@@ -222,7 +228,9 @@ impl FileSet {
         let Some(state) = self.files.get_mut(path) else {
             return;
         };
-        let Some((_, since)) = &state.bad else { return };
+        let Some((_, since)) = &state.invalid else {
+            return;
+        };
         let age = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
         if age >= self.retention && !state.pods.is_empty() {
             reports.push(Report::Expired {
@@ -233,13 +241,13 @@ impl FileSet {
         }
     }
 
-    fn news(&self) -> News {
+    fn output(&self) -> PassOutput {
         let pods = self.files.values().flat_map(|f| f.pods.iter().cloned());
         let mut rejected: Vec<RejectedManifest> = self
             .files
             .iter()
             .filter_map(|(path, state)| {
-                let (error, _) = state.bad.as_ref()?;
+                let (error, _) = state.invalid.as_ref()?;
                 Some(RejectedManifest {
                     origin: path.display().to_string(),
                     error: error.clone(),
@@ -253,15 +261,18 @@ impl FileSet {
                 error: format!("{}: {error}", self.path.display()),
             });
         }
-        News {
-            pods: self.told.then(|| pods.collect()),
+        PassOutput {
+            pods: self.complete.then(|| pods.collect()),
             rejected,
         }
     }
 
-    /// The duplicates that have not been told yet.
+    /// Returns the duplicates that were not reported before.
     fn new_duplicates(&self) -> Vec<Report> {
-        let known = self.last.as_ref().map_or(&[][..], |news| &news.rejected);
+        let known = self
+            .last
+            .as_ref()
+            .map_or(&[][..], |output| &output.rejected);
         let new = self.duplicates().into_iter();
         new.filter(|duplicate| !known.contains(duplicate))
             .map(|duplicate| Report::Duplicate {
@@ -270,8 +281,8 @@ impl FileSet {
             .collect()
     }
 
-    /// Pods of a name that an earlier manifest has taken. They are told all the same: the merger
-    /// refuses them and records the event, but cannot know the two files.
+    /// Returns pods with the same full name as a pod of an earlier manifest. The merge rejects
+    /// them, too, but does not know the files.
     fn duplicates(&self) -> Vec<RejectedManifest> {
         let mut taken = BTreeMap::new();
         let mut duplicates = Vec::new();

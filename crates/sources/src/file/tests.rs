@@ -16,7 +16,7 @@ use windlass_types::{PodExt, PodOp, Timestamp};
 use super::io::{FileScan, Scan, scan};
 use super::state::FileSet;
 use super::{FileSource, FileSourceConfig};
-use crate::snapshot::News;
+use crate::snapshot::PassOutput;
 
 const NODE: &str = "n";
 
@@ -47,9 +47,9 @@ fn line(pods: Option<&[windlass_types::SharedPod]>, rejected: &[String]) -> Stri
     format!("[{pods}]{rejected}")
 }
 
-fn news_line(news: &News) -> String {
-    let rejected: Vec<String> = news.rejected.iter().map(|r| r.origin.clone()).collect();
-    line(news.pods.as_deref(), &rejected)
+fn output_line(output: &PassOutput) -> String {
+    let rejected: Vec<String> = output.rejected.iter().map(|r| r.origin.clone()).collect();
+    line(output.pods.as_deref(), &rejected)
 }
 
 // ---- one pass over real files
@@ -79,7 +79,7 @@ fn pass(directory: &Path) -> (Vec<String>, BTreeMap<String, String>) {
 }
 
 #[test]
-fn every_bad_manifest_is_refused_by_its_own_error_and_the_good_ones_load() {
+fn invalid_manifests_are_rejected_and_valid_ones_load() {
     let directory = TempDir::new().expect("a directory");
     let at = directory.path();
     write(at, "good.yaml", manifest("good"));
@@ -155,7 +155,7 @@ fn every_bad_manifest_is_refused_by_its_own_error_and_the_good_ones_load() {
 }
 
 #[test]
-fn a_file_without_permission_is_refused_and_takes_nothing_else_down() {
+fn unreadable_file_is_rejected_without_affecting_others() {
     // Root reads every file; then the case above with /proc/self/mem has to do.
     if rustix::process::geteuid().is_root() {
         eprintln!("skipped: root may read every file");
@@ -190,10 +190,10 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
 }
 
-/// One step: the directory's content, or why it cannot be read; and what is told.
+/// One step: the content of the directory or the error of reading it, and the expected output.
 type Step<'a> = (i64, Result<&'a [(&'a str, &'a str)], &'a str>, &'a str);
 
-/// Runs the steps and compares what is told; a manifest's content is a pod's name or nonsense.
+/// Runs the steps and compares the outputs; the content of a manifest is a pod name or invalid.
 fn check(steps: &[Step<'_>]) {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("m");
@@ -215,14 +215,14 @@ fn check(steps: &[Step<'_>]) {
                 scan(&path, NODE, &set.fingerprints())
             }
         };
-        let (news, _) = set.apply(found, &BTreeSet::new(), at(*seconds));
-        let told = news.first().map_or("nothing".to_owned(), news_line);
-        assert_eq!(&told, expected, "at {seconds}");
+        let (outputs, _) = set.apply(found, &BTreeSet::new(), at(*seconds));
+        let output = outputs.first().map_or("nothing".to_owned(), output_line);
+        assert_eq!(&output, expected, "at {seconds}");
     }
 }
 
 #[test]
-fn only_changes_are_told_and_an_empty_set_once() {
+fn only_changes_are_output_and_empty_set_once() {
     check(&[
         (0, Ok(&[]), "[]"),
         (1, Ok(&[]), "nothing"),
@@ -234,7 +234,7 @@ fn only_changes_are_told_and_an_empty_set_once() {
 }
 
 #[test]
-fn a_manifest_that_turns_bad_keeps_its_pods_for_one_period() {
+fn invalid_manifest_keeps_pods_for_one_period() {
     check(&[
         (0, Ok(&[("a", "a"), ("b", "b")]), "[a b]"),
         (5, Ok(&[("a", "bad"), ("b", "b")]), "[a b] -a"),
@@ -248,7 +248,7 @@ fn a_manifest_that_turns_bad_keeps_its_pods_for_one_period() {
 }
 
 #[test]
-fn a_path_that_cannot_be_read_leaves_everything_as_it_is() {
+fn unreadable_path_changes_nothing() {
     check(&[
         (0, Err("EACCES"), "[unknown] -m"),
         (1, Err("EACCES"), "nothing"),
@@ -313,7 +313,7 @@ async fn local(test: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn a_directory_is_read_at_once_and_on_every_event() {
+async fn directory_is_read_at_start_and_on_event() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -333,7 +333,7 @@ async fn a_directory_is_read_at_once_and_on_every_event() {
 }
 
 #[tokio::test]
-async fn a_renamed_file_replaces_its_predecessor_in_one_step() {
+async fn renamed_file_replaces_pod_in_one_step() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -348,7 +348,7 @@ async fn a_renamed_file_replaces_its_predecessor_in_one_step() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_is_removed_and_back_in_an_instant_is_told_as_gone_and_as_new() {
+async fn quickly_recreated_manifest_is_removed_and_added() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -369,7 +369,7 @@ async fn a_manifest_that_is_removed_and_back_in_an_instant_is_told_as_gone_and_a
 }
 
 #[tokio::test]
-async fn links_into_a_swapped_directory_are_followed_like_a_mounted_config_map() {
+async fn links_into_swapped_directory_are_followed() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -389,7 +389,7 @@ async fn links_into_a_swapped_directory_are_followed_like_a_mounted_config_map()
 }
 
 #[tokio::test]
-async fn a_directory_may_be_missing_come_vanish_and_return() {
+async fn directory_may_be_created_and_removed() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path().join("etc/manifests");
@@ -416,7 +416,7 @@ async fn a_directory_may_be_missing_come_vanish_and_return() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_replaced_in_an_instant_is_still_watched() {
+async fn replaced_directory_is_still_watched() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path().join("manifests");
@@ -437,7 +437,7 @@ async fn a_directory_that_is_replaced_in_an_instant_is_still_watched() {
 }
 
 #[tokio::test]
-async fn a_single_file_may_be_given_and_may_vanish_and_return() {
+async fn single_file_may_be_removed_and_recreated() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -457,7 +457,7 @@ async fn a_single_file_may_be_given_and_may_vanish_and_return() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_stays_bad_loses_its_pods_without_any_event() {
+async fn invalid_manifest_loses_pods_without_event() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
@@ -473,7 +473,7 @@ async fn a_manifest_that_stays_bad_loses_its_pods_without_any_event() {
 }
 
 #[tokio::test]
-async fn a_change_behind_a_link_is_found_by_the_periodic_read() {
+async fn change_behind_link_is_found_by_periodic_read() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let elsewhere = TempDir::new().expect("a directory");
@@ -489,7 +489,7 @@ async fn a_change_behind_a_link_is_found_by_the_periodic_read() {
 }
 
 #[tokio::test]
-async fn a_storm_of_events_ends_in_the_final_state() {
+async fn event_storm_ends_in_final_state() {
     local(async {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path().to_owned();

@@ -1,9 +1,8 @@
-//! Tells when something at the manifest path may have changed.
+//! Detects changes at the manifest path with inotify.
 //!
-//! A hint: whatever the events say, the path is read again as a whole. Only a removal says more,
-//! for the file may be back by then. Watched are the directory itself and its nearest existing
-//! ancestor, there only for the next component's name, so that a directory that vanishes and
-//! returns, or a file that is replaced by a rename, is noticed at once. A finished write counts, not every write before it.
+//! An event causes a read of the whole path; only removals are recorded, because the file may exist
+//! again at the read. The directory and its nearest existing ancestor are watched, so that a
+//! removed and recreated directory or a rename is detected. Only finished writes count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -17,11 +16,10 @@ use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
-/// A directory as it was when it was watched: another one under the same path is another.
+/// Device and inode of a watched directory.
 type Identity = (u64, u64);
 
-/// Most removals remembered between two reads: about 100 bytes each. Of more than these, a file that
-/// is back at the next read counts as never gone.
+/// Maximum number of removals recorded between two reads, about 100 bytes each.
 const MAX_REMOVED: usize = 1024;
 
 /// One inotify instance, through `notify`.
@@ -32,36 +30,35 @@ pub(super) struct Watcher {
     shared: Arc<Shared>,
 }
 
-/// What the thread of `notify` and the actor share.
+/// State shared by the `notify` thread and the actor.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Something happened that matters.
+    /// A relevant event occurred.
     dirty: AtomicBool,
-    /// A watched directory was removed or renamed. One that took its place may have the same
-    /// inode, so what is watched cannot be told from the file system any more.
+    /// A watched directory was removed or renamed. Its replacement may have the same inode, so all
+    /// watches must be renewed.
     stale: AtomicBool,
     wake: Notify,
-    wanted: Mutex<Wanted>,
-    /// What was removed or renamed away since the last read.
+    relevant: Mutex<RelevantPaths>,
+    /// Paths removed or renamed since the last read.
     removed: Mutex<BTreeSet<PathBuf>>,
 }
 
-/// What matters at present.
+/// The relevant paths.
 #[derive(Debug, Default)]
-struct Wanted {
-    /// The manifest directory: everything in it.
+struct RelevantPaths {
+    /// The manifest directory, with all its entries.
     directory: Option<PathBuf>,
-    /// The one entry of the nearest existing ancestor that leads to the path.
+    /// The entry of the nearest existing ancestor on the way to the path.
     entry: Option<PathBuf>,
 }
 
 impl Watcher {
-    /// An instance that watches nothing. Fails when the user has too many of them
-    /// (`fs.inotify.max_user_instances`).
+    /// Creates an inotify instance; limited by `fs.inotify.max_user_instances`.
     pub(super) fn new() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let handler = Arc::clone(&shared);
-        let notify = notify::recommended_watcher(move |event| handler.hear(event));
+        let notify = notify::recommended_watcher(move |event| handler.handle(event));
         Ok(Self {
             notify: Mutex::new(notify.map_err(into_io)?),
             watched: Mutex::default(),
@@ -69,8 +66,8 @@ impl Watcher {
         })
     }
 
-    /// Watches what there is of `path` now. Blocking; done before each read of the path, so
-    /// that nothing happens between the two unnoticed.
+    /// Watches the existing parts of `path`. Blocks; called before each read, so that no change is
+    /// missed.
     pub(super) fn arm(&self, path: &Path) {
         let directory = path.is_dir().then(|| path.to_owned());
         let ancestor = ancestor(path);
@@ -80,14 +77,14 @@ impl Watcher {
             .cloned()
             .chain(ancestor.map(|(dir, _)| dir))
             .collect();
-        *lock(&self.shared.wanted) = Wanted { directory, entry };
+        *lock(&self.shared.relevant) = RelevantPaths { directory, entry };
         let mut notify = lock(&self.notify);
         let mut watched = lock(&self.watched);
         let stale = self.shared.stale.swap(false, Ordering::AcqRel);
         watched.retain(|path, identity| {
             let stays = !stale && wanted.contains(path) && identity_of(path) == Some(*identity);
             if !stays {
-                // fails if the directory is gone, and its watch with it
+                // fails if the directory was removed together with its watch
                 let _ = notify.unwatch(path);
             }
             stays
@@ -103,42 +100,42 @@ impl Watcher {
                 Ok(()) => {
                     watched.insert(directory, identity);
                 }
-                // the periodic read finds what is not watched
+                // without a watch the periodic read detects changes
                 Err(error) => {
-                    tracing::debug!(directory = %directory.display(), %error, "not watched");
+                    tracing::debug!(directory = %directory.display(), %error, "watching directory failed");
                 }
             }
         }
     }
 
-    /// Waits for an event that concerns the path.
+    /// Waits for a relevant event.
     pub(super) async fn changed(&self) {
         while !self.shared.dirty.swap(false, Ordering::AcqRel) {
             self.shared.wake.notified().await;
         }
     }
 
-    /// Forgets events that the read about to begin covers anyway.
+    /// Discards events that the next read covers.
     pub(super) fn drain(&self) {
         self.shared.dirty.store(false, Ordering::Release);
     }
 
-    /// Takes what was removed or renamed away since the last call, whether it is back or not.
+    /// Takes the paths removed or renamed since the last call.
     pub(super) fn removed(&self) -> BTreeSet<PathBuf> {
         std::mem::take(&mut lock(&self.shared.removed))
     }
 }
 
 impl Shared {
-    /// Runs on the thread of `notify`.
-    fn hear(&self, event: notify::Result<Event>) {
+    /// Handles an event; runs on the `notify` thread.
+    fn handle(&self, event: notify::Result<Event>) {
         let matters = match event {
             Ok(event) => {
                 let displaced = displaces(&event.kind) && self.is_watched(&event);
                 if displaced {
                     self.stale.store(true, Ordering::Release);
                 }
-                let concerns = counts(&event.kind) && self.concerns(&event);
+                let concerns = is_relevant(&event.kind) && self.concerns(&event);
                 if concerns && removes(&event.kind) {
                     let mut removed = lock(&self.removed);
                     if removed.len() < MAX_REMOVED {
@@ -147,9 +144,9 @@ impl Shared {
                 }
                 displaced || event.need_rescan() || concerns
             }
-            // events were lost or a watch failed: look again
+            // events were lost or a watch failed: read the path
             Err(error) => {
-                tracing::debug!(%error, "file events");
+                tracing::debug!(%error, "inotify error");
                 true
             }
         };
@@ -159,9 +156,9 @@ impl Shared {
         }
     }
 
-    /// True if the event is about a watched directory itself.
+    /// True for an event of a watched directory itself.
     fn is_watched(&self, event: &Event) -> bool {
-        let wanted = lock(&self.wanted);
+        let wanted = lock(&self.relevant);
         let ancestor = wanted.entry.as_deref().and_then(Path::parent);
         let watched = [wanted.directory.as_deref(), ancestor];
         let is_watched = |path: &PathBuf| watched.contains(&Some(path.as_path()));
@@ -169,7 +166,7 @@ impl Shared {
     }
 
     fn concerns(&self, event: &Event) -> bool {
-        let wanted = lock(&self.wanted);
+        let wanted = lock(&self.relevant);
         let inside = |path: &PathBuf| {
             let directory = wanted.directory.as_deref();
             directory.is_some_and(|d| path == d || path.parent() == Some(d))
@@ -181,8 +178,8 @@ impl Shared {
     }
 }
 
-/// Creations, removals, renames, changed attributes and finished writes.
-fn counts(kind: &EventKind) -> bool {
+/// True for creations, removals, renames, changed attributes and finished writes.
+fn is_relevant(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => *kind == AccessKind::Close(AccessMode::Write),
         EventKind::Modify(kind) => !matches!(kind, ModifyKind::Data(_)),
@@ -197,7 +194,7 @@ fn displaces(kind: &EventKind) -> bool {
     )
 }
 
-/// True if the paths of the event are no longer there afterwards.
+/// True if the event removes its paths.
 fn removes(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -222,11 +219,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The nearest existing directory above `path` and the name below it that leads to `path`.
+/// Returns the nearest existing directory above `path`, and the name of the next component.
 fn ancestor(path: &Path) -> Option<(PathBuf, &OsStr)> {
     let mut below = path;
     while let Some(parent) = below.parent() {
-        // a relative path's last parent is empty and means the working directory
+        // an empty parent is the working directory
         let directory = if parent.as_os_str().is_empty() {
             Path::new(".")
         } else {

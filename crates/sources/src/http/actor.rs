@@ -1,11 +1,11 @@
 //! The HttpSource actor.
 //!
 //! * owns: the last body and its pods
-//! * hears: the answers of its own fetches and its timer
-//! * says: `SourceSnapshot` to PodStorage, only when something changed
+//! * receives: the completions of its fetches and its timer
+//! * sends: `SourceSnapshot` to PodStorage, only when something changed
 //! * invariant: one fetch at a time; a failure changes no pod
-//! * bound and overflow: one fetch in flight; a full PodStorage holds this actor back
-//! * restart: the next fetch tells everything again, and the same UIDs with it
+//! * bound and overflow: one fetch in flight; a full PodStorage delays this actor
+//! * restart: the next fetch sends everything with the same UIDs
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use windlass_types::PodSource;
 use super::io::{FetchError, Fetcher};
 use super::state::{HttpState, Report};
 
-/// What an [`HttpSource`] works with.
+/// Configuration of an [`HttpSource`].
 #[derive(Clone, Debug)]
 pub struct HttpSourceConfig {
     /// `staticPodURL`.
@@ -35,7 +35,7 @@ pub struct HttpSourceConfig {
     pub storage: MailboxSender<SourceSnapshot>,
 }
 
-/// See the module page.
+/// The HttpSource actor.
 #[derive(Debug)]
 pub struct HttpSource {
     config: HttpSourceConfig,
@@ -46,11 +46,11 @@ pub struct HttpSource {
     stream: Option<Completions<Fetched>>,
 }
 
-/// The answer of a fetch.
+/// Completion of a fetch.
 type Fetched = Result<Bytes, FetchError>;
 
 impl HttpSource {
-    /// A source that has not fetched yet.
+    /// Creates a source.
     pub fn new(config: HttpSourceConfig) -> Self {
         let (sender, stream) = completions();
         Self {
@@ -76,11 +76,11 @@ impl HttpSource {
 
     fn fetched(&mut self, fetched: Fetched, ctx: &mut Context<Self>) {
         self.fetching = false;
-        let (news, reports) = self.state.apply(fetched);
+        let (output, reports) = self.state.apply(fetched);
         reports.iter().for_each(log);
-        if let Some(news) = news {
+        if let Some(output) = output {
             let storage = self.config.storage.clone();
-            ctx.wait(news.send(PodSource::Http, storage).into_actor(self));
+            ctx.wait(output.send(PodSource::Http, storage).into_actor(self));
         }
     }
 }
@@ -94,10 +94,10 @@ fn log(report: &Report) {
             }
         }
         Report::Failed { error, last } => {
-            tracing::warn!(%error, further_at_debug = last, "no pods from the URL");
+            tracing::warn!(%error, further_at_debug = last, "fetching manifest failed");
         }
-        Report::StillFailing { error } => tracing::debug!(%error, "no pods from the URL"),
-        Report::Recovered => tracing::info!("the URL delivers pods again"),
+        Report::StillFailing { error } => tracing::debug!(%error, "fetching manifest failed"),
+        Report::Recovered => tracing::info!("fetching manifest recovered"),
     }
 }
 

@@ -15,10 +15,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use windlass_manifests::manifest::MAX_MANIFEST_BYTES;
 
-/// Deadline of a request with its body: upstream's.
+/// Timeout of a request including its body, as upstream.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where distributions keep the bundle of certificate authorities, as Go's crypto/x509 looks.
+/// Paths of certificate authority bundles, as in Go crypto/x509.
 const CA_BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -27,30 +27,30 @@ const CA_BUNDLES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Why a body was not had.
+/// Error of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No connection, or it broke.
+    /// Connecting or sending failed.
     #[error("request failed: {}", chain(.0))]
     Request(#[from] hyper_util::client::legacy::Error),
-    /// An answer other than 200.
-    #[error("the server answered {0}")]
+    /// A status other than 200.
+    #[error("unexpected status: {0}")]
     Status(StatusCode),
-    /// The body broke off.
+    /// Reading the body failed.
     #[error("reading the body failed: {0}")]
     Body(String),
     /// The body is too long.
     #[error("the body is longer than {MAX_MANIFEST_BYTES} bytes")]
     TooLarge,
-    /// Nothing within [`TIMEOUT`].
-    #[error("no complete answer within {} s", TIMEOUT.as_secs())]
+    /// The request exceeded [`TIMEOUT`].
+    #[error("timed out after {} s", TIMEOUT.as_secs())]
     TimedOut,
-    /// `https`, and no certificate authorities on this node.
-    #[error("no certificate authorities: none of {} can be read", CA_BUNDLES.join(", "))]
+    /// `https` without certificate authorities on this node.
+    #[error("no certificate authorities: cannot read any of {}", CA_BUNDLES.join(", "))]
     NoAuthorities,
 }
 
-/// The client's error says only "client error"; its sources say what happened.
+/// Formats an error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -61,18 +61,18 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Fetches one URL, again and again.
+/// Client for one URL.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetcher {
     uri: Uri,
     headers: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
-    /// `https` without authorities to check against.
+    /// `https` without certificate authorities.
     unverifiable: bool,
 }
 
 impl Fetcher {
-    /// A client for one URL; `headers` go with every request.
+    /// Creates a client that sends `headers` with every request.
     pub(crate) fn new(uri: Uri, mut headers: HeaderMap) -> Self {
         headers
             .entry(USER_AGENT)
@@ -102,7 +102,7 @@ impl Fetcher {
         }
     }
 
-    /// The body of one answer.
+    /// Returns the body of one response.
     pub(crate) async fn fetch(&self) -> Result<Bytes, FetchError> {
         if self.unverifiable {
             return Err(FetchError::NoAuthorities);
@@ -129,7 +129,7 @@ impl Fetcher {
     }
 }
 
-/// The first bundle that has any.
+/// Loads the first bundle with certificates.
 fn authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for bundle in CA_BUNDLES {

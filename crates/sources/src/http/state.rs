@@ -1,4 +1,4 @@
-//! Which pods the URL asks for, fetch after fetch. Pure.
+//! The pods of the URL over consecutive fetches. Pure.
 
 use windlass_actors::RejectedManifest;
 use windlass_manifests::manifest::Origin;
@@ -6,10 +6,10 @@ use windlass_manifests::static_pod;
 use windlass_types::SharedPod;
 
 use super::io::FetchError;
-use crate::snapshot::News;
+use crate::snapshot::PassOutput;
 
-/// Failures in a row that are logged as warnings; further ones only at debug.
-const LOUD_FAILURES: u32 = 3;
+/// Number of consecutive failures logged as warnings; further ones are logged at debug.
+const MAX_WARNINGS: u32 = 3;
 
 /// The manifest as last fetched.
 #[derive(Debug)]
@@ -17,11 +17,11 @@ pub(crate) struct HttpState {
     url: String,
     node_name: String,
     body: Option<bytes::Bytes>,
-    /// What is wrong with the present body, which is not fetched into pods again.
+    /// Error of the current body.
     body_error: Option<String>,
     pods: Option<Vec<SharedPod>>,
     failures: u32,
-    last: Option<News>,
+    last: Option<PassOutput>,
 }
 
 /// A line to log.
@@ -29,29 +29,29 @@ pub(crate) struct HttpState {
 pub(crate) enum Report {
     /// The pods of a new body.
     Loaded {
-        /// How many.
+        /// Number of pods.
         pods: usize,
-        /// What the user should know.
+        /// Warnings for the user.
         warnings: Vec<String>,
     },
-    /// A failure worth a warning.
+    /// A failure logged as a warning.
     Failed {
         /// The error.
         error: String,
-        /// The last warning: further failures are logged at debug.
+        /// True for the last warning; further failures are logged at debug.
         last: bool,
     },
-    /// One more of many failures.
+    /// A failure logged at debug.
     StillFailing {
         /// The error.
         error: String,
     },
-    /// It works again.
+    /// The fetch works again.
     Recovered,
 }
 
 impl HttpState {
-    /// Nothing fetched yet.
+    /// Creates a state without a body.
     pub(crate) fn new(url: String, node_name: String) -> Self {
         Self {
             url,
@@ -64,11 +64,11 @@ impl HttpState {
         }
     }
 
-    /// Takes a fetch in; answers what to tell PodStorage, if anything, and what to log.
+    /// Applies a fetch; returns the output for PodStorage, if it changed, and the reports to log.
     pub(crate) fn apply(
         &mut self,
         fetched: Result<bytes::Bytes, FetchError>,
-    ) -> (Option<News>, Vec<Report>) {
+    ) -> (Option<PassOutput>, Vec<Report>) {
         let mut reports = Vec::new();
         let error = match fetched {
             Ok(body) => self.body(body, &mut reports),
@@ -86,24 +86,24 @@ impl HttpState {
             origin: self.url.clone(),
             error,
         });
-        let news = News {
+        let output = PassOutput {
             pods: self.pods.clone(),
             rejected: rejected.into_iter().collect(),
         };
-        if self.last.as_ref() == Some(&news) {
+        if self.last.as_ref() == Some(&output) {
             return (None, reports);
         }
-        self.last = Some(news.clone());
-        (Some(news), reports)
+        self.last = Some(output.clone());
+        (Some(output), reports)
     }
 
-    /// Reads a body, unless it is the last one. Answers what is wrong with it.
+    /// Parses a body, unless it is unchanged; returns its error.
     fn body(&mut self, body: bytes::Bytes, reports: &mut Vec<Report>) -> Option<String> {
         if body.is_empty() {
             self.body = None;
             self.body_error = None;
             self.pods = Some(Vec::new());
-            return Some(format!("{}: the body is empty, no pods are run", self.url));
+            return Some(format!("{}: empty body, no pods", self.url));
         }
         if self.body.as_ref() == Some(&body) {
             return self.body_error.clone();
@@ -126,12 +126,12 @@ impl HttpState {
 
     fn failed(&mut self, error: String) -> Report {
         self.failures = self.failures.saturating_add(1);
-        if self.failures > LOUD_FAILURES + 1 {
+        if self.failures > MAX_WARNINGS + 1 {
             return Report::StillFailing { error };
         }
         Report::Failed {
             error,
-            last: self.failures > LOUD_FAILURES,
+            last: self.failures > MAX_WARNINGS,
         }
     }
 }

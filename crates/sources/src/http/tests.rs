@@ -34,7 +34,7 @@ fn list(names: &[&str]) -> String {
 }
 
 #[test]
-fn failures_and_bad_bodies_change_no_pod_and_equal_bodies_nothing() {
+fn failed_or_invalid_fetch_changes_no_pod() {
     let mut state = HttpState::new("http://h/p".into(), "n".into());
     let mut step = |fetched: Result<String, FetchError>| {
         let (news, _) = state.apply(fetched.map(Bytes::from));
@@ -49,7 +49,7 @@ fn failures_and_bad_bodies_change_no_pod_and_equal_bodies_nothing() {
         format!("[{pods}] {}", errors.join("; "))
     };
     let status = || FetchError::Status(StatusCode::NOT_FOUND);
-    let answered = "http://h/p: the server answered 404 Not Found";
+    let answered = "http://h/p: unexpected status: 404 Not Found";
     assert_eq!(step(Err(status())), format!("[unknown] {answered}"));
     assert_eq!(step(Err(status())), "nothing");
     assert_eq!(step(Ok(manifest("a"))), "[a-n] ");
@@ -69,7 +69,7 @@ fn failures_and_bad_bodies_change_no_pod_and_equal_bodies_nothing() {
 }
 
 #[test]
-fn repeated_failures_are_logged_at_falling_volume() {
+fn repeated_failures_are_logged_at_lower_level() {
     let mut state = HttpState::new("http://h/p".into(), "n".into());
     let mut levels = Vec::new();
     for round in 0..7 {
@@ -100,7 +100,7 @@ fn repeated_failures_are_logged_at_falling_volume() {
     assert_eq!(levels, expected);
 }
 
-/// A server that answers what it was told last, and remembers the last request's header.
+/// A server with a configurable response, which records the header of the last request.
 #[derive(Clone, Debug)]
 struct Server {
     address: SocketAddr,
@@ -127,7 +127,7 @@ impl Server {
                         let server = server.clone();
                         async move { Ok::<_, Infallible>(server.respond(&request)) }
                     });
-                    // a client that goes away is no failure of the test
+                    // a disconnected client does not fail the test
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -177,7 +177,7 @@ async fn expect(mailbox: &mut Mailbox<SourceSnapshot>, expected: &str) {
 }
 
 #[tokio::test]
-async fn pods_are_fetched_again_and_again_with_the_given_headers() {
+async fn pods_are_fetched_periodically_with_headers() {
     let test = async {
         let server = Server::start().await;
         server.set(StatusCode::SERVICE_UNAVAILABLE, "");
@@ -206,7 +206,7 @@ async fn pods_are_fetched_again_and_again_with_the_given_headers() {
 }
 
 #[tokio::test]
-async fn every_failure_of_a_fetch_says_what_happened() {
+async fn fetch_error_names_cause() {
     let server = Server::start().await;
     let fetch = async |uri: http::Uri| {
         let fetched = Fetcher::new(uri, HeaderMap::new()).fetch().await;
@@ -215,14 +215,14 @@ async fn every_failure_of_a_fetch_says_what_happened() {
     server.set(StatusCode::FORBIDDEN, "");
     assert_eq!(
         fetch(server.uri()).await,
-        "the server answered 403 Forbidden"
+        "unexpected status: 403 Forbidden"
     );
     server.set(StatusCode::OK, vec![0; MAX_MANIFEST_BYTES as usize + 1]);
     assert_eq!(
         fetch(server.uri()).await,
         "the body is longer than 10485760 bytes"
     );
-    // nobody listens on port 1
+    // port 1 has no listener
     let refused = fetch("http://127.0.0.1:1/".parse().expect("a URI")).await;
     assert!(refused.contains("Connection refused"), "{refused}");
     // a server that does not speak TLS
@@ -235,7 +235,7 @@ async fn every_failure_of_a_fetch_says_what_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_is_given_up_after_ten_seconds() {
+async fn hung_server_times_out_after_10_s() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("bound");
@@ -245,7 +245,7 @@ async fn a_server_that_never_answers_is_given_up_after_ten_seconds() {
     let fetched = Fetcher::new(uri, HeaderMap::new()).fetch().await;
     assert_eq!(
         fetched.expect_err("no answer").to_string(),
-        "no complete answer within 10 s"
+        "timed out after 10 s"
     );
     assert_eq!(begin.elapsed().as_secs(), 10);
 }

@@ -1,13 +1,13 @@
 //! The PodStorage actor.
 //!
-//! * owns: the desired pods of every source, the list of refusals
-//! * hears: `SourceSnapshot` from the sources (and from the checkpoint, as `Restore`)
-//! * says: `ConfigChanged` to the SyncLoop; the refusals on a watch
+//! * owns: the desired pods of every source, the list of rejections
+//! * receives: `SourceSnapshot` from the sources (and from the checkpoint, as `Restore`)
+//! * sends: `ConfigChanged` to the SyncLoop; the rejections on a watch
 //! * invariant: changes reach the SyncLoop in the order of their merges, and within one merge
 //!   as removes, adds, updates, deletes, reconciles; at most one change per pod and merge
 //! * bound and overflow: a full SyncLoop mailbox stops this actor, whose full mailbox stops the
 //!   sources: nothing is dropped
-//! * restart: the sources tell everything again
+//! * restart: the sources send complete snapshots
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use windlass_actors::{
     ConfigChanged, Delivery, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
 };
 use windlass_manifests::merge::{self, Mode, RejectedPod, SourceUpdate};
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, PodExt, PodOp, PodSource, PodUpdate, Reason};
 
 use super::rejections::Rejections;
 
-/// What a [`PodStorage`] works with.
+/// Dependencies of a [`PodStorage`].
 #[derive(Debug)]
 pub struct PodStorageDeps {
-    /// How changes are told; the SyncLoop wants [`Mode::Incremental`].
+    /// Mode of the merge; the SyncLoop requires [`Mode::Incremental`].
     pub mode: Mode,
     /// The configured sources.
     pub sources: BTreeSet<PodSource>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Told of refused pods.
+    /// Recorder of rejected pods.
     pub events: Arc<dyn EventRecorder>,
-    /// Told of what was merged.
+    /// Records merged changes.
     pub timelines: Timelines,
     /// The SyncLoop.
     pub sync_loop: MailboxSender<ConfigChanged>,
-    /// Everything refused at present.
+    /// Publishes all current rejections.
     pub rejected: watch::Sender<Vec<RejectedManifest>>,
 }
 
-/// See the module page.
+/// The PodStorage actor.
 #[derive(Debug)]
 pub struct PodStorage {
     deps: PodStorageDeps,
@@ -53,7 +53,7 @@ pub struct PodStorage {
 }
 
 impl PodStorage {
-    /// A storage that has heard of no pod.
+    /// Creates an empty storage.
     pub fn new(deps: PodStorageDeps, mailbox: Mailbox<SourceSnapshot>) -> Self {
         Self {
             pods: merge::PodStorage::new(deps.mode, deps.sources.iter().copied()),
@@ -75,12 +75,12 @@ impl PodStorage {
         let merged = self.pods.merge(update, self.deps.clock.now());
         tracing::debug!(%source, %op, decision = %merged, "merged");
         if !was_ready && self.pods.all_sources_seen() {
-            tracing::info!(sources = ?self.deps.sources, "all sources have spoken");
+            tracing::info!(sources = ?self.deps.sources, "all pod sources ready");
         }
-        for refused in &merged.rejected {
-            self.refuse(refused);
+        for rejected in &merged.rejected {
+            self.reject(rejected);
         }
-        // A checkpoint knows nothing of what the source refuses.
+        // a checkpoint has no rejections
         if op != PodOp::Restore {
             let pods = self.pods.rejected(source);
             self.rejections.replace(source, rejected, pods);
@@ -95,8 +95,8 @@ impl PodStorage {
             self.record(update);
         }
         if !merged.updates.is_empty() {
-            let told = tell(self.deps.sync_loop.clone(), merged.updates);
-            ctx.wait(told.into_actor(self));
+            let sending = send_changes(self.deps.sync_loop.clone(), merged.updates);
+            ctx.wait(sending.into_actor(self));
         }
     }
 
@@ -105,24 +105,24 @@ impl PodStorage {
         for pod in &update.pods {
             timelines.seen(pod);
             let (op, source) = (update.op.as_str(), update.source.as_str());
-            let what = What::of(RecordKind::Source, op, source);
-            timelines.instant(&pod.uid(), what, Outcome::Done);
+            let what = RecordKey::with_subject(RecordKind::Source, op, source);
+            timelines.record_instant(&pod.uid(), what, RecordOutcome::Done);
         }
     }
 
-    fn refuse(&self, refused: &RejectedPod) {
-        tracing::warn!(source = %refused.source, error = %refused.message, "pod refused");
+    fn reject(&self, rejected: &RejectedPod) {
+        tracing::warn!(source = %rejected.source, error = %rejected.message, "pod rejected");
         let reason = Reason::FailedValidation;
-        let pod = &refused.pod;
+        let pod = &rejected.pod;
         let recorder = &self.deps.events;
-        recorder.record(pod, None, EventType::Warning, reason, &refused.message);
+        recorder.record(pod, None, EventType::Warning, reason, &rejected.message);
     }
 }
 
-async fn tell(sync_loop: MailboxSender<ConfigChanged>, updates: Vec<PodUpdate>) {
+async fn send_changes(sync_loop: MailboxSender<ConfigChanged>, updates: Vec<PodUpdate>) {
     for update in updates {
         if sync_loop.send(ConfigChanged(update)).await.is_err() {
-            tracing::debug!("change not delivered: the agent stops");
+            tracing::debug!("change not delivered, agent is shutting down");
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! Everything that is refused at present, for whoever asks why a pod does not run.
+//! The current rejections of all sources.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use windlass_actors::RejectedManifest;
 use windlass_manifests::merge::RejectedPod;
 use windlass_types::{PodExt, PodSource};
 
-/// Refusals of the sources and of the merger, by source.
+/// Rejections of the sources and of the merge, by source.
 #[derive(Debug, Default)]
 pub(super) struct Rejections {
     manifests: BTreeMap<PodSource, Vec<RejectedManifest>>,
@@ -14,7 +14,7 @@ pub(super) struct Rejections {
 }
 
 impl Rejections {
-    /// Replaces what is known of one source.
+    /// Replaces the rejections of one source.
     pub(super) fn replace(
         &mut self,
         source: PodSource,
@@ -29,7 +29,7 @@ impl Rejections {
         self.pods.insert(source, pods.collect());
     }
 
-    /// All of them, by source.
+    /// Returns all rejections, ordered by source.
     pub(super) fn all(&self) -> Vec<RejectedManifest> {
         let manifests = self.manifests.values().flatten();
         manifests

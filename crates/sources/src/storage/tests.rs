@@ -62,7 +62,7 @@ impl Storage {
         }
     }
 
-    async fn say(&self, op: PodOp, pods: Vec<SharedPod>, rejected: &[&str]) {
+    async fn send(&self, op: PodOp, pods: Vec<SharedPod>, rejected: &[&str]) {
         let rejected = rejected.iter().map(|origin| RejectedManifest {
             origin: (*origin).to_owned(),
             error: "wrong".to_owned(),
@@ -76,7 +76,7 @@ impl Storage {
         self.sources.send(snapshot).await.expect("delivered");
     }
 
-    async fn hear(&mut self) -> String {
+    async fn receive(&mut self) -> String {
         let delivery = self.sync_loop.next().await.expect("a change");
         delivery.open(|ConfigChanged(update)| update.to_string())
     }
@@ -96,15 +96,15 @@ async fn local(test: impl Future<Output = ()>) {
 }
 
 #[tokio::test]
-async fn changes_reach_the_sync_loop_in_order_and_refusals_the_watch() {
+async fn changes_reach_sync_loop_in_order_and_rejections_watch() {
     local(async {
         let mut storage = Storage::start();
-        storage.say(PodOp::Restore, vec![pod("r", "0")], &[]).await;
-        assert_eq!(storage.hear().await, "RESTORE file [r_d]");
+        storage.send(PodOp::Restore, vec![pod("r", "0")], &[]).await;
+        assert_eq!(storage.receive().await, "RESTORE file [r_d]");
         let pods = vec![pod("a", "1"), pod("a", "2")];
-        storage.say(PodOp::Set, pods, &["/m/x.yaml"]).await;
-        assert_eq!(storage.hear().await, "REMOVE file [r_d]");
-        assert_eq!(storage.hear().await, "ADD file [a_d]");
+        storage.send(PodOp::Set, pods, &["/m/x.yaml"]).await;
+        assert_eq!(storage.receive().await, "REMOVE file [r_d]");
+        assert_eq!(storage.receive().await, "ADD file [a_d]");
         let rejected: Vec<String> = storage
             .rejected
             .borrow_and_update()
@@ -118,15 +118,15 @@ async fn changes_reach_the_sync_loop_in_order_and_refusals_the_watch() {
                 "FailedValidation: Error validating pod a_d from file due to duplicate pod name \"a\", ignoring"
             ]
         );
-        storage.say(PodOp::Set, vec![], &[]).await;
-        assert_eq!(storage.hear().await, "REMOVE file [a_d]");
+        storage.send(PodOp::Set, vec![], &[]).await;
+        assert_eq!(storage.receive().await, "REMOVE file [a_d]");
         assert!(storage.rejected.borrow().is_empty());
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_full_sync_loop_holds_everything_back_and_loses_nothing() {
+async fn full_sync_loop_delays_sources_without_loss() {
     local(async {
         let mut storage = Storage::start();
         let rounds = 4 * ActorKind::SyncLoop.mailbox_bound();
@@ -144,7 +144,7 @@ async fn a_full_sync_loop_holds_everything_back_and_loses_nothing() {
             }
         });
         for round in 0..rounds {
-            assert_eq!(storage.hear().await, format!("ADD file [p{round}_d]"));
+            assert_eq!(storage.receive().await, format!("ADD file [p{round}_d]"));
         }
         sending.await.expect("sent");
     })
@@ -152,7 +152,7 @@ async fn a_full_sync_loop_holds_everything_back_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn of_two_manifests_with_one_name_the_first_runs_until_it_goes() {
+async fn first_of_two_pods_with_same_name_runs() {
     local(async {
         let directory = tempfile::TempDir::new().expect("a directory");
         let write = |file: &str, image: &str| {
@@ -171,7 +171,7 @@ async fn of_two_manifests_with_one_name_the_first_runs_until_it_goes() {
             clock: Arc::new(SystemClock),
             storage: storage.sources.clone(),
         }));
-        assert_eq!(storage.hear().await, "ADD file [web-n_default]");
+        assert_eq!(storage.receive().await, "ADD file [web-n_default]");
         let rejected = storage.rejected.borrow_and_update().clone();
         let errors: Vec<&str> = rejected.iter().map(|r| r.error.as_str()).collect();
         let at = directory.path().display();
@@ -185,8 +185,8 @@ async fn of_two_manifests_with_one_name_the_first_runs_until_it_goes() {
             ]
         );
         std::fs::remove_file(directory.path().join("a.yaml")).expect("removed");
-        assert_eq!(storage.hear().await, "REMOVE file [web-n_default]");
-        assert_eq!(storage.hear().await, "ADD file [web-n_default]");
+        assert_eq!(storage.receive().await, "REMOVE file [web-n_default]");
+        assert_eq!(storage.receive().await, "ADD file [web-n_default]");
         assert!(storage.rejected.borrow().is_empty());
     })
     .await;
