@@ -153,7 +153,7 @@ impl<M: Send + 'static> MailboxSender<M> {
             }
             Err(mpsc::error::TrySendError::Full(())) => {
                 self.metrics
-                    .mailbox_dropped
+                    .mailboxes.dropped
                     .with_label_values(&[self.kind.as_str()])
                     .inc();
                 Err(TrySendError::Full)
@@ -201,11 +201,11 @@ impl<M: Send + 'static> MailboxSender<M> {
         });
         let name = self.kind.as_str();
         self.metrics
-            .mailbox_depth
+            .mailboxes.depth
             .with_label_values(&[name])
             .set(depth as f64);
         self.metrics
-            .mailbox_oldest
+            .mailboxes.oldest
             .with_label_values(&[name])
             .set(oldest);
     }
@@ -219,7 +219,7 @@ impl<M> Stream for Mailbox<M> {
         if let Poll::Ready(Some(_)) = next {
             self.arrivals.with(|queue| queue.pop_front());
             self.metrics
-                .mailbox_messages
+                .mailboxes.messages
                 .with_label_values(&[self.kind.as_str()])
                 .inc();
         }
@@ -243,7 +243,7 @@ mod tests {
             .count();
         assert_eq!(taken, bound);
         let dropped = metrics
-            .mailbox_dropped
+            .mailboxes.dropped
             .with_label_values(&["FileSource"])
             .get();
         assert_eq!(dropped as usize, 100 - bound);
@@ -271,11 +271,11 @@ mod tests {
         sender.try_send(2).expect("room");
         sender.publish_metrics();
         assert_eq!(
-            metrics.mailbox_depth.with_label_values(&["Pleg"]).get() as u32,
+            metrics.mailboxes.depth.with_label_values(&["Pleg"]).get() as u32,
             2
         );
         assert_eq!(
-            metrics.mailbox_oldest.with_label_values(&["Pleg"]).get() as u32,
+            metrics.mailboxes.oldest.with_label_values(&["Pleg"]).get() as u32,
             3
         );
     }

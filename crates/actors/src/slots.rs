@@ -138,11 +138,11 @@ impl<K: Ord + Clone, V: Merge> SlotSender<K, V> {
         });
         let name = format!("{}/slots", self.0.kind);
         metrics
-            .mailbox_depth
+            .mailboxes.depth
             .with_label_values(&[&name])
             .set(depth as f64);
         metrics
-            .mailbox_oldest
+            .mailboxes.oldest
             .with_label_values(&[&name])
             .set(oldest);
     }
@@ -156,7 +156,7 @@ impl<K: Ord + Clone, V> Stream for SlotReceiver<K, V> {
             while let Some((key, _)) = state.order.pop_front() {
                 if let Some(value) = state.values.remove(&key) {
                     self.metrics
-                        .mailbox_messages
+                        .mailboxes.messages
                         .with_label_values(&[self.shared.kind.as_str()])
                         .inc();
                     return Poll::Ready(Some((key, value)));

@@ -131,7 +131,7 @@ impl Authenticator {
         };
         let named = named(&certificate.der)?;
         let left = named.not_after.as_second() - self.clock.now().as_second();
-        self.metrics.observe_certificate_life(left);
+        self.metrics.observe_certificate_ttl(left);
         Ok(named.user)
     }
 }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_actors::SystemClock;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, Paths, keep_client_certificate};
-use windlass_client::{ApiClients, At, ClientLimits};
+use windlass_client::{ApiClients, ClientLimits, ObjectKey};
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, User};
 use windlass_types::Clock;
 
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(keep_client_certificate(keep));
     tokio::time::timeout(Duration::from_secs(30), credentials.wait_for_identity()).await?;
 
-    let node: Node = clients.main.get(At::cluster("n1")).await?;
+    let node: Node = clients.main.get(ObjectKey::cluster("n1")).await?;
     println!("has read node {}", node.metadata.name.unwrap_or_default());
     for request in server.requests() {
         println!("  {} {} by {}", request.method, request.path, request.user);

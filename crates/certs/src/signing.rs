@@ -7,7 +7,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec,
 };
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, At, ReflectEvent, Selector, reflect};
+use windlass_client::{
+    ApiClient, ApiError, ApiErrorKind, ObjectKey, ReflectEvent, Selector, reflect,
+};
 use windlass_types::metav1::ObjectMeta;
 
 use crate::csr::{Identity, Request};
@@ -163,7 +165,7 @@ async fn wait(client: &ApiClient, name: &str) -> Result<String, SigningError> {
             }
             ReflectEvent::Failed { error, .. } if error.kind == ApiErrorKind::Forbidden => {
                 // a node may read its own request although it may not watch them all
-                match client.get(At::cluster(name)).await {
+                match client.get(ObjectKey::cluster(name)).await {
                     Ok(csr) => csr,
                     Err(error) => {
                         tracing::debug!(%error, "signing request not read");

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use windlass_pacing::RateLimit;
 
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
-use crate::query::{At, Delete, List, Patch, Selector, Watch};
+use crate::query::{Delete, List, ObjectKey, Patch, Selector, Watch};
 use crate::record::Recorder;
 use crate::reflect::ListsOnly;
 
@@ -87,7 +87,7 @@ impl ApiClient {
     /// A client over any HTTP service: a connection pool, or a server in the same process.
     ///
     /// `timeout` bounds each request, and for a watch the time until it begins.
-    pub fn over<S, B>(service: S, timeout: Duration) -> Self
+    pub fn from_service<S, B>(service: S, timeout: Duration) -> Self
     where
         S: tower::Service<http::Request<Body>, Response = http::Response<B>> + Send + 'static,
         S::Future: Send + 'static,
@@ -108,21 +108,21 @@ impl ApiClient {
     /// The same client, at most `qps` requests a second after a burst of `burst`. Callers over
     /// the limit wait their turn. Watches count once, when they begin.
     #[must_use]
-    pub fn limited(mut self, qps: f64, burst: u32) -> Self {
+    pub fn with_rate_limit(mut self, qps: f64, burst: u32) -> Self {
         self.limit = RateLimit::new(qps, burst).map(Arc::new);
         self
     }
 
     /// The same client, whose requests are counted under this host name.
     #[must_use]
-    pub(crate) fn recorded(mut self, recorder: Recorder) -> Self {
+    pub(crate) fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
     /// The same client, whose reflected sets wait differently from those with another seed.
     #[must_use]
-    pub(crate) fn seeded(mut self, seed: u64) -> Self {
+    pub(crate) fn with_jitter_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
@@ -136,13 +136,13 @@ impl ApiClient {
     }
 
     /// Reads one object.
-    pub async fn get<K: ApiObject>(&self, at: At<'_>) -> ApiResult<K> {
+    pub async fn get<K: ApiObject>(&self, at: ObjectKey<'_>) -> ApiResult<K> {
         let path = object_path::<K>(at, None);
         self.call(Call::new(Method::GET, path)).await
     }
 
     /// Reads one object as the server's cache has it, which may be behind the newest.
-    pub async fn get_cached<K: ApiObject>(&self, at: At<'_>) -> ApiResult<K> {
+    pub async fn get_cached<K: ApiObject>(&self, at: ObjectKey<'_>) -> ApiResult<K> {
         let query = vec![("resourceVersion", "0".to_owned())];
         let path = object_path::<K>(at, None);
         self.call(Call::new(Method::GET, path).query(query)).await
@@ -200,7 +200,7 @@ impl ApiClient {
     /// Replaces an object.
     pub async fn update<K: ApiObject>(
         &self,
-        at: At<'_>,
+        at: ObjectKey<'_>,
         subresource: Option<&str>,
         object: &K,
     ) -> ApiResult<K> {
@@ -211,7 +211,7 @@ impl ApiClient {
     /// Changes an object, or a subresource such as `status`, and returns what it became.
     pub async fn patch<K: ApiObject>(
         &self,
-        at: At<'_>,
+        at: ObjectKey<'_>,
         subresource: Option<&str>,
         patch: &Patch,
     ) -> ApiResult<K> {
@@ -225,7 +225,7 @@ impl ApiClient {
     }
 
     /// Deletes an object. With a grace period it may still exist for that long.
-    pub async fn delete<K: ApiObject>(&self, at: At<'_>, delete: &Delete) -> ApiResult<()> {
+    pub async fn delete<K: ApiObject>(&self, at: ObjectKey<'_>, delete: &Delete) -> ApiResult<()> {
         let options = DeleteOptions {
             api_version: Some("v1".to_owned()),
             kind: Some("DeleteOptions".to_owned()),
@@ -247,7 +247,7 @@ impl ApiClient {
     /// Posts to a subresource such as `token` and returns its answer.
     pub async fn post<K: ApiObject, T: Serialize + DeserializeOwned>(
         &self,
-        at: At<'_>,
+        at: ObjectKey<'_>,
         subresource: &str,
         body: &T,
     ) -> ApiResult<T> {
@@ -435,7 +435,7 @@ fn set_path<K: ApiObject>(namespace: Option<&str>) -> String {
     K::url_path(&(), namespace.map(segment).as_deref())
 }
 
-fn object_path<K: ApiObject>(at: At<'_>, subresource: Option<&str>) -> String {
+fn object_path<K: ApiObject>(at: ObjectKey<'_>, subresource: Option<&str>) -> String {
     let set = set_path::<K>(at.namespace);
     match subresource {
         Some(subresource) => format!("{set}/{}/{subresource}", segment(at.name)),

@@ -69,11 +69,11 @@ impl ApiClients {
         }
         let client = |timeout| -> Result<ApiClient, ConfigError> {
             let transport = Transport::new(config, credentials.clone())?;
-            Ok(ApiClient::over(transport, timeout).seeded(seed))
+            Ok(ApiClient::from_service(transport, timeout).with_jitter_seed(seed))
         };
         Ok(Self {
-            main: client(REQUEST_TIMEOUT)?.limited(limits.main_qps, limits.main_burst),
-            events: client(REQUEST_TIMEOUT)?.limited(limits.event_qps, limits.event_burst),
+            main: client(REQUEST_TIMEOUT)?.with_rate_limit(limits.main_qps, limits.main_burst),
+            events: client(REQUEST_TIMEOUT)?.with_rate_limit(limits.event_qps, limits.event_burst),
             heartbeat: client(limits.heartbeat_timeout)?,
             watch: client(REQUEST_TIMEOUT)?,
             reviews: client(REVIEW_TIMEOUT)?,
@@ -99,11 +99,11 @@ impl ApiClients {
     {
         let limits = ClientLimits::default();
         Self {
-            main: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
-            events: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
-            heartbeat: ApiClient::over(service.clone(), limits.heartbeat_timeout),
-            watch: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
-            reviews: ApiClient::over(service, REVIEW_TIMEOUT),
+            main: ApiClient::from_service(service.clone(), REQUEST_TIMEOUT),
+            events: ApiClient::from_service(service.clone(), REQUEST_TIMEOUT),
+            heartbeat: ApiClient::from_service(service.clone(), limits.heartbeat_timeout),
+            watch: ApiClient::from_service(service.clone(), REQUEST_TIMEOUT),
+            reviews: ApiClient::from_service(service, REVIEW_TIMEOUT),
             host: "in-process".to_owned(),
         }
     }
@@ -116,11 +116,11 @@ impl ApiClients {
             host: self.host.clone(),
         };
         Self {
-            main: self.main.recorded(recorder.clone()),
-            events: self.events.recorded(recorder.clone()),
-            heartbeat: self.heartbeat.recorded(recorder.clone()),
-            watch: self.watch.recorded(recorder.clone()),
-            reviews: self.reviews.recorded(recorder),
+            main: self.main.with_recorder(recorder.clone()),
+            events: self.events.with_recorder(recorder.clone()),
+            heartbeat: self.heartbeat.with_recorder(recorder.clone()),
+            watch: self.watch.with_recorder(recorder.clone()),
+            reviews: self.reviews.with_recorder(recorder),
             host: self.host,
         }
     }

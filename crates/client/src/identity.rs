@@ -6,7 +6,7 @@
 //! connection (a watch, at most five minutes) is not cut. TLS sessions are never resumed: a
 //! resumed session would carry the old certificate on.
 //!
-//! The answers to requests tell whether the server still accepts the certificate ([`Standing`]):
+//! The answers to requests tell whether the server still accepts the certificate ([`CertificateStatus`]):
 //! one that is valid by its dates is worth nothing after the cluster's authority was replaced.
 
 use std::fmt;
@@ -29,7 +29,7 @@ use windlass_types::Timestamp;
 #[derive(Clone)]
 pub struct ClientIdentity {
     current: Arc<watch::Sender<Current>>,
-    standing: Arc<Mutex<Standing>>,
+    standing: Arc<Mutex<CertificateStatus>>,
     files: Option<Arc<Files>>,
 }
 
@@ -60,22 +60,22 @@ pub enum IdentityError {
 
 /// What the server thinks of a client certificate, by its answers to requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum CertificateStatus {
     /// It has not been asked, or its answers say nothing.
     #[default]
     Unknown,
     /// The last telling answer was not 401 or 403.
     Accepted,
     /// All telling answers since then were 401 or 403.
-    RefusedSince(Instant),
+    RejectedSince(Instant),
 }
 
-impl Standing {
+impl CertificateStatus {
     /// After an answer with this status. One 403 among other answers is daily life.
     fn after(self, status: StatusCode, now: Instant) -> Self {
         match (status.as_u16(), self) {
-            (401 | 403, Self::RefusedSince(_)) => self,
-            (401 | 403, _) => Self::RefusedSince(now),
+            (401 | 403, Self::RejectedSince(_)) => self,
+            (401 | 403, _) => Self::RejectedSince(now),
             // what is busy or broken may not have looked at the certificate
             (429 | 500.., _) => self,
             _ => Self::Accepted,
@@ -187,7 +187,7 @@ impl ClientIdentity {
         self.current.send_if_modified(|current| {
             let same = current.key.as_ref().is_some_and(|old| old.cert == key.cert);
             if !same {
-                *self.lock_standing() = Standing::Unknown;
+                *self.lock_standing() = CertificateStatus::Unknown;
                 current.key = Some(key);
                 current.valid = Some(valid);
                 current.generation += 1;
@@ -206,8 +206,8 @@ impl ClientIdentity {
         self.current.borrow().valid.map(|valid| valid.to)
     }
 
-    /// What the server thinks of the certificate; a new one begins as [`Standing::Unknown`].
-    pub fn standing(&self) -> Standing {
+    /// What the server thinks of the certificate; a new one begins as [`CertificateStatus::Unknown`].
+    pub fn standing(&self) -> CertificateStatus {
         *self.lock_standing()
     }
 
@@ -217,7 +217,7 @@ impl ClientIdentity {
         *standing = standing.after(status, Instant::now());
     }
 
-    fn lock_standing(&self) -> MutexGuard<'_, Standing> {
+    fn lock_standing(&self) -> MutexGuard<'_, CertificateStatus> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -356,15 +356,15 @@ mod tests {
             identity.answered(StatusCode::from_u16(status).expect("a status"));
             assert_eq!(identity.standing(), expected, "after {status}");
         };
-        check(503, Standing::Unknown);
-        check(404, Standing::Accepted);
-        let first = Standing::RefusedSince(Instant::now());
+        check(503, CertificateStatus::Unknown);
+        check(404, CertificateStatus::Accepted);
+        let first = CertificateStatus::RejectedSince(Instant::now());
         check(401, first);
         tokio::time::advance(std::time::Duration::from_secs(60)).await;
         check(403, first);
         check(500, first);
         check(429, first);
-        check(200, Standing::Accepted);
+        check(200, CertificateStatus::Accepted);
     }
 
     #[test]
@@ -378,14 +378,14 @@ mod tests {
         let identity = ClientIdentity::from_pem(pem().as_bytes()).expect("usable");
         identity.answered(StatusCode::UNAUTHORIZED);
         let detached = identity.detached();
-        assert_eq!(detached.standing(), Standing::Unknown);
+        assert_eq!(detached.standing(), CertificateStatus::Unknown);
         let other = ClientIdentity::from_pem(pem().as_bytes()).expect("usable");
         identity.replace_with(&detached);
         assert_eq!(identity.generation(), 1, "the same one");
-        assert_ne!(identity.standing(), Standing::Unknown);
+        assert_ne!(identity.standing(), CertificateStatus::Unknown);
         identity.replace_with(&other);
         assert_eq!((identity.generation(), detached.generation()), (2, 1));
-        assert_eq!(identity.standing(), Standing::Unknown);
+        assert_eq!(identity.standing(), CertificateStatus::Unknown);
         identity.replace_with(&ClientIdentity::none());
         assert!(identity.is_present());
         assert!(identity.begins_at() < identity.expires_at());

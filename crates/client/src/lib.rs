@@ -18,13 +18,13 @@
 //! # Example
 //!
 //! ```no_run
-//! use windlass_client::{ApiClients, ApiServerConfig, At, ClientLimits};
+//! use windlass_client::{ApiClients, ApiServerConfig, ObjectKey, ClientLimits};
 //! use k8s_openapi::api::core::v1::Node;
 //!
 //! # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ApiServerConfig::from_kubeconfig("/etc/kubernetes/kubelet.conf".as_ref())?;
 //! let clients = ApiClients::connect(&config, &ClientLimits::default())?;
-//! let node: Node = clients.main.get(At::cluster("n1")).await?;
+//! let node: Node = clients.main.get(ObjectKey::cluster("n1")).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -54,7 +54,7 @@
 //! | a credential plugin or token file fails or is slow | the old credentials are used; one attempt at a time, which no request cuts short | 60 s for each |
 //! | a watch is not read | its stream's window fills; the others go on | 256 KiB for each watch |
 //!
-//! `ApiClient` also runs over any `tower` service ([`ApiClient::over`],
+//! `ApiClient` also runs over any `tower` service ([`ApiClient::from_service`],
 //! [`ApiClients::in_process`]), so a whole node can be tested against a server in the same
 //! process and on paused time: every delay here is on tokio's clock, and jitter comes from names.
 //! `kube` stays inside this crate.
@@ -83,6 +83,6 @@ pub use api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 pub use clients::{ApiClients, ClientLimits};
 pub use config::{ApiServerConfig, ConfigError};
 pub use error::{ApiError, ApiErrorKind, ApiResult};
-pub use identity::{ClientIdentity, IdentityError, Standing};
-pub use query::{At, Delete, List, Patch, Selector, Watch};
+pub use identity::{CertificateStatus, ClientIdentity, IdentityError};
+pub use query::{Delete, List, ObjectKey, Patch, Selector, Watch};
 pub use reflect::{ReflectEvent, reflect};

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 /// One object: namespace (empty for cluster-scoped types) and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At<'a> {
+pub struct ObjectKey<'a> {
     /// Namespace; `None` for cluster-scoped types.
     pub namespace: Option<&'a str>,
     /// Name.
     pub name: &'a str,
 }
 
-impl<'a> At<'a> {
+impl<'a> ObjectKey<'a> {
     /// An object of a cluster-scoped type.
     pub fn cluster(name: &'a str) -> Self {
         Self {

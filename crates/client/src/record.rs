@@ -19,11 +19,11 @@ impl Recorder {
         let code = status.as_ref().map_or("<error>", StatusCode::as_str);
         let (method, host) = (method.as_str(), self.host.as_str());
         self.metrics
-            .rest_client_requests
+            .rest_client.requests
             .with_label_values(&[code, host, method])
             .inc();
         self.metrics
-            .rest_client_request_duration
+            .rest_client.request_duration
             .with_label_values(&[method, host])
             .observe(took.as_secs_f64());
     }

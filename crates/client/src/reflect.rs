@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiResult};
 use crate::query::{List, Selector, Watch};
-use plan::{Decision, Happening, Plan, Step, YOUNG};
+use plan::{Decision, Plan, ReflectInput, Step, YOUNG};
 use seen::{Key, Seen};
 
 mod lists_only;
@@ -155,7 +155,7 @@ impl<K: ApiObject> Reflector<K> {
         let list = List::default();
         match self.client.list::<K>(&self.selector, &list).await {
             Ok((objects, version)) => self.synced(objects, &version),
-            Err(error) => self.ended(&Happening::Refused(&error)),
+            Err(error) => self.ended(&ReflectInput::Refused(&error)),
         }
     }
 
@@ -170,7 +170,7 @@ impl<K: ApiObject> Reflector<K> {
                 self.open = Some(Open::new(events));
                 None
             }
-            Err(error) => self.ended(&Happening::Refused(&error)),
+            Err(error) => self.ended(&ReflectInput::Refused(&error)),
         }
     }
 
@@ -182,7 +182,7 @@ impl<K: ApiObject> Reflector<K> {
         };
         let mut open = match self.client.watch::<K>(&self.selector, &watch).await {
             Ok(events) => Open::new(events),
-            Err(error) => return self.ended(&Happening::Refused(&error)),
+            Err(error) => return self.ended(&ReflectInput::Refused(&error)),
         };
         let mut set: BTreeMap<Key, K> = BTreeMap::new();
         loop {
@@ -207,12 +207,12 @@ impl<K: ApiObject> Reflector<K> {
                 Ok(Some(Ok(WatchEvent::Bookmark { .. }))) => {}
                 Ok(Some(Err(error))) => {
                     let lived = open.since.elapsed();
-                    return self.ended(&Happening::Broke {
+                    return self.ended(&ReflectInput::Broke {
                         lived,
                         error: &error,
                     });
                 }
-                Ok(None) | Err(_) => return self.ended(&Happening::NoBookmark),
+                Ok(None) | Err(_) => return self.ended(&ReflectInput::NoBookmark),
             }
         }
     }
@@ -233,7 +233,7 @@ impl<K: ApiObject> Reflector<K> {
         };
         let Some(event) = event else {
             let lived = open.since.elapsed();
-            return self.ended(&Happening::Closed { lived });
+            return self.ended(&ReflectInput::Closed { lived });
         };
         let event: ApiResult<WatchEvent<K>> = event;
         let told = match event {
@@ -257,7 +257,7 @@ impl<K: ApiObject> Reflector<K> {
             }
             Err(error) => {
                 let lived = open.since.elapsed();
-                return self.ended(&Happening::Broke {
+                return self.ended(&ReflectInput::Broke {
                     lived,
                     error: &error,
                 });
@@ -282,14 +282,14 @@ impl<K: ApiObject> Reflector<K> {
         Some(ReflectEvent::Synced(objects))
     }
 
-    fn ended(&mut self, happening: &Happening<'_>) -> Option<ReflectEvent<K>> {
+    fn ended(&mut self, happening: &ReflectInput<'_>) -> Option<ReflectEvent<K>> {
         let now = Instant::now();
         let decision: Decision = self.plan.after(happening, now);
         tracing::debug!(path = %self.path(), decision = %decision, "watch");
         self.pause = decision.pause;
         let error = match happening {
-            Happening::Refused(error) | Happening::Broke { error, .. } => Some(*error),
-            Happening::NoBookmark | Happening::Closed { .. } => None,
+            ReflectInput::Refused(error) | ReflectInput::Broke { error, .. } => Some(*error),
+            ReflectInput::NoBookmark | ReflectInput::Closed { .. } => None,
         };
         if decision.lists_only && self.client.lists_only().found(now) {
             let error = error.map(tracing::field::display);

@@ -12,8 +12,8 @@ use support::logbook::Logbook;
 use support::{Authority, Proxy, Server};
 use tokio::time::Instant;
 use windlass_client::{
-    ApiClient, ApiClients, ApiErrorKind, ApiResult, ApiServerConfig, At, ClientIdentity,
-    ClientLimits, Selector, Watch,
+    ApiClient, ApiClients, ApiErrorKind, ApiResult, ApiServerConfig, ClientIdentity, ClientLimits,
+    ObjectKey, Selector, Watch,
 };
 
 const BOTH: [&str; 2] = ["h2", "http/1.1"];
@@ -28,7 +28,7 @@ fn connect(config: &ApiServerConfig) -> ApiClients {
 }
 
 async fn get(client: &ApiClient) -> ApiResult<Node> {
-    client.get::<Node>(At::cluster("n1")).await
+    client.get::<Node>(ObjectKey::cluster("n1")).await
 }
 
 fn from_zero() -> Watch {

@@ -1,9 +1,8 @@
-//! Asks a CSI driver what it is and can do, as a node does when it registers.
+//! Prints the node info and capabilities of a CSI driver, as a node reads them at registration.
 //!
 //! `cargo run -p windlass-csi --example ask_driver -- /var/lib/kubelet/plugins/<driver>/csi.sock`
 //!
-//! Without an argument it asks the driver of `windlass-testbed`, which it starts itself, and has it
-//! refuse one call.
+//! Without an argument it starts the driver of `windlass-testbed`, which rejects one call.
 //!
 //! Runs without a container runtime.
 
@@ -32,25 +31,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     driver.fault(Method::NodeGetInfo, Fault::before(busy));
     match ask(&socket).await {
         Err(error) => println!("then: {error}"),
-        Ok(()) => return Err("the driver was to refuse".into()),
+        Ok(()) => return Err("the call must fail".into()),
     }
     Ok(())
 }
 
 async fn ask(socket: &Path) -> Result<(), Box<dyn Error>> {
-    // the name is for metrics: a driver tells its own when it registers
+    // the name is a metric label
     let client = CsiClient::new("disk.example.com", socket, Metrics::new()?);
     let info = client.info().await?;
     println!("node       {}", info.node_id);
     match info.max_volumes {
-        Some(most) => println!("volumes    at most {most}"),
-        None => println!("volumes    as many as you like"),
+        Some(max) => println!("volumes    at most {max}"),
+        None => println!("volumes    no limit"),
     }
     for (key, value) in &info.topology {
         println!("topology   {key}={value}");
     }
-    for ability in client.abilities().await? {
-        println!("can        {ability:?}");
+    for capability in client.capabilities().await? {
+        println!("capability {capability:?}");
     }
     Ok(())
 }

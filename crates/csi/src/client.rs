@@ -1,9 +1,9 @@
-//! The node service of a driver over its socket.
+//! Client of a driver's node service over its socket.
 //!
-//! Each call has a connection of its own, as upstream's do, and a deadline that the driver is told.
-//! What an error means for what may have happened is upstream's `isFinalError` ([`CsiError`]). An
-//! error of NodeUnstageVolume and NodeUnpublishVolume is passed on whatever its code: a driver that
-//! does not know the volume answers OK, and one that says NotFound may still have it mounted.
+//! Each call uses its own connection, as upstream's do, and sends its deadline to the driver.
+//! Errors are classified as upstream's `isFinalError` ([`CsiError`]). Errors of
+//! NodeUnstageVolume and NodeUnpublishVolume are returned whatever their code: a driver that does
+//! not know the volume returns OK, and one that returns NotFound may still have it mounted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
@@ -18,25 +18,25 @@ use windlass_metrics::Metrics;
 use windlass_plugins::{Connection, error_chain};
 use windlass_proto::csi_v1::node_client::NodeClient;
 use windlass_proto::csi_v1::node_service_capability::Type;
-use windlass_proto::csi_v1::node_service_capability::rpc::Type as Ability;
+use windlass_proto::csi_v1::node_service_capability::rpc::Type as RpcType;
 use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
 use windlass_proto::csi_v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use windlass_proto::csi_v1::volume_usage::Unit;
 use windlass_proto::csi_v1::{self as pb, VolumeCapability};
 
 use crate::port::{
-    CsiError, CsiNode, NodeAbility, NodeInfo, PublishRequest, StageRequest, UsageEntry, UsageUnit,
-    VolumeUsage,
+    CsiError, CsiNode, NodeCapability, NodeInfo, PublishRequest, StageRequest, UsageEntry,
+    UsageUnit, VolumeUsage,
 };
 
-/// Longest time of a call (upstream's `csiTimeout`).
+/// Timeout of a call (upstream's `csiTimeout`).
 pub(crate) const CSI_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest text of a driver that is kept, in bytes: it goes into events, statuses and logs.
-const LONGEST_MESSAGE: usize = 4096;
-/// Longest answer, in bytes.
-const LONGEST_ANSWER: usize = 1 << 20;
+/// Max bytes of a driver message that are kept: it appears in events, statuses and logs.
+const MAX_MESSAGE_BYTES: usize = 4096;
+/// Max size of a response in bytes.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// A client of one driver. Nothing is open between two calls.
+/// A client of one driver. No connection is open between two calls.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
     driver: String,
@@ -54,7 +54,7 @@ impl CsiClient {
         }
     }
 
-    /// One call, counted under the method's name.
+    /// Makes one call and records its metrics under the method name.
     async fn call<Q, A, F>(
         &self,
         method: &'static str,
@@ -69,13 +69,13 @@ impl CsiClient {
             let connection = match Connection::open(&self.socket).await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    // as grpc-go says it
+                    // the text of grpc-go
                     let text = format!("connection error: desc = \"transport: {error}\"");
                     return Err(Status::unavailable(text));
                 }
             };
             let client = NodeClient::new(connection.channel());
-            let client = client.max_decoding_message_size(LONGEST_ANSWER);
+            let client = client.max_decoding_message_size(MAX_RESPONSE_BYTES);
             let mut request = Request::new(message);
             request.set_timeout(CSI_TIMEOUT);
             call(client, request).await
@@ -86,8 +86,8 @@ impl CsiClient {
         let elapsed = started.elapsed();
         let outcome = outcome
             .map(Response::into_inner)
-            // the transport calls its own end of time a cancellation
-            .map_err(|status| error_of(&status, elapsed >= CSI_TIMEOUT));
+            // the transport reports its own timeout as a cancellation
+            .map_err(|status| classify(&status, elapsed >= CSI_TIMEOUT));
         let code = match &outcome {
             Ok(_) => "OK",
             Err(CsiError::Refused { code, .. } | CsiError::Uncertain { code, .. }) => code,
@@ -100,11 +100,11 @@ impl CsiClient {
         outcome
     }
 
-    /// What CSI calls the way in which the volume is used.
+    /// The VolumeCapability of a request.
     async fn capability(&self, volume: &StageRequest) -> Result<VolumeCapability, CsiError> {
         let mode = access_mode(&volume.access_modes, || async {
-            let abilities = self.abilities().await?;
-            Ok(abilities.contains(&NodeAbility::SingleNodeMultiWriter))
+            let capabilities = self.capabilities().await?;
+            Ok(capabilities.contains(&NodeCapability::SingleNodeMultiWriter))
         })
         .await?;
         let access_type = match volume.block {
@@ -126,8 +126,8 @@ impl CsiClient {
     }
 }
 
-/// The access mode for the first of a volume's modes, which is the one that upstream takes. Only
-/// what is used on one node depends on the driver.
+/// The CSI access mode for the first mode of a volume, as upstream. Single-node modes depend on the
+/// driver.
 async fn access_mode<F>(
     modes: &[String],
     single_node_multi_writer: impl FnOnce() -> F,
@@ -135,7 +135,7 @@ async fn access_mode<F>(
 where
     F: Future<Output = Result<bool, CsiError>>,
 {
-    // upstream's default for what has none, inline volumes before all
+    // upstream's default for volumes without modes, such as inline volumes
     let mode = modes.first().map_or("ReadWriteOnce", String::as_str);
     Ok(match mode {
         "ReadOnlyMany" => Mode::MultiNodeReaderOnly,
@@ -152,7 +152,7 @@ where
 #[async_trait]
 impl CsiNode for CsiClient {
     async fn info(&self) -> Result<NodeInfo, CsiError> {
-        let answer = self
+        let response = self
             .call(
                 "NodeGetInfo",
                 pb::NodeGetInfoRequest {},
@@ -160,8 +160,8 @@ impl CsiNode for CsiClient {
             )
             .await?;
         Ok(NodeInfo {
-            node_id: answer.node_id,
-            max_volumes: match answer.max_volumes_per_node {
+            node_id: response.node_id,
+            max_volumes: match response.max_volumes_per_node {
                 0 => None,
                 max if max < 0 => {
                     tracing::warn!(driver = self.driver, max, "invalid attach limit");
@@ -169,26 +169,26 @@ impl CsiNode for CsiClient {
                 }
                 max => Some(max),
             },
-            topology: answer
+            topology: response
                 .accessible_topology
                 .map(|topology| topology.segments)
                 .unwrap_or_default(),
         })
     }
 
-    async fn abilities(&self) -> Result<BTreeSet<NodeAbility>, CsiError> {
-        let answer = self
+    async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CsiError> {
+        let response = self
             .call(
                 "NodeGetCapabilities",
                 pb::NodeGetCapabilitiesRequest {},
                 |mut client, request| async move { client.node_get_capabilities(request).await },
             )
             .await?;
-        let abilities = answer.capabilities.iter().filter_map(|capability| {
+        let capabilities = response.capabilities.iter().filter_map(|capability| {
             let Type::Rpc(rpc) = capability.r#type.as_ref()?;
-            ability(Ability::try_from(rpc.r#type).ok()?)
+            node_capability(RpcType::try_from(rpc.r#type).ok()?)
         });
-        Ok(abilities.collect())
+        Ok(capabilities.collect())
     }
 
     async fn stage(&self, request: StageRequest) -> Result<(), CsiError> {
@@ -299,14 +299,14 @@ impl CsiNode for CsiClient {
             volume_capability,
             secrets: text_secrets(request.secrets)?,
         };
-        let answer = self
+        let response = self
             .call(
                 "NodeExpandVolume",
                 message,
                 |mut client, request| async move { client.node_expand_volume(request).await },
             )
             .await?;
-        Ok(amount(answer.capacity_bytes))
+        Ok(amount(response.capacity_bytes))
     }
 
     async fn usage(
@@ -324,33 +324,33 @@ impl CsiNode for CsiClient {
                 None => String::new(),
             },
         };
-        let answer = self
+        let response = self
             .call(
                 "NodeGetVolumeStats",
                 message,
                 |mut client, request| async move { client.node_get_volume_stats(request).await },
             )
             .await?;
-        let abnormal = answer
+        let abnormal = response
             .volume_condition
             .filter(|condition| condition.abnormal)
             .map(|condition| bounded(&condition.message));
         Ok(VolumeUsage {
-            entries: answer.usage.iter().filter_map(usage_entry).collect(),
+            entries: response.usage.iter().filter_map(usage_entry).collect(),
             abnormal,
         })
     }
 }
 
-fn ability(ability: Ability) -> Option<NodeAbility> {
-    Some(match ability {
-        Ability::Unknown => return None,
-        Ability::StageUnstageVolume => NodeAbility::Stage,
-        Ability::GetVolumeStats => NodeAbility::Usage,
-        Ability::ExpandVolume => NodeAbility::Expand,
-        Ability::VolumeCondition => NodeAbility::Condition,
-        Ability::SingleNodeMultiWriter => NodeAbility::SingleNodeMultiWriter,
-        Ability::VolumeMountGroup => NodeAbility::MountGroup,
+fn node_capability(rpc: RpcType) -> Option<NodeCapability> {
+    Some(match rpc {
+        RpcType::Unknown => return None,
+        RpcType::StageUnstageVolume => NodeCapability::Stage,
+        RpcType::GetVolumeStats => NodeCapability::Usage,
+        RpcType::ExpandVolume => NodeCapability::Expand,
+        RpcType::VolumeCondition => NodeCapability::Condition,
+        RpcType::SingleNodeMultiWriter => NodeCapability::SingleNodeMultiWriter,
+        RpcType::VolumeMountGroup => NodeCapability::MountGroup,
     })
 }
 
@@ -368,16 +368,16 @@ fn usage_entry(usage: &pb::VolumeUsage) -> Option<UsageEntry> {
     })
 }
 
-/// A negative amount is a driver's mistake.
+/// Negative amounts, which violate CSI, count as 0.
 fn amount(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// CSI's secrets are texts; upstream passes bytes that are none as they are, which gRPC refuses.
+/// Secrets as CSI's strings; upstream passes other bytes unchanged, which gRPC rejects.
 fn text_secrets(secrets: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, String>, CsiError> {
     let texts = secrets.into_iter().map(|(key, value)| {
         let value = String::from_utf8(value).map_err(|_| CsiError::Invalid {
-            message: format!("the value of {key:?} in the secret is no text"),
+            message: format!("the value of {key:?} in the secret is not UTF-8"),
         })?;
         Ok((key, value))
     });
@@ -396,21 +396,21 @@ fn check(what: &str, value: &str) -> Result<(), CsiError> {
 fn path(what: &str, path: Option<&Path>) -> Result<String, CsiError> {
     let text = path.unwrap_or(Path::new("")).to_str();
     let text = text.ok_or_else(|| CsiError::Invalid {
-        message: format!("the {what} is no text"),
+        message: format!("the {what} is not UTF-8"),
     })?;
     check(what, text)?;
     Ok(text.to_owned())
 }
 
-/// What an error of a call means. One that no server sent comes from the connection.
-fn error_of(status: &Status, too_late: bool) -> CsiError {
-    let lost = status.source().is_some();
+/// Classifies the status of a call. A status with a source comes from the connection.
+fn classify(status: &Status, timed_out: bool) -> CsiError {
+    let is_transport = status.source().is_some();
     let code = match status.code() {
-        _ if too_late => Code::DeadlineExceeded,
-        _ if lost => Code::Unavailable,
+        _ if timed_out => Code::DeadlineExceeded,
+        _ if is_transport => Code::Unavailable,
         code => code,
     };
-    let message = match lost {
+    let message = match is_transport {
         true => bounded(&error_chain(status)),
         false => bounded(status.message()),
     };
@@ -432,10 +432,10 @@ fn error_of(status: &Status, too_late: bool) -> CsiError {
 }
 
 fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(LONGEST_MESSAGE)].to_owned()
+    text[..text.floor_char_boundary(MAX_MESSAGE_BYTES)].to_owned()
 }
 
-/// As grpc-go prints a code.
+/// Name of a code as grpc-go prints it.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -10,9 +10,9 @@ use crate::port::{CsiError, CsiNode, NodeInfo};
 /// A driver that registered itself.
 #[derive(Clone, Debug)]
 pub struct RegisteredDriver {
-    /// The way to it.
+    /// Its client.
     pub node: Arc<dyn CsiNode>,
-    /// What it said of this node.
+    /// Its latest NodeGetInfo response.
     pub info: NodeInfo,
 }
 
@@ -27,15 +27,14 @@ impl Default for CsiDrivers {
 }
 
 impl CsiDrivers {
-    /// A driver came, or came back.
+    /// Adds or replaces a driver.
     pub fn add(&self, name: &str, driver: RegisteredDriver) {
         self.0.send_modify(|drivers| {
             drivers.insert(name.to_owned(), driver);
         });
     }
 
-    /// A driver says something else of this node than before. Nothing happens if `node` is not the
-    /// way to it any more.
+    /// Updates the node info of a driver, unless `node` is no longer its client.
     pub fn update(&self, name: &str, node: &Arc<dyn CsiNode>, info: NodeInfo) {
         self.0.send_if_modified(|drivers| {
             let driver = drivers.get_mut(name);
@@ -50,7 +49,7 @@ impl CsiDrivers {
         });
     }
 
-    /// A driver went.
+    /// Removes a driver.
     pub fn remove(&self, name: &str) {
         self.0
             .send_if_modified(|drivers| drivers.remove(name).is_some());
@@ -70,7 +69,7 @@ impl CsiDrivers {
             })
     }
 
-    /// All of them, now and whenever one comes or goes.
+    /// All drivers, with notification of changes.
     pub fn subscribe(&self) -> watch::Receiver<BTreeMap<String, RegisteredDriver>> {
         self.0.subscribe()
     }

@@ -1,16 +1,16 @@
-//! CSI on a node: which drivers are registered, calls to them, and the mounts made through them.
+//! CSI on a node: registered drivers, calls to them, and the mounts made through them.
 //!
-//! For whoever mounts volumes of CSI drivers without a kubelet, or wants to ask a driver something. A
-//! driver is another's program behind a socket: it may hang, lie, or be restarted at any time.
+//! For programs that mount CSI volumes without a kubelet, or call a driver directly. A driver is a
+//! foreign program behind a socket: it may hang, return wrong results or restart at any time.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`CsiClient`] is the node service of one driver; [`CsiNode`] is what it can be asked
-//! * [`CsiDrivers`] is who is registered, [`CsiRegistration`] how a driver gets there: hand it to
-//!   `windlass_plugins::keep_plugins` for plugins of the type `CSIPlugin`
-//! * [`CsiVolumes`] stages, publishes and takes back, with notes on the disk; [`VolumeHost`] is the
-//!   machine that it works on, [`CsiObjects`] what it asks the API server
-//! * [`keep_attach_limits`] asks drivers again how many volumes fit
+//! * [`CsiClient`] is the client of one driver's node service; [`CsiNode`] is its port
+//! * [`CsiDrivers`] holds the registered drivers; [`CsiRegistration`] registers them: pass it to
+//!   `windlass_plugins::run_plugin_registry` for plugins of the type `CSIPlugin`
+//! * [`CsiVolumes`] stages, publishes, unpublishes and unstages volumes, with volume data files on
+//!   the disk; [`VolumeHost`] is its port to the host, [`CsiObjects`] its port to the API server
+//! * [`run_attach_limit_refresh`] refreshes the attach limits of drivers
 //!
 //! # Example
 //!
@@ -22,7 +22,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let socket = "/nowhere/csi.sock".as_ref();
 //! let driver = CsiClient::new("disk.example.com", socket, Metrics::new()?);
-//! // nothing is open between two calls, so nobody is asked before this
+//! // no connection is opened before this call
 //! match driver.info().await {
 //!     Err(CsiError::Uncertain { code, message }) => {
 //!         assert_eq!(code, "Unavailable");
@@ -34,24 +34,25 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-csi --example ask_driver -- <csi.sock>` asks a driver what it is and can do.
+//! `cargo run -p windlass-csi --example ask_driver -- <csi.sock>` prints a driver's node info and
+//! capabilities.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * A call ends within 120 s (upstream's `csiTimeout`), which the driver is told. An answer has 1 MiB
-//!   at most, a message that goes into an event 4 KiB.
-//! * An error says whether the call may have had its effect: [`CsiError::Uncertain`] or not.
-//! * Whoever is killed between two steps is followed by one that finds the volume by its notes and
-//!   repeats the call. What a driver has said to be done is not asked for again while it is mounted.
-//! * A driver is usable as soon as it has said what it calls this node, also while the API server is
-//!   away. Of two drivers with one name the first stays, unless the other speaks a higher version.
-//! * No secret and no volume context is in a log or a `Debug`.
+//! * A call ends within 120 s (upstream's `csiTimeout`), which is also its gRPC deadline. A response
+//!   has at most 1 MiB, a message in an event 4 KiB.
+//! * An error states whether the call may have had an effect: [`CsiError::Uncertain`] or not.
+//! * After a kill between two steps, the next agent run finds the volume by its volume data file and
+//!   repeats the call. A completed call is not repeated while the volume is mounted.
+//! * A driver is usable as soon as NodeGetInfo succeeds, also while the API server is unreachable. Of
+//!   two drivers with one name the first stays, unless the other has a higher version.
+//! * No secret and no volume context appears in a log or a `Debug` output.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It attaches nothing and provisions nothing: those are a cluster's controllers. It writes no CSINode
-//! object, which is `windlass-node`'s. It mounts nothing itself but by the driver, and gives files to a
-//! group only through its [`VolumeHost`]; `windlass-volumes` is one.
+//! It does not attach or provision volumes: controllers of the cluster do. `windlass-node` writes the
+//! CSINode object. Mounts are made by the driver, and ownership changes by the [`VolumeHost`], which
+//! `windlass-volumes` implements.
 
 mod attach_limits;
 mod client;
@@ -60,16 +61,16 @@ mod mount;
 mod port;
 mod register;
 
-pub use attach_limits::keep_attach_limits;
+pub use attach_limits::run_attach_limit_refresh;
 pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{
-    CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost,
+    CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, IoQueueKind, MountError, VolumeHost,
     attachment_name, is_csi_device,
 };
 pub use port::{
-    Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeAbility, NodeInfo,
-    ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit,
-    VolumeUsage,
+    Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeCapability,
+    NodeInfo, ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry,
+    UsageUnit, VolumeUsage,
 };
 pub use register::{Announcement, Announcements, CsiRegistration};

@@ -1,41 +1,41 @@
-//! Mounts of CSI volumes: staged once for the node, published to each pod, taken back.
+//! Mounts of CSI volumes: staged once for the node, published to each pod, unpublished, unstaged.
 //!
-//! Notes lie on the disk before a driver is called, and go after it said that the volume is gone:
-//! whoever is killed in between is followed by an agent that finds the volume and repeats the call,
-//! which CSI asks drivers to bear. What a driver has said to be done is not asked for again while
-//! it is mounted, but for `requiresRepublish`; so a driver that is away costs a running pod
-//! nothing, also after a restart.
+//! The volume data file is written before a driver is called and removed after the driver reports
+//! that the volume is gone. After a kill in between, the next agent run finds the volume and repeats
+//! the call, which CSI requires drivers to support. A completed call is not repeated while the
+//! volume is mounted, except for `requiresRepublish`; so an unavailable driver does not affect
+//! running pods, also after an agent restart.
 //!
-//! * `paths` where everything lies; `notes` what is written beside it
-//! * `inputs` what a call is made of, with what the API server knows
-//! * `stage` and `publish` for volumes with a file system, `block` for the others
-//! * `found` what lies on the node
-//! * `grow` expansion and usage
-//! * `host` the port to the machine
+//! * `paths`: directories and names; `volume_data`: the `vol_data.json` files
+//! * `inputs`: the fields of a call, from the volume and API server objects
+//! * `stage` and `publish`: volumes with a file system; `block`: block volumes
+//! * `discovery`: volumes found on the node
+//! * `expand`: expansion and usage
+//! * `host`: the port to the host
 
 mod block;
+mod discovery;
 mod error;
-mod found;
-mod grow;
+mod expand;
 mod host;
 mod inputs;
-mod notes;
 mod paths;
 mod publish;
 mod stage;
+mod volume_data;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, VolumeSource};
 use windlass_types::{DeviceName, MountedVolume, PodExt, PodUid, SharedPod};
+use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, VolumeSource};
 
 use crate::drivers::CsiDrivers;
 use crate::port::CsiObjects;
 
 pub use error::MountError;
-pub use host::{FileLane, FileWork, VolumeHost};
+pub use host::{FileWork, IoQueueKind, VolumeHost};
 pub(crate) use paths::inline_handle;
 pub use paths::{CsiPaths, attachment_name, is_csi_device};
 
@@ -44,25 +44,25 @@ use paths::CsiDevice;
 /// What [`CsiVolumes`] works with.
 #[derive(Clone, Debug)]
 pub struct CsiVolumesDeps {
-    /// Where volumes lie.
+    /// Paths of volumes.
     pub paths: CsiPaths,
-    /// Name of this node, of which names of VolumeAttachments are made.
+    /// Name of this node, part of VolumeAttachment names.
     pub node_name: String,
-    /// Who is registered.
+    /// Registered drivers.
     pub drivers: CsiDrivers,
-    /// What the API server knows.
+    /// API server objects.
     pub objects: Arc<dyn CsiObjects>,
-    /// The machine.
+    /// Port to the host.
     pub host: Arc<dyn VolumeHost>,
 }
 
-/// Mounts, grows, measures and takes back the volumes of CSI drivers. Every call may be repeated at
-/// any time, also by a new agent. Whoever calls has one operation under way for each volume of a
-/// pod, and none on a device while it is staged or unstaged.
+/// Mounts, expands, measures and unmounts CSI volumes. Every call may be repeated at any time, also
+/// after an agent restart. The caller runs at most one operation per volume of a pod, and none on a
+/// device while it is staged or unstaged.
 #[derive(Debug)]
 pub struct CsiVolumes {
     deps: CsiVolumesDeps,
-    /// What this agent has seen done; what an earlier one did stands in the notes.
+    /// Completed calls of this agent run; those of previous runs are in the volume data files.
     done: Mutex<Done>,
 }
 
@@ -74,7 +74,7 @@ struct Done {
 
 /// One volume of one pod, with its names checked.
 #[derive(Clone, Debug)]
-struct Asked<'a> {
+struct CheckedVolume<'a> {
     pod: &'a SharedPod,
     uid: PodUid,
     volume: &'a PodVolume,
@@ -85,7 +85,6 @@ struct Asked<'a> {
 }
 
 impl CsiVolumes {
-    /// Touches nothing yet.
     pub fn new(deps: CsiVolumesDeps) -> Self {
         Self {
             deps,
@@ -93,38 +92,36 @@ impl CsiVolumes {
         }
     }
 
-    /// NodeStageVolume, for a driver that stages; one for all pods of the node that use the volume.
+    /// NodeStageVolume, for a driver that stages; once for all pods of the node that use the volume.
     /// `se_linux` is the label to mount it with if its driver can (`seLinuxMount`).
     ///
     /// # Errors
-    /// What did not work; [`MountError::is_final`] tells whether something may be left of it.
+    /// [`MountError::is_final`] is false if the volume may be staged.
     pub async fn stage(
         &self,
         pod: &SharedPod,
         volume: &PodVolume,
         se_linux: Option<&str>,
     ) -> Result<(), MountError> {
-        let mut asked = asked(pod, volume)?;
-        asked.se_linux = se_linux.map(str::to_owned);
-        if asked.csi.handle.is_none() {
-            // an inline volume is published and nothing else
+        let mut checked = check_volume(pod, volume)?;
+        checked.se_linux = se_linux.map(str::to_owned);
+        if checked.csi.handle.is_none() {
+            // an inline volume is only published
             return Ok(());
         }
-        match asked.csi.block {
-            true => self.stage_block(&asked).await,
-            false => self.stage_mount(&asked).await,
+        match checked.csi.block {
+            true => self.stage_block(&checked).await,
+            false => self.stage_mount(&checked).await,
         }
     }
 
-    /// NodeUnstageVolume, and what the node keeps of the device. One that is not there is fine.
+    /// NodeUnstageVolume and removal of the device directories. A missing device is not an error.
     ///
     /// # Errors
-    /// A pod still has it, or what did not work.
+    /// A pod still uses the device, or a step failed.
     pub async fn unstage(&self, device: &DeviceName) -> Result<(), MountError> {
         let Some(parts) = CsiDevice::parse(device) else {
-            return Err(MountError::Invalid(format!(
-                "{device} is no volume of a CSI driver"
-            )));
+            return Err(MountError::Invalid(format!("{device} is not a CSI device")));
         };
         self.check_unused(&parts).await?;
         self.done().staged.remove(device);
@@ -132,29 +129,28 @@ impl CsiVolumes {
         self.unstage_blocks(&parts).await
     }
 
-    /// NodePublishVolume, unless it was done before and the driver does not ask for more.
+    /// NodePublishVolume, unless it has completed and `requiresRepublish` is false.
     ///
     /// # Errors
-    /// What did not work. A volume that was published before stays published, and it is no error
-    /// that the driver could not be asked again.
+    /// A step failed. A failed republish is not an error: the volume stays published.
     pub async fn set_up(
         &self,
         pod: &SharedPod,
         volume: &PodVolume,
         se_linux: Option<&str>,
     ) -> Result<MountedVolume, MountError> {
-        let mut asked = asked(pod, volume)?;
-        asked.se_linux = se_linux.map(str::to_owned);
-        match asked.csi.block {
-            true => self.set_up_block(&asked).await,
-            false => self.set_up_mount(&asked).await,
+        let mut checked = check_volume(pod, volume)?;
+        checked.se_linux = se_linux.map(str::to_owned);
+        match checked.csi.block {
+            true => self.set_up_block(&checked).await,
+            false => self.set_up_mount(&checked).await,
         }
     }
 
-    /// NodeUnpublishVolume, and what the node keeps of the volume. One that is not there is fine.
+    /// NodeUnpublishVolume and removal of the volume directories. A missing volume is not an error.
     ///
     /// # Errors
-    /// What did not work; nothing is removed before the driver has said that the volume is gone.
+    /// A step failed; nothing is removed before NodeUnpublishVolume succeeded.
     pub async fn tear_down(
         &self,
         uid: &PodUid,
@@ -171,23 +167,22 @@ impl CsiVolumes {
         }
     }
 
-    /// Runs work on files in a lane, and waits for what it comes to.
+    /// Runs file work in an I/O queue and returns its result.
     async fn files<T: Send + 'static>(
         &self,
-        lane: &FileLane,
+        queue: &IoQueueKind,
         action: &'static str,
         work: impl FnOnce(&dyn VolumeHost) -> Result<T, MountError> + Send + 'static,
     ) -> Result<T, MountError> {
-        let (told, answer) = oneshot::channel();
+        let (sender, result) = oneshot::channel();
         let host = Arc::clone(&self.deps.host);
         let work = Box::new(move || {
-            // a caller that has gone asks again
-            let _ = told.send(work(&*host));
+            let _ = sender.send(work(&*host));
         });
-        let ended = self.deps.host.run(lane, action, work).await;
+        let ended = self.deps.host.run(queue, action, work).await;
         ended.map_err(MountError::Files)?;
         let lost = |_| MountError::Files(format!("{action} was interrupted"));
-        answer.await.map_err(lost)?
+        result.await.map_err(lost)?
     }
 
     fn done(&self) -> MutexGuard<'_, Done> {
@@ -195,18 +190,18 @@ impl CsiVolumes {
     }
 }
 
-impl Asked<'_> {
-    /// Its directory under the pod's.
+impl CheckedVolume<'_> {
+    /// Name of its directory below the pod directory.
     fn name(&self) -> &str {
         &self.csi.volume_name
     }
 
-    /// The lane of its device: what a driver mounted is looked at, or may be.
-    fn lane(&self) -> FileLane {
-        device_lane(&self.device)
+    /// The I/O queue of its device: work may access the mount.
+    fn queue(&self) -> IoQueueKind {
+        device_queue(&self.device)
     }
 
-    /// What it is in [`Done`].
+    /// Its key in [`Done`].
     fn key(&self) -> (PodUid, String) {
         (self.uid.clone(), self.csi.volume_name.clone())
     }
@@ -227,9 +222,12 @@ impl Asked<'_> {
     }
 }
 
-fn asked<'a>(pod: &'a SharedPod, volume: &'a PodVolume) -> Result<Asked<'a>, MountError> {
+fn check_volume<'a>(
+    pod: &'a SharedPod,
+    volume: &'a PodVolume,
+) -> Result<CheckedVolume<'a>, MountError> {
     let VolumeSource::Csi(csi) = &volume.source else {
-        let message = format!("volume {:?} is not one of a CSI driver", volume.name);
+        let message = format!("volume {:?} is not a CSI volume", volume.name);
         return Err(MountError::Invalid(message));
     };
     let uid = pod.uid();
@@ -239,7 +237,7 @@ fn asked<'a>(pod: &'a SharedPod, volume: &'a PodVolume) -> Result<Asked<'a>, Mou
         Some(handle) => handle.to_owned(),
         None => inline_handle(&uid, &csi.volume_name),
     };
-    Ok(Asked {
+    Ok(CheckedVolume {
         pod,
         uid,
         volume,
@@ -252,14 +250,14 @@ fn asked<'a>(pod: &'a SharedPod, volume: &'a PodVolume) -> Result<Asked<'a>, Mou
     })
 }
 
-/// The lane of a pod's volumes, shared with those that are no CSI volumes.
-fn pod_lane(uid: &PodUid) -> FileLane {
-    FileLane::Pod(uid.clone())
+/// The I/O queue of a pod's volumes, shared with other volume types.
+fn pod_queue(uid: &PodUid) -> IoQueueKind {
+    IoQueueKind::Pod(uid.clone())
 }
 
-/// The lane of a device, shared by all pods that have it.
-fn device_lane(device: &CsiDevice) -> FileLane {
-    FileLane::Device(device.name())
+/// The I/O queue of a device, shared by all pods that use it.
+fn device_queue(device: &CsiDevice) -> IoQueueKind {
+    IoQueueKind::Device(device.name())
 }
 
 #[cfg(test)]

@@ -1,23 +1,22 @@
-//! What a driver's node service can be asked, in our types, and what is asked of the API server on
-//! its behalf.
+//! Ports to a driver's node service and to the API server objects that mounting needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use windlass_volume_plan::volume_source::SecretRef;
 use windlass_types::{Retry, SharedPod};
+use windlass_volume_plan::volume_source::SecretRef;
 
-/// The node service of one registered driver. Every call ends with an error at its deadline rather
-/// than never, and may be repeated: CSI asks that of drivers.
+/// The node service of one registered driver. Every call has a deadline and may be repeated, as CSI
+/// requires of drivers.
 #[async_trait]
 pub trait CsiNode: Send + Sync + Debug + 'static {
     /// NodeGetInfo.
     async fn info(&self) -> Result<NodeInfo, CsiError>;
 
-    /// NodeGetCapabilities; what is not known here is left out.
-    async fn abilities(&self) -> Result<BTreeSet<NodeAbility>, CsiError>;
+    /// NodeGetCapabilities, without unknown ones.
+    async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CsiError>;
 
     /// NodeStageVolume.
     async fn stage(&self, request: StageRequest) -> Result<(), CsiError>;
@@ -31,7 +30,7 @@ pub trait CsiNode: Send + Sync + Debug + 'static {
     /// NodeUnpublishVolume.
     async fn unpublish(&self, handle: &str, target_path: &std::path::Path) -> Result<(), CsiError>;
 
-    /// NodeExpandVolume: the size in bytes that the volume has now, 0 if the driver does not say.
+    /// NodeExpandVolume; returns the new size in bytes, 0 if the driver does not report it.
     async fn expand(
         &self,
         request: StageRequest,
@@ -48,20 +47,20 @@ pub trait CsiNode: Send + Sync + Debug + 'static {
     ) -> Result<VolumeUsage, CsiError>;
 }
 
-/// Answer to NodeGetInfo.
+/// Response to NodeGetInfo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// The driver's own name of this node.
+    /// The driver's ID of this node.
     pub node_id: String,
-    /// Volumes that fit, `None` for no limit.
+    /// Attach limit; `None` for no limit.
     pub max_volumes: Option<i64>,
     /// Topology segments of this node.
     pub topology: BTreeMap<String, String>,
 }
 
-/// What a driver's node service can do.
+/// A capability of a driver's node service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NodeAbility {
+pub enum NodeCapability {
     /// STAGE_UNSTAGE_VOLUME.
     Stage,
     /// GET_VOLUME_STATS.
@@ -76,24 +75,24 @@ pub enum NodeAbility {
     MountGroup,
 }
 
-/// A volume for NodeStageVolume, and what is common with NodePublishVolume.
+/// The fields of NodeStageVolume, most of them shared with NodePublishVolume.
 #[derive(Clone, Default, PartialEq)]
 pub struct StageRequest {
     /// `volume_id`.
     pub handle: String,
     /// `publish_context`, of the VolumeAttachment.
     pub publish_context: BTreeMap<String, String>,
-    /// Where it is staged; `None` for a driver that does not stage.
+    /// Staging path; `None` for a driver that does not stage.
     pub staging_path: Option<PathBuf>,
     /// Block access instead of a file system.
     pub block: bool,
-    /// File system; empty for the driver's choice.
+    /// File system type; empty for the driver's default.
     pub fs_type: String,
     /// Options for `mount`.
     pub mount_flags: Vec<String>,
-    /// fsGroup, for a driver with [`NodeAbility::MountGroup`].
+    /// fsGroup, for a driver with [`NodeCapability::MountGroup`].
     pub mount_group: Option<u32>,
-    /// Access modes of the PersistentVolume in Kubernetes' words; `ReadWriteOnce` for inline volumes.
+    /// Access modes of the PersistentVolume; `ReadWriteOnce` for inline volumes.
     pub access_modes: Vec<String>,
     /// `secrets`.
     pub secrets: BTreeMap<String, Vec<u8>>,
@@ -102,7 +101,7 @@ pub struct StageRequest {
 }
 
 impl Debug for StageRequest {
-    /// Without secrets, and without the context: a token of the pod's account may be in it.
+    /// Omits secrets and the context, which may contain a service account token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StageRequest")
             .field("handle", &self.handle)
@@ -114,40 +113,40 @@ impl Debug for StageRequest {
     }
 }
 
-/// A volume for NodePublishVolume.
+/// The fields of NodePublishVolume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PublishRequest {
     /// The volume.
     pub volume: StageRequest,
-    /// Where the pod is to see it.
+    /// Target path in the directory of the pod.
     pub target_path: PathBuf,
-    /// Nobody may write.
+    /// Publish read-only.
     pub read_only: bool,
 }
 
-/// Answer to NodeGetVolumeStats.
+/// Response to NodeGetVolumeStats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeUsage {
-    /// Bytes and inodes, as far as the driver tells.
+    /// Bytes and inodes, as reported.
     pub entries: Vec<UsageEntry>,
-    /// The driver says that something is wrong with the volume: what.
+    /// Message of an abnormal volume condition.
     pub abnormal: Option<String>,
 }
 
-/// One measure.
+/// Usage in one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageEntry {
-    /// Of what.
+    /// The unit.
     pub unit: UsageUnit,
-    /// Free for use.
+    /// Available amount.
     pub available: u64,
-    /// All there is.
+    /// Capacity.
     pub total: u64,
-    /// In use.
+    /// Used amount.
     pub used: u64,
 }
 
-/// What is measured.
+/// Unit of a [`UsageEntry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageUnit {
     /// Bytes.
@@ -159,43 +158,42 @@ pub enum UsageUnit {
 /// A call to a driver failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsiError {
-    /// Nobody of this name is registered.
+    /// No driver of this name is registered.
     #[error("driver name {driver} not found in the list of registered CSI drivers")]
     NotRegistered {
         /// Name of the driver.
         driver: String,
     },
-    /// The driver refused, and nothing happened: trying something else is safe.
+    /// The driver rejected the call without effect (upstream: a final error).
     #[error("rpc error: code = {code} desc = {message}")]
     Refused {
-        /// gRPC status code in its name, `InvalidArgument`.
+        /// Name of the gRPC status code, such as `InvalidArgument`.
         code: String,
-        /// The driver's words.
+        /// Message of the driver.
         message: String,
     },
-    /// Nobody knows whether it happened: no answer, a lost connection, or an answer that says so
-    /// (Canceled, DeadlineExceeded, Unavailable, ResourceExhausted, Aborted: upstream's
-    /// "uncertain progress").
+    /// The call may have had an effect: no response, a lost connection, or the code Canceled,
+    /// DeadlineExceeded, Unavailable, ResourceExhausted or Aborted (upstream: uncertain progress).
     #[error("rpc error: code = {code} desc = {message}")]
     Uncertain {
-        /// gRPC status code in its name.
+        /// Name of the gRPC status code.
         code: String,
-        /// What is known.
+        /// Message of the driver or the transport.
         message: String,
     },
-    /// The driver has nothing to do with this volume (NotFound of unpublish and unstage is no error).
+    /// The request is invalid; no call was made.
     #[error("{message}")]
     Invalid {
-        /// Why.
+        /// Reason.
         message: String,
     },
 }
 
 impl CsiError {
-    /// What trying again would bring.
+    /// Retry class of this error.
     pub fn retry(&self) -> Retry {
         match self {
-            // its pod may be on its way up
+            // the driver may be starting
             Self::NotRegistered { .. } | Self::Refused { .. } | Self::Uncertain { .. } => {
                 Retry::Later
             }
@@ -204,7 +202,7 @@ impl CsiError {
     }
 }
 
-/// What the API server knows that mounting needs.
+/// API server objects that mounting needs.
 #[async_trait]
 pub trait CsiObjects: Send + Sync + Debug + 'static {
     /// The CSIDriver object of a driver; `None` if there is none, which means the defaults.
@@ -213,7 +211,7 @@ pub trait CsiObjects: Send + Sync + Debug + 'static {
     /// The VolumeAttachment of this name; `None` if there is none.
     async fn attachment(&self, name: &str) -> Result<Option<Attachment>, ObjectError>;
 
-    /// The data of a Secret. Its values go into no log.
+    /// The data of a Secret. Its values must not be logged.
     async fn secret(&self, secret: &SecretRef) -> Result<BTreeMap<String, Vec<u8>>, ObjectError>;
 
     /// A token of the pod's service account.
@@ -221,7 +219,7 @@ pub trait CsiObjects: Send + Sync + Debug + 'static {
     -> Result<PodToken, ObjectError>;
 }
 
-/// A token for a driver. Shown nowhere.
+/// A token for a driver, omitted from `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PodToken {
     /// The token.
@@ -253,11 +251,11 @@ pub struct CsiDriverSpec {
     pub token_requests: Vec<TokenRequest>,
     /// `serviceAccountTokenInSecrets`: the tokens are among the secrets instead of the context.
     pub tokens_in_secrets: bool,
-    /// `requiresRepublish`: published again and again, for what changes.
+    /// `requiresRepublish`: each set-up publishes again.
     pub requires_republish: bool,
     /// `seLinuxMount`.
     pub se_linux_mount: bool,
-    /// `nodeAllocatableUpdatePeriodSeconds`: how often it is asked how many volumes fit.
+    /// `nodeAllocatableUpdatePeriodSeconds`: period of the attach limit refresh.
     pub allocatable_update: Option<std::time::Duration>,
 }
 
@@ -279,18 +277,18 @@ impl Default for CsiDriverSpec {
     }
 }
 
-/// Who applies fsGroup to a driver's volumes.
+/// `fsGroupPolicy`: whether the node applies fsGroup to a driver's volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsGroupPolicy {
-    /// The node, if the volume has a file system type and is ReadWriteOnce.
+    /// If the volume has a file system type and is ReadWriteOnce.
     ReadWriteOnceWithFsType,
-    /// The node, always.
+    /// Always.
     File,
-    /// Nobody.
+    /// Never.
     None,
 }
 
-/// A token that a driver asks for.
+/// A token that a driver requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRequest {
     /// `audience`; empty is the API server.
@@ -308,16 +306,16 @@ pub struct Attachment {
     pub metadata: BTreeMap<String, String>,
     /// `attachError.message`.
     pub error: Option<String>,
-    /// `attachError.errorCode` is that of `ResourceExhausted`: the node has no room for the volume.
+    /// `attachError.errorCode` is `ResourceExhausted`: the node is at its attach limit.
     pub node_full: bool,
 }
 
-/// Something of the API server could not be had.
+/// An object could not be read from the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ObjectError {
-    /// What, and why not. Without secrets.
+    /// Object and cause, without secrets.
     pub message: String,
-    /// What trying again would bring.
+    /// Retry class of this error.
     pub retry: Retry,
 }

@@ -1,11 +1,9 @@
-//! What it takes to register a CSI driver: a version that is spoken here, its name of this node, and
-//! a cluster that knows.
+//! Registration of CSI drivers: version negotiation, NodeGetInfo and the CSINode update.
 //!
-//! A driver can be used as soon as it has said what it calls this node. Upstream takes it away
-//! again if the API server cannot be told at once; here that is tried until it succeeds
-//! ([`Announcements`]), and only then is the driver told that it is registered. What the cluster
-//! refuses for good takes the driver away. Of two drivers with one name the first stays, unless
-//! the other speaks a higher version.
+//! A driver is usable as soon as NodeGetInfo succeeds. Upstream removes it again if the CSINode
+//! update fails; here the update is retried, and the driver is notified of its registration only
+//! after it succeeded ([`Announcements`]). A permanent rejection by the API server removes the
+//! driver. Of two drivers with one name the first stays, unless the other has a higher version.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,27 +11,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
+use windlass_metrics::Metrics;
 use windlass_node_rules::plugin_registration::{
     PluginVersion, SocketId, check_driver_name, highest_supported_version,
 };
-use windlass_metrics::Metrics;
 use windlass_plugins::{Plugin, PluginHandler};
 
 use crate::client::CsiClient;
 use crate::drivers::{CsiDrivers, RegisteredDriver};
 use crate::port::{CsiNode, NodeInfo};
 
-/// What the cluster knows of the drivers of this node. Clones share it; whoever tells the API
-/// server writes, registrations wait.
+/// Results of the CSINode updates by driver. Clones share them; the writer of the CSINode object
+/// publishes, registrations wait.
 #[derive(Clone, Debug)]
 pub struct Announcements(Arc<watch::Sender<BTreeMap<String, Announcement>>>);
 
-/// What came of telling the cluster of one driver.
+/// Result of the CSINode update for one driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What it was told.
+    /// The node info in the update.
     pub info: NodeInfo,
-    /// It knows, or refused for good: why.
+    /// Success, or the reason of a permanent rejection.
     pub outcome: Result<(), String>,
 }
 
@@ -44,7 +42,7 @@ impl Default for Announcements {
 }
 
 impl Announcements {
-    /// Says what came of telling about all drivers that are registered now.
+    /// Replaces the results of all registered drivers.
     pub fn publish(&self, all: BTreeMap<String, Announcement>) {
         self.0.send_if_modified(|known| {
             let changed = *known != all;
@@ -53,19 +51,20 @@ impl Announcements {
         });
     }
 
-    /// Waits until the cluster knows this of the driver, or refused it.
+    /// Waits for the result of the CSINode update with this node info.
     ///
     /// # Errors
-    /// It refused: why.
-    pub async fn of(&self, driver: &str, info: &NodeInfo) -> Result<(), String> {
+    /// The reason of a rejection.
+    pub async fn wait_for(&self, driver: &str, info: &NodeInfo) -> Result<(), String> {
         let mut known = self.0.subscribe();
-        // how many volumes fit may change meanwhile
-        let same = |told: &NodeInfo| told.node_id == info.node_id && told.topology == info.topology;
-        let said = |known: &BTreeMap<String, Announcement>| {
+        // the attach limit may change meanwhile
+        let same =
+            |other: &NodeInfo| other.node_id == info.node_id && other.topology == info.topology;
+        let is_announced = |known: &BTreeMap<String, Announcement>| {
             known.get(driver).is_some_and(|it| same(&it.info))
         };
-        // the other end lives as long as this
-        match known.wait_for(said).await {
+        // `self` holds the sender
+        match known.wait_for(is_announced).await {
             Ok(known) => known.get(driver).map_or(Ok(()), |it| it.outcome.clone()),
             Err(_) => Ok(()),
         }
@@ -76,13 +75,13 @@ impl Announcements {
 #[derive(Debug)]
 pub struct CsiRegistration {
     drivers: CsiDrivers,
-    /// `None` without a cluster: nobody has to know.
+    /// `None` without an API server.
     announcements: Option<Announcements>,
     metrics: Metrics,
     owners: Mutex<BTreeMap<String, Owner>>,
 }
 
-/// Who has a name.
+/// The plugin that holds a driver name.
 #[derive(Clone, Debug)]
 struct Owner {
     socket: PathBuf,
@@ -97,7 +96,7 @@ impl Owner {
 }
 
 impl CsiRegistration {
-    /// Adds to `drivers` what registers.
+    /// Adds registered drivers to `drivers`.
     pub fn new(
         drivers: CsiDrivers,
         announcements: Option<Announcements>,
@@ -116,7 +115,7 @@ impl CsiRegistration {
     }
 }
 
-/// The version that is spoken with a driver, if the driver may have its name.
+/// Negotiates the version with a driver and checks that its name is free.
 fn version(
     caller: &str,
     plugin: &Plugin,
@@ -151,7 +150,7 @@ impl PluginHandler for CsiRegistration {
         };
         check_driver_name(name).map_err(|error| failed(error.to_owned()))?;
         if !plugin.endpoint.is_absolute() {
-            return Err(failed("the endpoint is no absolute path".to_owned()));
+            return Err(failed("the endpoint is not an absolute path".to_owned()));
         }
         version("ValidatePlugin", plugin, &self.owners())
             .map(drop)
@@ -178,9 +177,13 @@ impl PluginHandler for CsiRegistration {
             let info = info.clone();
             self.drivers.add(name, RegisteredDriver { node, info });
         }
-        tracing::info!(driver = name, node_id = info.node_id, "CSI driver");
+        tracing::info!(
+            driver = name,
+            node_id = info.node_id,
+            "CSI driver registered"
+        );
         match &self.announcements {
-            Some(announcements) => announcements.of(name, &info).await,
+            Some(announcements) => announcements.wait_for(name, &info).await,
             None => Ok(()),
         }
     }

@@ -18,7 +18,7 @@
 //! ```
 //! use k8s_openapi::api::core::v1::Node;
 //! use serde_json::{from_value, json};
-//! use windlass_client::{ApiErrorKind, At};
+//! use windlass_client::{ApiErrorKind, ObjectKey};
 //! use windlass_fake_api::{FakeApiServer, On};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -28,9 +28,9 @@
 //! let client = server.clients().main;
 //!
 //! server.faults().error(On::path("/api/v1/nodes/*").times(1), 403);
-//! let refused = client.get::<Node>(At::cluster("n1")).await;
+//! let refused = client.get::<Node>(ObjectKey::cluster("n1")).await;
 //! assert_eq!(refused.err().map(|error| error.kind), Some(ApiErrorKind::Forbidden));
-//! let node: Node = client.get(At::cluster("n1")).await?;
+//! let node: Node = client.get(ObjectKey::cluster("n1")).await?;
 //! assert!(node.metadata.uid.is_some());
 //! assert_eq!(server.requests().len(), 2);
 //! # Ok(())

@@ -12,10 +12,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prefix = prefix.as_deref().unwrap_or("kubelet_runtime_operations");
 
     let metrics = Metrics::new()?;
-    metrics.observe_runtime_operation("run_podsandbox", 0.21, false);
-    metrics.observe_runtime_operation("pull_image", 3.4, true);
-    metrics.pleg_relist_duration.observe(0.012);
-    metrics.running_pods.set(1.0);
+    metrics.runtime_calls.observe("run_podsandbox", 0.21, false);
+    metrics.runtime_calls.observe("pull_image", 3.4, true);
+    metrics.pleg.relist_duration.observe(0.012);
+    metrics.sync_loop.running_pods.set(1.0);
 
     let page = metrics.render()?;
     let mut shown = 0;

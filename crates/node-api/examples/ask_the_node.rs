@@ -21,10 +21,10 @@ use windlass_metrics::Metrics;
 use windlass_node_api::{
     Journals, NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router,
 };
-use windlass_server::{HealthCheck, HealthSource, Why};
+use windlass_server::{HealthCheck, HealthSource, PodExplainer};
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodStatusStore, PodStatusEntry};
 use windlass_streams::{Limits, Sessions};
 use windlass_timelines::Timelines;
 use windlass_types::Clock;
@@ -93,9 +93,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     board.publish(entry()?);
-    let why = Why {
+    let explainer = PodExplainer {
         board: board.clone(),
         timelines: Timelines::new(Arc::clone(&clock), None),
         node_name: "n1".to_owned(),
@@ -103,7 +103,7 @@ fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
     Ok(NodeApiDeps {
         board,
         cache: StatusCache::new(),
-        why,
+        explainer,
         runtime: runtime.clone(),
         streams: runtime,
         sessions: Sessions::new(Limits::default(), Default::default()),
@@ -138,14 +138,14 @@ fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
     })
 }
 
-fn entry() -> Result<PodEntryView, serde_json::Error> {
+fn entry() -> Result<PodStatusEntry, serde_json::Error> {
     let pod = json!({
         "metadata": {"namespace": "default", "name": "web", "uid": "1234"},
         "spec": {"containers": [{"name": "app", "image": "nginx"}]},
     });
-    Ok(PodEntryView {
+    Ok(PodStatusEntry {
         status: Arc::new(from_value(json!({"phase": "Running"}))?),
         looked: true,
-        ..PodEntryView::new(Arc::new(from_value(pod)?))
+        ..PodStatusEntry::new(Arc::new(from_value(pod)?))
     })
 }

@@ -10,9 +10,9 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
-use windlass_server::{HealthSource, Why};
+use windlass_server::{HealthSource, PodExplainer};
 use windlass_stats::{MachineFacts, StatsSource};
-use windlass_status::PodBoard;
+use windlass_status::PodStatusStore;
 use windlass_streams::Sessions;
 use windlass_types::{Clock, Timestamp};
 
@@ -22,11 +22,11 @@ use crate::logs::Journals;
 #[derive(Clone, Debug)]
 pub struct NodeApiDeps {
     /// Pods as asked and as they are.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// What the runtime has of them, as the PLEG saw it last.
     pub cache: StatusCache,
     /// Why they are as they are.
-    pub why: Why,
+    pub explainer: PodExplainer,
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
     /// Its streams: exec, attach, port-forward.

@@ -66,7 +66,7 @@ mod pods;
 mod spans;
 mod streaming;
 mod usage;
-mod why;
+mod explain;
 mod zpages;
 
 use axum::Router;
@@ -122,7 +122,7 @@ fn debugging(settings: &NodeApiSettings, turns: usage::Turns) -> Router<NodeApi>
         .merge(zpages::routes(settings))
         .merge(logs::routes(settings))
         .merge(streaming::routes())
-        .merge(why::routes(turns))
+        .merge(explain::routes(turns))
 }
 
 /// The same without them: the client is told why.

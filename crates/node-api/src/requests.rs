@@ -40,10 +40,10 @@ pub(crate) async fn count(
     next: Next,
 ) -> Response {
     let labels = labels(request.method(), request.uri().path(), server);
-    let under_way = api.metrics.requests.begin(labels);
+    let in_flight = api.metrics.requests.begin(labels);
     let began = Instant::now();
     let response = next.run(request).await;
-    under_way.took(began.elapsed().as_secs_f64());
+    in_flight.observe(began.elapsed().as_secs_f64());
     response
 }
 

@@ -162,7 +162,7 @@ async fn a_thousand_concurrent_log_followers_over_tls_have_a_place_each_and_leav
     };
     let places_left = || {
         let mut places = Vec::new();
-        while let Ok(place) = node.world.deps.logs.place() {
+        while let Ok(place) = node.world.deps.logs.permit() {
             places.push(place);
         }
         places.len()
@@ -185,7 +185,7 @@ async fn a_thousand_concurrent_log_followers_over_tls_have_a_place_each_and_leav
     }
     // those that are left get an answer, and so does who comes when there are none
     let mut held = Vec::new();
-    while let Ok(place) = node.world.deps.logs.place() {
+    while let Ok(place) = node.world.deps.logs.permit() {
         held.push(place);
     }
     let one_more = answer(&server, &get("/containerLogs/default/web/app", "")).await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_actors::StatusCache;
 use windlass_metrics::Metrics;
-use windlass_server::{HealthCheck, HealthSource, Why};
+use windlass_server::{HealthCheck, HealthSource, PodExplainer};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
 use windlass_stats::{LogUsage, MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
 use windlass_status::{PodStatusStore, PodStatusEntry};
@@ -122,7 +122,7 @@ impl World {
         let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
         let board = PodStatusStore::new();
         board.publish(entry("web"));
-        let why = Why {
+        let explainer = PodExplainer {
             board: board.clone(),
             timelines: Timelines::new(Arc::clone(&clock), None),
             node_name: "n1".into(),
@@ -131,7 +131,7 @@ impl World {
             deps: NodeApiDeps {
                 board,
                 cache: StatusCache::new(),
-                why,
+                explainer,
                 runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
                 streams: Arc::<FakeStreams>::default(),
                 sessions: Sessions::new(Limits::default(), Default::default()),
@@ -247,7 +247,7 @@ async fn pods_are_told_as_a_list_with_their_present_status() {
 #[tokio::test]
 async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     let world = World::new();
-    let (uid, why) = ("web-uid".into(), &world.deps.why);
+    let (uid, why) = ("web-uid".into(), &world.deps.explainer);
     let mut blocked = entry("web");
     blocked.blocker = Some(Blocker {
         reason: Reason::FailedMount,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, At, Delete, Patch};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, Delete, ObjectKey, Patch};
 use windlass_csi::{Announcement, Announcements, CsiDrivers, NodeInfo, RegisteredDriver};
 use windlass_node_rules::csi_node::{
     CsiNodePlan, NodeDriver, NodeOwner, node_with_driver, node_without_drivers, plan_csi_node,
@@ -274,7 +274,7 @@ async fn change_node(
     deps: &CsiNodeDeps,
     change: impl FnOnce(&Node) -> Result<Node, String>,
 ) -> Result<(), Failure> {
-    let at = At::cluster(&deps.node_name);
+    let at = ObjectKey::cluster(&deps.node_name);
     let node: Node = deps.client.get(at).await?;
     let changed = change(&node).map_err(Failure::Final)?;
     if let Some(patch) = node_patch(&node, &changed) {
@@ -293,7 +293,7 @@ async fn change_csi_node(
     installed: Option<&NodeDriver>,
     left: &BTreeSet<String>,
 ) -> Result<(), Failure> {
-    let at = At::cluster(&deps.node_name);
+    let at = ObjectKey::cluster(&deps.node_name);
     let owner = NodeOwner {
         name: &deps.node_name,
         uid,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
+use windlass_actors::{NodeUpdate, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClients, Selector};
 use windlass_credentials::credentials::Keyring;
 use windlass_pod_inputs::node_facts::NodeFacts;
@@ -58,7 +58,7 @@ pub struct ObjectCacheDeps {
     /// The node, for resources that volumes show.
     pub node: Arc<NodeFacts>,
     /// The node's object, for volumes that only some nodes may have.
-    pub node_seen: watch::Receiver<NodeSeen>,
+    pub node_seen: watch::Receiver<NodeUpdate>,
     /// For the numbers of certificates.
     pub metrics: VolumeMetrics,
     /// How ConfigMaps and Secrets are kept current.
@@ -82,7 +82,7 @@ pub struct ObjectCache {
     certificates: Option<PodCertificates>,
     credentials: NodeCredentials,
     node: Arc<NodeFacts>,
-    node_seen: watch::Receiver<NodeSeen>,
+    node_seen: watch::Receiver<NodeUpdate>,
     csi: Option<Arc<dyn CsiObjects>>,
     events: Arc<dyn EventRecorder>,
     pods: Mutex<BTreeMap<PodUid, Registered>>,

@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, At};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
-use windlass_volume_plan::volume_source::{ClaimState, Lookup, bound_volume};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
+use windlass_volume_plan::volume_source::{ClaimState, Lookup, bound_volume};
 
 use crate::lookup::ANSWER_DEADLINE;
 use crate::refusals::Refusals;
@@ -206,7 +206,7 @@ impl Shared {
     /// be read.
     async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Option<ApiError>) {
         let (namespace, name) = key;
-        let at = At::namespaced(namespace, name);
+        let at = ObjectKey::namespaced(namespace, name);
         let (claim, mut error) = self.get::<PersistentVolumeClaim>(at).await;
         let bound_to = match &claim {
             Lookup::Found(claim) => bound_volume(claim),
@@ -214,7 +214,7 @@ impl Shared {
         };
         let volume = match bound_to {
             Some(name) => {
-                let (volume, unread) = self.get::<PersistentVolume>(At::cluster(name)).await;
+                let (volume, unread) = self.get::<PersistentVolume>(ObjectKey::cluster(name)).await;
                 error = unread;
                 volume
             }
@@ -223,7 +223,7 @@ impl Shared {
         (self.put(key, ClaimState { claim, volume }), error)
     }
 
-    async fn get<K: ApiObject>(&self, at: At<'_>) -> (Lookup<K>, Option<ApiError>) {
+    async fn get<K: ApiObject>(&self, at: ObjectKey<'_>) -> (Lookup<K>, Option<ApiError>) {
         let Some(client) = &self.client else {
             return (Lookup::Missing, None);
         };

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_client::{ApiClient, ApiClients, ApiError, ApiErrorKind, At};
-use windlass_pod_inputs::pod_references::TokenSpec;
-use windlass_volume_plan::volume_source::SecretRef;
+use windlass_client::{ApiClient, ApiClients, ApiError, ApiErrorKind, ObjectKey};
 use windlass_csi::{
     Attachment, CsiDriverSpec, CsiObjects, FsGroupPolicy, ObjectError, PodToken, TokenRequest,
 };
+use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_types::corev1::Secret;
 use windlass_types::storagev1::{CSIDriver, VolumeAttachment};
 use windlass_types::{Clock, PodExt, PodUid, Retry, SharedPod};
+use windlass_volume_plan::volume_source::SecretRef;
 
 use crate::lookup::{ANSWER_DEADLINE, all, item};
 use crate::reflections::{Interest, Kept, Reflections};
@@ -67,7 +67,11 @@ impl CsiObjects for ApiCsiObjects {
     }
 
     async fn attachment(&self, name: &str) -> Result<Option<Attachment>, ObjectError> {
-        match self.main.get::<VolumeAttachment>(At::cluster(name)).await {
+        match self
+            .main
+            .get::<VolumeAttachment>(ObjectKey::cluster(name))
+            .await
+        {
             Ok(object) => Ok(Some(attachment(object))),
             Err(error) if error.kind == ApiErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(&error, &format!("VolumeAttachment {name:?}"))),
@@ -76,7 +80,9 @@ impl CsiObjects for ApiCsiObjects {
 
     async fn secret(&self, secret: &SecretRef) -> Result<BTreeMap<String, Vec<u8>>, ObjectError> {
         let SecretRef { namespace, name } = secret;
-        let read = self.main.get::<Secret>(At::namespaced(namespace, name));
+        let read = self
+            .main
+            .get::<Secret>(ObjectKey::namespaced(namespace, name));
         let object = read.await.map_err(|error| ObjectError {
             message: format!(
                 "failed to find the secret {name} in the namespace {namespace} with error: {}",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
+use windlass_actors::{NodeUpdate, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClient, Selector};
 use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_pod_inputs::pod_references::{Need, Use};
@@ -41,7 +41,7 @@ pub(crate) struct NamedDeps {
     pub(crate) watch: Option<ApiClient>,
     pub(crate) main: Option<ApiClient>,
     pub(crate) changed: SlotSender<PodUid, ObjectsChanged>,
-    pub(crate) node: watch::Receiver<NodeSeen>,
+    pub(crate) node: watch::Receiver<NodeUpdate>,
 }
 
 impl<T: Kept> Named<T> {

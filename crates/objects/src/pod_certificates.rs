@@ -15,14 +15,14 @@ use k8s_openapi::ByteString;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender, spawn_io};
+use windlass_actors::{NodeUpdate, ObjectsChanged, SlotSender, spawn_io};
 use windlass_certs::{PodKey, PodKeyType, RequestError, UnknownKeyType};
-use windlass_client::{ApiClient, ApiClients, ApiError, At, Selector};
-use windlass_pod_inputs::cache_lag::PodRequest;
+use windlass_client::{ApiClient, ApiClients, ApiError, ObjectKey, Selector};
 use windlass_credentials::pod_certificate::{Issuance, Moment, Notice, Outcome, Seen, Step};
+use windlass_metrics::VolumeMetrics;
+use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::{CertificateRef, CertificateSpec, References};
 use windlass_pod_inputs::projection::Credential;
-use windlass_metrics::VolumeMetrics;
 use windlass_types::certificatesv1beta1::{PodCertificateRequest, PodCertificateRequestSpec};
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::metav1::{ObjectMeta, OwnerReference};
@@ -46,7 +46,7 @@ pub(crate) struct PodCertificatesDeps {
     pub(crate) events: Arc<dyn EventRecorder>,
     pub(crate) changed: SlotSender<PodUid, ObjectsChanged>,
     pub(crate) node_name: String,
-    pub(crate) node_seen: watch::Receiver<NodeSeen>,
+    pub(crate) node_seen: watch::Receiver<NodeUpdate>,
     pub(crate) metrics: VolumeMetrics,
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     events: Arc<dyn EventRecorder>,
     changed: SlotSender<PodUid, ObjectsChanged>,
     node_name: String,
-    node_seen: watch::Receiver<NodeSeen>,
+    node_seen: watch::Receiver<NodeUpdate>,
     metrics: VolumeMetrics,
     /// Bounded by the sources of the node's pods.
     entries: Mutex<BTreeMap<Key, Entry>>,
@@ -321,7 +321,7 @@ impl Shared {
         let namespace = pod.namespace();
         let account = PodExt::spec(&*pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
-        let read = self.main.get(At::namespaced(namespace, account));
+        let read = self.main.get(ObjectKey::namespaced(namespace, account));
         let object: ServiceAccount = read.await.map_err(AskError::Account)?;
         let node_uid = self.node_uid().await;
         // one that nobody has seen serves for the next attempt: making it may take seconds

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use windlass_actors::NodeSeen;
-use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At};
+use windlass_actors::NodeUpdate;
+use windlass_client::{ApiClient, ApiErrorKind, ApiObject, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::object_reads::{
     Answer, Look, Reading, Remembered, Worth, look, object_ttl, worth,
@@ -30,7 +30,7 @@ pub(crate) struct Reads<T: Kept> {
     client: Option<ApiClient>,
     reading: Reading,
     /// Says how long an answer serves.
-    node: watch::Receiver<NodeSeen>,
+    node: watch::Receiver<NodeUpdate>,
     /// Bounded by the references of the node's pods.
     entries: Mutex<BTreeMap<ItemKey, Entry<T>>>,
 }
@@ -85,7 +85,7 @@ impl<T: Kept> Reads<T> {
     pub(crate) fn new(
         client: Option<ApiClient>,
         reading: Reading,
-        node: watch::Receiver<NodeSeen>,
+        node: watch::Receiver<NodeUpdate>,
     ) -> Self {
         Self {
             client,
@@ -153,7 +153,7 @@ impl<T: Kept> Reads<T> {
     ) -> Result<Option<T::Object>, Option<Arc<str>>> {
         let (namespace, name) = key;
         loop {
-            let at = At::namespaced(namespace, name);
+            let at = ObjectKey::namespaced(namespace, name);
             let answer = match look {
                 Look::AskCache => client.get_cached::<T::Object>(at).await,
                 _ => client.get::<T::Object>(at).await,

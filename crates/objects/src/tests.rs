@@ -8,7 +8,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use windlass_actors::{ActorKind, NodeSeen, ObjectsChanged, SimClock, SlotReceiver, slots};
+use windlass_actors::{ActorKind, NodeUpdate, ObjectsChanged, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_reads::ChangeDetection;
@@ -50,7 +50,7 @@ struct World {
     cache: Arc<ObjectCache>,
     changed: SlotReceiver<PodUid, ObjectsChanged>,
     events: Arc<Events>,
-    node: watch::Sender<NodeSeen>,
+    node: watch::Sender<NodeUpdate>,
     csi: Arc<ApiCsiObjects>,
     clock: Arc<SimClock>,
     metrics: Metrics,
@@ -94,7 +94,7 @@ impl World {
         let metrics = Metrics::new().expect("metrics");
         let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
         let events = Arc::new(Events::default());
-        let (node, node_seen) = watch::channel(NodeSeen::default());
+        let (node, node_seen) = watch::channel(NodeUpdate::default());
         let clients = clients(&server);
         let csi = Arc::new(ApiCsiObjects::new(&clients, clock.clone()));
         let cache = ObjectCache::new(ObjectCacheDeps {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
-use windlass_client::{ApiClient, ApiError, At};
+use windlass_client::{ApiClient, ApiError, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_pod_inputs::projection::Token;
@@ -319,7 +319,7 @@ impl TokenCache {
         let client = self.client.as_ref().ok_or(AskError::NoServer)?;
         let account = PodExt::spec(pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
-        let at = At::namespaced(pod.namespace(), account);
+        let at = ObjectKey::namespaced(pod.namespace(), account);
         let metadata = match &spec.account_uid {
             Some(uid) => json!({ "uid": uid }),
             None => json!({}),

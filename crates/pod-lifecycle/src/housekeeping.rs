@@ -21,7 +21,7 @@ pub struct HousekeepingInput {
     /// Every configured source has delivered once.
     pub sources_ready: bool,
     /// Every configured source of static pods has delivered once.
-    pub statics_ready: bool,
+    pub static_sources_ready: bool,
     /// Pods that have namespace and name of a desired static pod with another UID.
     pub predecessors: BTreeSet<PodUid>,
     /// Pods of which the runtime has something alive.
@@ -89,7 +89,7 @@ impl fmt::Display for HousekeepingPlan {
 pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
     let unknown = |uid: &&PodUid| !input.desired.contains(*uid) && !input.workers.contains(*uid);
     if !input.sources_ready {
-        let running = input.running.iter().filter(|_| input.statics_ready);
+        let running = input.running.iter().filter(|_| input.static_sources_ready);
         let replaced = running.filter(|uid| input.predecessors.contains(*uid));
         return HousekeepingPlan {
             orphans_to_kill: replaced.filter(unknown).cloned().collect(),
@@ -135,7 +135,7 @@ mod tests {
         let [running, in_runtime, workers, desired, directories] = columns.map(set);
         let mut input = HousekeepingInput {
             sources_ready: true,
-            statics_ready: true,
+            static_sources_ready: true,
             predecessors: BTreeSet::new(),
             running,
             in_runtime,
@@ -204,7 +204,7 @@ mod tests {
     fn what_a_static_pod_replaces_does_not_wait_for_the_api_server() {
         let mut input = HousekeepingInput {
             sources_ready: false,
-            statics_ready: true,
+            static_sources_ready: true,
             predecessors: set("old dead worked"),
             running: set("old worked stranger"),
             in_runtime: set("old dead worked stranger"),
@@ -216,7 +216,7 @@ mod tests {
         };
         assert_eq!(plan(&input).to_string(), "orphans(old)");
         // another static source may still ask for it
-        input.statics_ready = false;
+        input.static_sources_ready = false;
         assert_eq!(plan(&input).to_string(), "nothing");
     }
 }

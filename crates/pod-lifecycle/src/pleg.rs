@@ -15,25 +15,25 @@ use windlass_types::{
 
 /// A listing that is older than this means that nobody knows any more what runs (upstream's
 /// `relistThreshold`).
-pub const LISTING_THRESHOLD: Duration = Duration::from_secs(180);
+pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 
 /// How old the newest listing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListingAge {
+pub enum RelistAge {
     /// There was none for so long.
     Never(Duration),
     /// The last was so long ago.
     Last(Duration),
 }
 
-impl ListingAge {
+impl RelistAge {
     /// Why the PLEG is not healthy, in upstream's words. One that has only just begun to list is.
     pub fn error(self) -> Option<String> {
         match self {
-            Self::Never(age) if age > LISTING_THRESHOLD => {
+            Self::Never(age) if age > RELIST_THRESHOLD => {
                 Some("pleg has yet to be successful".to_owned())
             }
-            Self::Last(age) if age > LISTING_THRESHOLD => Some(format!(
+            Self::Last(age) if age > RELIST_THRESHOLD => Some(format!(
                 "pleg was last seen active {} ago; threshold is 3m0s",
                 minutes(age)
             )),

@@ -30,9 +30,9 @@ use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
 use crate::healthz::HealthSource;
-use crate::log_target::{LogQuestion, NoLog, log_target, watch_end};
+use crate::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 use crate::socket;
-use crate::why::Why;
+use crate::explain::PodExplainer;
 
 /// Requests of one connection worked on at a time; the CLI makes one.
 const REQUESTS_PER_CONNECTION: usize = 16;
@@ -49,7 +49,7 @@ pub struct ControlService {
     /// The pods.
     pub board: PodStatusStore,
     /// Why they are as they are.
-    pub why: Why,
+    pub explainer: PodExplainer,
     /// Who measures what they use.
     pub stats: Arc<dyn StatsSource>,
     /// Metrics of the agent.
@@ -148,7 +148,7 @@ impl Windlass for ControlService {
         request: Request<proto::GetPodRequest>,
     ) -> Result<Response<proto::GetPodResponse>, Status> {
         let asked = request.into_inner();
-        answer(&asked, self.why.timeline(&asked.namespace, &asked.name))
+        answer(&asked, self.explainer.timeline(&asked.namespace, &asked.name))
     }
 
     async fn explain_pod(
@@ -156,7 +156,7 @@ impl Windlass for ControlService {
         request: Request<proto::GetPodRequest>,
     ) -> Result<Response<proto::GetPodResponse>, Status> {
         let asked = request.into_inner();
-        answer(&asked, self.why.explanation(&asked.namespace, &asked.name))
+        answer(&asked, self.explainer.explanation(&asked.namespace, &asked.name))
     }
 
     async fn get_usage(
@@ -166,7 +166,7 @@ impl Windlass for ControlService {
         let wanted = Wanted::CPU_AND_MEMORY;
         let measured = tokio::try_join!(self.stats.node(wanted), self.stats.pods(wanted));
         let (node, pods) = measured.map_err(|error| Status::unavailable(error.to_string()))?;
-        let name = self.why.node_name.clone();
+        let name = self.explainer.node_name.clone();
         Ok(Response::new(convert::usage(name, &node, &pods)))
     }
 
@@ -208,7 +208,7 @@ impl Windlass for ControlService {
     ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
         let request = request.into_inner();
         let entries = self.board.find(&request.namespace, &request.pod);
-        let question = LogQuestion {
+        let question = LogRequest {
             namespace: &request.namespace,
             pod: &request.pod,
             container: &request.container,
@@ -343,12 +343,12 @@ fn count(field: &str, value: Option<i64>) -> Result<Option<u64>, Status> {
         .map_err(|_| Status::invalid_argument(format!("{field} must not be negative")))
 }
 
-fn refuse(error: &NoLog) -> Status {
+fn refuse(error: &LogTargetError) -> Status {
     let message = error.to_string();
     match error {
-        NoLog::Pod { .. } | NoLog::NoPrevious { .. } => Status::not_found(message),
-        NoLog::Ambiguous { .. } | NoLog::Container { .. } => Status::invalid_argument(message),
-        NoLog::Waiting { .. } | NoLog::Terminated { .. } | NoLog::Unknown { .. } => {
+        LogTargetError::Pod { .. } | LogTargetError::NoPrevious { .. } => Status::not_found(message),
+        LogTargetError::Ambiguous { .. } | LogTargetError::Container { .. } => Status::invalid_argument(message),
+        LogTargetError::Waiting { .. } | LogTargetError::Terminated { .. } | LogTargetError::Unknown { .. } => {
             Status::failed_precondition(message)
         }
     }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use windlass_pod_status::status::who_goes_on;
 use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
-use windlass_status::PodEntryView;
+use windlass_status::PodStatusEntry;
 use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
 
-use crate::why::blocker_message;
+use crate::explain::blocker_message;
 
 /// One pod as clients see it. Fails only if the pod cannot be written as JSON.
-pub(crate) fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> {
+pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json::Error> {
     let mut pod = (*view.pod).clone();
     let source = PodExt::source(&pod);
     pod.status = Some((*view.status).clone());
@@ -49,7 +49,7 @@ pub(crate) fn node(standing: NodeSummary) -> proto::GetNodeResponse {
     }
 }
 
-fn blocker(blocker: &Blocker, view: &PodEntryView) -> proto::Blocker {
+fn blocker(blocker: &Blocker, view: &PodStatusEntry) -> proto::Blocker {
     proto::Blocker {
         reason: blocker.reason.to_string(),
         container: blocker.container.clone(),

@@ -9,7 +9,7 @@
 //! * [`HealthSource`] is what you write: named checks that do not block; [`serve_health`] serves them
 //! * [`bind_socket`] opens a private Unix socket, [`incoming`] are the connections of trusted peers
 //! * [`ControlService`] is the agent's control API, of its ports and handles; [`serve_control`] serves it
-//! * [`Why`] answers why a pod is as it is
+//! * [`PodExplainer`] answers why a pod is as it is
 //!
 //! # Example
 //!
@@ -55,7 +55,7 @@ mod control;
 mod convert;
 pub mod log_target;
 mod socket;
-mod why;
+mod explain;
 
 pub use any_authority::AnyAuthority;
 pub use control::{ControlService, NodeSource, incoming, serve_control};
@@ -63,4 +63,4 @@ pub use healthz::{
     HealthCheck, HealthSource, all_checks, bind_health, health_answer, metrics_answer, serve_health,
 };
 pub use socket::{BindError, bind_socket};
-pub use why::Why;
+pub use explain::PodExplainer;

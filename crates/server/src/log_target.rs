@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_status::{PodBoard, PodEntryView, present};
+use windlass_status::{PodStatusStore, PodStatusEntry, current_entry};
 use windlass_types::corev1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use windlass_types::{PodExt, SharedPod};
 
@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What somebody asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct LogQuestion<'a> {
+pub struct LogRequest<'a> {
     /// Namespace.
     pub namespace: &'a str,
     /// Name of the pod.
@@ -49,7 +49,7 @@ impl std::fmt::Display for LogTarget {
 
 /// Why there is no such log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoLog {
+pub enum LogTargetError {
     /// No such pod.
     #[error("pod {namespace}/{name} not found")]
     Pod {
@@ -118,10 +118,10 @@ pub enum NoLog {
 /// # Errors
 /// There is no such pod, container or instance; the words of the last are upstream's.
 pub fn log_target(
-    entries: &[PodEntryView],
-    question: &LogQuestion<'_>,
-) -> Result<LogTarget, NoLog> {
-    let entry = present(entries).ok_or_else(|| NoLog::Pod {
+    entries: &[PodStatusEntry],
+    question: &LogRequest<'_>,
+) -> Result<LogTarget, LogTargetError> {
+    let entry = current_entry(entries).ok_or_else(|| LogTargetError::Pod {
         namespace: question.namespace.to_owned(),
         name: question.pod.to_owned(),
     })?;
@@ -131,7 +131,7 @@ pub fn log_target(
 }
 
 /// Whether a target's instance still runs, by a later look at its pod.
-pub(crate) fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
+pub(crate) fn still_runs(entry: &PodStatusEntry, target: &LogTarget) -> bool {
     statuses(entry)
         .find(|status| status.name == target.container)
         .is_some_and(|status| {
@@ -140,7 +140,7 @@ pub(crate) fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
 }
 
 /// Waits until the target's instance has ended, by the board.
-async fn ended(board: &PodBoard, target: &LogTarget) {
+async fn ended(board: &PodStatusStore, target: &LogTarget) {
     let (uid, mut version) = (target.pod.uid(), board.changes());
     loop {
         version.borrow_and_update();
@@ -154,7 +154,7 @@ async fn ended(board: &PodBoard, target: &LogTarget) {
 
 /// Cancels `done` when the target's instance has ended; ends when the reader is `gone`.
 pub async fn watch_end(
-    board: PodBoard,
+    board: PodStatusStore,
     target: LogTarget,
     done: CancellationToken,
     gone: CancellationToken,
@@ -166,7 +166,7 @@ pub async fn watch_end(
     }
 }
 
-fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
+fn container(entry: &PodStatusEntry, asked: &str) -> Result<String, LogTargetError> {
     let pod = &entry.pod;
     let names: Vec<&str> = pod
         .containers()
@@ -180,7 +180,7 @@ fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
         return match (default, pod.containers()) {
             (Some(name), _) if names.contains(&name) => Ok(name.to_owned()),
             (_, [only]) => Ok(only.name.clone()),
-            _ => Err(NoLog::Ambiguous {
+            _ => Err(LogTargetError::Ambiguous {
                 pod: pod.name().to_owned(),
                 containers: names.join(", "),
             }),
@@ -189,20 +189,20 @@ fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
     if names.contains(&asked) {
         return Ok(asked.to_owned());
     }
-    Err(NoLog::Container {
+    Err(LogTargetError::Container {
         pod: pod.name().to_owned(),
         container: asked.to_owned(),
         containers: names.join(", "),
     })
 }
 
-fn ephemeral(entry: &PodEntryView) -> impl Iterator<Item = &str> {
+fn ephemeral(entry: &PodStatusEntry) -> impl Iterator<Item = &str> {
     let spec = entry.pod.spec.iter();
     let containers = spec.flat_map(|spec| spec.ephemeral_containers.iter().flatten());
     containers.map(|container| container.name.as_str())
 }
 
-fn statuses(entry: &PodEntryView) -> impl Iterator<Item = &ContainerStatus> {
+fn statuses(entry: &PodStatusEntry) -> impl Iterator<Item = &ContainerStatus> {
     let status = &entry.status;
     let apps = status.container_statuses.iter().flatten();
     apps.chain(status.init_container_statuses.iter().flatten())
@@ -229,14 +229,14 @@ fn was_seen(ended: Option<&ContainerStateTerminated>) -> bool {
 /// A waiting container's newest instance is the one that ended last, which is why its log is
 /// both the present and the previous one, as upstream has it.
 fn instance(
-    entry: &PodEntryView,
+    entry: &PodStatusEntry,
     container: &str,
     status: Option<&ContainerStatus>,
     previous: bool,
-) -> Result<LogTarget, NoLog> {
+) -> Result<LogTarget, LogTargetError> {
     let (pod, name) = (entry.pod.name().to_owned(), container.to_owned());
     let Some(status) = status else {
-        return Err(NoLog::Unknown {
+        return Err(LogTargetError::Unknown {
             pod,
             container: name,
         });
@@ -248,7 +248,7 @@ fn instance(
         // while the next one waits, the newest is the one that ended last
         let newer = u32::from(running || now.is_some());
         let earlier = newest.checked_sub(newer).filter(|_| was_seen(before));
-        earlier.ok_or_else(|| NoLog::NoPrevious {
+        earlier.ok_or_else(|| LogTargetError::NoPrevious {
             pod,
             container: name.clone(),
         })?
@@ -257,14 +257,14 @@ fn instance(
     } else if was_seen(before) {
         newest.saturating_sub(u32::from(now.is_some()))
     } else if now.or(before).is_some() {
-        return Err(NoLog::Terminated {
+        return Err(LogTargetError::Terminated {
             pod,
             container: name,
         });
     } else {
         let waiting = status.state.as_ref().and_then(|s| s.waiting.as_ref());
         let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
-        return Err(NoLog::Waiting {
+        return Err(LogTargetError::Waiting {
             pod,
             container: name,
             reason: why_waiting(reason.unwrap_or("no logs yet")).to_owned(),

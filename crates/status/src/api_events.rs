@@ -39,7 +39,7 @@ impl ApiEvents {
         node_name: &str,
         metrics: &Metrics,
     ) -> (Self, EventSender) {
-        let queue = EventQueue::new(metrics.events_dropped.clone());
+        let queue = EventQueue::new(metrics.pod_status.events_dropped.clone());
         let sender = EventSender::new(queue.clone(), node_name);
         let recorder = Self {
             log,

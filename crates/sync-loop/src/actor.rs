@@ -187,7 +187,7 @@ impl SyncLoop {
         let cause = event.cause();
         self.deps
             .metrics
-            .sync_loop_events
+            .sync_loop.events
             .with_label_values(&[cause])
             .inc();
         self.deps
@@ -285,7 +285,7 @@ impl SyncLoop {
         {
             let metrics = &self.deps.metrics;
             metrics
-                .admission_rejections
+                .sync_loop.admission_rejections
                 .with_label_values(&[&phase_override.reason])
                 .inc();
             deps.events.record(
@@ -495,11 +495,11 @@ impl SyncLoop {
         let others = self.desired.pods().count() - statics;
         let metrics = &self.deps.metrics;
         metrics
-            .desired_pods
+            .sync_loop.desired_pods
             .with_label_values(&["true"])
             .set(statics as f64);
         metrics
-            .desired_pods
+            .sync_loop.desired_pods
             .with_label_values(&[""])
             .set(others as f64);
         let observed = self.deps.cache.all();
@@ -507,7 +507,7 @@ impl SyncLoop {
             .iter()
             .filter(|pod| pod.sandboxes.iter().any(|s| s.ready))
             .count();
-        metrics.running_pods.set(ready as f64);
+        metrics.sync_loop.running_pods.set(ready as f64);
         let mut counts = [0usize; 4];
         for container in observed.iter().flat_map(|pod| &pod.containers) {
             counts[match container.state {
@@ -522,7 +522,7 @@ impl SyncLoop {
             .zip(counts)
         {
             metrics
-                .running_containers
+                .sync_loop.running_containers
                 .with_label_values(&[state])
                 .set(count as f64);
         }

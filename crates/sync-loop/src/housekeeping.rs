@@ -158,7 +158,7 @@ fn publish_working_pods(
         }
     }
     for (label, count) in active {
-        let gauge = metrics.active_pods.with_label_values(&[label]);
+        let gauge = metrics.sync_loop.active_pods.with_label_values(&[label]);
         gauge.set(f64::from(count));
     }
     // a combination without pods is 0, not absent
@@ -177,7 +177,7 @@ fn publish_working_pods(
         for (config, is_static) in kinds {
             let count = counts.get(&(phase, config, label(is_static)));
             let labels = [lifecycle, config, label(is_static)];
-            let gauge = metrics.working_pods.with_label_values(&labels);
+            let gauge = metrics.sync_loop.working_pods.with_label_values(&labels);
             gauge.set(f64::from(count.copied().unwrap_or(0)));
         }
     }
@@ -221,8 +221,8 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         };
         let (cleaned, failed) = remove("directory", gone, clean, runtime).await;
         let metrics = &deps.metrics;
-        metrics.orphan_pods_cleaned.set(f64::from(cleaned));
-        metrics.orphan_pods_not_cleaned.set(f64::from(failed));
+        metrics.sync_loop.orphan_pods_cleaned.set(f64::from(cleaned));
+        metrics.sync_loop.orphan_pods_not_cleaned.set(f64::from(failed));
         let gone = plan.cgroups_to_remove.difference(&known).cloned();
         let empty = |uid: PodUid, runtime: PodRuntime| {
             async move { runtime.remove_cgroup(&uid).await.map_err(|e| e.to_string()) }.boxed()

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{PodBuilder, simulate};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,8 +16,8 @@ fn main() {
     let seed = 1;
     let log = simulate(seed, async |sim| {
         sim.runtime.add_image("busybox:1");
-        let dies = Behaviour::exits(Duration::from_secs(1), 1);
-        sim.runtime.set_behaviour("crash", dies);
+        let dies = Behavior::exits(Duration::from_secs(1), 1);
+        sim.runtime.set_behavior("crash", dies);
         let pod = PodBuilder::new("web")
             .container("serve", "busybox:1")
             .container("crash", "busybox:1")

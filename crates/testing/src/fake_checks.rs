@@ -25,12 +25,12 @@ pub enum Server {
 #[derive(Debug, Default)]
 struct State {
     servers: BTreeMap<(String, u16), Server>,
-    asked: BTreeMap<(String, u16), Asked>,
+    requests: BTreeMap<(String, u16), ServerRequests>,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
-    at: Vec<Instant>,
+struct ServerRequests {
+    times: Vec<Instant>,
     in_flight: u32,
     peak: u32,
 }
@@ -46,31 +46,31 @@ impl FakeChecks {
     }
 
     /// How often it was asked.
-    pub fn asked(&self, host: &str, port: u16) -> u32 {
-        u32::try_from(self.asked_at(host, port).len()).unwrap_or(u32::MAX)
+    pub fn request_count(&self, host: &str, port: u16) -> u32 {
+        u32::try_from(self.request_times(host, port).len()).unwrap_or(u32::MAX)
     }
 
     /// When it was asked.
-    pub fn asked_at(&self, host: &str, port: u16) -> Vec<Instant> {
+    pub fn request_times(&self, host: &str, port: u16) -> Vec<Instant> {
         let key = (host.to_owned(), port);
         self.with(|state| {
-            let asked = state.asked.get(&key);
-            asked.map(|asked| asked.at.clone()).unwrap_or_default()
+            let requests = state.requests.get(&key);
+            requests.map(|it| it.times.clone()).unwrap_or_default()
         })
     }
 
     /// How many requests it had at one time at most.
-    pub fn most_at_once(&self, host: &str, port: u16) -> u32 {
+    pub fn max_in_flight(&self, host: &str, port: u16) -> u32 {
         let key = (host.to_owned(), port);
-        self.with(|state| state.asked.get(&key).map_or(0, |asked| asked.peak))
+        self.with(|state| state.requests.get(&key).map_or(0, |it| it.peak))
     }
 
     /// Forgets what was asked so far; requests that wait stay counted.
-    pub fn forget_asked(&self) {
+    pub fn clear_requests(&self) {
         self.with(|state| {
-            for asked in state.asked.values_mut() {
-                asked.at.clear();
-                asked.peak = asked.in_flight;
+            for requests in state.requests.values_mut() {
+                requests.times.clear();
+                requests.peak = requests.in_flight;
             }
         });
     }
@@ -80,7 +80,7 @@ impl FakeChecks {
     }
 
     /// The status that the server answers with.
-    async fn ask(
+    async fn respond(
         &self,
         host: &str,
         port: u16,
@@ -88,10 +88,10 @@ impl FakeChecks {
     ) -> Result<u16, CheckError> {
         let key = (host.to_owned(), port);
         let server = self.with(|state| {
-            let asked = state.asked.entry(key.clone()).or_default();
-            asked.at.push(Instant::now());
-            asked.in_flight += 1;
-            asked.peak = asked.peak.max(asked.in_flight);
+            let requests = state.requests.entry(key.clone()).or_default();
+            requests.times.push(Instant::now());
+            requests.in_flight += 1;
+            requests.peak = requests.peak.max(requests.in_flight);
             state.servers.get(&key).copied()
         });
         let _in_flight = InFlight(self, key);
@@ -123,8 +123,8 @@ struct InFlight<'a>(&'a FakeChecks, (String, u16));
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.with(|state| {
-            if let Some(asked) = state.asked.get_mut(&self.1) {
-                asked.in_flight -= 1;
+            if let Some(requests) = state.requests.get_mut(&self.1) {
+                requests.in_flight -= 1;
             }
         });
     }
@@ -137,7 +137,7 @@ impl Checks for FakeChecks {
         target: &HttpTarget,
         timeout: Option<Duration>,
     ) -> Result<HttpAnswer, CheckError> {
-        let status = self.ask(&target.host, target.port, timeout).await?;
+        let status = self.respond(&target.host, target.port, timeout).await?;
         Ok(HttpAnswer {
             status,
             ..HttpAnswer::default()
@@ -145,7 +145,7 @@ impl Checks for FakeChecks {
     }
 
     async fn tcp(&self, host: &str, port: u16, timeout: Duration) -> Result<(), CheckError> {
-        self.ask(host, port, Some(timeout)).await.map(drop)
+        self.respond(host, port, Some(timeout)).await.map(drop)
     }
 
     async fn grpc(
@@ -155,7 +155,7 @@ impl Checks for FakeChecks {
         _: &str,
         timeout: Duration,
     ) -> Result<GrpcHealth, CheckError> {
-        Ok(match self.ask(host, port, Some(timeout)).await? {
+        Ok(match self.respond(host, port, Some(timeout)).await? {
             200 => GrpcHealth::Serving,
             status => GrpcHealth::NotServing(status.to_string()),
         })

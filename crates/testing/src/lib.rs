@@ -17,13 +17,13 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use windlass_testing::fake_runtime::Behaviour;
+//! use windlass_testing::fake_runtime::Behavior;
 //! use windlass_testing::{PodBuilder, simulate};
 //!
 //! simulate(1, async |sim| {
 //!     sim.runtime.add_image("busybox:1");
-//!     let dies = Behaviour::exits(Duration::from_secs(1), 1);
-//!     sim.runtime.set_behaviour("app", dies);
+//!     let dies = Behavior::exits(Duration::from_secs(1), 1);
+//!     sim.runtime.set_behavior("app", dies);
 //!     sim.desire([PodBuilder::new("web").container("app", "busybox:1").build()])
 //!         .await;
 //!     sim.pass(Duration::from_secs(3600)).await;

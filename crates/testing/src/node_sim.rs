@@ -59,11 +59,11 @@ use fenced_api::FencedApi;
 /// Where simulated time begins: 2026-01-01T00:00:00Z.
 const EPOCH: i64 = 1_767_225_600;
 /// How often a predicate is looked at, in virtual time.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One simulated node.
 pub struct NodeSim {
-    /// The model runtime: script behaviours, inject faults, read its calls.
+    /// The model runtime: script behaviors, inject faults, read its calls.
     pub runtime: FakeRuntime,
     /// What answers probes and hooks in the containers.
     pub checks: FakeChecks,
@@ -95,7 +95,7 @@ pub struct NodeSim {
     began: Instant,
     desired: Vec<SharedPod>,
     manifests_silent: bool,
-    agent: Option<Box<Incarnation>>,
+    agent: Option<Box<AgentInstance>>,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
 }
 
@@ -132,7 +132,7 @@ fn machine() -> MachineFacts {
 }
 
 /// One life of the agent's process.
-struct Incarnation {
+struct AgentInstance {
     agent: Agent,
     fence: Fence,
     kill: Option<oneshot::Sender<()>>,
@@ -226,7 +226,7 @@ impl NodeSim {
             return;
         }
         self.note("agent started");
-        let volumes = self.volumes.life();
+        let volumes = self.volumes.new_agent_run();
         let fence = Fence::new(self.runtime.clone(), volumes.clone());
         let settings = node_settings();
         let machine = machine();
@@ -305,7 +305,7 @@ impl NodeSim {
             // the actors were dropped with their set; whoever waits may go on
             let _ = ended.send(());
         });
-        self.agent = Some(Box::new(Incarnation {
+        self.agent = Some(Box::new(AgentInstance {
             agent,
             fence,
             kill: Some(kill),
@@ -338,13 +338,13 @@ impl NodeSim {
 
     /// `kill -9`.
     pub async fn kill_agent(&mut self) {
-        if let Some(mut incarnation) = self.agent.take() {
+        if let Some(mut instance) = self.agent.take() {
             self.note("agent killed");
-            incarnation.fence.raise();
-            self.probe_results = incarnation.agent.probe_results().all();
-            incarnation.agent.shutdown.token().cancel();
-            drop(incarnation.kill.take());
-            let _ = incarnation.gone.await;
+            instance.fence.raise();
+            self.probe_results = instance.agent.probe_results().all();
+            instance.agent.shutdown.token().cancel();
+            drop(instance.kill.take());
+            let _ = instance.gone.await;
         }
     }
 
@@ -369,7 +369,7 @@ impl NodeSim {
         if self.manifests_silent {
             return;
         }
-        if let Some(incarnation) = &self.agent {
+        if let Some(instance) = &self.agent {
             let snapshot = SourceSnapshot {
                 source: PodSource::File,
                 op: PodOp::Set,
@@ -377,7 +377,7 @@ impl NodeSim {
                 rejected: Vec::new(),
             };
             // an agent that is being killed no longer hears
-            let _ = incarnation.agent.sources.send(snapshot).await;
+            let _ = instance.agent.sources.send(snapshot).await;
         }
     }
 
@@ -406,13 +406,13 @@ impl NodeSim {
                     .join("\n"),
                 self.board_lines().join("\n"),
             );
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// The running agent's handles.
     pub fn agent(&self) -> Option<&Agent> {
-        self.agent.as_ref().map(|incarnation| &incarnation.agent)
+        self.agent.as_ref().map(|instance| &instance.agent)
     }
 
     /// The board's entry of a pod in namespace `default`.

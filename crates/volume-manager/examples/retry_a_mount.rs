@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass_actors::{
-    ActorKind, ClaimSizes, NodeSeen, SettledVolumes, SimClock, SourcesReady, VolumesHandle,
+    ActorKind, NodeExpander, NodeUpdate, MountedVolumeCache, SimClock, SourcesReady, VolumesHandle,
     mailbox, slots, start_actor,
 };
 use windlass_pod_inputs::paths::NodePaths;
@@ -26,7 +26,7 @@ use windlass_metrics::Metrics;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, ExpansionDecision, Pod, PodExt, Reason, SharedPod, Timestamp};
 use windlass_volume_manager::{
-    DriversCame, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
+    DriverRegistrations, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
 use windlass_volumes::{MemoryVolumes, VolumeStep};
 
@@ -55,7 +55,7 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     let (changed, mut told) = slots(ActorKind::SyncLoop, &metrics);
     let handle = VolumesHandle {
         mailbox: sender,
-        settled: SettledVolumes::default(),
+        mounted: MountedVolumeCache::default(),
     };
     let deps = VolumeManagerDeps {
         usages: VolumeUsages::new(VolumeUsagesDeps {
@@ -70,12 +70,12 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
         clock,
         events: events.clone(),
         claims: events,
-        settled: handle.settled.clone(),
+        settled: handle.mounted.clone(),
         changed,
         in_use: watch::channel(None).0,
-        node: watch::channel(NodeSeen::default()).1,
+        node: watch::channel(NodeUpdate::default()).1,
         sources_ready: watch::channel(SourcesReady(true)).1,
-        drivers: watch::channel(DriversCame::default()).1,
+        drivers: watch::channel(DriverRegistrations::default()).1,
         metrics,
     };
     start_actor(VolumeManager::new(deps, inbox));
@@ -119,7 +119,7 @@ impl EventRecorder for Elsewhere {
 }
 
 #[async_trait]
-impl ClaimSizes for Elsewhere {
+impl NodeExpander for Elsewhere {
     async fn turn(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
         Err("there is no API server".to_owned())
     }

@@ -1,10 +1,10 @@
 //! The VolumeManager actor.
 //!
 //! * owns: what volumes pods want and have ([`VolumePlan`]), who waits for an answer; writes what pods
-//!   have that need not ask again ([`SettledVolumes`])
-//! * hears: `SetUpVolumes`, `TearDownVolumes`, `NodeSeen`, `SourcesReady`, answers of its own steps,
+//!   have that need not ask again ([`MountedVolumeCache`])
+//! * receives: `SetUpVolumes`, `TearDownVolumes`, `NodeUpdate`, `SourcesReady`, answers of its own steps,
 //!   one timer
-//! * says: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
+//! * sends: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
 //! * invariant: a volume has one step under way; nothing is released that nobody asked to; every
 //!   asker is answered
 //! * bound and overflow: a request per pod's job; steps under way are bounded for each pod by the
@@ -20,9 +20,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    AnswerSender, Answers, ClaimSizes, Delivery, Mailbox, NodeSeen, SetUpVolumes, SettledVolumes,
+    CompletionSender, Completions, NodeExpander, Delivery, Mailbox, NodeUpdate, SetUpVolumes, MountedVolumeCache,
     SlotSender, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse,
-    answers, spawn_io,
+    completions, spawn_io,
 };
 use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_volume_plan::volume_source::PodVolumes;
@@ -49,28 +49,28 @@ pub struct VolumeManagerDeps {
     /// Records events of pods.
     pub events: Arc<dyn EventRecorder>,
     /// Says which claims are to grow, and hears what became of that.
-    pub claims: Arc<dyn ClaimSizes>,
+    pub claims: Arc<dyn NodeExpander>,
     /// Hears what pods ask for, and that nothing of it is left.
     pub usages: VolumeUsages,
     /// What pods have and need not ask for.
-    pub settled: SettledVolumes,
+    pub settled: MountedVolumeCache,
     /// The way to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
     /// The way to NodeStatus; `None` until something is known.
     pub in_use: watch::Sender<Option<VolumesInUse>>,
     /// The node's object, which says what is attached.
-    pub node: watch::Receiver<NodeSeen>,
+    pub node: watch::Receiver<NodeUpdate>,
     /// Until every source has spoken no device is taken back.
     pub sources_ready: watch::Receiver<SourcesReady>,
     /// Changes when a CSI driver registered.
-    pub drivers: watch::Receiver<DriversCame>,
+    pub drivers: watch::Receiver<DriverRegistrations>,
     /// Counts what an earlier life left, and pods that found no room.
     pub metrics: Metrics,
 }
 
 /// How many CSI drivers have registered so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DriversCame(pub u64);
+pub struct DriverRegistrations(pub u64);
 
 /// See the module page.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ pub struct VolumeManager {
     set_ups: BTreeMap<AskId, SetUp>,
     releases: BTreeMap<AskId, TearDownVolumes>,
     timer: Option<SpawnHandle>,
-    answers: AnswerSender<Done>,
-    streams: Option<(Mailbox<VolumeManagerMessage>, Answers<Done>)>,
+    completions: CompletionSender<Done>,
+    streams: Option<(Mailbox<VolumeManagerMessage>, Completions<Done>)>,
 }
 
 /// Somebody who waits for volumes.
@@ -97,7 +97,7 @@ struct SetUp {
 impl VolumeManager {
     /// An actor that hears `mailbox` once it is started.
     pub fn new(deps: VolumeManagerDeps, mailbox: Mailbox<VolumeManagerMessage>) -> Self {
-        let (sender, stream) = answers();
+        let (sender, stream) = completions();
         Self {
             deps,
             plan: VolumePlan::new(),
@@ -106,7 +106,7 @@ impl VolumeManager {
             set_ups: BTreeMap::new(),
             releases: BTreeMap::new(),
             timer: None,
-            answers: sender,
+            completions: sender,
             streams: Some((mailbox, stream)),
         }
     }
@@ -150,7 +150,7 @@ impl VolumeManager {
             Step::Reject(pod, message) => {
                 let (events, reason) = (&self.deps.events, Reason::VolumeAttachmentLimitExceeded);
                 events.record(&pod, None, EventType::Warning, reason, &message);
-                let rejections = &self.deps.metrics.admission_rejections;
+                let rejections = &self.deps.metrics.sync_loop.admission_rejections;
                 rejections.with_label_values(&[reason.as_str()]).inc();
                 let no_room = Some(message);
                 let changed = VolumesChanged {
@@ -167,12 +167,12 @@ impl VolumeManager {
                 self.deps.in_use.send_replace(Some(VolumesInUse(devices)));
             }
             step => {
-                let (plugins, answers) = (Arc::clone(&self.deps.plugins), self.answers.clone());
+                let (plugins, completions) = (Arc::clone(&self.deps.plugins), self.completions.clone());
                 let claims = Arc::clone(&self.deps.claims);
                 let now = self.deps.clock.now();
                 spawn_io("volume-step", async move {
                     if let Some(done) = io::work(&*plugins, &*claims, step, now).await {
-                        answers.answer(done);
+                        completions.send(done);
                     }
                 });
             }
@@ -213,7 +213,7 @@ impl VolumeManager {
             ask,
             pod: request.pod,
             volumes: request.volumes,
-            patience: request.patience,
+            patience: request.timeout,
         };
         self.handle(input, ctx);
     }
@@ -231,11 +231,11 @@ impl Actor for VolumeManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        let Some((mailbox, answers)) = self.streams.take() else {
+        let Some((mailbox, completions)) = self.streams.take() else {
             return;
         };
         ctx.add_stream(mailbox);
-        ctx.add_stream(answers);
+        ctx.add_stream(completions);
         ctx.add_stream(WatchStream::new(self.deps.node.clone()));
         ctx.add_stream(WatchStream::new(self.deps.sources_ready.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.drivers.clone()));
@@ -267,8 +267,8 @@ impl StreamHandler<Delivery<Done>> for VolumeManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<NodeSeen> for VolumeManager {
-    fn handle(&mut self, seen: NodeSeen, ctx: &mut Context<Self>) {
+impl StreamHandler<NodeUpdate> for VolumeManager {
+    fn handle(&mut self, seen: NodeUpdate, ctx: &mut Context<Self>) {
         if let Some(node) = &seen.0 {
             let (attached, in_use) = volumes_of_node(node);
             self.handle(Input::Node { attached, in_use }, ctx);
@@ -288,8 +288,8 @@ impl StreamHandler<SourcesReady> for VolumeManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<DriversCame> for VolumeManager {
-    fn handle(&mut self, _: DriversCame, ctx: &mut Context<Self>) {
+impl StreamHandler<DriverRegistrations> for VolumeManager {
+    fn handle(&mut self, _: DriverRegistrations, ctx: &mut Context<Self>) {
         self.handle(Input::DriverCame, ctx);
     }
 

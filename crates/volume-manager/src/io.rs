@@ -1,6 +1,6 @@
 //! Carries out one step with the plugins.
 
-use windlass_actors::ClaimSizes;
+use windlass_actors::NodeExpander;
 use windlass_volume_plan::volume_plan::{Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork};
 use windlass_volume_plan::volume_source::{NotGrownEnd, PodVolume, not_grown};
 use windlass_types::{ExpansionDecision, PodExt, PodUid, Retry, SharedPod, Timestamp};
@@ -9,7 +9,7 @@ use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 /// Carries out a step that works on volumes; `None` for one whose end nobody waits for.
 pub(crate) async fn work(
     plugins: &dyn VolumePlugins,
-    claims: &dyn ClaimSizes,
+    claims: &dyn NodeExpander,
     step: Step,
     now: Timestamp,
 ) -> Option<Done> {
@@ -46,7 +46,7 @@ pub(crate) async fn work(
             Done::LimitAsked(uid, key, full)
         }
         Step::GiveUp(uid) => {
-            plugins.give_up(&uid).await;
+            plugins.cancel_operations(&uid).await;
             return None;
         }
         Step::Unmount(uid, key, found) => {
@@ -66,7 +66,7 @@ pub(crate) async fn work(
 /// Grows a volume as its claim says by now, and tells the claim how that ends. Words are upstream's.
 async fn expand(
     plugins: &dyn VolumePlugins,
-    claims: &dyn ClaimSizes,
+    claims: &dyn NodeExpander,
     work: &VolumeWork,
     failed_before: bool,
     now: Timestamp,
@@ -89,7 +89,7 @@ async fn expand(
         }
         return Ok(Expanded::Grown(growing.bytes));
     };
-    let follows = not_grown(&growing, error.growth_fault());
+    let follows = not_grown(&growing, error.expansion_error());
     tracing::debug!(pod = %pod.uid(), claim, %error, %follows, "not grown");
     if let Some(infeasible) = follows.told {
         let why = error.to_string();

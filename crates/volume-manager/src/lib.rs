@@ -9,7 +9,7 @@
 //! * [`VolumeManager`] is the actor; start it with `windlass_actors::start_actor`
 //! * [`VolumeManagerDeps`] are what it works with; `windlass_actors::VolumesHandle` is how it is asked
 //! * [`VolumeUsages`] is what volumes hold: watched where a pod has a limit, measured where somebody asks
-//! * [`MeasuredVolumes`] is plugins with counters and timelines around them
+//! * [`InstrumentedVolumes`] is plugins with counters and timelines around them
 //!
 //! # Example
 //!
@@ -63,6 +63,6 @@ mod io;
 mod measured;
 mod usage;
 
-pub use actor::{DriversCame, VolumeManager, VolumeManagerDeps};
-pub use measured::MeasuredVolumes;
+pub use actor::{DriverRegistrations, VolumeManager, VolumeManagerDeps};
+pub use measured::InstrumentedVolumes;
 pub use usage::{PodVolumeStats, VolumeUsages, VolumeUsagesDeps};

@@ -18,7 +18,7 @@ use crate::usage::VolumeUsages;
 
 /// Implementation of [`VolumePlugins`] around another.
 #[derive(Clone, Debug)]
-pub struct MeasuredVolumes {
+pub struct InstrumentedVolumes {
     inner: Arc<dyn VolumePlugins>,
     usages: VolumeUsages,
     metrics: VolumeMetrics,
@@ -47,7 +47,7 @@ impl Operation {
     }
 }
 
-impl MeasuredVolumes {
+impl InstrumentedVolumes {
     /// Passes everything on to `inner`.
     pub fn new(
         inner: Arc<dyn VolumePlugins>,
@@ -91,7 +91,7 @@ impl MeasuredVolumes {
 }
 
 #[async_trait]
-impl VolumePlugins for MeasuredVolumes {
+impl VolumePlugins for InstrumentedVolumes {
     async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         self.inner.find(uid).await
     }
@@ -172,8 +172,8 @@ impl VolumePlugins for MeasuredVolumes {
         result
     }
 
-    async fn give_up(&self, uid: &PodUid) {
-        self.inner.give_up(uid).await;
+    async fn cancel_operations(&self, uid: &PodUid) {
+        self.inner.cancel_operations(uid).await;
     }
 
     async fn usage(
@@ -184,8 +184,8 @@ impl VolumePlugins for MeasuredVolumes {
         self.inner.usage(uid, volume).await
     }
 
-    fn tell_events_to(&self, events: Arc<dyn EventRecorder>) {
-        self.inner.tell_events_to(events);
+    fn set_event_recorder(&self, events: Arc<dyn EventRecorder>) {
+        self.inner.set_event_recorder(events);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What volumes hold: watched where a pod may not let one grow, measured where somebody asks.
 //!
 //! *owns* what is known of each volume that is set up · *hears* of volumes from
-//! [`crate::MeasuredVolumes`] · *says* `VolumesChanged` with the reason of an eviction ·
+//! [`crate::InstrumentedVolumes`] · *says* `VolumesChanged` with the reason of an eviction ·
 //! *invariant* a volume is looked at once at a time; without a limit or somebody who asks nothing
 //! is measured and nobody wakes · *bound* the volumes of the node; looks run in the pods' own lanes
 //! · *restart* nothing to restore.
@@ -20,7 +20,7 @@ use windlass_volume_plan::volume_usage::{
     EmptyDirLimit, LOOK_PERIOD, STATS_PERIOD, VolumeStats, claim_of, empty_dir_limits, next_round,
     plugin_name,
 };
-use windlass_metrics::{ClaimStats, Metrics, VolumeWorld};
+use windlass_metrics::{PvcStats, Metrics, VolumeWorld};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 use windlass_volumes::{DiscoveredVolume, VolumePlugins};
@@ -150,7 +150,7 @@ impl VolumeUsages {
         if came && !volume.source.is_block() {
             let metrics = &self.0.deps.metrics.volumes;
             let took = known.asked.elapsed();
-            metrics.observe_whole_mount(&plugin_name(volume), took.as_secs_f64());
+            metrics.observe_overall_mount(&plugin_name(volume), took.as_secs_f64());
         }
         let begins = came && known.limit.is_some();
         known.ready |= ready;
@@ -205,7 +205,7 @@ impl VolumeUsages {
     /// are old, new ones are there for whoever asks next.
     pub fn publish_metrics(&self) {
         let metrics = &self.0.deps.metrics.volumes;
-        let mut claims: BTreeMap<(String, String), ClaimStats> = BTreeMap::new();
+        let mut claims: BTreeMap<(String, String), PvcStats> = BTreeMap::new();
         let mut total = Vec::new();
         let mut old = Vec::new();
         let pods = self.lock();
@@ -226,17 +226,17 @@ impl VolumeUsages {
                     continue;
                 };
                 let namespace = of_pod.pod.namespace().to_owned();
-                let stats = ClaimStats {
+                let stats = PvcStats {
                     namespace: namespace.clone(),
-                    claim: claim.clone(),
+                    pvc: claim.clone(),
                     values: values(&latest.stats),
                 };
                 claims.entry((namespace, claim)).or_insert(stats);
             }
         }
         drop(pods);
-        let claims: Vec<ClaimStats> = claims.into_values().collect();
-        metrics.set_claims(&claims);
+        let claims: Vec<PvcStats> = claims.into_values().collect();
+        metrics.set_pvcs(&claims);
         metrics.set_total(
             total
                 .iter()
@@ -303,7 +303,7 @@ impl VolumeUsages {
             Ok(Some((stats, source))) => {
                 let metrics = &self.0.deps.metrics.volumes;
                 metrics
-                    .measuring_duration
+                    .collection_duration
                     .with_label_values(&[&source.to_string()])
                     .observe(took.as_secs_f64());
                 Some(stats)
@@ -462,7 +462,7 @@ impl Known {
     }
 }
 
-/// In the order of [`ClaimStats`].
+/// In the order of [`PvcStats`].
 fn values(stats: &VolumeStats) -> [u64; 6] {
     [
         stats.capacity,

@@ -15,7 +15,7 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_types::{PodExt, SharedPod, Timestamp};
-use windlass_volumes::{HostVolumes, Lanes, VolumePlugins, VolumeRequest};
+use windlass_volumes::{HostVolumes, IoQueues, VolumePlugins, VolumeRequest};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -25,8 +25,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         pod_logs_dir: root.path().join("logs"),
     };
     // a call that takes longer is told as an error, and its thread is left to itself
-    let lanes = Arc::new(Lanes::new(Duration::from_secs(30)));
-    let volumes = HostVolumes::new(paths, lanes);
+    let queues = Arc::new(IoQueues::new(Duration::from_secs(30)));
+    let volumes = HostVolumes::new(paths, queues);
     let pod: SharedPod = Arc::new(from_value(json!({
         "metadata": {"namespace": "default", "name": "painter", "uid": "1234"},
         "spec": {

@@ -49,7 +49,7 @@ pub(crate) struct WriteOptions {
 
 /// What a write came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The content was there already, and stayed as it is.
     Unchanged,
     /// The content is new.
@@ -65,7 +65,7 @@ pub(crate) fn write_payload(
     dir: &Path,
     files: &Files,
     options: WriteOptions,
-) -> Result<Written, VolumeError> {
+) -> Result<WriteOutcome, VolumeError> {
     check_paths(volume, files)?;
     let mut write = Write::open(dir, files, options)?;
     for step in STEPS {
@@ -78,10 +78,10 @@ pub(crate) fn write_payload(
         if progress == Progress::UpToDate {
             write.run(Step::Link)?;
             write.run(Step::Clean)?;
-            return Ok(Written::Unchanged);
+            return Ok(WriteOutcome::Unchanged);
         }
     }
-    Ok(Written::Replaced)
+    Ok(WriteOutcome::Replaced)
 }
 
 /// Makes sure that a volume shows what an earlier write gave it, whose last steps may be missing.
@@ -89,7 +89,7 @@ pub(crate) fn write_payload(
 ///
 /// # Errors
 /// The file system refuses; trying again is safe.
-pub(crate) fn keep_payload(dir: &Path) -> Result<bool, VolumeError> {
+pub(crate) fn ensure_payload(dir: &Path) -> Result<bool, VolumeError> {
     let failed = |error| VolumeError::io("open", dir, error);
     let root = match openat(CWD, dir, DIRECTORY, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(false),

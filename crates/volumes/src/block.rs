@@ -19,7 +19,7 @@ use windlass_volume_plan::volume_source::LocalVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::lane::Lane;
+use crate::io_queue::IoQueue;
 use crate::local::{self, make_directory, remove_if_empty, target};
 use crate::machine::Machine;
 use crate::mounts::{bind, mounted};
@@ -51,21 +51,21 @@ pub(crate) async fn set_up(
 ) -> Result<MountedVolume, VolumeError> {
     local::check(volume)?;
     let uid = request.pod.uid();
-    let lane = local::device_lane(&volume.volume_name);
+    let queue = local::device_queue(&volume.volume_name);
     let link = target(machine, request)?;
     let node = machine.local_devices().join(&volume.volume_name);
     let node = node.join(uid.as_str());
 
     let path = volume.path.clone();
     let (device, file) = machine
-        .step(&lane, "opening a device", move || open_device(&path))
+        .step(&queue, "opening a device", move || open_device(&path))
         .await?;
     let (place, to) = (link.clone(), device.clone());
     machine
-        .step(&lane, "linking a device", move || make_link(&place, &to))
+        .step(&queue, "linking a device", move || make_link(&place, &to))
         .await?;
     machine
-        .step(&lane, "binding a device", move || bind_node(&device, &node))
+        .step(&queue, "binding a device", move || bind_node(&device, &node))
         .await?;
     open.keep(&link, file);
     Ok(MountedVolume {
@@ -84,11 +84,11 @@ pub(crate) async fn tear_down(
     volume: &str,
 ) -> Result<(), VolumeError> {
     open.close(&link);
-    let lane = local::device_lane(volume);
+    let queue = local::device_queue(volume);
     let node = machine.local_devices().join(volume).join(uid.as_str());
-    release_node(machine, &lane, node).await?;
+    release_node(machine, &queue, node).await?;
     machine
-        .step(&lane, "unlinking a device", move || {
+        .step(&queue, "unlinking a device", move || {
             remove_file(&link)?;
             link.parent().map_or(Ok(()), remove_if_empty)
         })
@@ -98,12 +98,12 @@ pub(crate) async fn tear_down(
 /// Takes away the file that a device is bound to, with what an agent of upstream bound to that.
 pub(crate) async fn release_node(
     machine: &Machine,
-    lane: &Lane,
+    queue: &IoQueue,
     node: PathBuf,
 ) -> Result<(), VolumeError> {
-    release_loop(machine, lane, &node).await?;
+    release_loop(machine, queue, &node).await?;
     machine
-        .step(lane, "unbinding a device", move || {
+        .step(queue, "unbinding a device", move || {
             if mounted(&node)?.is_some() {
                 unmount(&node, UnmountFlags::NOFOLLOW)
                     .map_err(|error| VolumeError::io("unmount", &node, error))?;
@@ -164,9 +164,9 @@ fn bind_node(device: &Path, node: &Path) -> Result<(), VolumeError> {
 }
 
 /// An agent that bound a loop device to the node's file left it busy.
-async fn release_loop(machine: &Machine, lane: &Lane, node: &Path) -> Result<(), VolumeError> {
+async fn release_loop(machine: &Machine, queue: &IoQueue, node: &Path) -> Result<(), VolumeError> {
     let place = node.to_owned();
-    let found = machine.step(lane, "looking for loop devices", move || {
+    let found = machine.step(queue, "looking for loop devices", move || {
         Ok(loop_device_of(&place))
     });
     let Some(device) = found.await? else {

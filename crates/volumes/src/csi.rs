@@ -10,20 +10,20 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_volume_plan::volume_source::CSI_PLUGIN;
 use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 use windlass_csi::{
-    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, UsageUnit,
+    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, IoQueueKind, FileWork, UsageUnit,
     VolumeHost, VolumeUsage,
 };
 use windlass_types::{DiscoveredVolume, PodUid, SharedPod};
 
 use crate::block::release_node;
 use crate::error::VolumeError;
-use crate::lane::{Lane, LaneError, volumes_lane};
+use crate::io_queue::{IoQueue, IoQueueError, pod_volumes_queue};
 use crate::machine::Machine;
 use crate::mount_info::{mount_at, mounts_beneath, mounts_like};
 use crate::pod_volumes::pod_group;
 use crate::remove::remove_tree;
 use crate::usage::Measured;
-use crate::walks::Ownership;
+use crate::walks::OwnershipChange;
 
 /// Directory of its kind below a pod.
 pub(crate) const CSI_DIR: &str = "kubernetes.io~csi";
@@ -65,13 +65,13 @@ pub(crate) fn without_csi() -> VolumeError {
 /// Unmounts what containers left mounted in a volume; the volume itself is its driver's.
 pub(crate) async fn release_nested(
     machine: &Machine,
-    lane: &Lane,
+    queue: &IoQueue,
     uid: &PodUid,
     volume: &str,
 ) -> Result<(), VolumeError> {
     let target = CsiPaths::new(machine.paths.clone()).target(uid, volume);
     let work = move || unmount_below(&target);
-    machine.step(lane, "releasing volumes", work).await
+    machine.step(queue, "releasing volumes", work).await
 }
 
 fn unmount_below(target: &Path) -> Result<(), VolumeError> {
@@ -103,15 +103,15 @@ pub(crate) fn measured(driver: &str, usage: &VolumeUsage) -> Option<Measured> {
 }
 
 /// Device of a volume of a pod, as its notes say. Blocks.
-pub(crate) fn found_device(paths: &NodePaths, uid: &PodUid, volume: &mut DiscoveredVolume) {
+pub(crate) fn set_device(paths: &NodePaths, uid: &PodUid, volume: &mut DiscoveredVolume) {
     let paths = CsiPaths::new(paths.clone());
-    volume.device = paths.found_device(uid, &volume.name, volume.block);
+    volume.device = paths.shared_device(uid, &volume.name, volume.block);
 }
 
-fn lane_of(lane: &FileLane) -> Lane {
-    match lane {
-        FileLane::Pod(uid) => Lane::Disk(volumes_lane(uid)),
-        FileLane::Device(device) => Lane::Device(device.0.clone()),
+fn io_queue(queue: &IoQueueKind) -> IoQueue {
+    match queue {
+        IoQueueKind::Pod(uid) => IoQueue::Disk(pod_volumes_queue(uid)),
+        IoQueueKind::Device(device) => IoQueue::Device(device.0.clone()),
     }
 }
 
@@ -123,15 +123,15 @@ struct CsiHost(Arc<Machine>);
 impl VolumeHost for CsiHost {
     async fn run(
         &self,
-        lane: &FileLane,
+        queue: &IoQueueKind,
         action: &'static str,
         work: FileWork,
     ) -> Result<(), String> {
         let work = move || {
             work();
-            Ok::<(), LaneError>(())
+            Ok::<(), IoQueueError>(())
         };
-        let ended = self.0.lanes.run_in(&lane_of(lane), action, work).await;
+        let ended = self.0.queues.run_in(&io_queue(queue), action, work).await;
         ended.map_err(|error| error.to_string())
     }
 
@@ -151,14 +151,14 @@ impl VolumeHost for CsiHost {
         remove_tree(path).map_err(io::Error::other)
     }
 
-    async fn release_device(&self, lane: &FileLane, node: &Path) -> Result<(), String> {
-        let released = release_node(&self.0, &lane_of(lane), node.to_owned()).await;
+    async fn release_device(&self, queue: &IoQueueKind, node: &Path) -> Result<(), String> {
+        let released = release_node(&self.0, &io_queue(queue), node.to_owned()).await;
         released.map_err(|error| error.to_string())
     }
 
     async fn set_ownership(
         &self,
-        lane: &FileLane,
+        queue: &IoQueueKind,
         pod: &SharedPod,
         volume: &str,
         dir: &Path,
@@ -167,14 +167,14 @@ impl VolumeHost for CsiHost {
         let Some(group) = pod_group(pod, false) else {
             return Err(format!("volume {volume}: the pod has no group {fs_group}"));
         };
-        let wanted = Ownership {
+        let wanted = OwnershipChange {
             pod,
-            lane: lane_of(lane),
+            queue: io_queue(queue),
             dir,
-            shown_as: dir,
+            pod_path: dir,
             group,
         };
-        let given = self.0.give_to_group(wanted).await;
+        let given = self.0.change_ownership(wanted).await;
         given.map_err(|error| error.to_string())
     }
 }

@@ -59,7 +59,7 @@ impl EmptyDir<'_> {
         match step {
             Step::Make => make_directory(self.dir),
             Step::Mount => self.mount(),
-            Step::Open => open_to_all(self.dir, self.mode(), self.fs_group)
+            Step::Open => set_mode(self.dir, self.mode(), self.fs_group)
                 .map_err(|error| VolumeError::io("set the mode of", self.dir, error)),
             Step::Note => self.note(),
         }
@@ -164,7 +164,7 @@ fn mount_kind(kind: &str, dir: &Path, data: String) -> Result<(), Errno> {
 
 /// Every user of every container may write. Through the descriptor and without following a
 /// link: the path itself could have been replaced.
-fn open_to_all(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
+fn set_mode(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(CWD, dir, flags, Mode::empty())?;
     let Some(group) = fs_group else {
@@ -176,7 +176,7 @@ fn open_to_all(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno
 
 /// What is to be told once at start: memory volumes may reach the disk. `None` if they cannot, or
 /// nothing is swapped (upstream's text).
-pub fn memory_may_be_swapped(root_dir: &Path) -> Option<String> {
+pub fn memory_swap_warning(root_dir: &Path) -> Option<String> {
     let swaps = match fs::read_to_string("/proc/swaps") {
         Ok(swaps) => swaps,
         // a kernel without swap
@@ -185,7 +185,7 @@ pub fn memory_may_be_swapped(root_dir: &Path) -> Option<String> {
     };
     // the first line is a heading
     let areas = swaps.lines().skip(1).filter(|line| !line.trim().is_empty());
-    if areas.count() == 0 || can_keep_from_swap(root_dir) {
+    if areas.count() == 0 || supports_noswap(root_dir) {
         return None;
     }
     Some(
@@ -196,7 +196,7 @@ pub fn memory_may_be_swapped(root_dir: &Path) -> Option<String> {
 }
 
 /// Tries it: distributions take the option back to older kernels.
-fn can_keep_from_swap(root_dir: &Path) -> bool {
+fn supports_noswap(root_dir: &Path) -> bool {
     let dir = root_dir.join("plugins/kubernetes.io/empty-dir/noswap-test");
     if make_directory(&dir).is_err() {
         return false;

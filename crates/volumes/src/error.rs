@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_types::{ExpansionError, Retry};
 
-use crate::lane::LaneError;
+use crate::io_queue::IoQueueError;
 
 /// A volume that could not be set up or torn down.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ pub enum VolumeError {
     Csi(#[from] windlass_csi::MountError),
     /// The file system does not answer.
     #[error(transparent)]
-    Lane(#[from] LaneError),
+    IoQueue(#[from] IoQueueError),
 }
 
 impl VolumeError {
@@ -116,10 +116,10 @@ impl VolumeError {
     }
 
     /// Which failure this is if a volume was to be grown.
-    pub fn growth_fault(&self) -> ExpansionError {
+    pub fn expansion_error(&self) -> ExpansionError {
         match self {
-            Self::Csi(error) => error.growth_fault(),
-            Self::Lane(_) => ExpansionError::Uncertain,
+            Self::Csi(error) => error.expansion_error(),
+            Self::IoQueue(_) => ExpansionError::Uncertain,
             _ => ExpansionError::Failed,
         }
     }
@@ -136,7 +136,7 @@ impl VolumeError {
             | Self::Stopped { .. }
             | Self::Io { .. } => Retry::Later,
             Self::Csi(error) => error.retry(),
-            Self::Lane(error) => error.retry(),
+            Self::IoQueue(error) => error.retry(),
         }
     }
 }

@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::VolumeError;
-use crate::lane::Lane;
+use crate::io_queue::IoQueue;
 use crate::machine::Machine;
 use crate::mounts::{MountCall, mount_by_program};
-use crate::programs::{Ended, ProgramError, Programs};
+use crate::programs::{ProgramOutput, ProgramError, Programs};
 
 /// `blkid` found nothing.
 const NOTHING_FOUND: i32 = 2;
@@ -28,7 +28,7 @@ const UNCORRECTED: i32 = 4;
 /// Mounts a device, with a new file system if it has none.
 pub(crate) async fn format_and_mount(
     machine: &Machine,
-    lane: &Lane,
+    queue: &IoQueue,
     device: &Path,
     target: &Path,
     fs_type: &str,
@@ -37,14 +37,14 @@ pub(crate) async fn format_and_mount(
     check_fs_type(fs_type)?;
     let programs = &machine.config.programs;
     let read_only = options.iter().any(|option| option == "ro");
-    machine.live_on()?;
-    let mut present = present_format(programs, device).await?;
+    machine.kill_point()?;
+    let mut present = detect_format(programs, device).await?;
     if present.is_none() {
         // `blkid` says "nothing" also of what it cannot read
-        check_readable(machine, lane, device).await?;
-        present = present_format(programs, device).await?;
+        check_readable(machine, queue, device).await?;
+        present = detect_format(programs, device).await?;
     }
-    machine.live_on()?;
+    machine.kill_point()?;
     match present {
         None if read_only => {
             return Err(VolumeError::failed(format!(
@@ -62,7 +62,7 @@ pub(crate) async fn format_and_mount(
             }
         }
     }
-    machine.live_on()?;
+    machine.kill_point()?;
     options.push("defaults".to_owned());
     let call = MountCall {
         fs_type,
@@ -74,7 +74,7 @@ pub(crate) async fn format_and_mount(
 }
 
 /// What is on a device; `None` only if there is nothing.
-pub(crate) async fn present_format(
+pub(crate) async fn detect_format(
     programs: &Programs,
     device: &Path,
 ) -> Result<Option<String>, VolumeError> {
@@ -88,7 +88,7 @@ pub(crate) async fn present_format(
     let mut arguments: Vec<OsString> = arguments.map(OsString::from).to_vec();
     arguments.push(device.into());
     let ended = programs.run("blkid", &arguments, programs.mount_deadline);
-    let Ended { status, output } = ended.await.map_err(|error| failed(&error))?;
+    let ProgramOutput { status, output } = ended.await.map_err(|error| failed(&error))?;
     match status.code() {
         Some(0) => read_format(&output).map_err(|error| failed(&error)),
         Some(NOTHING_FOUND) => Ok(None),
@@ -97,7 +97,7 @@ pub(crate) async fn present_format(
 }
 
 /// A device whose first and last blocks cannot be read may hold anything.
-async fn check_readable(machine: &Machine, lane: &Lane, device: &Path) -> Result<(), VolumeError> {
+async fn check_readable(machine: &Machine, queue: &IoQueue, device: &Path) -> Result<(), VolumeError> {
     let path = device.to_owned();
     let work = move || {
         read_ends(&path).map_err(|error| {
@@ -107,7 +107,7 @@ async fn check_readable(machine: &Machine, lane: &Lane, device: &Path) -> Result
             ))
         })
     };
-    machine.step(lane, "reading a device", work).await
+    machine.step(queue, "reading a device", work).await
 }
 
 fn read_ends(device: &Path) -> io::Result<()> {

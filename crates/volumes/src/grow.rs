@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::error::VolumeError;
-use crate::format::present_format;
+use crate::format::detect_format;
 use crate::machine::Machine;
 
 /// Grows the file system on `device`, which is mounted at `mounted_at`. One that is as large as its
@@ -15,8 +15,8 @@ pub(crate) async fn grow(
     mounted_at: &Path,
 ) -> Result<(), VolumeError> {
     let programs = &machine.config.programs;
-    machine.live_on()?;
-    let present = present_format(programs, device).await;
+    machine.kill_point()?;
+    let present = detect_format(programs, device).await;
     let present = present.map_err(|error| {
         let device = device.display();
         VolumeError::failed(format!(
@@ -42,7 +42,7 @@ pub(crate) async fn grow(
         }
     };
     arguments.push(subject.into());
-    machine.live_on()?;
+    machine.kill_point()?;
     let ended = programs.succeed(program, &arguments, programs.format_deadline);
     ended.await.map_err(|error| {
         VolumeError::failed(format!(

@@ -16,14 +16,14 @@ use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use crate::block::{self, OpenDevices};
 use crate::csi::{self, CsiConfig, without_csi};
 use crate::error::VolumeError;
-use crate::lane::{Lane, Lanes, volumes_lane as lane};
+use crate::io_queue::{IoQueue, IoQueues, pod_volumes_queue};
 use crate::local;
 use crate::machine::{HostVolumesConfig, Machine};
 use crate::nfs;
-use crate::pod_volumes::{VolumeSite, place_of, set_up_volume, tear_down_volume};
+use crate::pod_volumes::{VolumeSite, volume_path, set_up_volume, tear_down_volume};
 use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::subpath::clean_sub_paths;
-use crate::usage::{Measured, Meter};
+use crate::usage::{Measured, VolumeMeter};
 
 /// Directory of its kind below a pod.
 const LOCAL_DIR: &str = "kubernetes.io~local-volume";
@@ -32,30 +32,30 @@ const LOCAL_DIR: &str = "kubernetes.io~local-volume";
 #[derive(Debug)]
 pub struct HostVolumes {
     paths: NodePaths,
-    lanes: Arc<Lanes>,
+    queues: Arc<IoQueues>,
     pub(crate) machine: Arc<Machine>,
     csi: Option<CsiVolumes>,
     open: OpenDevices,
-    meter: Meter,
+    meter: VolumeMeter,
 }
 
 impl HostVolumes {
-    /// Works below `paths.root_dir`; nothing is touched yet. `lanes` may be shared with other work
+    /// Works below `paths.root_dir`; nothing is touched yet. `queues` may be shared with other work
     /// on files.
-    pub fn new(paths: NodePaths, lanes: Arc<Lanes>) -> Self {
+    pub fn new(paths: NodePaths, queues: Arc<IoQueues>) -> Self {
         Self {
-            machine: Arc::new(Machine::new(paths.clone(), Arc::clone(&lanes))),
+            machine: Arc::new(Machine::new(paths.clone(), Arc::clone(&queues))),
             csi: None,
             open: OpenDevices::default(),
             paths,
-            meter: Meter::new(Arc::clone(&lanes)),
-            lanes,
+            meter: VolumeMeter::new(Arc::clone(&queues)),
+            queues,
         }
     }
 
     /// Knows more of its node. Comes before [`HostVolumes::with_csi`].
     pub fn with_config(mut self, config: HostVolumesConfig) -> Self {
-        let mut machine = Machine::new(self.paths.clone(), Arc::clone(&self.lanes));
+        let mut machine = Machine::new(self.paths.clone(), Arc::clone(&self.queues));
         machine.config = config;
         self.machine = Arc::new(machine);
         self
@@ -78,8 +78,8 @@ impl VolumePlugins for HostVolumes {
         check_uid(uid)?;
         let dir = self.paths.pod_dir(uid);
         let (paths, of) = (self.paths.clone(), uid.clone());
-        self.lanes
-            .run(&lane(uid), "looking for volumes", move || {
+        self.queues
+            .run(&pod_volumes_queue(uid), "looking for volumes", move || {
                 let mut found = volumes_in(&dir, "volumes", false)?;
                 found.extend(volumes_in(&dir, "volumeDevices", true)?);
                 for volume in &mut found {
@@ -87,7 +87,7 @@ impl VolumePlugins for HostVolumes {
                         volume.device = Some(local::device_name(&volume.name));
                     }
                     if csi::is_csi(volume) {
-                        csi::found_device(&paths, &of, volume);
+                        csi::set_device(&paths, &of, volume);
                     }
                 }
                 Ok(found)
@@ -97,7 +97,7 @@ impl VolumePlugins for HostVolumes {
 
     async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
         let dir = self.paths.pods_dir();
-        self.lanes
+        self.queues
             .run("node:volumes", "looking for pods", move || {
                 Ok(names_in(&dir)?.into_iter().map(PodUid::from).collect())
             })
@@ -108,7 +108,7 @@ impl VolumePlugins for HostVolumes {
         let (mounts, devices) = (self.machine.local_mounts(), self.machine.local_devices());
         let csi = CsiPaths::new(self.paths.clone());
         let plugins = self.paths.root_dir.join("plugins");
-        self.lanes
+        self.queues
             .run("node:volumes", "looking for devices", move || {
                 let mut names = names_in(&mounts)?;
                 names.extend(names_in(&devices)?);
@@ -166,8 +166,8 @@ impl VolumePlugins for HostVolumes {
         }
         let (dir, request) = (self.paths.pod_dir(&uid), request.clone());
         let allocatable_memory = self.machine.config.allocatable_memory;
-        self.lanes
-            .run(&lane(&uid), "setting up volumes", move || {
+        self.queues
+            .run(&pod_volumes_queue(&uid), "setting up volumes", move || {
                 let site = VolumeSite {
                     pod_dir: &dir,
                     pod: &request.pod,
@@ -200,11 +200,11 @@ impl VolumePlugins for HostVolumes {
     async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
-        let lane = lane_in(uid, &volume.plugin_dir);
+        let queue = queue_for_plugin_dir(uid, &volume.plugin_dir);
         // what is bound of a volume keeps it busy
         let (pod_dir, name) = (dir.clone(), volume.name.clone());
-        self.lanes
-            .run_in(&lane, "releasing subPaths", move || {
+        self.queues
+            .run_in(&queue, "releasing subPaths", move || {
                 clean_sub_paths(&pod_dir, Some(&name))
             })
             .await?;
@@ -212,33 +212,33 @@ impl VolumePlugins for HostVolumes {
         match volume.plugin_dir.as_str() {
             csi::CSI_DIR => {
                 if !volume.block {
-                    csi::release_nested(&self.machine, &lane, uid, &volume.name).await?;
+                    csi::release_nested(&self.machine, &queue, uid, &volume.name).await?;
                 }
                 let released = self.csi()?.tear_down(uid, &volume.name, volume.block);
                 return Ok(released.await?);
             }
             LOCAL_DIR if volume.block => {
-                let link = place_of(&dir, &volume);
+                let link = volume_path(&dir, &volume);
                 let name = &volume.name;
                 return block::tear_down(&self.machine, &self.open, uid, link, name).await;
             }
             nfs::PLUGIN_DIR => {
-                return nfs::tear_down(&self.machine, uid, &place_of(&dir, &volume)).await;
+                return nfs::tear_down(&self.machine, uid, &volume_path(&dir, &volume)).await;
             }
             _ => {}
         }
-        self.lanes
-            .run_in(&lane, "releasing volumes", move || {
+        self.queues
+            .run_in(&queue, "releasing volumes", move || {
                 tear_down_volume(&dir, &volume)
             })
             .await
     }
 
-    async fn give_up(&self, uid: &PodUid) {
+    async fn cancel_operations(&self, uid: &PodUid) {
         self.machine.stop_walks(uid).await;
     }
 
-    fn tell_events_to(&self, events: Arc<dyn EventRecorder>) {
+    fn set_event_recorder(&self, events: Arc<dyn EventRecorder>) {
         // told once; a second recorder would be another agent's
         let _ = self.machine.events.set(events);
     }
@@ -256,32 +256,32 @@ impl VolumePlugins for HostVolumes {
         let Some(path) = volume.dir(&self.paths.pod_dir(uid)) else {
             return Ok(None);
         };
-        let lane = match &volume.source {
-            VolumeSource::Local(of) => local::device_lane(&of.volume_name),
-            VolumeSource::Nfs(_) => Lane::Device(path.display().to_string()),
-            _ => Lane::Disk(format!("{uid}/usage")),
+        let queue = match &volume.source {
+            VolumeSource::Local(of) => local::device_queue(&of.volume_name),
+            VolumeSource::Nfs(_) => IoQueue::Device(path.display().to_string()),
+            _ => IoQueue::Disk(format!("{uid}/usage")),
         };
         let userns = self.paths.user_namespace(uid);
-        self.meter.measure(&lane, &path, &userns).await.map(Some)
+        self.meter.measure(&queue, &path, &userns).await.map(Some)
     }
 }
 
-/// The lane of a pod's volumes for one that lies in a directory of this kind. It is not the lane of the
+/// The queue of a pod's volumes for one that lies in a directory of this kind. It is not the queue of the
 /// volume's device: a walk that hangs in a volume may end only when that is taken away.
-fn lane_in(uid: &PodUid, plugin_dir: &str) -> Lane {
+fn queue_for_plugin_dir(uid: &PodUid, plugin_dir: &str) -> IoQueue {
     match plugin_dir {
-        csi::CSI_DIR | LOCAL_DIR | nfs::PLUGIN_DIR => Lane::Device(lane(uid)),
-        _ => Lane::Disk(lane(uid)),
+        csi::CSI_DIR | LOCAL_DIR | nfs::PLUGIN_DIR => IoQueue::Device(pod_volumes_queue(uid)),
+        _ => IoQueue::Disk(pod_volumes_queue(uid)),
     }
 }
 
-/// The lane for looking at a path in a volume of a pod.
-pub fn lane_of_path(uid: &PodUid, path: &Path) -> Lane {
-    let lanes = path
+/// The queue for looking at a path in a volume of a pod.
+pub fn queue_for_path(uid: &PodUid, path: &Path) -> IoQueue {
+    let queues = path
         .iter()
-        .filter_map(|part| Some(lane_in(uid, part.to_str()?)));
-    let mut devices = lanes.filter(|lane| matches!(lane, Lane::Device(_)));
-    devices.next().unwrap_or_else(|| Lane::Disk(lane(uid)))
+        .filter_map(|part| Some(queue_for_plugin_dir(uid, part.to_str()?)));
+    let mut devices = queues.filter(|queue| matches!(queue, IoQueue::Device(_)));
+    devices.next().unwrap_or_else(|| IoQueue::Disk(pod_volumes_queue(uid)))
 }
 
 fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {

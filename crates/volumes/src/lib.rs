@@ -9,7 +9,7 @@
 //! * [`VolumePlugins`] is the port, [`HostVolumes`] this machine behind it; [`MemoryVolumes`] is a model
 //!   for tests
 //! * [`VolumeRequest`] is one volume of a pod, as `windlass_volume_plan::volume_source` resolves it
-//! * [`Lanes`] is where blocking work runs: one call at a time for each pod, with a deadline
+//! * [`IoQueues`] is where blocking work runs: one call at a time for each pod, with a deadline
 //! * [`remove_tree`], [`set_volume_ownership`], [`prepare_sub_path`] and [`mounts_beneath`] are useful alone
 //!
 //! # Example
@@ -41,8 +41,8 @@
 //! * Nothing under a pod's control is opened by following a link out of its directory.
 //! * A device on which anything was found is never formatted, and what lies on a disk or server that a
 //!   volume shows is never removed.
-//! * Each call has the deadline of its [`Lanes`]. What may never answer (devices, servers) has threads of
-//!   its own, [`SLOTS`] in all: devices that hang cost the files of other pods nothing.
+//! * Each call has the deadline of its [`IoQueues`]. What may never answer (devices, servers) has threads of
+//!   its own, [`IO_PERMITS`] in all: devices that hang cost the files of other pods nothing.
 //!
 //! # What it does not do
 //!
@@ -58,7 +58,7 @@ mod format;
 mod grow;
 mod host;
 mod host_path;
-mod lane;
+mod io_queue;
 mod local;
 mod machine;
 mod memory;
@@ -77,15 +77,15 @@ mod usage;
 mod walks;
 
 pub use csi::CsiConfig;
-pub use empty_dir::memory_may_be_swapped;
+pub use empty_dir::memory_swap_warning;
 pub use error::{RemoveError, VolumeError};
-pub use host::{HostVolumes, lane_of_path, names_in_dir};
+pub use host::{HostVolumes, queue_for_path, names_in_dir};
 pub use host_path::check_host_path;
-pub use lane::{Lane, LaneError, Lanes, SLOTS};
+pub use io_queue::{IoQueue, IoQueueError, IoQueues, IO_PERMITS};
 pub use machine::HostVolumesConfig;
 pub use memory::{MemoryVolumes, VolumeStep};
 pub use mount_info::{MountPoint, mounts_beneath};
-pub use ownership::{GroupPolicy, VolumeGroup, WalkProgress, Walked, set_volume_ownership};
+pub use ownership::{GroupPolicy, VolumeGroup, WalkProgress, WalkOutcome, set_volume_ownership};
 pub use port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 pub use programs::{ProgramError, Programs};
 pub use remove::remove_tree;

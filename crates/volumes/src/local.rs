@@ -18,13 +18,13 @@ use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
 use crate::error::VolumeError;
 use crate::format::format_and_mount;
 use crate::grow::grow;
-use crate::lane::Lane;
+use crate::io_queue::IoQueue;
 use crate::machine::Machine;
 use crate::mount_info::{MountPoint, mounts_of};
 use crate::mounts::{bind, joined_options, mounted};
 use crate::pod_volumes::pod_group;
 use crate::port::VolumeRequest;
-use crate::walks::Ownership;
+use crate::walks::OwnershipChange;
 
 /// Upstream's step of which a path that is not there is a failure.
 const NEW_MOUNTER: &str = "MountVolume.NewMounter initialization";
@@ -40,10 +40,10 @@ pub(crate) async fn stage(
         return Ok(());
     }
     check(volume)?;
-    let lane = device_lane(&volume.volume_name);
+    let queue = device_queue(&volume.volume_name);
     let (path, target) = (volume.path.clone(), global_mount(machine, volume));
     let due = machine
-        .step(&lane, "looking at a local volume", move || {
+        .step(&queue, "looking at a local volume", move || {
             let due = kind(&path)? == Kind::Block && mounted(&target)?.is_none();
             if due {
                 make_directory(&target)?;
@@ -61,7 +61,7 @@ pub(crate) async fn stage(
         .as_deref()
         .filter(|fs_type| !fs_type.is_empty());
     let fs_type = fs_type.unwrap_or("ext4");
-    let done = format_and_mount(machine, &lane, &volume.path, &target, fs_type, options).await;
+    let done = format_and_mount(machine, &queue, &volume.path, &target, fs_type, options).await;
     let Err(error) = done else {
         return Ok(());
     };
@@ -70,7 +70,7 @@ pub(crate) async fn stage(
         volume.path.display(),
         target.display(),
     );
-    let removed = machine.step(&lane, "cleaning a local volume", move || {
+    let removed = machine.step(&queue, "cleaning a local volume", move || {
         remove_empty(&target)
     });
     if let Err(error) = removed.await {
@@ -85,7 +85,7 @@ pub(crate) async fn unstage(machine: &Machine, name: &str) -> Result<(), VolumeE
     let mount = machine.local_mounts().join(name);
     let devices = machine.local_devices().join(name);
     machine
-        .step(&device_lane(name), "releasing a local volume", move || {
+        .step(&device_queue(name), "releasing a local volume", move || {
             if mounted(&mount)?.is_some() {
                 check_unused(&mount)?;
                 unmount(&mount, UnmountFlags::NOFOLLOW)
@@ -128,33 +128,33 @@ pub(crate) async fn set_up(
     volume: &LocalVolume,
 ) -> Result<MountedVolume, VolumeError> {
     check(volume)?;
-    let lane = device_lane(&volume.volume_name);
+    let queue = device_queue(&volume.volume_name);
     let read_only = request.volume.read_only;
     let options = joined_options(&request.volume.mount_options, read_only);
     let target = target(machine, request)?;
     let global = global_mount(machine, volume);
-    let turn = machine.alone_with(&volume.path);
+    let turn = machine.lock_directory(&volume.path);
     let _alone = turn.lock().await;
 
     let (path, place) = (volume.path.clone(), target.clone());
     let (source, there) = machine
-        .step(&lane, "looking at a local volume", move || {
+        .step(&queue, "looking at a local volume", move || {
             let source = source(&path, &global)?;
             Ok((source, mounted(&place)?.is_some()))
         })
         .await?;
     if !there && !read_only {
-        give_to_group(machine, request, volume, &source, &target).await?;
+        change_ownership(machine, request, volume, &source, &target).await?;
     }
     let place = target.clone();
     machine
-        .step(&lane, "making a volume's directory", move || {
+        .step(&queue, "making a volume's directory", move || {
             make_directory(&place)
         })
         .await?;
     let place = target.clone();
     machine
-        .step(&lane, "binding a local volume", move || {
+        .step(&queue, "binding a local volume", move || {
             bind(&source, &place, &options)
         })
         .await?;
@@ -177,8 +177,8 @@ pub(crate) async fn expand(
         return Ok(());
     }
     check(volume)?;
-    let (lane, path) = (device_lane(&volume.volume_name), volume.path.clone());
-    let found = machine.step(&lane, "looking at a local volume", move || kind(&path));
+    let (queue, path) = (device_queue(&volume.volume_name), volume.path.clone());
+    let found = machine.step(&queue, "looking at a local volume", move || kind(&path));
     match found.await {
         Ok(Kind::Directory) => Ok(()),
         Ok(Kind::Block) => grow(machine, &volume.path, &target(machine, request)?).await,
@@ -189,7 +189,7 @@ pub(crate) async fn expand(
 }
 
 /// A volume that several pods use belongs to the group of the first of them.
-async fn give_to_group(
+async fn change_ownership(
     machine: &Machine,
     request: &VolumeRequest,
     volume: &LocalVolume,
@@ -202,22 +202,22 @@ async fn give_to_group(
     let (place, pods) = (source.to_owned(), machine.paths.pods_dir());
     let others = machine
         .step(
-            &device_lane(&volume.volume_name),
+            &device_queue(&volume.volume_name),
             "looking for other users of a local volume",
             move || group_of_others(&place, &pods),
         )
         .await?;
     match others {
         None => {
-            machine.live_on()?;
-            let walk = Ownership {
+            machine.kill_point()?;
+            let walk = OwnershipChange {
                 pod: &request.pod,
-                lane: device_lane(&volume.volume_name),
+                queue: device_queue(&volume.volume_name),
                 dir: source,
-                shown_as: target,
+                pod_path: target,
                 group,
             };
-            machine.give_to_group(walk).await
+            machine.change_ownership(walk).await
         }
         Some(present) => {
             if present != group.gid {
@@ -227,7 +227,7 @@ async fn give_to_group(
                     group.gid,
                     request.volume.dir_name(),
                 );
-                machine.tell(&request.pod, Reason::AlreadyMountedVolume, &message);
+                machine.record_event(&request.pod, Reason::AlreadyMountedVolume, &message);
             }
             Ok(())
         }
@@ -327,9 +327,9 @@ fn global_mount(machine: &Machine, volume: &LocalVolume) -> PathBuf {
     machine.local_mounts().join(&volume.volume_name)
 }
 
-/// The lane of a PersistentVolume, shared by all pods that have it.
-pub(crate) fn device_lane(volume: &str) -> Lane {
-    Lane::Device(device_name(volume).0)
+/// The queue of a PersistentVolume, shared by all pods that have it.
+pub(crate) fn device_queue(volume: &str) -> IoQueue {
+    IoQueue::Device(device_name(volume).0)
 }
 
 pub(crate) fn make_directory(dir: &Path) -> Result<(), VolumeError> {

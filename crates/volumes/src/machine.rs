@@ -1,4 +1,4 @@
-//! What every plugin works with: paths, lanes, the node's programs, who is told.
+//! What every plugin works with: paths, queues, the node's programs, who is told.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
 
 use crate::error::VolumeError;
-use crate::lane::{Lane, Lanes};
+use crate::io_queue::{IoQueue, IoQueues};
 use crate::port::VolumeRequest;
 use crate::programs::Programs;
 use crate::walks::Walks;
@@ -31,10 +31,10 @@ pub struct HostVolumesConfig {
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) paths: NodePaths,
-    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) queues: Arc<IoQueues>,
     pub(crate) config: HostVolumesConfig,
     pub(crate) walks: Walks,
-    /// Set once the agent has somebody to tell.
+    /// Set once the agent has somebody to record_event.
     pub(crate) events: OnceLock<Arc<dyn EventRecorder>>,
     /// Directories that pods share, while one of them is set up.
     shared: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
@@ -44,10 +44,10 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(paths: NodePaths, lanes: Arc<Lanes>) -> Self {
+    pub(crate) fn new(paths: NodePaths, queues: Arc<IoQueues>) -> Self {
         Self {
             paths,
-            lanes,
+            queues,
             config: HostVolumesConfig::default(),
             walks: Walks::default(),
             events: OnceLock::new(),
@@ -57,26 +57,26 @@ impl Machine {
         }
     }
 
-    /// One step of a plugin that touches the node, in a lane. A plugin is a row of such steps: the
+    /// One step of a plugin that touches the node, in a queue. A plugin is a row of such steps: the
     /// agent may die between any two, and whoever comes next goes through all of them again.
     pub(crate) async fn step<T: Send + 'static>(
         &self,
-        lane: &Lane,
+        queue: &IoQueue,
         action: &'static str,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
-        self.live_on()?;
-        self.lanes.run_in(lane, action, work).await
+        self.kill_point()?;
+        self.queues.run_in(queue, action, work).await
     }
 
     #[cfg(not(test))]
     #[expect(clippy::unnecessary_wraps, reason = "tests let it die here")]
-    pub(crate) fn live_on(&self) -> Result<(), VolumeError> {
+    pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
         Ok(())
     }
 
     #[cfg(test)]
-    pub(crate) fn live_on(&self) -> Result<(), VolumeError> {
+    pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *lives {
             Some(0) => {
@@ -102,14 +102,14 @@ impl Machine {
         })
     }
 
-    pub(crate) fn tell(&self, pod: &Pod, reason: Reason, message: &str) {
+    pub(crate) fn record_event(&self, pod: &Pod, reason: Reason, message: &str) {
         if let Some(events) = self.events.get() {
             events.record(pod, None, EventType::Warning, reason, message);
         }
     }
 
     /// Whoever holds what this returns is alone with a directory that pods share.
-    pub(crate) fn alone_with(&self, dir: &Path) -> Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn lock_directory(&self, dir: &Path) -> Arc<tokio::sync::Mutex<()>> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|_, turn| turn.strong_count() > 0);
         if let Some(turn) = shared.get(dir).and_then(Weak::upgrade) {

@@ -1,8 +1,8 @@
 //! A model of the node's volumes for simulations: nothing on the disk, faults on demand, and a
 //! record of what should never have happened.
 //!
-//! What is staged and mounted survives the agent, as on a real node: [`MemoryVolumes::life`] is one
-//! life of the agent's process, whose calls end where they stand when it is killed.
+//! What is staged and mounted survives the agent, as on a real node: [`MemoryVolumes::new_agent_run`] is one
+//! new_agent_run of the agent's process, whose calls end where they stand when it is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::usage::Measured;
 
 /// How often a call that hangs looks whether it still has to.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const HANG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One kind of step, for faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub struct MemoryVolumes {
 #[derive(Default)]
 struct State {
     pods: BTreeSet<PodUid>,
-    volumes: BTreeMap<(PodUid, DiscoveredVolume), Lying>,
+    volumes: BTreeMap<(PodUid, DiscoveredVolume), StoredVolume>,
     staged: BTreeSet<DeviceName>,
     /// Devices that the node has no room for.
     full: BTreeSet<DeviceName>,
@@ -65,15 +65,15 @@ struct State {
     busy: BTreeSet<String>,
     calls: Vec<String>,
     violations: Vec<String>,
-    lives: Option<Lives>,
+    is_running: Option<IsRunning>,
 }
 
 /// Tells whether something of a pod runs.
-type Lives = Arc<dyn Fn(&PodUid) -> bool + Send + Sync>;
+type IsRunning = Arc<dyn Fn(&PodUid) -> bool + Send + Sync>;
 
 /// A volume on the disk.
 #[derive(Default)]
-struct Lying {
+struct StoredVolume {
     mounted: bool,
     payload: Option<VolumePayload>,
 }
@@ -93,8 +93,8 @@ impl MemoryVolumes {
         }
     }
 
-    /// The same volumes, for one life of the agent.
-    pub fn life(&self) -> Self {
+    /// The same volumes, for one new_agent_run of the agent.
+    pub fn new_agent_run(&self) -> Self {
         self.lock().busy.clear();
         Self {
             dead: Arc::default(),
@@ -102,14 +102,14 @@ impl MemoryVolumes {
         }
     }
 
-    /// The life ends: its calls never return, and what they had not done by now does not happen.
+    /// The new_agent_run ends: its calls never return, and what they had not done by now does not happen.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
     /// Lets unmounts look whether something of the pod still runs.
-    pub fn watch_pods(&self, lives: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
-        self.lock().lives = Some(Arc::new(lives));
+    pub fn watch_pods(&self, is_running: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
+        self.lock().is_running = Some(Arc::new(is_running));
     }
 
     /// Makes a step fail with this text, or succeed again. The subject is a pod (all of its
@@ -171,7 +171,7 @@ impl MemoryVolumes {
     pub fn mounted(&self, uid: &PodUid) -> BTreeSet<String> {
         let state = self.lock();
         let volumes = state.volumes.iter();
-        let mounted = volumes.filter(|((of, _), lying)| of == uid && lying.mounted);
+        let mounted = volumes.filter(|((of, _), stored)| of == uid && stored.mounted);
         mounted.map(|((_, found), _)| found.name.clone()).collect()
     }
 
@@ -181,12 +181,12 @@ impl MemoryVolumes {
     }
 
     /// The attacher of this device says that the node has no room for it.
-    pub fn no_room_for(&self, device: &DeviceName) {
+    pub fn set_node_full_for(&self, device: &DeviceName) {
         self.lock().full.insert(device.clone());
     }
 
-    /// Puts a staged device there that nobody of this life staged.
-    pub fn leave_staged(&self, device: &DeviceName) {
+    /// Puts a staged device there that nobody of this new_agent_run staged.
+    pub fn add_staged_device(&self, device: &DeviceName) {
         self.lock().staged.insert(device.clone());
     }
 
@@ -198,9 +198,9 @@ impl MemoryVolumes {
             let Ok(volume) = path.strip_prefix(dir.join("volumes")) else {
                 continue;
             };
-            let mounted = state.volumes.iter().any(|((of, found), lying)| {
+            let mounted = state.volumes.iter().any(|((of, found), stored)| {
                 let at = Path::new(&found.plugin_dir).join(&found.name);
-                of == uid && lying.mounted && volume.starts_with(at)
+                of == uid && stored.mounted && volume.starts_with(at)
             });
             if !mounted {
                 let path = path.display();
@@ -223,7 +223,7 @@ impl MemoryVolumes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Half of a step: it takes its time, hangs, fails, or ends with its life.
+    /// Half of a step: it takes its time, hangs, fails, or ends with its new_agent_run.
     async fn half(&self, step: VolumeStep, subjects: &[String]) -> Result<(), VolumeError> {
         let latency = self.lock().latency;
         if !latency.is_zero() {
@@ -231,7 +231,7 @@ impl MemoryVolumes {
         }
         let keys: Vec<_> = subjects.iter().map(|s| (step, s.clone())).collect();
         while keys.iter().any(|key| self.lock().hanging.contains(key)) {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(HANG_CHECK_INTERVAL).await;
         }
         if self.dead.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
@@ -381,8 +381,8 @@ impl VolumePlugins for MemoryVolumes {
             },
             |state| {
                 if let Some(place) = place {
-                    let lying = state.volumes.entry(place).or_default();
-                    (lying.mounted, lying.payload) = (true, payload);
+                    let stored = state.volumes.entry(place).or_default();
+                    (stored.mounted, stored.payload) = (true, payload);
                 }
             },
         )
@@ -421,9 +421,9 @@ impl VolumePlugins for MemoryVolumes {
         let line = format!("unmount {uid}/{}", volume.name);
         let place = (uid.clone(), volume.clone());
         let subjects = subjects(uid, &volume.name);
-        let lives = self.lock().lives.clone();
-        if lives.is_some_and(|lives| lives(uid)) {
-            let text = format!("{line} while the pod lives");
+        let is_running = self.lock().is_running.clone();
+        if is_running.is_some_and(|is_running| is_running(uid)) {
+            let text = format!("{line} while the pod is_running");
             self.lock().violations.push(text);
         }
         let begun = place.clone();
@@ -432,8 +432,8 @@ impl VolumePlugins for MemoryVolumes {
             line,
             &subjects,
             |state| {
-                if let Some(lying) = state.volumes.get_mut(&begun) {
-                    lying.mounted = false;
+                if let Some(stored) = state.volumes.get_mut(&begun) {
+                    stored.mounted = false;
                 }
             },
             |state| drop(state.volumes.remove(&place)),

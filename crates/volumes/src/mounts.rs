@@ -41,17 +41,17 @@ pub(crate) fn bind(source: &Path, target: &Path, options: &[String]) -> Result<(
     if mounted(target)?.is_none() {
         mount_bind(source, target).map_err(failed)?;
     }
-    give_options(target, options)
+    set_bind_options(target, options)
 }
 
 /// The second half of a bind mount: the kernel takes options of its own only for one that exists.
-fn give_options(target: &Path, options: &[String]) -> Result<(), VolumeError> {
+fn set_bind_options(target: &Path, options: &[String]) -> Result<(), VolumeError> {
     let failed = |error| VolumeError::io("set the options of", target, error);
     let wanted = bind_flags(options);
     if wanted.is_empty() {
         return Ok(());
     }
-    let present = present_flags(statvfs(target).map_err(failed)?.f_flag);
+    let present = current_flags(statvfs(target).map_err(failed)?.f_flag);
     if present.contains(wanted) {
         return Ok(());
     }
@@ -66,7 +66,7 @@ fn bind_flags(options: &[String]) -> MountFlags {
     flags.fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
 }
 
-fn present_flags(present: StatVfsMountFlags) -> MountFlags {
+fn current_flags(present: StatVfsMountFlags) -> MountFlags {
     let pairs = [
         (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),

@@ -9,7 +9,7 @@ use windlass_volume_plan::volume_source::NfsVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::lane::{Lane, volumes_lane};
+use crate::io_queue::{IoQueue, pod_volumes_queue};
 use crate::local::{make_directory, remove_empty, target};
 use crate::machine::Machine;
 use crate::mount_info::mounts_beneath;
@@ -26,7 +26,7 @@ pub(crate) async fn set_up(
     volume: &NfsVolume,
 ) -> Result<MountedVolume, VolumeError> {
     let uid = request.pod.uid();
-    let lane = Lane::Disk(volumes_lane(&uid));
+    let queue = IoQueue::Disk(pod_volumes_queue(&uid));
     let dir = target(machine, request)?;
     let source = source(volume);
     check_source(request, &source)?;
@@ -34,7 +34,7 @@ pub(crate) async fn set_up(
 
     let place = dir.clone();
     let there = machine
-        .step(&lane, "making a volume's directory", move || {
+        .step(&queue, "making a volume's directory", move || {
             let there = mounted(&place)?.is_some();
             if !there {
                 make_directory(&place)?;
@@ -43,7 +43,7 @@ pub(crate) async fn set_up(
         })
         .await?;
     if !there {
-        machine.live_on()?;
+        machine.kill_point()?;
         let options = joined_options(&request.volume.mount_options, read_only);
         let call = MountCall {
             fs_type: "nfs",
@@ -53,7 +53,7 @@ pub(crate) async fn set_up(
         };
         let done = mount_by_program(&machine.config.programs, call).await;
         if let Err(error) = done {
-            if let Err(error) = release(machine, &lane, &dir).await {
+            if let Err(error) = release(machine, &queue, &dir).await {
                 tracing::warn!(%error, "left behind");
             }
             return Err(error);
@@ -73,24 +73,24 @@ pub(crate) async fn tear_down(
     uid: &PodUid,
     dir: &Path,
 ) -> Result<(), VolumeError> {
-    release(machine, &Lane::Disk(volumes_lane(uid)), dir).await
+    release(machine, &IoQueue::Disk(pod_volumes_queue(uid)), dir).await
 }
 
-async fn release(machine: &Machine, lane: &Lane, dir: &Path) -> Result<(), VolumeError> {
+async fn release(machine: &Machine, queue: &IoQueue, dir: &Path) -> Result<(), VolumeError> {
     let place = dir.to_owned();
     let mounts = machine
-        .step(lane, "looking for mounts", move || {
+        .step(queue, "looking for mounts", move || {
             mounts_beneath(&place)
                 .map_err(|error| VolumeError::io("list the mounts below", &place, error))
         })
         .await?;
     for mount in mounts.iter().rev() {
-        machine.live_on()?;
+        machine.kill_point()?;
         unmount_by_program(&machine.config.programs, &mount.path).await?;
     }
     let place = dir.to_owned();
     machine
-        .step(lane, "releasing volumes", move || {
+        .step(queue, "releasing volumes", move || {
             // removing what is still mounted would ask the server
             match mounted(&place)? {
                 None => remove_empty(&place),

@@ -25,9 +25,9 @@ use crate::error::VolumeError;
 /// Directories open at the same time.
 const MAX_OPEN: usize = 32;
 /// Bytes of names read at a time from one directory.
-const BATCH: usize = 8 * 1024;
+const BATCH_BYTES: usize = 8 * 1024;
 /// Entries that resist are told one by one up to here, then only counted.
-const TOLD: u64 = 3;
+const MAX_LOGGED_ENTRIES: u64 = 3;
 
 /// What the group may do: read and write, or only read.
 const READ_WRITE: u32 = 0o660;
@@ -84,11 +84,11 @@ impl WalkProgress {
 
 /// What a walk came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walked {
+pub enum WalkOutcome {
     /// The root is as it should be, which was enough.
     Skipped,
     /// Everything was gone through; so many entries resisted.
-    Through {
+    Completed {
         /// Entries that could not be changed.
         failed: u64,
     },
@@ -102,7 +102,7 @@ pub fn set_volume_ownership(
     dir: &Path,
     group: VolumeGroup,
     progress: &WalkProgress,
-) -> Result<Walked, VolumeError> {
+) -> Result<WalkOutcome, VolumeError> {
     let mut walk = OwnershipWalk::new(dir, group);
     loop {
         if let Some(walked) = walk.advance(u64::MAX, progress)? {
@@ -136,7 +136,7 @@ impl OwnershipWalk {
         &mut self,
         entries: u64,
         progress: &WalkProgress,
-    ) -> Result<Option<Walked>, VolumeError> {
+    ) -> Result<Option<WalkOutcome>, VolumeError> {
         let failed = |error: Errno| VolumeError::io("set the group of", &self.dir, error);
         let mut stack = match self.stack.take() {
             Some(stack) => stack,
@@ -146,7 +146,7 @@ impl OwnershipWalk {
                 if self.group.policy == GroupPolicy::OnRootMismatch
                     && root_matches(&root, self.group).map_err(failed)?
                 {
-                    return Ok(Some(Walked::Skipped));
+                    return Ok(Some(WalkOutcome::Skipped));
                 }
                 vec![Frame::new(CString::default(), root)]
             }
@@ -159,7 +159,7 @@ impl OwnershipWalk {
         };
         let until = progress.files().saturating_add(entries);
         walk.run(&mut stack, until).map_err(|stop| match stop {
-            Stop::Asked => VolumeError::Stopped {
+            Stop::Requested => VolumeError::Stopped {
                 path: self.dir.clone(),
             },
             Stop::Failed(error) => failed(error),
@@ -173,7 +173,7 @@ impl OwnershipWalk {
             let volume = self.dir.display();
             tracing::warn!(%volume, entries = self.failed, "entries kept their group");
         }
-        Ok(Some(Walked::Through {
+        Ok(Some(WalkOutcome::Completed {
             failed: self.failed,
         }))
     }
@@ -289,7 +289,7 @@ impl Walk<'_> {
 
     fn read_batch(&mut self, stack: &mut [Frame]) -> Result<(), Stop> {
         let fd = open(stack)?;
-        let mut buffer = [MaybeUninit::uninit(); BATCH];
+        let mut buffer = [MaybeUninit::uninit(); BATCH_BYTES];
         let mut entries = RawDir::new(fd, &mut buffer);
         let mut directories = Vec::new();
         let mut any = false;
@@ -339,7 +339,7 @@ impl Walk<'_> {
 
     fn step(&self) -> Result<(), Stop> {
         if *self.progress.stopped.borrow() {
-            return Err(Stop::Asked);
+            return Err(Stop::Requested);
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -405,7 +405,7 @@ impl Walk<'_> {
 
     fn resisted(&mut self, name: &CStr, error: Errno) {
         self.failed += 1;
-        if self.failed <= TOLD {
+        if self.failed <= MAX_LOGGED_ENTRIES {
             let name = name.to_string_lossy();
             tracing::warn!(volume = %self.dir.display(), %name, %error, "keeps its group");
         }

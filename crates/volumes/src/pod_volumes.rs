@@ -9,7 +9,7 @@ use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
-use crate::atomic_writer::{WriteOptions, keep_payload, write_payload};
+use crate::atomic_writer::{WriteOptions, ensure_payload, write_payload};
 use crate::empty_dir::{EmptyDir, forget};
 use crate::error::VolumeError;
 use crate::host_path::check_host_path;
@@ -75,11 +75,11 @@ pub(crate) fn set_up_volume(
             (dir, true)
         }
         (VolumeSource::Payload(_, payload), Some(dir)) => {
-            show_payload(&dir, site, name, payload)?;
+            set_up_payload(&dir, site, name, payload)?;
             (dir, true)
         }
         (VolumeSource::Withheld(_, why), Some(dir)) => {
-            if !keep_payload(&dir)? {
+            if !ensure_payload(&dir)? {
                 return Err(VolumeError::Withheld(why.clone()));
             }
             (dir, true)
@@ -134,9 +134,9 @@ pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
 /// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
 /// of the pod's own goes with it.
 pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Result<(), VolumeError> {
-    let dir = place_of(pod_dir, found);
+    let dir = volume_path(pod_dir, found);
     if found.plugin_dir == EMPTY_DIR {
-        forget(&notes_of(pod_dir, &found.name))?;
+        forget(&meta_dir(pod_dir, &found.name))?;
     }
     unmount_beneath(&dir)?;
     if OWN_CONTENT.contains(&found.plugin_dir.as_str()) {
@@ -151,7 +151,7 @@ pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Resu
 }
 
 /// Where a volume lies below its pod's directory.
-pub(crate) fn place_of(pod_dir: &Path, found: &DiscoveredVolume) -> PathBuf {
+pub(crate) fn volume_path(pod_dir: &Path, found: &DiscoveredVolume) -> PathBuf {
     let above = if found.block {
         "volumeDevices"
     } else {
@@ -187,12 +187,12 @@ fn make_empty_dir(
         dir,
         medium,
         fs_group: pod_group(site.pod, false).map(|group| group.gid),
-        notes: Some(&notes_of(site.pod_dir, volume)),
+        notes: Some(&meta_dir(site.pod_dir, volume)),
     };
     empty_dir.set_up()
 }
 
-fn show_payload(
+fn set_up_payload(
     dir: &Path,
     site: VolumeSite<'_>,
     volume: &str,
@@ -222,7 +222,7 @@ fn show_payload(
 }
 
 /// `plugins/kubernetes.io~empty-dir/<volume>` below the pod's directory.
-fn notes_of(pod_dir: &Path, volume: &str) -> PathBuf {
+fn meta_dir(pod_dir: &Path, volume: &str) -> PathBuf {
     pod_dir.join("plugins").join(EMPTY_DIR).join(volume)
 }
 

@@ -66,7 +66,7 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
 
     /// The pod is to lose its volumes: what is under way for it and may take long, such as giving a
     /// large volume to a group, ends early with an error. What cannot be ended goes on.
-    async fn give_up(&self, _uid: &PodUid) {}
+    async fn cancel_operations(&self, _uid: &PodUid) {}
 
     /// What a volume that is set up holds. `None` if nobody can tell: it is not the node's to
     /// measure, as a hostPath, or its driver does not say. May take as long as counting a large
@@ -81,5 +81,5 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
     }
 
     /// Where events of pods go from now on: the plugins are made before there is anybody to tell.
-    fn tell_events_to(&self, _events: Arc<dyn EventRecorder>) {}
+    fn set_event_recorder(&self, _events: Arc<dyn EventRecorder>) {}
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 const MAX_OUTPUT: usize = 4096;
 /// How long the output of a program that has ended is waited for: what it left behind, such as
 /// `rpc.statd`, may hold the pipe for ever.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+const OUTPUT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Where the node's programs are and how long they may take.
 #[derive(Clone, Debug)]
@@ -49,13 +49,13 @@ impl Default for Programs {
 
 /// A program that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
     /// Both streams; the beginning.
     pub(crate) output: String,
 }
 
-impl Ended {
+impl ProgramOutput {
     pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
@@ -116,7 +116,7 @@ impl Programs {
         program: &str,
         args: &[OsString],
         deadline: Duration,
-    ) -> Result<Ended, ProgramError> {
+    ) -> Result<ProgramOutput, ProgramError> {
         let path = match &self.directory {
             Some(directory) => directory.join(program),
             None => PathBuf::from(program),
@@ -152,7 +152,7 @@ impl Programs {
         args: &[OsString],
         deadline: Duration,
     ) -> Result<(), ProgramError> {
-        let Ended { status, output } = self.run(program, args, deadline).await?;
+        let ProgramOutput { status, output } = self.run(program, args, deadline).await?;
         if status.success() {
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl Running {
         }
     }
 
-    async fn wait(&mut self) -> io::Result<Ended> {
+    async fn wait(&mut self) -> io::Result<ProgramOutput> {
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = {
@@ -198,14 +198,14 @@ impl Running {
             // what it started and left running keeps its group: only a hung one is killed
             self.group = None;
             if !read_through {
-                let _ = timeout(LAST_WORDS, reading).await;
+                let _ = timeout(OUTPUT_TIMEOUT, reading).await;
             }
             status
         };
         out.append(&mut err);
         out.truncate(MAX_OUTPUT);
         let output = String::from_utf8_lossy(&out).into_owned();
-        Ok(Ended { status, output })
+        Ok(ProgramOutput { status, output })
     }
 }
 

@@ -21,82 +21,82 @@ use tokio::time::{Instant, timeout};
 use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 
 use crate::error::VolumeError;
-use crate::lane::{Lane, LaneError, Lanes};
+use crate::io_queue::{IoQueue, IoQueueError, IoQueues};
 use walk::Walk;
 
 /// Entries that a walk looks at before it rests: a millisecond or two, unless the disk is slow.
-const SLICE: usize = 1000;
+const SLICE_ENTRIES: usize = 1000;
 /// The rest after a slice, in times its duration; nobody else walks meanwhile.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 /// Walks that are under way at the same time, a slice of each in turn. Each may hold
 /// [`walk::MAX_OPEN`] descriptors.
-const WALKS: usize = 4;
+const MAX_CONCURRENT_WALKS: usize = 4;
 
 /// First looks at devices at the same time. One at a file system that does not answer keeps its thread:
 /// all of them together take an eighth of the places for devices.
-const LOOKS: usize = crate::lane::DEVICE_PLACES / 8;
+const MAX_DEVICE_SCANS: usize = crate::io_queue::DEVICE_PERMITS / 8;
 /// How long a look waits for a place among them.
-const LOOK_PATIENCE: Duration = Duration::from_secs(60);
+const DEVICE_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest walk; what was counted by then is told. A pod that keeps making files ahead of a walk could
 /// hold its place for ever. In this time a walk that is alone goes through some fifty million files.
-const LONGEST_WALK: Duration = Duration::from_secs(10 * 60);
+const MAX_WALK_DURATION: Duration = Duration::from_secs(10 * 60);
 
 /// What is known of a volume, and how.
 pub type Measured = (VolumeStats, StatsSource);
 
 /// Measures volumes of this node.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    lanes: Arc<Lanes>,
+pub(crate) struct VolumeMeter {
+    queues: Arc<IoQueues>,
     looks: Arc<Semaphore>,
     walks: Semaphore,
     turn: Semaphore,
 }
 
 /// What the first look at a volume brings.
-enum Look {
-    Known(Measured),
+enum Measurement {
+    Complete(Measured),
     /// Its file system's numbers, without what the volume itself uses.
-    Count(VolumeStats, Walk),
+    Scan(VolumeStats, Walk),
 }
 
-impl Meter {
-    pub(crate) fn new(lanes: Arc<Lanes>) -> Self {
+impl VolumeMeter {
+    pub(crate) fn new(queues: Arc<IoQueues>) -> Self {
         Self {
-            lanes,
-            looks: Arc::new(Semaphore::new(LOOKS)),
-            walks: Semaphore::new(WALKS),
+            queues,
+            looks: Arc::new(Semaphore::new(MAX_DEVICE_SCANS)),
+            walks: Semaphore::new(MAX_CONCURRENT_WALKS),
             turn: Semaphore::new(1),
         }
     }
 
-    /// Measures what lies at `path`. The calls run in `lane`: nobody else waits for a file system
+    /// Measures what lies at `path`. The calls run in `queue`: nobody else waits for a file system
     /// that hangs. Dropping the future ends a walk with its slice.
     ///
     /// A project quota is believed if there is a file `userns`: outside of a user namespace whoever
     /// owns a file may take it out of its project.
     ///
     /// # Errors
-    /// Nothing is there, the file system refuses, or it does not answer within the lanes' deadline.
+    /// Nothing is there, the file system refuses, or it does not answer within the queues' deadline.
     pub(crate) async fn measure(
         &self,
-        lane: &Lane,
+        queue: &IoQueue,
         path: &Path,
         userns: &Path,
     ) -> Result<Measured, VolumeError> {
         const ACTION: &str = "measuring a volume";
-        let lost = |_| VolumeError::from(LaneError::Lost { action: ACTION });
+        let lost = |_| VolumeError::from(IoQueueError::Lost { action: ACTION });
         let (first, userns) = (path.to_owned(), userns.to_owned());
-        let late = || LaneError::Deadline {
+        let late = || IoQueueError::Deadline {
             action: ACTION,
-            seconds: LOOK_PATIENCE.as_secs(),
+            seconds: DEVICE_SCAN_TIMEOUT.as_secs(),
         };
-        let place = match lane {
+        let place = match queue {
             // who watches over limits does not wait for a device that hangs
-            Lane::Disk(_) => None,
-            Lane::Device(_) => {
+            IoQueue::Disk(_) => None,
+            IoQueue::Device(_) => {
                 let place = Arc::clone(&self.looks).acquire_owned();
-                let place = timeout(LOOK_PATIENCE, place).await;
+                let place = timeout(DEVICE_SCAN_TIMEOUT, place).await;
                 Some(place.map_err(|_| late())?.map_err(lost)?)
             }
         };
@@ -106,10 +106,10 @@ impl Meter {
             drop(place);
             found
         };
-        let look = self.lanes.run_in(lane, ACTION, look).await?;
+        let look = self.queues.run_in(queue, ACTION, look).await?;
         let (mut stats, mut walk) = match look {
-            Look::Known(measured) => return Ok(measured),
-            Look::Count(stats, walk) => (stats, walk),
+            Measurement::Complete(measured) => return Ok(measured),
+            Measurement::Scan(stats, walk) => (stats, walk),
         };
         let _place = self.walks.acquire().await.map_err(lost)?;
         let began = Instant::now();
@@ -117,12 +117,12 @@ impl Meter {
             let turn = self.turn.acquire().await.map_err(lost)?;
             let begin = Instant::now();
             let slice = move || {
-                let done = walk.step(SLICE);
+                let done = walk.step(SLICE_ENTRIES);
                 Ok::<_, VolumeError>((done, walk))
             };
-            let (done, rest) = self.lanes.run_in(lane, ACTION, slice).await?;
+            let (done, rest) = self.queues.run_in(queue, ACTION, slice).await?;
             walk = rest;
-            if done || began.elapsed() > LONGEST_WALK {
+            if done || began.elapsed() > MAX_WALK_DURATION {
                 if !done || walk.passed_over() > 0 {
                     let (path, not_read) = (path.display(), walk.passed_over());
                     tracing::debug!(%path, done, not_read, "a volume holds more than was counted");
@@ -130,7 +130,7 @@ impl Meter {
                 break;
             }
             // the turn is kept meanwhile: the rest is everybody's
-            let pause = begin.elapsed().saturating_mul(REST);
+            let pause = begin.elapsed().saturating_mul(REST_FACTOR);
             tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
             drop(turn);
         }
@@ -141,7 +141,7 @@ impl Meter {
     }
 }
 
-fn look(path: &Path, userns: &Path) -> Result<Look, VolumeError> {
+fn look(path: &Path, userns: &Path) -> Result<Measurement, VolumeError> {
     let failed = |error: Errno| VolumeError::io("measure", path, error);
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).map_err(failed)?;
     if file_type(&found) == FileType::BlockDevice {
@@ -151,7 +151,7 @@ fn look(path: &Path, userns: &Path) -> Result<Look, VolumeError> {
             capacity,
             ..VolumeStats::default()
         };
-        return Ok(Look::Known((stats, StatsSource::Block)));
+        return Ok(Measurement::Complete((stats, StatsSource::Block)));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
@@ -161,14 +161,14 @@ fn look(path: &Path, userns: &Path) -> Result<Look, VolumeError> {
     let own = fstatfs(&dir).map_err(failed)?;
     let whole = of_file_system(&own);
     if is_mount_root(&found, path).map_err(failed)? {
-        return Ok(Look::Known((whole, StatsSource::StatFs)));
+        return Ok(Measurement::Complete((whole, StatsSource::StatFs)));
     }
     let fs_type = u64::try_from(own.f_type).ok();
     if has_quota(fs_type, &of_file_system(&around), &whole) && userns.exists() {
-        return Ok(Look::Known((whole, StatsSource::Quota)));
+        return Ok(Measurement::Complete((whole, StatsSource::Quota)));
     }
     let walk = Walk::start(dir).map_err(failed)?;
-    Ok(Look::Count(whole, walk))
+    Ok(Measurement::Scan(whole, walk))
 }
 
 fn file_type(stat: &Statx) -> FileType {

@@ -2,7 +2,7 @@
 //!
 //! *owns* the walks that are under way, by directory · *invariant* a directory has one walk at a time;
 //! a second call for the same group waits for the first one's; between two slices others have their
-//! turn at the device · *bound* [`AT_A_TIME`] walks, each with one place of the lanes at most; further
+//! turn at the device · *bound* [`MAX_CONCURRENT_WALKS`] walks, each with one place of the queues at most; further
 //! ones wait, but not for one that hangs · *restart* nothing to restore: a volume whose walk did not
 //! come to its end is not set up, so it is gone through again.
 
@@ -16,27 +16,27 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 use crate::error::VolumeError;
-use crate::lane::{Lane, LaneError, Lanes};
+use crate::io_queue::{IoQueue, IoQueueError, IoQueues};
 use crate::machine::Machine;
-use crate::ownership::{OwnershipWalk, VolumeGroup, WalkProgress, Walked};
+use crate::ownership::{OwnershipWalk, VolumeGroup, WalkProgress, WalkOutcome};
 
 /// When the pod is told for the first time, and then how often.
-const FIRST_WORD: Duration = Duration::from_secs(30);
-const NEXT_WORD: Duration = Duration::from_secs(60);
+const FIRST_EVENT_DELAY: Duration = Duration::from_secs(30);
+const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Walks at the same time: a quarter of the places for devices, so that the large volumes of some pods
 /// leave room for those of all others.
-const AT_A_TIME: usize = crate::lane::DEVICE_PLACES / 4;
+const MAX_CONCURRENT_WALKS: usize = crate::io_queue::DEVICE_PERMITS / 4;
 /// Entries of a slice: some ten milliseconds on a disk that answers.
-const SLICE: u64 = 1000;
+const SLICE_ENTRIES: u64 = 1000;
 /// A slice that takes longer than this hangs: its walk is not one of those at the same time any more.
-const HANGS: Duration = Duration::from_secs(30);
+const HUNG_SLICE_THRESHOLD: Duration = Duration::from_secs(30);
 /// Pause before a slice that found no place tries again.
-const NO_PLACE: Duration = Duration::from_secs(1);
+const SATURATED_BACKOFF: Duration = Duration::from_secs(1);
 const ACTION: &str = "setting the group of a volume";
 /// How long a walk that was told to stop is waited for. One in a file system that does not answer
 /// stops when that does; its volume may have to be unmounted by force first.
-const LAST_STEP: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HINT: &str = "is taking longer than expected, consider using OnRootMismatch - \
     https://kubernetes.io/docs/tasks/configure-pod-container/security-context/\
@@ -44,7 +44,7 @@ const HINT: &str = "is taking longer than expected, consider using OnRootMismatc
 
 #[derive(Debug)]
 pub(crate) struct Walks {
-    running: Mutex<HashMap<PathBuf, Arc<Running>>>,
+    running: Mutex<HashMap<PathBuf, Arc<RunningWalk>>>,
     places: Arc<Semaphore>,
 }
 
@@ -52,36 +52,36 @@ impl Default for Walks {
     fn default() -> Self {
         Self {
             running: Mutex::default(),
-            places: Arc::new(Semaphore::new(AT_A_TIME)),
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT_WALKS)),
         }
     }
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningWalk {
     group: VolumeGroup,
     /// The pod that began it.
     uid: PodUid,
     began: Instant,
     progress: Arc<WalkProgress>,
     /// The result, once there is one; the text if it is an error.
-    ended: watch::Receiver<Option<Result<Walked, String>>>,
+    ended: watch::Receiver<Option<Result<WalkOutcome, String>>>,
 }
 
 /// A volume that is to belong to a group of a pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Ownership<'a> {
+pub(crate) struct OwnershipChange<'a> {
     pub(crate) pod: &'a SharedPod,
-    /// The lane of its device.
-    pub(crate) lane: Lane,
+    /// The queue of its device.
+    pub(crate) queue: IoQueue,
     /// What is gone through.
     pub(crate) dir: &'a Path,
     /// What the pod is told: where it finds the volume.
-    pub(crate) shown_as: &'a Path,
+    pub(crate) pod_path: &'a Path,
     pub(crate) group: VolumeGroup,
 }
 
-impl Running {
+impl RunningWalk {
     /// It came to its end, or will never begin.
     fn is_over(&self) -> bool {
         self.ended.borrow().is_some() || self.ended.has_changed().is_err()
@@ -91,7 +91,7 @@ impl Running {
 impl Machine {
     /// Gives a volume to its pod's group; waits as long as it takes. Whoever stops waiting stops
     /// nothing: the next call finds the walk where it is.
-    pub(crate) async fn give_to_group(&self, wanted: Ownership<'_>) -> Result<(), VolumeError> {
+    pub(crate) async fn change_ownership(&self, wanted: OwnershipChange<'_>) -> Result<(), VolumeError> {
         loop {
             let running = self.walks.of(wanted.dir);
             // what came of another pod's walk some time ago says nothing of the files of now
@@ -107,7 +107,7 @@ impl Machine {
 
     /// Ends the walks that a pod began, so that its volumes can be unmounted.
     pub(crate) async fn stop_walks(&self, uid: &PodUid) {
-        let of_pod: Vec<Arc<Running>> = {
+        let of_pod: Vec<Arc<RunningWalk>> = {
             let walks = self.walks.lock();
             let of_pod = walks.values().filter(|running| running.uid == *uid);
             of_pod.cloned().collect()
@@ -121,17 +121,17 @@ impl Machine {
                 let _ = running.ended.clone().wait_for(Option::is_some).await;
             }
         };
-        if timeout(LAST_STEP, all).await.is_err() {
+        if timeout(STOP_TIMEOUT, all).await.is_err() {
             tracing::warn!(pod = %uid, "a walk through a volume does not end");
         }
         // nobody asks what came of them
         self.walks.lock().retain(|_, running| running.uid != *uid);
     }
 
-    fn begin(&self, wanted: &Ownership<'_>) -> Arc<Running> {
+    fn begin(&self, wanted: &OwnershipChange<'_>) -> Arc<RunningWalk> {
         let (sender, ended) = watch::channel(None);
         let progress = Arc::new(WalkProgress::default());
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningWalk {
             group: wanted.group,
             uid: wanted.pod.uid(),
             began: Instant::now(),
@@ -143,8 +143,8 @@ impl Machine {
             .insert(wanted.dir.to_owned(), Arc::clone(&running));
         let slices = Slices {
             dir: wanted.dir.to_owned(),
-            lanes: Arc::clone(&self.lanes),
-            lane: wanted.lane.clone(),
+            queues: Arc::clone(&self.queues),
+            queue: wanted.queue.clone(),
             places: Arc::clone(&self.walks.places),
             walk: Arc::new(Mutex::new(OwnershipWalk::new(wanted.dir, wanted.group))),
             progress,
@@ -161,18 +161,18 @@ impl Machine {
         running
     }
 
-    async fn wait(&self, running: &Running, wanted: &Ownership<'_>) -> Result<(), VolumeError> {
+    async fn wait(&self, running: &RunningWalk, wanted: &OwnershipChange<'_>) -> Result<(), VolumeError> {
         let mut ended = running.ended.clone();
         let given_up = async {
             running.progress.stopped().await;
-            sleep(LAST_STEP).await;
+            sleep(STOP_TIMEOUT).await;
         };
         tokio::pin!(given_up);
-        let mut word = running.began + FIRST_WORD;
+        let mut word = running.began + FIRST_EVENT_DELAY;
         let mut first = true;
         // a walk that was found under way has had its words
         while word < Instant::now() {
-            word += NEXT_WORD;
+            word += EVENT_INTERVAL;
             first = false;
         }
         loop {
@@ -190,16 +190,16 @@ impl Machine {
                     return Err(VolumeError::Stopped { path: wanted.dir.to_owned() });
                 }
                 () = sleep_until(word) => {
-                    self.tell_progress(running, wanted, first);
-                    word += NEXT_WORD;
+                    self.record_progress(running, wanted, first);
+                    word += EVENT_INTERVAL;
                     first = false;
                 }
             }
         }
     }
 
-    fn tell_progress(&self, running: &Running, wanted: &Ownership<'_>, first: bool) {
-        let shown = wanted.shown_as.to_string_lossy();
+    fn record_progress(&self, running: &RunningWalk, wanted: &OwnershipChange<'_>, first: bool) {
+        let shown = wanted.pod_path.to_string_lossy();
         let uid = wanted.pod.uid();
         // from the pod's UID on, as upstream shows it
         let from = shown.find(uid.as_str()).unwrap_or_default();
@@ -210,15 +210,15 @@ impl Machine {
             false => format!("Setting volume ownership for {shown}, processed {files} files."),
         };
         let reason = Reason::VolumePermissionChangeInProgress;
-        self.tell(wanted.pod, reason, &message);
+        self.record_event(wanted.pod, reason, &message);
     }
 }
 
 /// A walk and what it runs in.
 struct Slices {
     dir: PathBuf,
-    lanes: Arc<Lanes>,
-    lane: Lane,
+    queues: Arc<IoQueues>,
+    queue: IoQueue,
     places: Arc<Semaphore>,
     walk: Arc<Mutex<OwnershipWalk>>,
     progress: Arc<WalkProgress>,
@@ -226,7 +226,7 @@ struct Slices {
 
 impl Slices {
     /// Goes through all of it, however long a slice takes or waits for a place.
-    async fn walk(self) -> Result<Walked, VolumeError> {
+    async fn walk(self) -> Result<WalkOutcome, VolumeError> {
         let mut place = None;
         loop {
             if place.is_none() {
@@ -238,7 +238,7 @@ impl Slices {
             }
             let slice = self.next();
             tokio::pin!(slice);
-            let ended = match timeout(HANGS, &mut slice).await {
+            let ended = match timeout(HUNG_SLICE_THRESHOLD, &mut slice).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     place = None;
@@ -251,7 +251,7 @@ impl Slices {
                         return Ok(walked);
                     }
                 }
-                None => sleep(NO_PLACE).await,
+                None => sleep(SATURATED_BACKOFF).await,
             }
         }
     }
@@ -263,27 +263,27 @@ impl Slices {
     }
 
     /// The next slice; `None` if it did not begin.
-    async fn next(&self) -> Option<Result<Option<Walked>, VolumeError>> {
+    async fn next(&self) -> Option<Result<Option<WalkOutcome>, VolumeError>> {
         let (told, answer) = oneshot::channel();
         let (walk, progress) = (Arc::clone(&self.walk), Arc::clone(&self.progress));
         let work = move || {
             let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
             // who waits for it stays
-            let _ = told.send(walk.advance(SLICE, &progress));
-            Ok::<(), LaneError>(())
+            let _ = told.send(walk.advance(SLICE_ENTRIES, &progress));
+            Ok::<(), IoQueueError>(())
         };
-        // past the lane's deadline a slice that began goes on
-        let _ = self.lanes.run_in(&self.lane, ACTION, work).await;
+        // past the queue's deadline a slice that began goes on
+        let _ = self.queues.run_in(&self.queue, ACTION, work).await;
         answer.await.ok()
     }
 }
 
 impl Walks {
-    fn of(&self, dir: &Path) -> Option<Arc<Running>> {
+    fn of(&self, dir: &Path) -> Option<Arc<RunningWalk>> {
         self.lock().get(dir).cloned()
     }
 
-    fn forget(&self, dir: &Path, running: &Arc<Running>) {
+    fn forget(&self, dir: &Path, running: &Arc<RunningWalk>) {
         let mut walks = self.lock();
         if walks
             .get(dir)
@@ -293,7 +293,7 @@ impl Walks {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Running>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<RunningWalk>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

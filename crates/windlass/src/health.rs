@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::KubeletConfiguration;
-use windlass_pod_lifecycle::pleg::{LISTING_THRESHOLD, ListingAge};
+use windlass_pod_lifecycle::pleg::{RELIST_THRESHOLD, RelistAge};
 use windlass_server::{HealthCheck, HealthSource};
 use windlass_types::{Clock, Timestamp};
 
@@ -52,11 +52,11 @@ impl AgentHealth {
 
 impl HealthSource for AgentHealth {
     fn checks(&self) -> Vec<HealthCheck> {
-        let (ListingAge::Never(relist) | ListingAge::Last(relist)) = self.agent.pleg_health.age();
+        let (RelistAge::Never(relist) | RelistAge::Last(relist)) = self.agent.pleg_health.age();
         let relist = i64::try_from(relist.as_secs()).unwrap_or(i64::MAX);
         vec![
             self.sync_loop(),
-            check("pleg", "relist", relist, LISTING_THRESHOLD),
+            check("pleg", "relist", relist, RELIST_THRESHOLD),
         ]
     }
 
@@ -82,12 +82,12 @@ mod tests {
 
     #[test]
     fn check_fails_beyond_age_limit() {
-        assert!(check("x", "y", 180, LISTING_THRESHOLD).result.is_ok());
+        assert!(check("x", "y", 180, RELIST_THRESHOLD).result.is_ok());
         assert!(
-            check("x", "y", -3, LISTING_THRESHOLD).result.is_ok(),
+            check("x", "y", -3, RELIST_THRESHOLD).result.is_ok(),
             "the clock was set back"
         );
-        let error = check("pleg", "relist", 181, LISTING_THRESHOLD)
+        let error = check("pleg", "relist", 181, RELIST_THRESHOLD)
             .result
             .expect_err("too old");
         assert_eq!(error, "last relist 181 s ago, limit 180 s");

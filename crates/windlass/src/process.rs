@@ -15,7 +15,7 @@ use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::gates::Stage;
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_metrics::Metrics;
-use windlass_runtime::logs::THREADS as LOG_THREADS;
+use windlass_runtime::logs::MAX_THREADS as LOG_THREADS;
 use windlass_volumes::IO_PERMITS;
 
 use crate::memory;

@@ -112,7 +112,7 @@ impl Agent {
             .count();
         for (source, count) in [("http", from_url), ("file", rejected.len() - from_url)] {
             self.metrics
-                .source_rejected
+                .sources.rejected
                 .with_label_values(&[source])
                 .set(count as f64);
         }

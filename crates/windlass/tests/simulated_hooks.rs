@@ -290,7 +290,7 @@ fn sleep_hook_ends_with_container() {
         assert!((5.0..5.1).contains(&ended), "{ended}");
         // it is polled every second
         assert!(removed <= 1.5, "{removed}");
-        assert_eq!(sim.metrics.hook_sleeps_terminated.get(), 1.0);
+        assert_eq!(sim.metrics.containers.hook_sleeps_terminated.get(), 1.0);
     });
 }
 

@@ -251,22 +251,22 @@ fn orphaned_pod_metrics_count_mounted_directories() {
         .await;
         sim.pass(2 * MINUTE).await;
         // `stopped` had no running container: not an orphaned pod of the runtime
-        assert_eq!(sim.metrics.orphaned_runtime_pods.get(), 5.0);
-        assert_eq!(sim.metrics.orphan_pods_not_cleaned.get(), 1.0);
+        assert_eq!(sim.metrics.workers.orphaned_runtime_pods.get(), 5.0);
+        assert_eq!(sim.metrics.sync_loop.orphan_pods_not_cleaned.get(), 1.0);
         assert_eq!(left(sim, &SHAPES), ["stopped: directory"]);
         sim.files.mount(&uid("stopped"), false);
         sim.until("it is gone too", 2 * MINUTE, |sim| {
             left(sim, &SHAPES).is_empty()
         })
         .await;
-        assert_eq!(sim.metrics.orphan_pods_cleaned.get(), 1.0);
+        assert_eq!(sim.metrics.sync_loop.orphan_pods_cleaned.get(), 1.0);
         sim.pass(2 * MINUTE).await;
-        assert_eq!(sim.metrics.orphan_pods_cleaned.get(), 0.0);
-        assert_eq!(sim.metrics.orphan_pods_not_cleaned.get(), 0.0);
-        assert_eq!(sim.metrics.running_pods.get(), 1.0);
+        assert_eq!(sim.metrics.sync_loop.orphan_pods_cleaned.get(), 0.0);
+        assert_eq!(sim.metrics.sync_loop.orphan_pods_not_cleaned.get(), 0.0);
+        assert_eq!(sim.metrics.sync_loop.running_pods.get(), 1.0);
         let running = sim
             .metrics
-            .running_containers
+            .sync_loop.running_containers
             .with_label_values(&["running"]);
         assert_eq!(running.get(), 1.0);
     });

@@ -198,7 +198,7 @@ fn pods_with_440_volumes_start_concurrently_then_idle() {
         let all_run = |sim: &NodeSim| names.iter().all(|name| runs(sim, name));
         sim.until("all run", MINUTE, all_run).await;
         let messages = |sim: &NodeSim| {
-            let of_kind = &sim.metrics.mailbox_messages;
+            let of_kind = &sim.metrics.mailboxes.messages;
             of_kind.with_label_values(&["VolumeManager"]).get()
         };
         let (calls, heard) = (sim.volumes.calls().len(), messages(sim));

@@ -56,13 +56,12 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
             family.help,
         ]
     });
-    let about = "Names that begin with `windlass_` have no counterpart upstream; the others are \
-                 upstream's. `/metrics`, `/metrics/probes` and `/metrics/slis` are on 10250 and \
+    let about = "Metrics that begin with `windlass_` are specific to Windlass; the others have the names \
+                 of the Go kubelet. `/metrics`, `/metrics/probes` and `/metrics/slis` are on 10250 and \
                  `readOnlyPort`; `windlassctl metrics` prints the first two on the node. `kubelet_container_log_filesystem_used_bytes{container,namespace,pod,uid}` \
-                 is on 10250 only, and not listed. What node, pods and containers use is in \
-                 `/metrics/resource` and `/metrics/cadvisor` of 10250, whose families are upstream's \
-                 and are not listed here. A help begins with upstream's stability level, such as \
-                 `[ALPHA]`, where there is one.";
+                 is on 10250 only and not listed here. Usage of node, pods and containers is in \
+                 `/metrics/resource` and `/metrics/cadvisor` of 10250, with the families of the Go \
+                 kubelet. HELP begins with the stability level, such as `[ALPHA]`.";
     let heading = ["name", "type", "labels", "endpoint", "stability", "help"];
     Ok(head("Metrics", about) + &table(&heading, rows))
 }
@@ -83,14 +82,14 @@ pub(super) fn families(
     // these six are registered in a loop
     metrics.volumes.set_pvcs(&[PvcStats {
         namespace: "default".into(),
-        claim: "data".into(),
+        pvc: "data".into(),
         values: [0; 6],
     }]);
     shown_in(&metrics.render()?, &mut families);
     Ok(families)
 }
 
-/// Families of a source of the metrics crate, whose names are literals.
+/// Adds the families with literal names in a source file.
 fn made_in(source: &str, endpoint: &'static str, families: &mut BTreeMap<String, Family>) {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     for (call, kind) in CALLS {
@@ -98,7 +97,7 @@ fn made_in(source: &str, endpoint: &'static str, families: &mut BTreeMap<String,
             let Some(arguments) = arguments.trim_start().strip_prefix('"') else {
                 continue;
             };
-            // name, what is between, help, what is between, then labels until the call's end
+            // name, separator, help, separator, then labels
             let end = arguments.find(")?").unwrap_or(arguments.len());
             let mut parts = arguments[..end].split('"');
             let (Some(name), Some(help)) = (parts.next(), parts.nth(1)) else {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::advance;
 use windlass_auth::{Auth, AuthSettings, Authorization};
-use windlass_client::At;
+use windlass_client::ObjectKey;
 use windlass_credentials::access::AccessSettings;
 use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_metrics::Metrics;
@@ -101,7 +101,7 @@ pub(crate) async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
         "metadata": {},
         "spec": { "audiences": audiences, "expirationSeconds": 600 },
     });
-    let at = At::namespaced("default", "robot");
+    let at = ObjectKey::namespaced("default", "robot");
     let main = &api.clients().main;
     let answer = main.post::<ServiceAccount, _>(at, "token", &request).await;
     let answer = answer.expect("issued");

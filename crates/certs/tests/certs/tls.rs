@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use windlass_actors::{SimClock, SystemClock};
 use windlass_certs::{Beginning, CertificateStore, Credentials, Paths};
-use windlass_client::{ApiClient, ApiClients, ApiErrorKind, At, ClientLimits};
+use windlass_client::{ApiClient, ApiClients, ApiErrorKind, ClientLimits, ObjectKey};
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer, User};
 use windlass_types::{Clock, Timestamp};
 
@@ -80,7 +80,7 @@ impl Cluster {
 }
 
 async fn ask(client: &ApiClient) -> Result<(), ApiErrorKind> {
-    let got = client.get::<Node>(At::cluster("n1")).await;
+    let got = client.get::<Node>(ObjectKey::cluster("n1")).await;
     got.map(|_| ()).map_err(|error| error.kind)
 }
 

@@ -29,14 +29,17 @@ fn answering(
         *response.status_mut() = StatusCode::from_u16(status).expect("status");
         std::future::ready(Ok::<_, std::io::Error>(response))
     });
-    (ApiClient::over(service, Duration::from_secs(30)), asked)
+    (
+        ApiClient::from_service(service, Duration::from_secs(30)),
+        asked,
+    )
 }
 
 #[tokio::test]
 async fn a_name_is_one_segment_of_the_path_whatever_is_in_it() {
     let (client, asked) = answering(200, std::iter::once(Bytes::from_static(b"{}")));
     let check = async |namespace: &str, name: &str, expected: &str| {
-        let at = At::namespaced(namespace, name);
+        let at = ObjectKey::namespaced(namespace, name);
         client
             .delete::<Pod>(at, &Delete::default())
             .await
@@ -48,7 +51,7 @@ async fn a_name_is_one_segment_of_the_path_whatever_is_in_it() {
     check("ns", "a/../b", "ns/pods/a%2F..%2Fb").await;
     check("ns/x", "a?b#c%", "ns%2Fx/pods/a%3Fb%23c%25").await;
     for (namespace, name) in [("ns", ""), ("ns", ".."), ("", "web"), (".", "web")] {
-        let at = At::namespaced(namespace, name);
+        let at = ObjectKey::namespaced(namespace, name);
         let refused = client.delete::<Pod>(at, &Delete::default()).await;
         assert_eq!(refused.expect_err("refused").kind, ApiErrorKind::Invalid);
     }
@@ -71,13 +74,13 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
         })
     };
     let (client, _) = answering(200, pieces());
-    let error = client.get::<Pod>(At::namespaced("ns", "web")).await;
+    let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;
     assert_eq!(error.expect_err("too long").kind, ApiErrorKind::Protocol);
     assert!(*read.lock().expect("lock") <= LONGEST_ANSWER + (2 << 20));
 
     *read.lock().expect("lock") = 0;
     let (client, _) = answering(503, pieces());
-    let error = client.get::<Pod>(At::namespaced("ns", "web")).await;
+    let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;
     assert_eq!(error.expect_err("refused").kind, ApiErrorKind::Server);
     assert!(*read.lock().expect("lock") <= LONGEST_REFUSAL + (2 << 20));
 }
@@ -86,7 +89,7 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
 async fn what_a_server_says_is_cut_before_it_goes_into_a_log() {
     let status = serde_json::json!({"kind": "Status", "message": "é".repeat(5000)});
     let (client, _) = answering(500, std::iter::once(Bytes::from(status.to_string())));
-    let error = client.get::<Pod>(At::namespaced("ns", "web")).await;
+    let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;
     let message = error.expect_err("refused").message;
     assert!(
         message.ends_with("é...") && message.len() < 5000,
@@ -99,7 +102,9 @@ async fn what_a_server_says_is_cut_before_it_goes_into_a_log() {
 async fn the_text_of_an_object_is_in_no_error() {
     let text = r#"{"type":"ADDED","object":{"data":{"k":7,"password":"hunter2"}}}"#;
     let (client, _) = answering(200, std::iter::once(Bytes::from(format!("{text}\n"))));
-    let error = client.get::<ConfigMap>(At::namespaced("ns", "c")).await;
+    let error = client
+        .get::<ConfigMap>(ObjectKey::namespaced("ns", "c"))
+        .await;
     let mut errors = vec![error.map(drop)];
     let watch = Watch {
         resource_version: String::new(),

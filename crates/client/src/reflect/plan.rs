@@ -29,7 +29,7 @@ pub(super) enum Step {
 
 /// What happened to the last request.
 #[derive(Debug)]
-pub(super) enum Happening<'a> {
+pub(super) enum ReflectInput<'a> {
     /// The server refused a request, or did not answer it.
     Refused(&'a ApiError),
     /// A streaming list was closed, or fell silent, before the bookmark that ends it.
@@ -173,12 +173,12 @@ impl Plan {
     }
 
     /// What follows.
-    pub(super) fn after(&mut self, happening: &Happening<'_>, now: Instant) -> Decision {
+    pub(super) fn after(&mut self, happening: &ReflectInput<'_>, now: Instant) -> Decision {
         match happening {
-            Happening::NoBookmark => self.list_instead(now, true),
-            Happening::Refused(error) => self.failed(error, None, now),
-            Happening::Broke { lived, error } => self.failed(error, Some(*lived), now),
-            Happening::Closed { lived } => {
+            ReflectInput::NoBookmark => self.list_instead(now, true),
+            ReflectInput::Refused(error) => self.failed(error, None, now),
+            ReflectInput::Broke { lived, error } => self.failed(error, Some(*lived), now),
+            ReflectInput::Closed { lived } => {
                 self.aged(*lived);
                 let pause = match self.young {
                     0 => Duration::ZERO,

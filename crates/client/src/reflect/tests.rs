@@ -61,7 +61,7 @@ impl Server {
             let query = request.uri().query().unwrap_or_default().to_owned();
             async move { Ok::<_, Infallible>(server.answer(&query).await) }
         });
-        ApiClient::over(service, Duration::from_secs(30))
+        ApiClient::from_service(service, Duration::from_secs(30))
     }
 
     async fn answer(&self, query: &str) -> Response<Data> {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::heard::{Heard, LastHeard};
+use super::heard::{LastRead, ReadTracker};
 use super::pool::{Connection, Sender};
 use super::tunnel::Tunnels;
 use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAMS, TransportError, tls};
@@ -128,7 +128,7 @@ impl Dialer {
         let failed = |source| TransportError::Connect { address, source };
         let tcp = TcpStream::connect(address).await.map_err(failed)?;
         prepare(&tcp).map_err(failed)?;
-        let last = LastHeard::new();
+        let last = LastRead::new();
         let sender = match &self.tunnels {
             None => self.speak(tcp, address, &last).await?,
             Some(tunnels) => {
@@ -145,7 +145,7 @@ impl Dialer {
         &self,
         stream: T,
         address: SocketAddr,
-        last: &LastHeard,
+        last: &LastRead,
     ) -> Result<Sender, TransportError>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -174,11 +174,11 @@ fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-pub(super) async fn http2<T>(stream: T, last: &LastHeard) -> Result<Sender, TransportError>
+pub(super) async fn http2<T>(stream: T, last: &LastRead) -> Result<Sender, TransportError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Heard {
+    let io = TokioIo::new(ReadTracker {
         inner: stream,
         last: last.clone(),
     });
@@ -202,11 +202,11 @@ where
     Ok(Sender::Http2 { sender, allowed })
 }
 
-async fn http1<T>(stream: T, last: &LastHeard) -> Result<Sender, TransportError>
+async fn http1<T>(stream: T, last: &LastRead) -> Result<Sender, TransportError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(Heard {
+    let io = TokioIo::new(ReadTracker {
         inner: stream,
         last: last.clone(),
     });

@@ -16,7 +16,7 @@ use kube::client::Body;
 use tokio::time::Instant;
 
 use super::dial::Dialer;
-use super::heard::LastHeard;
+use super::heard::LastRead;
 use super::{CONNECTIONS, STREAMS, TransportError};
 
 /// A request that was given up sooner says nothing about its connection.
@@ -42,7 +42,7 @@ pub(super) struct Pool {
 /// One open connection.
 pub(super) struct Connection {
     sender: Sender,
-    last_heard: LastHeard,
+    last_read: LastRead,
     generation: u64,
     /// Requests whose answer has not ended.
     open: AtomicUsize,
@@ -180,10 +180,10 @@ pub(super) fn drop_surplus(connections: &mut Vec<Arc<Connection>>) {
 }
 
 impl Connection {
-    pub(super) fn new(sender: Sender, last_heard: LastHeard, generation: u64) -> Self {
+    pub(super) fn new(sender: Sender, last_read: LastRead, generation: u64) -> Self {
         Self {
             sender,
-            last_heard,
+            last_read,
             generation,
             open: AtomicUsize::new(0),
             idle_since: Mutex::new(Instant::now()),
@@ -285,7 +285,7 @@ impl Drop for Lease {
         // given up without an answer: is the request slow, or the connection dead? What was
         // under way when the connection died may still have arrived in the first half
         let waited = sent.elapsed();
-        if waited >= SUSPICIOUS && !self.connection.last_heard.since(sent + waited / 2) {
+        if waited >= SUSPICIOUS && !self.connection.last_read.since(sent + waited / 2) {
             tracing::debug!(
                 "a connection to the API server is silent, the next request opens another"
             );

@@ -6,7 +6,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
-use super::heard::LastHeard;
+use super::heard::LastRead;
 use super::*;
 
 /// An HTTP/2 server behind a pipe that is cut after `cut`: open, but nothing passes.
@@ -43,7 +43,7 @@ fn server(cut: Duration) -> DuplexStream {
 async fn a_watch_on_a_silent_connection_breaks_within_23_seconds() {
     let began = Instant::now();
     let cut = Duration::from_secs(100);
-    let sender = dial::http2(server(cut), &LastHeard::new())
+    let sender = dial::http2(server(cut), &LastRead::new())
         .await
         .expect("connection");
     let request = Request::get("http://api/")
@@ -65,7 +65,7 @@ async fn a_watch_on_a_silent_connection_breaks_within_23_seconds() {
 async fn connections_of_a_peak_are_let_go_when_it_is_over() {
     let mut connections = Vec::new();
     for _ in 0..4 {
-        let last = LastHeard::new();
+        let last = LastRead::new();
         let sender = dial::http2(server(Duration::MAX), &last).await;
         let connection = pool::Connection::new(sender.expect("connection"), last, 0);
         connections.push(Arc::new(connection));
@@ -77,7 +77,7 @@ async fn connections_of_a_peak_are_let_go_when_it_is_over() {
     };
     assert_eq!(after(80).await, 4, "the next burst may follow soon");
     assert_eq!(after(20).await, 1, "one is kept for the next request");
-    let last = LastHeard::new();
+    let last = LastRead::new();
     let sender = dial::http2(server(Duration::MAX), &last).await;
     let busy = Arc::new(pool::Connection::new(sender.expect("connection"), last, 0));
     let lease = pool::Lease::of(&busy);

@@ -35,7 +35,7 @@ pub(crate) fn client_config(config: &ApiServerConfig) -> Result<ClientConfig, Co
     let builder = match &config.trust {
         Trust::Anything => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider))),
         Trust::Authorities(authorities) => {
             let mut roots = RootCertStore::empty();
             let (_, unusable) = roots.add_parsable_certificates(authorities.iter().cloned());
@@ -96,9 +96,9 @@ fn system_authorities() -> Option<RootCertStore> {
 
 /// `insecure-skip-tls-verify`: whoever answers is believed, if it holds the key it shows.
 #[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

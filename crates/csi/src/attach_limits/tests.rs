@@ -1,4 +1,4 @@
-//! A driver that changes its mind, on paused time.
+//! A driver whose attach limit changes, on paused time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,41 +6,41 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_volume_plan::volume_source::SecretRef;
 use windlass_types::SharedPod;
+use windlass_volume_plan::volume_source::SecretRef;
 
 use super::*;
 use crate::drivers::RegisteredDriver;
 use crate::port::{
-    Attachment, CsiDriverSpec, CsiError, CsiNode, NodeAbility, ObjectError, PodToken,
+    Attachment, CsiDriverSpec, CsiError, CsiNode, NodeCapability, ObjectError, PodToken,
     PublishRequest, StageRequest, TokenRequest, VolumeUsage,
 };
 
-/// A driver that only knows how many volumes fit.
+/// A driver that implements only NodeGetInfo.
 #[derive(Debug)]
 struct Driver {
-    answer: Mutex<Option<NodeInfo>>,
-    asked: watch::Sender<u32>,
+    info_response: Mutex<Option<NodeInfo>>,
+    requests: watch::Sender<u32>,
 }
 
 fn nothing<T>() -> Result<T, CsiError> {
     Err(CsiError::Invalid {
-        message: "not asked for".to_owned(),
+        message: "not implemented".to_owned(),
     })
 }
 
 #[async_trait]
 impl CsiNode for Driver {
     async fn info(&self) -> Result<NodeInfo, CsiError> {
-        self.asked.send_modify(|asked| *asked += 1);
-        let answer = self.answer.lock().unwrap().clone();
-        match answer {
+        self.requests.send_modify(|requests| *requests += 1);
+        let info_response = self.info_response.lock().unwrap().clone();
+        match info_response {
             Some(info) => Ok(info),
             None => std::future::pending().await,
         }
     }
 
-    async fn abilities(&self) -> Result<BTreeSet<NodeAbility>, CsiError> {
+    async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CsiError> {
         nothing()
     }
 
@@ -69,7 +69,7 @@ impl CsiNode for Driver {
     }
 }
 
-/// CSIDrivers with a period, if they have one.
+/// CSIDriver objects with an optional period.
 #[derive(Debug, Default)]
 struct Objects(Mutex<Option<Duration>>);
 
@@ -92,7 +92,7 @@ impl CsiObjects for Objects {
 
     async fn token(&self, _: &SharedPod, _: &TokenRequest) -> Result<PodToken, ObjectError> {
         Err(ObjectError {
-            message: "not asked for".to_owned(),
+            message: "not implemented".to_owned(),
             retry: windlass_types::Retry::Never,
         })
     }
@@ -106,19 +106,19 @@ fn info(node_id: &str, max: i64) -> NodeInfo {
     }
 }
 
-struct World {
+struct Fixture {
     drivers: CsiDrivers,
     objects: Arc<Objects>,
     driver: Arc<Driver>,
 }
 
-impl World {
-    /// A driver that said 10 when it registered and says 7 now.
+impl Fixture {
+    /// A driver with limit 10 at registration and 7 now.
     fn begin(period: Option<u64>) -> Self {
         let objects = Arc::new(Objects(Mutex::new(period.map(Duration::from_secs))));
         let driver = Arc::new(Driver {
-            answer: Mutex::new(Some(info("i", 7))),
-            asked: watch::channel(0).0,
+            info_response: Mutex::new(Some(info("i", 7))),
+            requests: watch::channel(0).0,
         });
         let drivers = CsiDrivers::default();
         let known = RegisteredDriver {
@@ -126,7 +126,7 @@ impl World {
             info: info("i", 10),
         };
         drivers.add("d", known);
-        tokio::spawn(keep_attach_limits(drivers.clone(), objects.clone()));
+        tokio::spawn(run_attach_limit_refresh(drivers.clone(), objects.clone()));
         Self {
             drivers,
             objects,
@@ -138,8 +138,8 @@ impl World {
         self.drivers.get("d").unwrap().info.max_volumes
     }
 
-    fn asked(&self) -> u32 {
-        *self.driver.asked.borrow()
+    fn requests(&self) -> u32 {
+        *self.driver.requests.borrow()
     }
 }
 
@@ -148,37 +148,37 @@ async fn seconds(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_is_asked_again_as_often_as_its_object_says() {
-    let world = World::begin(Some(30));
+async fn attach_limit_is_refreshed_at_the_period_of_the_object() {
+    let fixture = Fixture::begin(Some(30));
     seconds(29).await;
-    assert_eq!((world.max(), world.asked()), (Some(10), 0));
+    assert_eq!((fixture.max(), fixture.requests()), (Some(10), 0));
     seconds(2).await;
-    assert_eq!((world.max(), world.asked()), (Some(7), 1));
+    assert_eq!((fixture.max(), fixture.requests()), (Some(7), 1));
     seconds(305).await;
-    assert_eq!(world.asked(), 11);
+    assert_eq!(fixture.requests(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_whose_object_says_nothing_is_not_asked_until_it_does() {
-    let world = World::begin(None);
+async fn attach_limit_is_not_refreshed_without_a_period() {
+    let fixture = Fixture::begin(None);
     seconds(3600).await;
-    assert_eq!((world.max(), world.asked()), (Some(10), 0));
-    *world.objects.0.lock().unwrap() = Some(Duration::from_secs(10));
+    assert_eq!((fixture.max(), fixture.requests()), (Some(10), 0));
+    *fixture.objects.0.lock().unwrap() = Some(Duration::from_secs(10));
     seconds(80).await;
-    assert_eq!(world.max(), Some(7));
+    assert_eq!(fixture.max(), Some(7));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_hangs_or_renames_the_node_keeps_what_it_said() {
-    let world = World::begin(Some(30));
-    *world.driver.answer.lock().unwrap() = None;
+async fn attach_limit_stays_if_driver_hangs_or_changes_node_id() {
+    let fixture = Fixture::begin(Some(30));
+    *fixture.driver.info_response.lock().unwrap() = None;
     seconds(100).await;
-    assert!(world.asked() >= 2, "{}", world.asked());
-    assert_eq!(world.max(), Some(10));
-    *world.driver.answer.lock().unwrap() = Some(info("another", 3));
+    assert!(fixture.requests() >= 2, "{}", fixture.requests());
+    assert_eq!(fixture.max(), Some(10));
+    *fixture.driver.info_response.lock().unwrap() = Some(info("another", 3));
     seconds(100).await;
-    assert_eq!(world.max(), Some(10));
-    *world.driver.answer.lock().unwrap() = Some(info("i", 3));
+    assert_eq!(fixture.max(), Some(10));
+    *fixture.driver.info_response.lock().unwrap() = Some(info("i", 3));
     seconds(60).await;
-    assert_eq!(world.max(), Some(3));
+    assert_eq!(fixture.max(), Some(3));
 }

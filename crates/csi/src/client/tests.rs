@@ -1,4 +1,4 @@
-//! What errors mean, which access mode is asked for, and a driver on a real socket.
+//! Error classes, access modes, and a driver on a real socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use windlass_metrics::Metrics;
 use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
 use windlass_testbed::csi_driver::{Ability, CsiDriver, DriverOptions, Fault, Method, Trouble};
 
-use super::{CSI_TIMEOUT, CsiClient, access_mode, code_name, error_of};
-use crate::port::{CsiError, CsiNode, NodeAbility, PublishRequest, StageRequest, UsageUnit};
+use super::{CSI_TIMEOUT, CsiClient, access_mode, classify, code_name};
+use crate::port::{CsiError, CsiNode, NodeCapability, PublishRequest, StageRequest, UsageUnit};
 
 #[test]
-fn an_error_leaves_it_open_what_happened_as_upstream_says() {
+fn error_codes_are_uncertain_or_final_as_upstream() {
     fn check(code: Code, expected: &str) {
-        let error = error_of(&Status::new(code, "why"), false);
+        let error = classify(&Status::new(code, "why"), false);
         let kind = match &error {
             CsiError::Uncertain { .. } => "uncertain",
             CsiError::Refused { .. } => "refused",
@@ -63,15 +63,15 @@ fn an_error_leaves_it_open_what_happened_as_upstream_says() {
 }
 
 #[test]
-fn a_refusal_that_comes_when_the_time_is_over_is_the_end_of_the_time() {
-    let error = error_of(&Status::internal("why"), true);
+fn error_after_the_timeout_is_deadline_exceeded() {
+    let error = classify(&Status::internal("why"), true);
     let expected = "rpc error: code = DeadlineExceeded desc = why";
     assert!(matches!(error, CsiError::Uncertain { .. }));
     assert_eq!(error.to_string(), expected);
 }
 
 #[tokio::test]
-async fn the_access_mode_is_that_of_the_first_and_finer_if_the_driver_knows_more() {
+async fn access_mode_follows_first_mode_and_driver_capability() {
     async fn check(modes: &[&str], multi_writer: bool, expected: Mode) {
         let modes: Vec<_> = modes.iter().map(|&mode| mode.to_owned()).collect();
         let mode = access_mode(&modes, || async { Ok(multi_writer) }).await;
@@ -92,14 +92,14 @@ async fn the_access_mode_is_that_of_the_first_and_finer_if_the_driver_knows_more
     check(&["Sometimes"], true, Mode::Unknown).await;
 }
 
-/// A driver that mounts nothing, which needs no root, and a client of it.
-struct Bed {
+/// A driver that makes no mounts and needs no root.
+struct Fixture {
     root: tempfile::TempDir,
     driver: CsiDriver,
     metrics: Metrics,
 }
 
-impl Bed {
+impl Fixture {
     fn new(change: impl FnOnce(&mut DriverOptions)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let mut options = DriverOptions::new(root.path(), "d.example.com");
@@ -151,45 +151,45 @@ fn map(key: &str, value: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn a_driver_gets_and_gives_all_that_the_calls_have() {
-    let bed = Bed::new(|options| {
+async fn calls_transfer_all_fields_in_both_directions() {
+    let fixture = Fixture::new(|options| {
         options.topology = map("topology.example.com/zone", "z1");
         options.max_volumes = 12;
-        options.abilities.insert(Ability::SingleNodeMultiWriter);
-        options.abilities.insert(Ability::VolumeCondition);
+        options.capabilities.insert(Ability::SingleNodeMultiWriter);
+        options.capabilities.insert(Ability::VolumeCondition);
     });
-    let client = bed.client();
+    let client = fixture.client();
     let info = client.info().await.unwrap();
     assert_eq!(info.node_id, "node-of-the-driver");
     assert_eq!(info.max_volumes, Some(12));
     assert_eq!(info.topology, map("topology.example.com/zone", "z1"));
     let expected = BTreeSet::from([
-        NodeAbility::Stage,
-        NodeAbility::Usage,
-        NodeAbility::Expand,
-        NodeAbility::Condition,
-        NodeAbility::SingleNodeMultiWriter,
+        NodeCapability::Stage,
+        NodeCapability::Usage,
+        NodeCapability::Expand,
+        NodeCapability::Condition,
+        NodeCapability::SingleNodeMultiWriter,
     ]);
-    assert_eq!(client.abilities().await.unwrap(), expected);
+    assert_eq!(client.capabilities().await.unwrap(), expected);
 
-    // the group is of the machine: nobody may change to it without root
+    // changing the group needs root
     let stage = StageRequest {
         mount_group: None,
-        ..bed.staged()
+        ..fixture.staged()
     };
     let publish = PublishRequest {
         volume: stage.clone(),
-        ..bed.published()
+        ..fixture.published()
     };
     for _ in 0..2 {
         client.stage(stage.clone()).await.unwrap();
         client.publish(publish.clone()).await.unwrap();
     }
-    let call = bed.driver.calls_of(Method::NodePublishVolume).remove(0);
+    let call = fixture.driver.calls_of(Method::NodePublishVolume).remove(0);
     assert_eq!(call.volume, "volume");
     assert_eq!(
         (call.path, call.staging),
-        (bed.at("target"), bed.at("staging"))
+        (fixture.at("target"), fixture.at("staging"))
     );
     assert!(call.read_only && !call.block);
     assert_eq!(call.access_mode, "SINGLE_NODE_MULTI_WRITER");
@@ -203,11 +203,11 @@ async fn a_driver_gets_and_gives_all_that_the_calls_have() {
         (map("pool", "fast"), map("key", "value"))
     );
 
-    let grown = client.expand(stage, 32 << 20, bed.at("target")).await;
-    assert_eq!(grown, Ok(32 << 20));
-    bed.driver.set_abnormal("volume", "the disk is tired");
+    let expanded = client.expand(stage, 32 << 20, fixture.at("target")).await;
+    assert_eq!(expanded, Ok(32 << 20));
+    fixture.driver.set_abnormal("volume", "the disk is tired");
     let usage = client
-        .usage("volume", &bed.at("target"), None)
+        .usage("volume", &fixture.at("target"), None)
         .await
         .unwrap();
     assert_eq!(usage.abnormal.as_deref(), Some("the disk is tired"));
@@ -218,25 +218,31 @@ async fn a_driver_gets_and_gives_all_that_the_calls_have() {
     );
 
     for _ in 0..2 {
-        client.unpublish("volume", &bed.at("target")).await.unwrap();
-        client.unstage("volume", &bed.at("staging")).await.unwrap();
+        client
+            .unpublish("volume", &fixture.at("target"))
+            .await
+            .unwrap();
+        client
+            .unstage("volume", &fixture.at("staging"))
+            .await
+            .unwrap();
     }
-    assert_eq!(bed.driver.violations(), Vec::<String>::new());
-    let text = bed.metrics.render().unwrap();
+    assert_eq!(fixture.driver.violations(), Vec::<String>::new());
+    let text = fixture.metrics.render().unwrap();
     let counted = "method_name=\"/csi.v1.Node/NodePublishVolume\",migrated=\"false\"} 2";
     assert!(text.contains(counted), "{text}");
 }
 
 #[tokio::test]
-async fn a_mount_group_and_a_block_volume_are_told_to_the_driver() {
-    let bed = Bed::new(|options| {
-        options.abilities = BTreeSet::from([Ability::VolumeMountGroup]);
+async fn publish_sends_mount_group_and_block_access() {
+    let fixture = Fixture::new(|options| {
+        options.capabilities = BTreeSet::from([Ability::VolumeMountGroup]);
     });
-    let (group, block) = (bed.published(), bed.published());
+    let (group, block) = (fixture.published(), fixture.published());
     let group = PublishRequest {
         volume: StageRequest {
             staging_path: None,
-            mount_group: Some(rustix_group()),
+            mount_group: Some(own_group()),
             ..group.volume
         },
         ..group
@@ -247,35 +253,36 @@ async fn a_mount_group_and_a_block_volume_are_told_to_the_driver() {
             block: true,
             ..block.volume
         },
-        target_path: bed.at("device"),
+        target_path: fixture.at("device"),
         ..block
     };
-    bed.client().publish(group).await.unwrap();
-    bed.client().publish(block).await.unwrap();
-    let calls = bed.driver.calls_of(Method::NodePublishVolume);
-    assert_eq!(calls[0].mount_group, rustix_group().to_string());
+    fixture.client().publish(group).await.unwrap();
+    fixture.client().publish(block).await.unwrap();
+    let calls = fixture.driver.calls_of(Method::NodePublishVolume);
+    assert_eq!(calls[0].mount_group, own_group().to_string());
     assert!(calls[1].block && calls[1].mount_group.is_empty());
     assert_eq!(calls[0].staging, Path::new(""));
 }
 
-/// A group that a test may give a directory to: its own.
-fn rustix_group() -> u32 {
+/// The group of the test process.
+fn own_group() -> u32 {
     use std::os::unix::fs::MetadataExt;
     let here = tempfile::tempdir().unwrap();
     std::fs::metadata(here.path()).unwrap().gid()
 }
 
 #[tokio::test]
-async fn a_driver_that_does_not_answer_costs_the_deadline_and_leaves_it_open_what_happened() {
-    let bed = Bed::new(|_| ());
-    let client = bed.client();
-    bed.driver
+async fn hung_driver_call_times_out_as_uncertain() {
+    let fixture = Fixture::new(|_| ());
+    let client = fixture.client();
+    fixture
+        .driver
         .fault(Method::NodeStageVolume, Fault::before(Trouble::Hang));
-    let stage = client.stage(bed.staged());
+    let stage = client.stage(fixture.staged());
     let passes = async {
         let begin = Instant::now();
-        while bed.driver.calls_of(Method::NodeStageVolume).is_empty() {
-            assert!(begin.elapsed() < Duration::from_secs(60), "not asked");
+        while fixture.driver.calls_of(Method::NodeStageVolume).is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "not called");
             tokio::task::yield_now().await;
         }
         tokio::time::pause();
@@ -288,42 +295,42 @@ async fn a_driver_that_does_not_answer_costs_the_deadline_and_leaves_it_open_wha
         matches!(&error, CsiError::Uncertain { code, .. } if code == "DeadlineExceeded"),
         "{error}"
     );
-    // the next call is another conversation
-    client.abilities().await.unwrap();
+    // the next call uses a new connection
+    client.capabilities().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_driver_that_dies_in_the_middle_leaves_it_open_and_the_same_call_succeeds_later() {
+async fn call_to_killed_driver_is_uncertain_and_repeatable() {
     for fault in [Fault::before(Trouble::Die), Fault::after(Trouble::Die)] {
         let done = fault.when == windlass_testbed::csi_driver::When::After;
-        let mut bed = Bed::new(|_| ());
-        let client = bed.client();
+        let mut fixture = Fixture::new(|_| ());
+        let client = fixture.client();
         let stage = StageRequest {
             mount_group: None,
-            ..bed.staged()
+            ..fixture.staged()
         };
-        bed.driver.fault(Method::NodeStageVolume, fault);
+        fixture.driver.fault(Method::NodeStageVolume, fault);
         let error = client.stage(stage.clone()).await.unwrap_err();
         assert!(
             matches!(&error, CsiError::Uncertain { code, .. } if code == "Unavailable"),
             "{error}"
         );
-        assert_eq!(!bed.driver.staged("volume").is_empty(), done);
+        assert_eq!(!fixture.driver.staged("volume").is_empty(), done);
         let error = client.stage(stage.clone()).await.unwrap_err();
         assert!(matches!(&error, CsiError::Uncertain { .. }), "{error}");
-        bed.driver.restart().unwrap();
+        fixture.driver.restart().unwrap();
         client.stage(stage).await.unwrap();
-        assert_eq!(bed.driver.staged("volume"), [bed.at("staging")]);
-        assert_eq!(bed.driver.violations(), Vec::<String>::new());
+        assert_eq!(fixture.driver.staged("volume"), [fixture.at("staging")]);
+        assert_eq!(fixture.driver.violations(), Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn a_driver_that_is_not_there_is_named_with_its_socket() {
-    let mut bed = Bed::new(|_| ());
-    bed.driver.uninstall();
-    let error = bed.client().info().await.unwrap_err();
-    let socket = bed.driver.options().socket();
+async fn error_of_missing_driver_names_its_socket() {
+    let mut fixture = Fixture::new(|_| ());
+    fixture.driver.uninstall();
+    let error = fixture.client().info().await.unwrap_err();
+    let socket = fixture.driver.options().socket();
     let expected = format!(
         "rpc error: code = Unavailable desc = connection error: desc = \"transport: dial unix {}: ",
         socket.display()
@@ -332,14 +339,17 @@ async fn a_driver_that_is_not_there_is_named_with_its_socket() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_in_the_drivers_words_and_bounded() {
-    let bed = Bed::new(|_| ());
+async fn driver_error_keeps_its_text_up_to_a_limit() {
+    let fixture = Fixture::new(|_| ());
     let refusal = |text: String| Fault::before(Trouble::Refuse(Code::NotFound, text));
-    bed.driver.fault(
+    fixture.driver.fault(
         Method::NodeUnpublishVolume,
         refusal("no such volume".into()),
     );
-    let error = bed.client().unpublish("volume", &bed.at("target")).await;
+    let error = fixture
+        .client()
+        .unpublish("volume", &fixture.at("target"))
+        .await;
     assert_eq!(
         error,
         Err(CsiError::Refused {
@@ -347,35 +357,39 @@ async fn a_refusal_is_in_the_drivers_words_and_bounded() {
             message: "no such volume".into(),
         })
     );
-    bed.driver
+    fixture
+        .driver
         .fault(Method::NodeUnpublishVolume, refusal("ö".repeat(6000)));
-    let error = bed.client().unpublish("volume", &bed.at("target")).await;
+    let error = fixture
+        .client()
+        .unpublish("volume", &fixture.at("target"))
+        .await;
     assert!(error.unwrap_err().to_string().len() < 4200);
 }
 
 #[tokio::test]
-async fn what_no_driver_could_answer_is_not_asked() {
-    let bed = Bed::new(|_| ());
-    let client = bed.client();
+async fn incomplete_request_fails_without_a_call() {
+    let fixture = Fixture::new(|_| ());
+    let client = fixture.client();
     let nameless = StageRequest {
         handle: String::new(),
-        ..bed.staged()
+        ..fixture.staged()
     };
     let homeless = StageRequest {
         staging_path: None,
-        ..bed.staged()
+        ..fixture.staged()
     };
     let secret = StageRequest {
         secrets: BTreeMap::from([("key".to_owned(), vec![0xff])]),
-        ..bed.staged()
+        ..fixture.staged()
     };
     for (request, expected) in [
         (nameless, "missing volume id"),
         (homeless, "missing staging target path"),
-        (secret, "the value of \"key\" in the secret is no text"),
+        (secret, "the value of \"key\" in the secret is not UTF-8"),
     ] {
         let error = client.stage(request).await.unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
-    assert!(bed.driver.calls_of(Method::NodeStageVolume).is_empty());
+    assert!(fixture.driver.calls_of(Method::NodeStageVolume).is_empty());
 }

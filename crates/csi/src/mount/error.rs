@@ -1,6 +1,6 @@
-//! Why a volume of a CSI driver could not be mounted, grown, measured or taken back.
+//! Errors of mounting, expanding, measuring and unmounting CSI volumes.
 //!
-//! The words are upstream's: they stand in the events and blockers of pods.
+//! The texts are upstream's: they appear in events and blockers of pods.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,66 +10,66 @@ use windlass_types::{DeviceName, ExpansionError, Retry};
 
 use crate::port::{CsiError, ObjectError};
 
-/// Codes by which a driver says that a volume can never be grown to that size (upstream
+/// Codes for a size that the driver can never reach (upstream
 /// `isInfeasibleError`).
 const INFEASIBLE: [&str; 3] = ["InvalidArgument", "OutOfRange", "NotFound"];
-/// Code by which a driver says that it does not grow a volume that is in use.
+/// Code of a driver that does not expand volumes in use.
 const IN_USE: &str = "FailedPrecondition";
 
-/// A volume of a CSI driver is not where it should be.
+/// A failed operation on a CSI volume.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The volume's definition makes no sense.
+    /// The volume definition is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// A name in it would lead elsewhere.
+    /// A name would escape its directory.
     #[error(transparent)]
     Name(#[from] UnsafeName),
-    /// The driver is not there, or could not be asked what it is able to do.
+    /// The driver is not registered, or a call to it failed.
     #[error("kubernetes.io/csi: {step}: {source}")]
     Driver {
         /// Upstream's name of the step, `mounter.SetUpAt failed to get CSI client`.
         step: &'static str,
-        /// Why not.
+        /// Cause.
         #[source]
         source: CsiError,
     },
-    /// The driver was asked to mount, and did not.
+    /// Staging or publishing failed.
     #[error(transparent)]
     Mount(CsiError),
-    /// The driver was asked to grow a volume, and did not.
+    /// Expansion failed.
     #[error("Expander.NodeExpand failed to expand the volume : {0}")]
     Expand(#[source] CsiError),
-    /// The driver says that the volume can never be grown to that size.
+    /// The driver can never expand the volume to that size.
     #[error("Expander.NodeExpand failed to expand the volume {0}")]
     Infeasible(#[source] CsiError),
-    /// The driver does not grow volumes on nodes.
+    /// The driver lacks the EXPAND_VOLUME capability.
     #[error("NodeExpand is not supported by the CSI driver {0}")]
     NoExpansion(String),
-    /// Something that mounting needs of the API server could not be had.
+    /// An API server object could not be read.
     #[error("kubernetes.io/csi: {step}: {source}")]
     Object {
         /// Upstream's name of the step.
         step: &'static str,
-        /// Why not.
+        /// Cause.
         #[source]
         source: ObjectError,
     },
-    /// A Secret could not be had.
+    /// A Secret could not be read.
     #[error("fetching {field} {secret} failed: {source}")]
     Secret {
         /// `NodeStageSecretRef` and the like.
         field: &'static str,
         /// Namespace and name.
         secret: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: ObjectError,
     },
     /// The controller has not attached the volume.
     #[error("{0}")]
     NotAttached(String),
-    /// The CSIDriver object says that the driver has no such volumes.
+    /// The CSIDriver object does not allow this volume mode.
     #[error(
         "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode \
          {mode:?} not supported by driver {driver} ({why})"
@@ -79,60 +79,60 @@ pub enum MountError {
         mode: &'static str,
         /// The driver.
         driver: String,
-        /// What is said of it.
+        /// Modes that the driver supports.
         why: String,
     },
-    /// The files of a mounted volume could not be given to the pod's group.
+    /// The ownership change of a mounted volume failed.
     #[error("applyFSGroup failed for vol {handle}: {message}")]
     Ownership {
-        /// Which volume.
+        /// Volume handle.
         handle: String,
-        /// Why not.
+        /// Cause.
         message: String,
     },
-    /// Nothing tells who mounted what is mounted.
+    /// A volume is mounted, but its volume data is invalid.
     #[error(
         "kubernetes.io/csi: unmounter failed to load volume data file [{}]: {message}; {} is \
          mounted and left alone", path.display(), mounted.display()
     )]
-    Notes {
-        /// The notes.
+    VolumeData {
+        /// The volume data file.
         path: PathBuf,
-        /// What is wrong with them.
+        /// Why it is invalid.
         message: String,
-        /// What is mounted.
+        /// The mount.
         mounted: PathBuf,
     },
-    /// The driver says that a volume is gone, but it is there.
+    /// The driver reported success, but the volume is still mounted.
     #[error(
         "kubernetes.io/csi: {step}: the driver did not unmount {}", path.display()
     )]
     StillMounted {
         /// Upstream's name of the step.
         step: &'static str,
-        /// What is mounted.
+        /// The mount.
         path: PathBuf,
     },
-    /// A device is published to a pod and may not be taken back.
+    /// A device is published to a pod and must not be unstaged.
     #[error("device {device} is published to the pod at {}", path.display())]
     InUse {
-        /// Which.
+        /// The device.
         device: DeviceName,
-        /// Directory of the volume of one of the pods.
+        /// Volume directory of one of the pods.
         path: PathBuf,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("kubernetes.io/csi: failed to {action} [{}]: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The file system does not answer.
+    /// File work timed out or did not start.
     #[error("{0}")]
     Files(String),
 }
@@ -155,7 +155,7 @@ impl MountError {
         move |source| Self::Object { step, source }
     }
 
-    /// What trying again would bring.
+    /// Retry class of this error.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Invalid(_) | Self::Name(_) | Self::Infeasible(_) => Retry::Never,
@@ -163,12 +163,12 @@ impl MountError {
                 source.retry()
             }
             Self::Object { source, .. } | Self::Secret { source, .. } => source.retry,
-            // the CSIDriver object may change, as everything else
+            // includes NoExpansion: the capabilities of a driver may change
             Self::NoExpansion(_)
             | Self::NotAttached(_)
             | Self::LifecycleMode { .. }
             | Self::Ownership { .. }
-            | Self::Notes { .. }
+            | Self::VolumeData { .. }
             | Self::StillMounted { .. }
             | Self::InUse { .. }
             | Self::Io { .. }
@@ -176,8 +176,8 @@ impl MountError {
         }
     }
 
-    /// A driver's answer to being asked to grow a volume.
-    pub(crate) fn of_growth(error: CsiError) -> Self {
+    /// Classifies an error of NodeExpandVolume.
+    pub(crate) fn from_expansion(error: CsiError) -> Self {
         match &error {
             CsiError::Refused { code, .. } if INFEASIBLE.contains(&code.as_str()) => {
                 Self::Infeasible(error)
@@ -186,8 +186,8 @@ impl MountError {
         }
     }
 
-    /// Which failure this is if a volume was to be grown.
-    pub fn growth_fault(&self) -> ExpansionError {
+    /// Class of this error for volume expansion.
+    pub fn expansion_error(&self) -> ExpansionError {
         match self {
             Self::Driver {
                 source: CsiError::NotRegistered { .. },
@@ -201,8 +201,8 @@ impl MountError {
         }
     }
 
-    /// Nothing of the volume is left by what failed. Otherwise it may be mounted and has to be
-    /// taken back some day (upstream: an error that is neither final nor transient).
+    /// Whether the failed call left nothing behind. Otherwise the volume may be mounted and needs
+    /// tear-down (upstream: an error that is neither final nor transient).
     pub fn is_final(&self) -> bool {
         match self {
             Self::Mount(error) => !matches!(error, CsiError::Uncertain { .. }),

@@ -1,4 +1,4 @@
-//! Port to the machine under the volumes.
+//! Port to the host under the volumes.
 
 use std::fmt::Debug;
 use std::io;
@@ -7,56 +7,55 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use windlass_types::{DeviceName, PodUid, SharedPod};
 
-/// What mounting needs of the node beside a driver (upstream `VolumeHost`).
+/// Host operations for mounting (upstream `VolumeHost`).
 #[async_trait]
 pub trait VolumeHost: Send + Sync + Debug + 'static {
-    /// Runs work that blocks on the file system, one piece at a time for each lane, and waits for
-    /// its end or a deadline.
+    /// Runs blocking file work, one call at a time per I/O queue, with a deadline.
     ///
     /// # Errors
-    /// It did not end: why, in words. It may still end later.
+    /// The work timed out or did not start; it may still finish later.
     async fn run(
         &self,
-        lane: &FileLane,
+        queue: &IoQueueKind,
         action: &'static str,
         work: FileWork,
     ) -> Result<(), String>;
 
-    /// Whether a file system or file is mounted at exactly this path. Blocks; does not touch what
-    /// is mounted.
+    /// Whether a file system or file is mounted at exactly this path. Blocks; does not access
+    /// the mount.
     ///
     /// # Errors
     /// The mount table cannot be read.
     fn is_mounted(&self, path: &Path) -> io::Result<bool>;
 
-    /// Directories of pods at which the same is mounted as at this path. Blocks; does not touch what
-    /// is mounted.
+    /// Directories of pods that mount the same file system as this path. Blocks; does not access the
+    /// mount.
     ///
     /// # Errors
     /// The mount table cannot be read.
     fn mounts_in_pods(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
 
-    /// Removes a directory with all its content, but nothing that is mounted below it. Blocks. A
-    /// missing one is fine.
+    /// Removes a directory tree, except mounts below it. Blocks. A missing directory is not an error.
     ///
     /// # Errors
-    /// Something is mounted there, or the file system refuses.
+    /// A mount is in the tree, or an I/O error.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes away the bind mount of a device at this file and the loop device that keeps it open,
-    /// and the file, as an agent of upstream leaves them. A missing one is fine.
+    /// Removes the bind mount of a device at this file, its loop device and the file, as the Go
+    /// kubelet leaves them. A missing file is not an error.
     ///
     /// # Errors
-    /// Why not, in words.
-    async fn release_device(&self, lane: &FileLane, node: &Path) -> Result<(), String>;
+    /// The cause.
+    async fn release_device(&self, queue: &IoQueueKind, node: &Path) -> Result<(), String>;
 
-    /// Gives a published volume to the pod's fsGroup, as `fsGroupChangePolicy` says.
+    /// Changes the ownership of a published volume to the pod's fsGroup, following
+    /// `fsGroupChangePolicy`.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The cause.
     async fn set_ownership(
         &self,
-        lane: &FileLane,
+        queue: &IoQueueKind,
         pod: &SharedPod,
         volume: &str,
         dir: &Path,
@@ -64,12 +63,12 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     ) -> Result<(), String>;
 }
 
-/// Where work waits for its turn.
+/// The I/O queue of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileLane {
-    /// With that of the pod's other volumes: what lies on the node's own disk.
+pub enum IoQueueKind {
+    /// Shared with the pod's other volumes; for work on the node's own disk.
     Pod(PodUid),
-    /// With that of the device: looks at what its driver mounted, which may never answer.
+    /// The device's own; for work that accesses the driver's mount, which may hang.
     Device(DeviceName),
 }
 

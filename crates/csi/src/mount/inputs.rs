@@ -1,29 +1,31 @@
-//! What a call to a driver is made of: the volume's definition, and what the API server knows.
+//! Inputs of driver calls: fields of the volume's definition and of API server objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_volume_plan::volume_source::{CsiVolume, SecretRef};
 use windlass_types::PodExt;
+use windlass_volume_plan::volume_source::{CsiVolume, SecretRef};
 
 use super::error::MountError;
 use super::paths::{CsiDevice, attachment_name};
-use super::{Asked, CsiVolumes};
-use crate::attach_limits::ask_limit;
-use crate::port::{CsiDriverSpec, CsiNode, FsGroupPolicy, NodeAbility, ObjectError, StageRequest};
+use super::{CheckedVolume, CsiVolumes};
+use crate::attach_limits::refresh_attach_limit;
+use crate::port::{
+    CsiDriverSpec, CsiNode, FsGroupPolicy, NodeCapability, ObjectError, StageRequest,
+};
 
-/// Key of the tokens that a driver asks for.
+/// Key of the requested service account tokens.
 pub(super) const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// A driver that can be called, and what it can do.
+/// A registered driver and its capabilities.
 pub(super) struct Driver {
     pub(super) node: Arc<dyn CsiNode>,
-    pub(super) abilities: BTreeSet<NodeAbility>,
+    pub(super) capabilities: BTreeSet<NodeCapability>,
 }
 
 impl Driver {
-    pub(super) fn can(&self, ability: NodeAbility) -> bool {
-        self.abilities.contains(&ability)
+    pub(super) fn can(&self, capability: NodeCapability) -> bool {
+        self.capabilities.contains(&capability)
     }
 }
 
@@ -37,23 +39,26 @@ impl CsiVolumes {
     ) -> Result<Driver, MountError> {
         let registered = self.deps.drivers.get(&device.driver);
         let node = registered.map_err(MountError::driver(absent))?.node;
-        let abilities = node.abilities().await.map_err(MountError::driver(silent))?;
-        Ok(Driver { node, abilities })
+        let capabilities = node
+            .capabilities()
+            .await
+            .map_err(MountError::driver(silent))?;
+        Ok(Driver { node, capabilities })
     }
 
-    /// What the CSIDriver object says; `None` if there is none.
+    /// The spec of the CSIDriver object; `None` without an object.
     pub(super) async fn spec(
         &self,
-        asked: &Asked<'_>,
+        checked: &CheckedVolume<'_>,
     ) -> Result<Option<CsiDriverSpec>, ObjectError> {
-        self.deps.objects.driver(&asked.device.driver).await
+        self.deps.objects.driver(&checked.device.driver).await
     }
 
-    /// What is common to all calls with a volume, without secrets.
-    pub(super) fn request(&self, asked: &Asked<'_>) -> StageRequest {
-        let csi = asked.csi;
+    /// The fields common to all calls for a volume, without secrets.
+    pub(super) fn request(&self, checked: &CheckedVolume<'_>) -> StageRequest {
+        let csi = checked.csi;
         StageRequest {
-            handle: asked.device.handle.clone(),
+            handle: checked.device.handle.clone(),
             block: csi.block,
             fs_type: if csi.block {
                 String::new()
@@ -63,7 +68,7 @@ impl CsiVolumes {
             mount_flags: if csi.block {
                 Vec::new()
             } else {
-                asked.volume.mount_options.clone()
+                checked.volume.mount_options.clone()
             },
             access_modes: match (&csi.handle, csi.access_modes.is_empty()) {
                 (Some(_), false) => csi.access_modes.clone(),
@@ -74,18 +79,18 @@ impl CsiVolumes {
         }
     }
 
-    /// What the attacher of the driver left for the node; empty for a driver without one.
+    /// The publish context from the driver's attacher; empty for a driver without one.
     pub(super) async fn publish_context(
         &self,
-        asked: &Asked<'_>,
+        checked: &CheckedVolume<'_>,
         spec: Option<&CsiDriverSpec>,
         step: &'static str,
     ) -> Result<BTreeMap<String, String>, MountError> {
         let needed = spec.is_none_or(|spec| spec.attach_required);
-        if !needed || asked.csi.handle.is_none() {
+        if !needed || checked.csi.handle.is_none() {
             return Ok(BTreeMap::new());
         }
-        let CsiDevice { driver, handle } = &asked.device;
+        let CsiDevice { driver, handle } = &checked.device;
         let name = attachment_name(handle, driver, &self.deps.node_name);
         let attachment = self.deps.objects.attachment(&name).await;
         let attachment = attachment.map_err(MountError::object(step))?;
@@ -103,9 +108,9 @@ impl CsiVolumes {
         }
     }
 
-    /// The volume is not attached because the node has no room for it, as its driver's attacher says.
-    /// The driver is asked then how many fit by now. That is done only for drivers whose limit may
-    /// change (`nodeAllocatableUpdatePeriodSeconds`, upstream `VerifyExhaustedResource`).
+    /// Whether the attacher reports that the node is at its attach limit; if so, refreshes the limit.
+    /// Only for drivers with `nodeAllocatableUpdatePeriodSeconds` (upstream
+    /// `VerifyExhaustedResource`).
     pub async fn is_node_full(&self, volume: &CsiVolume) -> bool {
         let (driver, objects) = (&volume.driver, &self.deps.objects);
         let Some(handle) = &volume.handle else {
@@ -119,12 +124,12 @@ impl CsiVolumes {
         let attachment = objects.attachment(&name).await.ok().flatten();
         let full = attachment.is_some_and(|attachment| attachment.node_full);
         if full {
-            ask_limit(&self.deps.drivers, driver).await;
+            refresh_attach_limit(&self.deps.drivers, driver).await;
         }
         full
     }
 
-    /// The data of a Secret that a volume refers to; none if it refers to none.
+    /// The data of the Secret that a volume refers to; empty without a reference.
     pub(super) async fn secrets(
         &self,
         field: &'static str,
@@ -141,10 +146,10 @@ impl CsiVolumes {
         })
     }
 
-    /// The tokens that a driver asks for, as the JSON that it gets; `None` if it asks for none.
+    /// The requested tokens as the JSON for the driver; `None` if it requests none.
     pub(super) async fn tokens(
         &self,
-        asked: &Asked<'_>,
+        checked: &CheckedVolume<'_>,
         spec: &CsiDriverSpec,
     ) -> Result<Option<String>, MountError> {
         if spec.token_requests.is_empty() {
@@ -152,7 +157,7 @@ impl CsiVolumes {
         }
         let mut all = serde_json::Map::new();
         for request in &spec.token_requests {
-            let token = self.deps.objects.token(asked.pod, request).await;
+            let token = self.deps.objects.token(checked.pod, request).await;
             let token = token.map_err(MountError::object(
                 "mounter.SetUpAt failed to get service accoount token attributes",
             ))?;
@@ -166,21 +171,21 @@ impl CsiVolumes {
     }
 }
 
-/// The driver has volumes of this kind, as its object says. Without an object it has only those of
-/// PersistentVolumes.
+/// Checks that the CSIDriver object allows this volume mode. Without an object only persistent
+/// volumes are allowed.
 pub(super) fn check_lifecycle_mode(
-    asked: &Asked<'_>,
+    checked: &CheckedVolume<'_>,
     spec: Option<&CsiDriverSpec>,
 ) -> Result<(), MountError> {
-    let inline = asked.csi.handle.is_none();
-    let refused = |why: String| MountError::LifecycleMode {
-        mode: asked.mode(),
-        driver: asked.device.driver.clone(),
+    let inline = checked.csi.handle.is_none();
+    let rejection = |why: String| MountError::LifecycleMode {
+        mode: checked.mode(),
+        driver: checked.device.driver.clone(),
         why,
     };
     let Some(spec) = spec else {
         return match inline {
-            true => Err(refused("no CSIDriver object".to_owned())),
+            true => Err(rejection("no CSIDriver object".to_owned())),
             false => Ok(()),
         };
     };
@@ -201,48 +206,54 @@ pub(super) fn check_lifecycle_mode(
         .filter(|(has, _)| *has)
         .map(|(_, mode)| format!("{mode:?}"))
         .collect();
-    Err(refused(format!("only supports [{}]", modes.join(" "))))
+    Err(rejection(format!("only supports [{}]", modes.join(" "))))
 }
 
-/// `csi.storage.k8s.io/…`: what a driver with `podInfoOnMount` is told of the pod.
-pub(super) fn pod_info(asked: &Asked<'_>) -> [(String, String); 5] {
-    let pod = asked.pod;
+/// `csi.storage.k8s.io/…`: the pod information for a driver with `podInfoOnMount`.
+pub(super) fn pod_info(checked: &CheckedVolume<'_>) -> [(String, String); 5] {
+    let pod = checked.pod;
     let account = PodExt::spec(&**pod).service_account_name.as_deref();
     let entry = |key: &str, value: &str| (format!("csi.storage.k8s.io/{key}"), value.to_owned());
     [
         entry("pod.name", pod.name()),
         entry("pod.namespace", pod.namespace()),
-        entry("pod.uid", asked.uid.as_str()),
+        entry("pod.uid", checked.uid.as_str()),
         entry("serviceAccount.name", account.unwrap_or_default()),
-        entry("ephemeral", &asked.csi.handle.is_none().to_string()),
+        entry("ephemeral", &checked.csi.handle.is_none().to_string()),
     ]
 }
 
-/// The group that the node has to give a published volume to; `None` if it is to be left alone.
-pub(super) fn group_to_apply(asked: &Asked<'_>, spec: Option<&CsiDriverSpec>) -> Option<u32> {
+/// The fsGroup that the node applies to a published volume; `None` for no ownership change.
+pub(super) fn group_to_apply(
+    checked: &CheckedVolume<'_>,
+    spec: Option<&CsiDriverSpec>,
+) -> Option<u32> {
     let policy = spec.map_or(FsGroupPolicy::ReadWriteOnceWithFsType, |s| {
         s.fs_group_policy
     });
-    if asked.volume.read_only {
+    if checked.volume.read_only {
         return None;
     }
     let once = |mode: &String| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod";
     let applies = match policy {
         FsGroupPolicy::None => false,
         FsGroupPolicy::File => true,
-        // an inline volume is ReadWriteOnce by itself
+        // an inline volume is always ReadWriteOnce
         FsGroupPolicy::ReadWriteOnceWithFsType => {
-            !asked.csi.fs_type.is_empty()
-                && (asked.csi.handle.is_none() || asked.csi.access_modes.iter().any(once))
+            !checked.csi.fs_type.is_empty()
+                && (checked.csi.handle.is_none() || checked.csi.access_modes.iter().any(once))
         }
     };
-    if applies { asked.fs_group() } else { None }
+    if applies { checked.fs_group() } else { None }
 }
 
-/// The SELinux context to mount with: only for a driver that says that it can.
-pub(super) fn mount_context(asked: &Asked<'_>, spec: Option<&CsiDriverSpec>) -> Option<String> {
-    let can = spec.is_some_and(|spec| spec.se_linux_mount);
-    asked.se_linux.clone().filter(|_| can)
+/// The SELinux context to mount with, only for drivers with `seLinuxMount`.
+pub(super) fn mount_context(
+    checked: &CheckedVolume<'_>,
+    spec: Option<&CsiDriverSpec>,
+) -> Option<String> {
+    let supported = spec.is_some_and(|spec| spec.se_linux_mount);
+    checked.se_linux.clone().filter(|_| supported)
 }
 
 /// Adds `context="…"` to mount options, as upstream writes it.

@@ -1,27 +1,25 @@
-//! Where the volumes of CSI drivers lie on the node, and the names that are made up for them, all
-//! spelled as upstream spells them.
+//! Paths of CSI volumes on the node and generated names, all equal to upstream's.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use windlass_pod_inputs::paths::{NodePaths, UnsafeName, check_component};
-use windlass_volume_plan::volume_source::CSI_PLUGIN;
 use windlass_types::{DeviceName, PodUid};
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
 
-/// The notes beside a volume.
-pub(crate) const NOTES: &str = "vol_data.json";
-/// Directories of `volumeDevices` that are not those of a volume.
+/// Name of a volume data file.
+pub(crate) const VOLUME_DATA_FILE: &str = "vol_data.json";
+/// Directories of `volumeDevices` that do not belong to one volume.
 const NOT_A_VOLUME: [&str; 2] = ["staging", "publish"];
 
-/// Paths of CSI volumes below `--root-dir`. Whoever asks for one has checked the names in it
-/// (`check_names`).
+/// Paths of CSI volumes below `--root-dir`. Callers check names first (`check_names`).
 #[derive(Clone, Debug)]
 pub struct CsiPaths {
     nodes: NodePaths,
 }
 
-/// A device of a CSI driver, taken apart.
+/// A parsed CSI device name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CsiDevice {
     /// Name of the driver.
@@ -41,8 +39,8 @@ impl CsiPaths {
         self.nodes.root_dir.join("plugins").join(CSI_PLUGIN)
     }
 
-    /// `plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>`: notes and staging directory of
-    /// a volume with a file system.
+    /// `plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>`: volume data file and staging
+    /// directory of a volume with a file system.
     pub(crate) fn device_dir(&self, device: &CsiDevice) -> PathBuf {
         self.plugin_dir()
             .join(&device.driver)
@@ -54,7 +52,8 @@ impl CsiPaths {
         self.device_dir(device).join("globalmount")
     }
 
-    /// `pods/<uid>/volumes/kubernetes.io~csi/<volume>`: notes and target of a volume.
+    /// `pods/<uid>/volumes/kubernetes.io~csi/<volume>`: volume data file and target of a
+    /// volume.
     pub(crate) fn volume_dir(&self, uid: &PodUid, volume: &str) -> PathBuf {
         self.nodes.pod_volume_dir(uid, CSI_PLUGIN, volume)
     }
@@ -75,13 +74,13 @@ impl CsiPaths {
         self.plugin_dir().join("volumeDevices")
     }
 
-    /// `…/volumeDevices/<volume>`: what the node keeps of a block volume.
+    /// `…/volumeDevices/<volume>`: directory of a block volume.
     pub(crate) fn block_volume_dir(&self, volume: &str) -> PathBuf {
         self.block_dir().join(volume)
     }
 
-    /// `…/volumeDevices/<volume>/data`: the notes of a block volume.
-    pub(crate) fn block_notes_dir(&self, volume: &str) -> PathBuf {
+    /// `…/volumeDevices/<volume>/data`: the volume data file of a block volume.
+    pub(crate) fn block_data_dir(&self, volume: &str) -> PathBuf {
         self.block_volume_dir(volume).join("data")
     }
 
@@ -105,10 +104,10 @@ impl CsiPaths {
         self.block_volume_dir(volume).join("dev").join(uid.as_str())
     }
 
-    /// Where the notes about a volume of a pod lie.
-    pub(crate) fn notes_dir(&self, uid: &PodUid, volume: &str, block: bool) -> PathBuf {
+    /// Directory of the volume data file of a pod volume.
+    pub(crate) fn volume_data_dir(&self, uid: &PodUid, volume: &str, block: bool) -> PathBuf {
         match block {
-            true => self.block_notes_dir(volume),
+            true => self.block_data_dir(volume),
             false => self.volume_dir(uid, volume),
         }
     }
@@ -125,7 +124,7 @@ impl CsiDevice {
         DeviceName(format!("{CSI_PLUGIN}/{}^{}", self.driver, self.handle))
     }
 
-    /// The parts of such a name; `None` for a device of somebody else.
+    /// Parses such a name; `None` for other plugins.
     pub(crate) fn parse(name: &DeviceName) -> Option<Self> {
         let rest = name.0.strip_prefix(CSI_PLUGIN)?.strip_prefix('/')?;
         let (driver, handle) = rest.split_once('^')?;
@@ -136,26 +135,26 @@ impl CsiDevice {
     }
 }
 
-/// True if a device is one of a CSI driver.
+/// Whether a device belongs to a CSI driver.
 pub fn is_csi_device(name: &DeviceName) -> bool {
     CsiDevice::parse(name).is_some()
 }
 
-/// Refuses names that would lead elsewhere.
+/// Rejects names that would escape their directory.
 pub(crate) fn check_names(uid: &PodUid, driver: &str, volume: &str) -> Result<(), UnsafeName> {
     check_component("pod UID", uid.as_str())?;
     check_component("CSI driver name", driver)?;
     check_component("volume name", volume)?;
     // a block volume of this name would share its directory with all others
-    let taken = NOT_A_VOLUME.contains(&volume);
+    let reserved = NOT_A_VOLUME.contains(&volume);
     let unsafe_name = || UnsafeName {
         field: "volume name",
         value: volume.to_owned(),
     };
-    if taken { Err(unsafe_name()) } else { Ok(()) }
+    if reserved { Err(unsafe_name()) } else { Ok(()) }
 }
 
-/// True for the directory of a volume among those of `volumeDevices`.
+/// Whether a directory of `volumeDevices` belongs to one volume.
 pub(crate) fn is_block_volume(name: &str) -> bool {
     !NOT_A_VOLUME.contains(&name)
 }
@@ -165,7 +164,7 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     format!("csi-{}", sha256(&[handle, driver, node]))
 }
 
-/// Handle of an inline volume, which has none of its own: `csi-<sha256 of pod UID and volume>`.
+/// Generated handle of an inline volume: `csi-<sha256 of pod UID and volume>`.
 pub(crate) fn inline_handle(uid: &PodUid, volume: &str) -> String {
     format!("csi-{}", sha256(&[uid.as_str(), volume]))
 }
@@ -184,7 +183,7 @@ fn sha256(parts: &[&str]) -> String {
     text
 }
 
-/// The directory above; a path of ours always has one.
+/// The parent, which each of these paths has.
 pub(crate) fn above(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! Publishing of volumes with a file system: at `mount` in the volume's directory of a pod.
+//! Publishing of volumes with a file system, at `mount` in the volume directory of a pod.
 
 use std::path::{Path, PathBuf};
 
@@ -8,68 +8,72 @@ use super::error::MountError;
 use super::inputs::{
     TOKENS, check_lifecycle_mode, group_to_apply, mount_context, pod_info, with_context,
 };
-use super::notes::{Notes, make_dir};
 use super::paths::above;
 use super::stage::{is_completed, remove_mount_dir};
-use super::{Asked, CsiVolumes, VolumeHost, pod_lane};
-use crate::port::{CsiDriverSpec, NodeAbility, ObjectError, PublishRequest};
+use super::volume_data::{VolumeData, make_dir};
+use super::{CheckedVolume, CsiVolumes, VolumeHost, pod_queue};
+use crate::port::{CsiDriverSpec, NodeCapability, ObjectError, PublishRequest};
 
 impl CsiVolumes {
     pub(super) async fn set_up_mount(
         &self,
-        asked: &Asked<'_>,
+        checked: &CheckedVolume<'_>,
     ) -> Result<MountedVolume, MountError> {
-        let target = self.deps.paths.target(&asked.uid, asked.name());
-        let spec = self.spec(asked).await;
+        let target = self.deps.paths.target(&checked.uid, checked.name());
+        let spec = self.spec(checked).await;
         let label = spec
             .as_ref()
             .ok()
-            .and_then(|s| mount_context(asked, s.as_ref()));
-        let shown = MountedVolume {
+            .and_then(|s| mount_context(checked, s.as_ref()));
+        let mounted = MountedVolume {
             content: MountedContent::Path(target.clone()),
-            read_only: asked.volume.read_only,
-            relabel: !asked.volume.read_only && label.is_none(),
+            read_only: checked.volume.read_only,
+            relabel: !checked.volume.read_only && label.is_none(),
         };
-        if !self.is_published(asked, &target).await? {
-            self.publish(asked, &target, spec, false).await?;
-            return Ok(shown);
+        if !self.is_published(checked, &target).await? {
+            self.publish(checked, &target, spec, false).await?;
+            return Ok(mounted);
         }
         let again = matches!(&spec, Ok(Some(spec)) if spec.requires_republish);
-        if again && let Err(error) = self.publish(asked, &target, spec, true).await {
-            // the pod has the volume, and keeps what it shows
-            let volume = &asked.volume.name;
-            tracing::warn!(pod = %asked.uid, %volume, %error, "volume not published again");
+        if again && let Err(error) = self.publish(checked, &target, spec, true).await {
+            // the volume stays published
+            let volume = &checked.volume.name;
+            tracing::warn!(pod = %checked.uid, %volume, %error, "republishing a volume failed");
         }
-        Ok(shown)
+        Ok(mounted)
     }
 
-    /// Published by this agent, or by an earlier one that saw it done.
-    async fn is_published(&self, asked: &Asked<'_>, target: &Path) -> Result<bool, MountError> {
-        if self.done().published.contains(&asked.key()) {
+    /// Whether publishing completed, in this agent run or a previous one.
+    async fn is_published(
+        &self,
+        checked: &CheckedVolume<'_>,
+        target: &Path,
+    ) -> Result<bool, MountError> {
+        if self.done().published.contains(&checked.key()) {
             return Ok(true);
         }
         let target = target.to_owned();
         let published = self
-            .files(&asked.lane(), "looking at a volume", move |host| {
+            .files(&checked.queue(), "inspecting a volume", move |host| {
                 Ok(is_completed(host, &target))
             })
             .await?;
         if published {
-            self.done().published.insert(asked.key());
+            self.done().published.insert(checked.key());
         }
         Ok(published)
     }
 
     async fn publish(
         &self,
-        asked: &Asked<'_>,
+        checked: &CheckedVolume<'_>,
         target: &Path,
         spec: Result<Option<CsiDriverSpec>, ObjectError>,
         again: bool,
     ) -> Result<(), MountError> {
         let driver = self
             .driver(
-                &asked.device,
+                &checked.device,
                 "mounter.SetUpAt failed to get CSI client",
                 "mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability",
             )
@@ -78,26 +82,26 @@ impl CsiVolumes {
             "mounter.SetupAt failed to check volume lifecycle mode",
         ))?;
         let spec = spec.as_ref();
-        check_lifecycle_mode(asked, spec)?;
-        let mut request = self.request(asked);
-        if asked.csi.handle.is_some() && driver.can(NodeAbility::Stage) {
-            request.staging_path = Some(self.deps.paths.global_mount(&asked.device));
+        check_lifecycle_mode(checked, spec)?;
+        let mut request = self.request(checked);
+        if checked.csi.handle.is_some() && driver.can(NodeCapability::Stage) {
+            request.staging_path = Some(self.deps.paths.global_mount(&checked.device));
         }
         request.publish_context = self
             .publish_context(
-                asked,
+                checked,
                 spec,
                 "mounter.SetUpAt failed to fetch publishContext",
             )
             .await?;
         request.secrets = self
-            .secrets("NodePublishSecretRef", asked.csi.publish_secret.as_ref())
+            .secrets("NodePublishSecretRef", checked.csi.publish_secret.as_ref())
             .await?;
         if let Some(spec) = spec {
             if spec.pod_info_on_mount {
-                request.context.extend(pod_info(asked));
+                request.context.extend(pod_info(checked));
             }
-            match self.tokens(asked, spec).await? {
+            match self.tokens(checked, spec).await? {
                 Some(tokens) if spec.tokens_in_secrets => {
                     request
                         .secrets
@@ -109,24 +113,25 @@ impl CsiVolumes {
                 None => {}
             }
         }
-        let label = mount_context(asked, spec);
+        let label = mount_context(checked, spec);
         request.mount_flags = with_context(request.mount_flags, label.as_deref());
-        let by_driver = driver.can(NodeAbility::MountGroup);
+        let by_driver = driver.can(NodeCapability::MountGroup);
         if by_driver {
-            request.mount_group = asked.fs_group();
+            request.mount_group = checked.fs_group();
         }
 
         let node = &self.deps.node_name;
-        let notes = Notes::of_volume(asked.name(), &asked.device, node, Some(asked.mode()));
-        let notes = notes.with_context(label.as_deref());
+        let data =
+            VolumeData::for_volume(checked.name(), &checked.device, node, Some(checked.mode()));
+        let data = data.with_context(label.as_deref());
         let written = if again {
-            notes.clone().completed()
+            data.clone().completed()
         } else {
-            notes.clone()
+            data.clone()
         };
         let (dir, place) = (above(target).to_owned(), target.to_owned());
         let existed = self
-            .files(&asked.lane(), "publishing a volume", move |_| {
+            .files(&checked.queue(), "publishing a volume", move |_| {
                 make_dir(&dir)?;
                 let existed = place.symlink_metadata().is_ok();
                 written.save(&dir)?;
@@ -136,7 +141,7 @@ impl CsiVolumes {
         let request = PublishRequest {
             volume: request,
             target_path: target.to_owned(),
-            read_only: asked.volume.read_only,
+            read_only: checked.volume.read_only,
         };
         if let Err(error) = driver
             .node
@@ -144,29 +149,36 @@ impl CsiVolumes {
             .await
             .map_err(MountError::Mount)
         {
-            // what was there before may have been published by an earlier call
+            // an existing target may have been published by a previous call
             if error.is_final() && !existed {
-                self.forget_failed(&asked.lane(), target.to_owned()).await;
+                self.remove_failed_mount(&checked.queue(), target.to_owned())
+                    .await;
             }
             return Err(error);
         }
-        if let Some(gid) = group_to_apply(asked, spec).filter(|_| !by_driver) {
+        if let Some(gid) = group_to_apply(checked, spec).filter(|_| !by_driver) {
             let host = &self.deps.host;
             let owned = host
-                .set_ownership(&asked.lane(), asked.pod, &asked.volume.name, target, gid)
+                .set_ownership(
+                    &checked.queue(),
+                    checked.pod,
+                    &checked.volume.name,
+                    target,
+                    gid,
+                )
                 .await;
             owned.map_err(|message| MountError::Ownership {
-                handle: asked.device.handle.clone(),
+                handle: checked.device.handle.clone(),
                 message,
             })?;
         }
         if !again {
             let dir = above(target).to_owned();
-            self.files(&asked.lane(), "publishing a volume", move |_| {
-                notes.completed().save(&dir)
+            self.files(&checked.queue(), "publishing a volume", move |_| {
+                data.completed().save(&dir)
             })
             .await?;
-            self.done().published.insert(asked.key());
+            self.done().published.insert(checked.key());
         }
         Ok(())
     }
@@ -178,14 +190,14 @@ impl CsiVolumes {
     ) -> Result<(), MountError> {
         const STEP: &str = "Unmounter.TearDownAt failed";
         let target = self.deps.paths.target(uid, volume);
-        let lane = pod_lane(uid);
+        let queue = pod_queue(uid);
         let place = target.clone();
-        let noted = self
-            .files(&lane, "releasing a volume", move |host| {
-                notes_of_target(host, place)
+        let data = self
+            .files(&queue, "releasing a volume", move |host| {
+                published_volume_data(host, place)
             })
             .await?;
-        if let Some(device) = noted.and_then(|notes| notes.device()) {
+        if let Some(device) = data.and_then(|data| data.device()) {
             let driver = self.deps.drivers.get(&device.driver);
             let driver = driver.map_err(MountError::driver(
                 "Unmounter.TearDownAt failed to get CSI client",
@@ -193,19 +205,22 @@ impl CsiVolumes {
             let unpublished = driver.node.unpublish(&device.handle, &target).await;
             unpublished.map_err(MountError::driver(STEP))?;
         }
-        self.files(&lane, "releasing a volume", move |host| {
+        self.files(&queue, "releasing a volume", move |host| {
             remove_mount_dir(host, &target, STEP)
         })
         .await
     }
 }
 
-/// The notes about what is at a target. Notes that say nothing are no reason to keep a pod for ever
-/// if nothing is mounted: then there is nothing to take back.
-fn notes_of_target(host: &dyn VolumeHost, target: PathBuf) -> Result<Option<Notes>, MountError> {
+/// The volume data of a target. Invalid data is an error only if something is mounted: otherwise
+/// there is nothing to unpublish.
+fn published_volume_data(
+    host: &dyn VolumeHost,
+    target: PathBuf,
+) -> Result<Option<VolumeData>, MountError> {
     let dir = above(&target);
-    let message = match Notes::load(dir) {
-        Ok(Some(notes)) => return Ok(Some(notes)),
+    let message = match VolumeData::load(dir) {
+        Ok(Some(data)) => return Ok(Some(data)),
         Ok(None) => "it does not exist".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -213,15 +228,15 @@ fn notes_of_target(host: &dyn VolumeHost, target: PathBuf) -> Result<Option<Note
         .is_mounted(&target)
         .map_err(MountError::io("look for a mount at", &target))?;
     if mounted {
-        return Err(MountError::Notes {
-            path: dir.join(super::paths::NOTES),
+        return Err(MountError::VolumeData {
+            path: dir.join(super::paths::VOLUME_DATA_FILE),
             message,
             mounted: target,
         });
     }
     if dir.exists() {
         let dir = dir.display();
-        tracing::warn!(%dir, %message, "a volume without notes, and nothing mounted");
+        tracing::warn!(%dir, %message, "volume without volume data file and without mount");
     }
     Ok(None)
 }

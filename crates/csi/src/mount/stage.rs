@@ -4,77 +4,81 @@ use std::path::PathBuf;
 
 use super::error::MountError;
 use super::inputs::{mount_context, with_context};
-use super::notes::{Notes, make_dir, remove_empty, remove_notes};
 use super::paths::{CsiDevice, above};
-use super::{Asked, CsiVolumes, FileLane, VolumeHost, device_lane};
-use crate::port::NodeAbility;
+use super::volume_data::{VolumeData, make_dir, remove_empty, remove_volume_data};
+use super::{CheckedVolume, CsiVolumes, IoQueueKind, VolumeHost, device_queue};
+use crate::port::NodeCapability;
 
 impl CsiVolumes {
-    pub(super) async fn stage_mount(&self, asked: &Asked<'_>) -> Result<(), MountError> {
-        if self.is_staged(&asked.device).await? {
+    pub(super) async fn stage_mount(&self, checked: &CheckedVolume<'_>) -> Result<(), MountError> {
+        if self.is_staged(&checked.device).await? {
             return Ok(());
         }
         let driver = self
             .driver(
-                &asked.device,
+                &checked.device,
                 "attacher.MountDevice failed to create newCsiDriverClient",
                 "attacher.MountDevice failed to check for STAGE_UNSTAGE_VOLUME capability",
             )
             .await?;
-        if !driver.can(NodeAbility::Stage) {
+        if !driver.can(NodeCapability::Stage) {
             return Ok(());
         }
-        let spec = self.spec(asked).await;
+        let spec = self.spec(checked).await;
         let spec = spec.map_err(MountError::object(
             "attacher.MountDevice failed to get CSIDriver",
         ))?;
         let spec = spec.as_ref();
-        let mut request = self.request(asked);
+        let mut request = self.request(checked);
         request.publish_context = self
-            .publish_context(asked, spec, "attacher.MountDevice failed to get attachment")
+            .publish_context(
+                checked,
+                spec,
+                "attacher.MountDevice failed to get attachment",
+            )
             .await?;
         request.secrets = self
-            .secrets("NodeStageSecretRef", asked.csi.stage_secret.as_ref())
+            .secrets("NodeStageSecretRef", checked.csi.stage_secret.as_ref())
             .await?;
-        let label = mount_context(asked, spec);
+        let label = mount_context(checked, spec);
         request.mount_flags = with_context(request.mount_flags, label.as_deref());
-        if driver.can(NodeAbility::MountGroup) {
-            request.mount_group = asked.fs_group();
+        if driver.can(NodeCapability::MountGroup) {
+            request.mount_group = checked.fs_group();
         }
-        let target = self.deps.paths.global_mount(&asked.device);
+        let target = self.deps.paths.global_mount(&checked.device);
         request.staging_path = Some(target.clone());
 
-        let notes = Notes::of_device(&asked.device).with_context(label.as_deref());
-        let lane = device_lane(&asked.device);
-        let (written, dir) = (notes.clone(), target.clone());
-        self.files(&lane, "staging a volume", move |_| {
+        let data = VolumeData::for_device(&checked.device).with_context(label.as_deref());
+        let queue = device_queue(&checked.device);
+        let (written, dir) = (data.clone(), target.clone());
+        self.files(&queue, "staging a volume", move |_| {
             make_dir(&dir)?;
             written.save(above(&dir))
         })
         .await?;
         if let Err(error) = driver.node.stage(request).await.map_err(MountError::Mount) {
             if error.is_final() {
-                self.forget_failed(&lane, target).await;
+                self.remove_failed_mount(&queue, target).await;
             }
             return Err(error);
         }
         let dir = above(&target).to_owned();
-        self.files(&lane, "staging a volume", move |_| {
-            notes.completed().save(&dir)
+        self.files(&queue, "staging a volume", move |_| {
+            data.completed().save(&dir)
         })
         .await?;
-        self.done().staged.insert(asked.device.name());
+        self.done().staged.insert(checked.device.name());
         Ok(())
     }
 
-    /// Staged by this agent, or by an earlier one that saw it done.
+    /// Whether staging completed, in this agent run or a previous one.
     async fn is_staged(&self, device: &CsiDevice) -> Result<bool, MountError> {
         if self.done().staged.contains(&device.name()) {
             return Ok(true);
         }
         let target = self.deps.paths.global_mount(device);
         let staged = self
-            .files(&device_lane(device), "looking at a staged volume", {
+            .files(&device_queue(device), "inspecting a staged volume", {
                 move |host| Ok(is_completed(host, &target))
             })
             .await?;
@@ -88,29 +92,29 @@ impl CsiVolumes {
         const STEP: &str = "attacher.UnmountDevice failed";
         windlass_pod_inputs::paths::check_component("CSI driver name", &device.driver)?;
         let target = self.deps.paths.global_mount(device);
-        let lane = device_lane(device);
+        let queue = device_queue(device);
         let (dir, name) = (target.clone(), device.name());
-        let there = self
-            .files(&lane, "unstaging a volume", move |host| {
+        let exists = self
+            .files(&queue, "unstaging a volume", move |host| {
                 let mounted = host
                     .is_mounted(&dir)
                     .map_err(MountError::io("look for a mount at", &dir))?;
-                // torn notes say nothing that the name of the device does not say, too
-                let noted = !matches!(Notes::load(above(&dir)), Ok(None));
-                if !mounted && !noted {
-                    // an earlier attempt was interrupted after its last call
+                // an invalid file counts too: the device name has the same data
+                let has_data = !matches!(VolumeData::load(above(&dir)), Ok(None));
+                if !mounted && !has_data {
+                    // a previous attempt was interrupted after its last call
                     remove_mount_dir(host, &dir, STEP)?;
                 }
-                // a pod whose notes are lost still has it
+                // a pod with a lost volume data file still uses the device
                 let pods = host.mounts_in_pods(&dir);
                 let pods = pods.map_err(MountError::io("look for mounts of", &dir))?;
                 if let Some(path) = pods.into_iter().next() {
                     return Err(MountError::InUse { device: name, path });
                 }
-                Ok(mounted || noted)
+                Ok(mounted || has_data)
             })
             .await?;
-        if !there {
+        if !exists {
             return Ok(());
         }
         let driver = self
@@ -120,39 +124,39 @@ impl CsiVolumes {
                 "attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set",
             )
             .await?;
-        if driver.can(NodeAbility::Stage) {
+        if driver.can(NodeCapability::Stage) {
             let unstaged = driver.node.unstage(&device.handle, &target).await;
             unstaged.map_err(MountError::driver(STEP))?;
         }
-        self.files(&lane, "unstaging a volume", move |host| {
+        self.files(&queue, "unstaging a volume", move |host| {
             remove_mount_dir(host, &target, STEP)
         })
         .await
     }
 
-    /// Nothing came of a mount: its directory and notes go, so that nobody asks the driver to take
-    /// back what it never gave. What cannot be removed is found by whoever takes the volume back.
-    pub(super) async fn forget_failed(&self, lane: &FileLane, target: PathBuf) {
+    /// Removes directory and volume data file of a failed mount, so that tear-down does not call the
+    /// driver. A failed removal is retried by tear-down.
+    pub(super) async fn remove_failed_mount(&self, queue: &IoQueueKind, target: PathBuf) {
         let removed = self
-            .files(lane, "removing a mount directory", move |host| {
+            .files(queue, "removing a mount directory", move |host| {
                 remove_mount_dir(host, &target, "removing a mount directory")
             })
             .await;
         if let Err(error) = removed {
-            tracing::warn!(%error, "mount directory after a failed mount");
+            tracing::warn!(%error, "removing the mount directory after a failed mount failed");
         }
     }
 }
 
-/// The driver said that it is done, and what it did is there. Broken notes, and a mount that nobody
-/// serves any more, are a reason to ask the driver again.
+/// Whether the call completed and its mount works. False for invalid volume data and for a mount
+/// whose server is gone: the call is then repeated.
 pub(super) fn is_completed(host: &dyn VolumeHost, target: &std::path::Path) -> bool {
-    let noted = matches!(Notes::load(above(target)), Ok(Some(notes)) if notes.is_completed());
-    noted && matches!(host.is_mounted(target), Ok(true)) && std::fs::metadata(target).is_ok()
+    let has_data = matches!(VolumeData::load(above(target)), Ok(Some(data)) if data.is_completed());
+    has_data && matches!(host.is_mounted(target), Ok(true)) && std::fs::metadata(target).is_ok()
 }
 
-/// Removes the directory that a volume was mounted at, the notes beside it, and the directory of
-/// both, in this order: while the volume may be there its notes are, too.
+/// Removes the mount directory, then the volume data file, then their parent: the file exists as
+/// long as the volume may.
 pub(super) fn remove_mount_dir(
     host: &dyn VolumeHost,
     target: &std::path::Path,
@@ -168,6 +172,6 @@ pub(super) fn remove_mount_dir(
         });
     }
     remove_empty(target)?;
-    remove_notes(above(target))?;
+    remove_volume_data(above(target))?;
     remove_empty(above(target))
 }

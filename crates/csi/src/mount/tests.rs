@@ -3,9 +3,9 @@
 
 mod block;
 mod errors;
+mod fixture;
 mod kills;
 mod order;
 mod republish;
 mod requests;
 mod spelling;
-mod world;

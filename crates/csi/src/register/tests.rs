@@ -1,4 +1,4 @@
-//! Drivers that register on real sockets, honest and other ones.
+//! Drivers that register on real sockets, including faulty ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use windlass_node_rules::plugin_registration::SocketId;
 use windlass_metrics::Metrics;
-use windlass_plugins::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, keep_plugins};
+use windlass_node_rules::plugin_registration::SocketId;
+use windlass_plugins::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
 
 use super::{Announcement, Announcements, CsiRegistration};
 use crate::CsiDrivers;
 
-/// For what takes a moment on an idle machine and longer on a busy one.
-const SOON: Duration = Duration::from_secs(30);
+/// Short on an idle host, longer on a busy one.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 const NAME: &str = "d.example.com";
 
-/// The agent's side: a registry and what registered.
+/// The agent: a plugin registry and its drivers.
 struct Agent {
     drivers: CsiDrivers,
     task: JoinHandle<()>,
@@ -30,7 +30,7 @@ impl Agent {
         let metrics = Metrics::new().unwrap();
         let handler = CsiRegistration::new(drivers.clone(), announcements, metrics.clone());
         let handler: Arc<dyn PluginHandler> = Arc::new(handler);
-        let task = tokio::spawn(keep_plugins(PluginRegistry {
+        let task = tokio::spawn(run_plugin_registry(PluginRegistry {
             directory: root.path().join("plugins_registry"),
             handlers: BTreeMap::from([(CSI_PLUGIN.to_owned(), handler)]),
             metrics,
@@ -38,7 +38,7 @@ impl Agent {
         Self { drivers, task }
     }
 
-    /// Waits until exactly these drivers are there, by name and their name of the node.
+    /// Waits until exactly these drivers are registered, by name and node ID.
     async fn has(&self, expected: &[(&str, &str)]) {
         let mut drivers = self.drivers.subscribe();
         let same = drivers.wait_for(|drivers| {
@@ -47,8 +47,8 @@ impl Agent {
                 .map(|(name, driver)| (name.as_str(), driver.info.node_id.as_str()))
                 .eq(expected.iter().copied())
         });
-        let waited = tokio::time::timeout(SOON, same).await.is_ok();
-        assert!(waited, "{expected:?}: there is {:?}", self.drivers);
+        let waited = tokio::time::timeout(TEST_TIMEOUT, same).await.is_ok();
+        assert!(waited, "{expected:?}: registered are {:?}", self.drivers);
     }
 }
 
@@ -71,14 +71,14 @@ fn start(root: &tempfile::TempDir, name: &str) -> CsiDriver {
 }
 
 #[tokio::test]
-async fn a_driver_can_be_used_while_its_socket_is_there() {
+async fn driver_is_registered_while_its_socket_exists() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
     let mut driver = start(&root, NAME);
-    assert_eq!(driver.registered(1, SOON).await, Ok(()));
+    assert_eq!(driver.registered(1, TEST_TIMEOUT).await, Ok(()));
     agent.has(&[(NAME, "node-of-the-driver")]).await;
     let known = agent.drivers.get(NAME).unwrap();
-    assert!(!known.node.abilities().await.unwrap().is_empty());
+    assert!(!known.node.capabilities().await.unwrap().is_empty());
     driver.uninstall();
     agent.has(&[]).await;
     assert_eq!(
@@ -88,22 +88,22 @@ async fn a_driver_can_be_used_while_its_socket_is_there() {
 }
 
 #[tokio::test]
-async fn a_driver_that_was_killed_registers_again_and_so_do_all_with_a_new_agent() {
+async fn drivers_register_again_after_their_or_an_agent_restart() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
     let mut driver = start(&root, NAME);
-    driver.registered(1, SOON).await.unwrap();
+    driver.registered(1, TEST_TIMEOUT).await.unwrap();
     driver.restart().unwrap();
-    driver.registered(2, SOON).await.unwrap();
+    driver.registered(2, TEST_TIMEOUT).await.unwrap();
     agent.has(&[(NAME, "node-of-the-driver")]).await;
     drop(agent);
     let agent = Agent::start(&root, None);
-    driver.registered(3, SOON).await.unwrap();
+    driver.registered(3, TEST_TIMEOUT).await.unwrap();
     agent.has(&[(NAME, "node-of-the-driver")]).await;
 }
 
 #[tokio::test]
-async fn a_driver_that_does_not_say_which_node_this_is_keeps_no_other_waiting() {
+async fn driver_without_node_info_does_not_delay_other_drivers() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
     let faulty = |name: &str, trouble| {
@@ -123,23 +123,23 @@ async fn a_driver_that_does_not_say_which_node_this_is_keeps_no_other_waiting() 
     };
     let nameless = CsiDriver::start(nameless).unwrap();
     let driver = start(&root, NAME);
-    assert_eq!(driver.registered(1, SOON).await, Ok(()));
+    assert_eq!(driver.registered(1, TEST_TIMEOUT).await, Ok(()));
     let begin = "RegisterPlugin error -- plugin registration failed with err: ";
     assert_eq!(
-        nameless.registered(1, SOON).await,
+        nameless.registered(1, TEST_TIMEOUT).await,
         Err(format!(
             "{begin}error adding CSI driver node info: driverNodeID must not be empty"
         ))
     );
     assert_eq!(
-        refusing.registered(1, SOON).await,
+        refusing.registered(1, TEST_TIMEOUT).await,
         Err(format!(
             "{begin}rpc error: code = Internal desc = not today"
         ))
     );
     assert!(silent.registrations().is_empty());
     agent.has(&[(NAME, "node-of-the-driver")]).await;
-    // it recovers by itself
+    // the registry retries
     refusing.always(Method::NodeGetInfo, None);
     let both = [
         (NAME, "node-of-the-driver"),
@@ -149,28 +149,28 @@ async fn a_driver_that_does_not_say_which_node_this_is_keeps_no_other_waiting() 
 }
 
 #[tokio::test]
-async fn a_name_that_is_a_path_is_refused() {
+async fn driver_name_that_is_a_path_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
-    let liar = DriverOptions {
+    let options = DriverOptions {
         told_name: Some("../../../etc".to_owned()),
         ..options(&root, NAME)
     };
-    let liar = CsiDriver::start(liar).unwrap();
-    let told = liar.registered(1, SOON).await.unwrap_err();
+    let driver = CsiDriver::start(options).unwrap();
+    let error = driver.registered(1, TEST_TIMEOUT).await.unwrap_err();
     assert!(
-        told.ends_with("a name of a CSI driver is a DNS subdomain"),
-        "{told}"
+        error.ends_with("a name of a CSI driver is a DNS subdomain"),
+        "{error}"
     );
     agent.has(&[]).await;
 }
 
 #[tokio::test]
-async fn of_two_with_one_name_the_first_stays_unless_the_other_speaks_a_higher_version() {
+async fn same_name_is_taken_over_only_by_a_higher_version() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
     let mut first = start(&root, NAME);
-    first.registered(1, SOON).await.unwrap();
+    first.registered(1, TEST_TIMEOUT).await.unwrap();
 
     // another socket of the same name, which serves the second driver's endpoint
     let other = tempfile::tempdir().unwrap();
@@ -186,12 +186,12 @@ async fn of_two_with_one_name_the_first_stays_unless_the_other_speaks_a_higher_v
         driver
     };
     let same = second("1.0.0", "same.sock");
-    let told = same.registered(1, SOON).await.unwrap_err();
+    let error = same.registered(1, TEST_TIMEOUT).await.unwrap_err();
     let why = "Another driver with the same name is already registered with a higher supported \
                version: \"1.0.0\"";
-    assert!(told.ends_with(why), "{told}");
+    assert!(error.ends_with(why), "{error}");
     agent.has(&[(NAME, "node-of-the-driver")]).await;
-    // the name is free: it need not wait for its next attempt
+    // a freed name triggers a retry
     first.uninstall();
     agent.has(&[(NAME, "node-of-1.0.0")]).await;
     drop(same);
@@ -199,14 +199,14 @@ async fn of_two_with_one_name_the_first_stays_unless_the_other_speaks_a_higher_v
     agent.has(&[]).await;
 
     let mut first = start(&root, NAME);
-    first.registered(1, SOON).await.unwrap();
+    first.registered(1, TEST_TIMEOUT).await.unwrap();
     let higher = second("1.1.0", "higher.sock");
-    assert_eq!(higher.registered(1, SOON).await, Ok(()));
+    assert_eq!(higher.registered(1, TEST_TIMEOUT).await, Ok(()));
     agent.has(&[(NAME, "node-of-1.1.0")]).await;
-    // what the first leaves is not its own any more
+    // the name belongs to the second driver
     first.uninstall();
     let third = start(&root, "third.example.com");
-    third.registered(1, SOON).await.unwrap();
+    third.registered(1, TEST_TIMEOUT).await.unwrap();
     let both = [
         (NAME, "node-of-1.1.0"),
         ("third.example.com", "node-of-the-driver"),
@@ -215,7 +215,7 @@ async fn of_two_with_one_name_the_first_stays_unless_the_other_speaks_a_higher_v
 }
 
 #[tokio::test]
-async fn a_driver_is_told_when_the_cluster_knows_and_used_before() {
+async fn driver_is_usable_before_csi_node_update_and_notified_after() {
     let root = tempfile::tempdir().unwrap();
     let announcements = Announcements::default();
     let agent = Agent::start(&root, Some(announcements.clone()));
@@ -231,21 +231,21 @@ async fn a_driver_is_told_when_the_cluster_knows_and_used_before() {
         )]));
     };
     announce(Ok(()));
-    assert_eq!(driver.registered(1, SOON).await, Ok(()));
+    assert_eq!(driver.registered(1, TEST_TIMEOUT).await, Ok(()));
 
     drop(driver);
     std::fs::remove_file(options(&root, NAME).registration()).unwrap();
     agent.has(&[]).await;
     announce(Err("the labels collide".to_owned()));
     let driver = start(&root, NAME);
-    let told = driver.registered(1, SOON).await;
+    let error = driver.registered(1, TEST_TIMEOUT).await;
     let why = "RegisterPlugin error -- plugin registration failed with err: the labels collide";
-    assert_eq!(told, Err(why.to_owned()));
+    assert_eq!(error, Err(why.to_owned()));
     agent.has(&[]).await;
 }
 
 #[test]
-fn versions_names_and_endpoints_are_checked_with_upstreams_words() {
+fn invalid_plugins_are_rejected_with_upstream_errors() {
     fn check(name: &str, endpoint: &str, versions: &[&str], expected: &str) {
         let drivers = CsiDrivers::default();
         let handler = CsiRegistration::new(drivers, None, Metrics::new().unwrap());
@@ -257,8 +257,8 @@ fn versions_names_and_endpoints_are_checked_with_upstreams_words() {
             versions: versions.iter().map(|&it| it.to_owned()).collect(),
         };
         let outcome = handler.validate(&plugin);
-        let said = outcome.err().unwrap_or_else(|| "valid".to_owned());
-        assert_eq!(said, expected);
+        let result = outcome.err().unwrap_or_else(|| "valid".to_owned());
+        assert_eq!(result, expected);
     }
     let failed = "validation failed for CSI Driver d at endpoint /e: kubernetes.io/csi: \
                   ValidatePlugin for CSI driver \"d\" failed. ";
@@ -282,6 +282,6 @@ fn versions_names_and_endpoints_are_checked_with_upstreams_words() {
         "d",
         "csi.sock",
         &["1.0.0"],
-        "validation failed for CSI Driver d at endpoint csi.sock: the endpoint is no absolute path",
+        "validation failed for CSI Driver d at endpoint csi.sock: the endpoint is not an absolute path",
     );
 }

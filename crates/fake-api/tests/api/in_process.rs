@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
-use windlass_client::{ApiErrorKind, At, Delete, List, Patch, Selector, Watch, WatchEvent};
+use windlass_client::{ApiErrorKind, Delete, List, ObjectKey, Patch, Selector, Watch, WatchEvent};
 use windlass_fake_api::{FakeApiServer, On};
 
 fn pod(name: &str, node: &str) -> Pod {
@@ -39,7 +39,7 @@ async fn a_node_follows_its_pods_from_their_creation_to_their_end() {
     };
     assert_eq!(two.metadata.name.as_deref(), Some("two"));
 
-    let at = At::namespaced("default", "two");
+    let at = ObjectKey::namespaced("default", "two");
     let status = Patch::StrategicMerge(json!({
         "metadata": { "uid": two.metadata.uid },
         "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] },
@@ -81,7 +81,7 @@ async fn a_node_follows_its_pods_from_their_creation_to_their_end() {
 async fn a_hung_call_ends_by_the_clients_deadline_and_an_error_after_its_count() {
     let server = FakeApiServer::new();
     let client = server.clients().main;
-    let at = At::namespaced("default", "c");
+    let at = ObjectKey::namespaced("default", "c");
     let hung = server.faults().hang(On::path("/api/v1/*").method("GET"));
     let error = client.get::<ConfigMap>(at).await.unwrap_err();
     assert_eq!(error.kind, ApiErrorKind::Timeout);

@@ -9,7 +9,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::{Value, from_value, json};
 use windlass_client::{
-    ApiClients, ApiErrorKind, ApiServerConfig, At, ClientLimits, ReflectEvent, Selector, reflect,
+    ApiClients, ApiErrorKind, ApiServerConfig, ClientLimits, ObjectKey, ReflectEvent, Selector,
+    reflect,
 };
 use windlass_fake_api::{FakeApiServer, ForwardProxy, KubeconfigUser, TlsServer};
 
@@ -69,7 +70,11 @@ async fn proxy_carries_requests_heartbeats_and_watches() {
     for scheme in ["http", "socks5"] {
         let scene = Scene::start().await;
         let clients = scene.clients(&url(scheme, "", scene.proxy.address()));
-        clients.main.get::<Node>(At::cluster("n1")).await.unwrap();
+        clients
+            .main
+            .get::<Node>(ObjectKey::cluster("n1"))
+            .await
+            .unwrap();
         let lease = json!({ "metadata": { "name": "n1", "namespace": "kube-node-lease" } });
         let lease: Lease = from_value(lease).unwrap();
         clients
@@ -111,7 +116,11 @@ async fn proxy_credentials_are_sent_and_not_shown() {
         scene.proxy.require("agent:hunter@2");
         let right = url(scheme, "agent:hunter%402@", scene.proxy.address());
         let clients = scene.clients(&right);
-        clients.main.get::<Node>(At::cluster("n1")).await.unwrap();
+        clients
+            .main
+            .get::<Node>(ObjectKey::cluster("n1"))
+            .await
+            .unwrap();
         let requests = scene.proxy.requests();
         assert_eq!(requests[0].credentials.as_deref(), Some("agent:hunter@2"));
         let config = ApiServerConfig::from_kubeconfig(&scene.kubeconfig(&right)).unwrap();
@@ -120,7 +129,7 @@ async fn proxy_credentials_are_sent_and_not_shown() {
         let clients = scene.clients(&url(scheme, "agent:wrong@", scene.proxy.address()));
         let error = clients
             .main
-            .get::<Node>(At::cluster("n1"))
+            .get::<Node>(ObjectKey::cluster("n1"))
             .await
             .unwrap_err();
         assert_eq!(error.kind, ApiErrorKind::Connection);
@@ -144,7 +153,7 @@ async fn proxy_that_is_away_is_named_in_the_error() {
     let clients = ApiClients::connect(&config, &ClientLimits::default()).unwrap();
     let error = clients
         .main
-        .get::<ConfigMap>(At::namespaced("default", "a"))
+        .get::<ConfigMap>(ObjectKey::namespaced("default", "a"))
         .await
         .unwrap_err();
     assert!(error.is_unreachable());

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_runtime::logs::{LogError, LogSource};
-use windlass_server::log_target::{LogQuestion, NoLog, log_target, watch_end};
+use windlass_server::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 
 use super::options::{BadOptions, PodLogOptions};
 use crate::NodeApi;
@@ -27,7 +27,7 @@ pub(crate) async fn read(
         Ok(options) => options,
         Err(error) => return bad_options(&error),
     };
-    let question = LogQuestion {
+    let question = LogRequest {
         namespace: &namespace,
         pod: &pod,
         container: &container,
@@ -101,13 +101,13 @@ fn streams_are_off(stream: LogStream) -> Response {
     refuse(StatusCode::BAD_REQUEST, message)
 }
 
-fn no_log(error: &NoLog) -> Response {
+fn no_log(error: &LogTargetError) -> Response {
     let (status, message) = match error {
-        NoLog::Pod { name, .. } => (
+        LogTargetError::Pod { name, .. } => (
             StatusCode::NOT_FOUND,
             format!("pod {name:?} does not exist"),
         ),
-        NoLog::Container { pod, container, .. } => (
+        LogTargetError::Container { pod, container, .. } => (
             StatusCode::NOT_FOUND,
             format!("container {container:?} not found in pod {pod:?}"),
         ),

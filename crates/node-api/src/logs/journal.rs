@@ -220,7 +220,7 @@ async fn of_file(api: &NodeApi, service: &str, fault: &str) -> Response {
     ];
     for name in names {
         let (roots, wanted) = (roots(api), name.clone());
-        let found = api.logs.look(move || Ok(find(&roots, &wanted))).await;
+        let found = api.logs.run_blocking(move || Ok(find(&roots, &wanted))).await;
         if matches!(found, Ok(Ok(Found::File(..)))) {
             return serve(api, &name).await;
         }

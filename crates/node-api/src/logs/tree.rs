@@ -57,7 +57,7 @@ pub(crate) enum Missing {
 pub(crate) async fn serve(api: &NodeApi, path: &str) -> Response {
     let wanted = path.to_owned();
     let roots = roots(api);
-    let found = api.logs.look(move || Ok(find(&roots, &wanted))).await;
+    let found = api.logs.run_blocking(move || Ok(find(&roots, &wanted))).await;
     let found = found.unwrap_or_else(|error| Err(Missing::Fault(error.to_string())));
     match found {
         // as Go, so that relative links in the listing work
@@ -153,7 +153,7 @@ fn moved(to: &str) -> Response {
 
 /// Go's page: a link for each name; made as it is taken.
 fn listing(api: &NodeApi, names: Vec<String>, more: bool) -> Response {
-    let place = match api.logs.place() {
+    let place = match api.logs.permit() {
         Ok(place) => place,
         Err(error) => return unreadable(&error),
     };

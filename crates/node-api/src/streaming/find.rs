@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use windlass_cri::{CriCode, CriError, CriResult};
-use windlass_status::present;
+use windlass_status::current_entry;
 use windlass_types::corev1::Pod;
 use windlass_types::cri::ListFilter;
 use windlass_types::{
@@ -47,7 +47,7 @@ impl PodName {
         if let Some(uid) = &self.uid {
             found.retain(|it| it.pod.is_static() || it.pod.uid().as_str() == uid);
         }
-        let pod = present(&found).map(|it| SharedPod::clone(&it.pod));
+        let pod = current_entry(&found).map(|it| SharedPod::clone(&it.pod));
         pod.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "pod does not exist"))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::timeout;
-use windlass_client::{ApiError, ApiErrorKind, ApiResult, At};
+use windlass_client::{ApiError, ApiErrorKind, ApiResult, ObjectKey};
 use windlass_types::coordinationv1::Lease;
 use windlass_types::corev1::Node;
 
@@ -66,7 +66,7 @@ async fn attempt(
     latest: &mut Option<Lease>,
     owner: Option<&Node>,
 ) -> Result<Lease, LeaseError> {
-    let at = At::namespaced(NAMESPACE, &deps.node_name);
+    let at = ObjectKey::namespaced(NAMESPACE, &deps.node_name);
     let seconds = deps.duration_seconds;
     if latest.is_none() {
         *latest = found(deps.client.get::<Lease>(at).await)?;

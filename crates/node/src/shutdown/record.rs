@@ -43,8 +43,8 @@ impl ShutdownRecord {
         };
         let state: Value = serde_json::from_str(&text).unwrap_or_default();
         let gauges = [
-            ("startTime", &self.metrics.graceful_shutdown_start),
-            ("endTime", &self.metrics.graceful_shutdown_end),
+            ("startTime", &self.metrics.node.shutdown_start),
+            ("endTime", &self.metrics.node.shutdown_end),
         ];
         for (field, gauge) in gauges {
             let time = state[field].as_str().filter(|text| *text != ZERO_TIME);
@@ -59,9 +59,9 @@ impl ShutdownRecord {
     pub(super) async fn begin(&self) -> Timestamp {
         let start = self.clock.now();
         self.metrics
-            .graceful_shutdown_start
+            .node.shutdown_start
             .set(start.as_second() as f64);
-        self.metrics.graceful_shutdown_end.set(0.0);
+        self.metrics.node.shutdown_end.set(0.0);
         self.store(start, None).await;
         start
     }
@@ -70,7 +70,7 @@ impl ShutdownRecord {
     pub(super) async fn end(&self, start: Timestamp) {
         let end = self.clock.now();
         self.metrics
-            .graceful_shutdown_end
+            .node.shutdown_end
             .set(end.as_second() as f64);
         self.store(start, Some(end)).await;
     }
@@ -109,8 +109,8 @@ mod tests {
     fn gauges(record: &ShutdownRecord) -> [i64; 2] {
         let metrics = &record.metrics;
         [
-            metrics.graceful_shutdown_start.get() as i64,
-            metrics.graceful_shutdown_end.get() as i64,
+            metrics.node.shutdown_start.get() as i64,
+            metrics.node.shutdown_end.get() as i64,
         ]
     }
 

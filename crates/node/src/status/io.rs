@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use windlass_client::{ApiError, ApiErrorKind, ApiResult, At, Patch};
+use windlass_client::{ApiError, ApiErrorKind, ApiResult, ObjectKey, Patch};
 use windlass_node_rules::node_object::{
     MachineFacts, NodeStatusPlan, RuntimeFacts, initial_node, node_patch, plan_node_status,
     reconciled_node, updated_node,
@@ -54,7 +54,7 @@ async fn try_register(deps: &NodeStatusDeps, report: &Report) -> ApiResult<Updat
         Err(error) if is(&error, ApiErrorKind::Forbidden) => {}
         Err(error) => return Err(error),
     }
-    let at = At::cluster(&settings.node.name);
+    let at = ObjectKey::cluster(&settings.node.name);
     let existing: Node = client.get(at).await?;
     let reset = settings.reset_extended_resources;
     let input = report.input(settings, deps.clock.now());
@@ -98,7 +98,7 @@ pub(super) async fn update(
 
 async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<UpdateResult> {
     let client = &deps.clients.heartbeat;
-    let at = At::cluster(&deps.settings.node.name);
+    let at = ObjectKey::cluster(&deps.settings.node.name);
     let report = first.report;
     let mut next = (first.patch, first.scope, first.events);
     let mut tried = 0;

@@ -90,11 +90,11 @@ mod tests {
 
     fn gauges(metrics: &Metrics) -> [f64; 5] {
         [
-            metrics.node_startup_pre_kubelet.get(),
-            metrics.node_startup_pre_registration.get(),
-            metrics.node_startup_registration.get(),
-            metrics.node_startup_post_registration.get(),
-            metrics.node_startup.get(),
+            metrics.node.startup_pre_kubelet.get(),
+            metrics.node.startup_pre_registration.get(),
+            metrics.node.startup_registration.get(),
+            metrics.node.startup_post_registration.get(),
+            metrics.node.startup.get(),
         ]
     }
 

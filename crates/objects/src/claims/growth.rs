@@ -3,10 +3,12 @@
 
 use std::future::Future;
 
-use windlass_client::{ApiError, ApiErrorKind, At, Patch};
-use windlass_volume_plan::volume_source::{Lookup, failed_claim, growing_claim, grown_claim, growth};
+use windlass_client::{ApiError, ApiErrorKind, ObjectKey, Patch};
 use windlass_types::corev1::PersistentVolumeClaim;
 use windlass_types::{ExpansionDecision, Timestamp};
+use windlass_volume_plan::volume_source::{
+    Lookup, failed_claim, growing_claim, grown_claim, growth,
+};
 
 use super::{ANSWER_DEADLINE, ClaimKey, Claims};
 
@@ -66,7 +68,7 @@ impl Claims {
             return Err(format!("{get} : there is no API server"));
         };
         let (namespace, name) = key;
-        let claim = client.get::<PersistentVolumeClaim>(At::namespaced(namespace, name));
+        let claim = client.get::<PersistentVolumeClaim>(ObjectKey::namespaced(namespace, name));
         let claim = in_time(claim).await;
         claim.map_err(|error| format!("{get} : {error}"))
     }
@@ -76,7 +78,7 @@ impl Claims {
             return Ok(());
         };
         let (namespace, name) = key;
-        let at = At::namespaced(namespace, name);
+        let at = ObjectKey::namespaced(namespace, name);
         let patched = client.patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
         match in_time(patched).await {
             Ok(_) => Ok(()),

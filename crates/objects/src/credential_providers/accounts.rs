@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use windlass_client::{ApiClient, ApiClients, ApiError, At};
+use windlass_client::{ApiClient, ApiClients, ApiError, ObjectKey};
 use windlass_credentials::credentials::ObjectCoordinates;
-use windlass_credentials::credentials::provider::{MissingAnnotation, PluginAccount, TokenAttributes};
+use windlass_credentials::credentials::provider::{
+    MissingAnnotation, PluginAccount, TokenAttributes,
+};
 use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::{Clock, Pod, PodExt, SharedPod};
@@ -70,7 +72,7 @@ impl Accounts {
         attributes: &TokenAttributes,
     ) -> Result<PluginAccount, AccountError> {
         let full_name = format!("{}/{name}", pod.namespace());
-        let at = At::namespaced(pod.namespace(), name);
+        let at = ObjectKey::namespaced(pod.namespace(), name);
         // as upstream, not cached: annotations and UID are those of now
         let read = timeout(DEADLINE, self.client.get::<ServiceAccount>(at)).await;
         let account = match read {

@@ -17,7 +17,7 @@ fn world() -> World {
     let node = world
         .server
         .create(&object::<Node>(json!({"metadata": {"name": "n1"}})));
-    world.node.send_replace(NodeSeen(Some(Arc::new(node))));
+    world.node.send_replace(NodeUpdate(Some(Arc::new(node))));
     let account = json!({"metadata": {"namespace": "default", "name": "robot"}});
     world.server.create(&object::<ServiceAccount>(account));
     world
@@ -332,7 +332,7 @@ async fn a_request_that_somebody_deletes_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_there_yet_is_waited_for() {
     let mut world = world();
-    let node = world.node.send_replace(NodeSeen(None));
+    let node = world.node.send_replace(NodeUpdate(None));
     let pod = certificate_pod(&world, "a");
     world.inputs(&pod).await.expect_err("nobody asks");
     assert_eq!(world.certificate_requests().len(), 0);

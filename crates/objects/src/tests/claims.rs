@@ -1,6 +1,6 @@
 //! Claims: when they are read, who waits for what, and who is told.
 
-use windlass_actors::ClaimSizes;
+use windlass_actors::NodeExpander;
 use windlass_fake_api::On;
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
@@ -265,7 +265,7 @@ async fn a_volume_of_another_node_is_refused_once_this_node_is_known() {
     let node: Node = object(json!({"metadata": {
         "name": "n1", "labels": {"kubernetes.io/hostname": "n1"},
     }}));
-    world.node.send_replace(NodeSeen(Some(Arc::new(node))));
+    world.node.send_replace(NodeUpdate(Some(Arc::new(node))));
     world.server.create(&bound());
     world.create_volume(volume(json!({
         "local": {"path": "/disk"},

@@ -120,7 +120,7 @@ async fn the_nodes_annotation_says_how_long_cache_remembers() {
         let node: Node = object(json!({"metadata": {
             "name": "n1", "annotations": {"node.alpha.kubernetes.io/ttl": seconds},
         }}));
-        world.node.send_replace(NodeSeen(Some(Arc::new(node))));
+        world.node.send_replace(NodeUpdate(Some(Arc::new(node))));
     };
     ttl("0");
     sees(&world, "a").await;

@@ -367,7 +367,7 @@ async fn without_an_api_server_pods_have_their_own_fields_and_nothing_else() {
         events: Arc::new(Events::default()),
         changed,
         node: Arc::new(NodeFacts::default()),
-        node_seen: watch::channel(NodeSeen::default()).1,
+        node_seen: watch::channel(NodeUpdate::default()).1,
         metrics: metrics.volumes.clone(),
         change_detection: ChangeDetection::Watch,
         csi: None,

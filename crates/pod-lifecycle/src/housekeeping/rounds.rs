@@ -61,13 +61,13 @@ pub struct Round {
     pub scope: Scope,
     /// All Burstable pods together weigh what they request: tell, because the pods have changed,
     /// or because a minute ago it may not have been written.
-    pub share_cpu: bool,
+    pub update_burstable_shares: bool,
 }
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share_cpu = if self.share_cpu { " share-cpu" } else { "" };
-        write!(f, "begin({}){share_cpu}", self.scope)
+        let update_burstable_shares = if self.update_burstable_shares { " share-cpu" } else { "" };
+        write!(f, "begin({}){update_burstable_shares}", self.scope)
     }
 }
 
@@ -134,11 +134,11 @@ impl Rounds {
         }
         self.under_way = true;
         let desired = desired();
-        let share_cpu = self.garbage_wanted || self.weighed != desired;
+        let update_burstable_shares = self.garbage_wanted || self.weighed != desired;
         self.weighed = desired;
         Some(Round {
             scope: self.scope(),
-            share_cpu,
+            update_burstable_shares,
         })
     }
 

@@ -84,22 +84,22 @@ fn a_pods_part_is_replaced_with_its_owners() {
 
 #[test]
 fn a_listing_that_is_too_old_is_told_in_upstreams_words() {
-    let check = |age: ListingAge, expected: Option<&str>| {
+    let check = |age: RelistAge, expected: Option<&str>| {
         assert_eq!(age.error().as_deref(), expected, "{age:?}");
     };
     let seconds = Duration::from_secs;
-    check(ListingAge::Never(seconds(180)), None);
+    check(RelistAge::Never(seconds(180)), None);
     check(
-        ListingAge::Never(seconds(181)),
+        RelistAge::Never(seconds(181)),
         Some("pleg has yet to be successful"),
     );
-    check(ListingAge::Last(seconds(180)), None);
+    check(RelistAge::Last(seconds(180)), None);
     check(
-        ListingAge::Last(seconds(185)),
+        RelistAge::Last(seconds(185)),
         Some("pleg was last seen active 3m0s ago; threshold is 3m0s"),
     );
     check(
-        ListingAge::Last(seconds(3725)),
+        RelistAge::Last(seconds(3725)),
         Some("pleg was last seen active 1h2m0s ago; threshold is 3m0s"),
     );
 }

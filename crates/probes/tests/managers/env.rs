@@ -207,7 +207,7 @@ impl TestEnv {
 
     /// Times of the attempts on a port, in whole seconds from the start.
     pub(crate) fn attempts(&self, port: u16) -> Vec<u64> {
-        let at = self.checks.asked_at(IP, port);
+        let at = self.checks.request_times(IP, port);
         at.iter().map(|at| (*at - self.began).as_secs()).collect()
     }
 

@@ -90,7 +90,7 @@ async fn slow_attempt_skips_periods() {
         env.report(&pod, &[env.container("app", "c1")]);
         env.pass(Duration::from_millis(12_500)).await;
         assert_eq!(env.attempts(80), [0, 4, 8, 12]);
-        assert_eq!(env.checks.most_at_once(IP, 80), 1);
+        assert_eq!(env.checks.max_in_flight(IP, 80), 1);
         // after the first response it is probed every second again
         env.checks.set(IP, 80, Server::Answers(200));
         env.pass(Duration::from_millis(6_000)).await;
@@ -174,7 +174,7 @@ async fn hung_command_is_abandoned_without_second_one() {
         env.runtime.release(Operation::ExecSync);
         env.pass(Duration::from_millis(2_500)).await;
         assert_eq!(env.runtime.execs(&uid, "app"), 4);
-        assert_eq!(env.runtime.most_execs_at_once(&uid, "app"), 1);
+        assert_eq!(env.runtime.max_execs_in_flight(&uid, "app"), 1);
         assert_eq!(env.published(), ["Readiness app ok"]);
     })
     .await;

@@ -11,9 +11,9 @@ use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{NoFigures, StatsError};
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
 use windlass_types::view::{HeartbeatStatus, Blocker, ClusterSummary, EventType, PodEvent, PodWatch};
-use windlass_types::why::{Explanation, PodTimeline};
+use windlass_types::explain::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
@@ -34,7 +34,7 @@ impl Clock for FixedClock {
 /// A server on a real socket, and a client of it.
 struct World {
     board: PodStatusStore,
-    why: Why,
+    explainer: PodExplainer,
     shutdown: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     client: WindlassClient<Channel>,
@@ -68,7 +68,7 @@ impl HealthSource for Healthy {
     }
 
     fn before_scrape(&self) {
-        self.0.observe_runtime_operation("version", 0.1, false);
+        self.0.runtime_calls.observe("version", 0.1, false);
     }
 }
 
@@ -104,13 +104,13 @@ impl World {
         let logs = directory.path().join("logs");
         let board = PodStatusStore::new();
         let shutdown = CancellationToken::new();
-        let why = Why {
+        let explainer = PodExplainer {
             board: board.clone(),
             timelines: Timelines::new(Arc::new(FixedClock), None),
             node_name: "n1".into(),
         };
         let metrics = Metrics::new().expect("metrics");
-        let mut probe = metrics.probes.of(ProbeLabels {
+        let mut probe = metrics.probes.series(ProbeLabels {
             probe_type: "Liveness",
             container: "app".into(),
             pod: "web".into(),
@@ -125,7 +125,7 @@ impl World {
             }])
             .1,
             board: board.clone(),
-            why: why.clone(),
+            explainer: explainer.clone(),
             stats: Arc::new(Measured),
             metrics: metrics.clone(),
             health: Arc::new(Healthy(metrics)),
@@ -150,7 +150,7 @@ impl World {
             .expect("connection");
         Self {
             board,
-            why,
+            explainer,
             shutdown,
             server,
             client: WindlassClient::new(channel),
@@ -541,10 +541,10 @@ async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
         since: NOW.parse().expect("time"),
         next_retry: None,
     });
-    let timelines = &world.why.timelines;
+    let timelines = &world.explainer.timelines;
     timelines.seen(&entry.pod);
-    let job = What::new(RecordKind::Sync, "syncPod");
-    timelines.instant(&entry.pod.uid(), job, Outcome::failed("no"));
+    let job = RecordKey::new(RecordKind::Sync, "syncPod");
+    timelines.record_instant(&entry.pod.uid(), job, RecordOutcome::failed("no"));
     world.board.publish(entry);
     for name in ["web", "web-n1"] {
         let asked = || proto::GetPodRequest {

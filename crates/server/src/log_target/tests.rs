@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodStatusStore, PodStatusEntry};
 use windlass_types::PodExt;
 use windlass_types::view::PodWorkerState;
 
-use super::{LogQuestion, ended, log_target};
+use super::{LogRequest, ended, log_target};
 
 /// A pod `web` with containers `app` and `proxy`; `app` has the given status.
-fn entry(phase: PodWorkerState, app: &Value) -> PodEntryView {
+fn entry(phase: PodWorkerState, app: &Value) -> PodStatusEntry {
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": phase.as_str()},
         "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}],
@@ -28,11 +28,11 @@ fn entry(phase: PodWorkerState, app: &Value) -> PodEntryView {
     let mut debug = app.clone();
     debug["name"] = json!("debug");
     let status = json!({"containerStatuses": [app], "ephemeralContainerStatuses": [debug]});
-    PodEntryView {
+    PodStatusEntry {
         status: Arc::new(serde_json::from_value(status).expect("status")),
         worker_state: phase,
         looked: true,
-        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
+        ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 
@@ -51,8 +51,8 @@ fn waiting(restarts: u32, before: bool) -> Value {
     status
 }
 
-fn check(entries: &[PodEntryView], container: &str, previous: bool, expected: &str) {
-    let question = LogQuestion {
+fn check(entries: &[PodStatusEntry], container: &str, previous: bool, expected: &str) {
+    let question = LogRequest {
         namespace: "default",
         pod: "web",
         container,
@@ -154,10 +154,10 @@ fn an_end_that_nobody_saw_has_no_log() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     let running_now = entry(PodWorkerState::SyncPod, &running(1, true));
     board.publish(running_now.clone());
-    let question = LogQuestion {
+    let question = LogRequest {
         namespace: "default",
         pod: "web",
         container: "app",

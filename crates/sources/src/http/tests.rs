@@ -62,7 +62,7 @@ fn failed_or_invalid_fetch_changes_no_pod() {
     assert_eq!(step(Ok("kind: nonsense".into())), "nothing");
     assert_eq!(
         step(Ok(String::new())),
-        "[] http://h/p: the body is empty, no pods are run"
+        "[] http://h/p: empty body, no pods"
     );
     assert_eq!(step(Ok(list(&["b", "c"]))), "[b-n c-n] ");
     assert_eq!(step(Ok(list(&[]))), "[] ");

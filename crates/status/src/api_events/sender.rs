@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Patch};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, ObjectKey, Patch};
 use windlass_pod_status::event_series::{Correlated, EventSeries, Reporter};
 use windlass_types::corev1::Event;
 use windlass_units::hash::fnv1a_64;
@@ -84,7 +84,7 @@ async fn store(client: &ApiClient, event: &Event, patch: Option<&Patch>) -> ApiR
     let name = event.metadata.name.as_deref().unwrap_or_default();
     let namespace = event.metadata.namespace.as_deref();
     if let Some(patch) = patch {
-        let at = At { namespace, name };
+        let at = ObjectKey { namespace, name };
         match client.patch::<Event>(at, None, patch).await {
             Ok(_) => return Ok(()),
             Err(error) if error.kind == ApiErrorKind::NotFound => {}

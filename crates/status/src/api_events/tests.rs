@@ -205,7 +205,7 @@ async fn full_queue_drops_and_counts_oldest() {
     for n in 0..QUEUE_BOUND + 2 {
         fixture.record(&format!("p{n:04}"), "x");
     }
-    assert_eq!(fixture.metrics.events_dropped.get(), 2.0);
+    assert_eq!(fixture.metrics.pod_status.events_dropped.get(), 2.0);
     tokio::spawn(sender.run(fixture.server.clients().events));
     let all = fixture
         .server

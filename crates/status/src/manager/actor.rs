@@ -114,7 +114,7 @@ impl StatusManager {
         self.arm_timer(now, ctx);
         self.deps
             .metrics
-            .mirror_pods
+            .pod_status.mirror_pods
             .set(self.machines.mirror_count() as f64);
     }
 
@@ -156,7 +156,7 @@ impl StatusManager {
             let took = self.deps.clock.now().duration_since(since).as_secs_f64();
             self.deps
                 .metrics
-                .pod_status_sync_duration
+                .pod_status.sync_duration
                 .observe(took.max(0.0));
         }
         self.process(ctx, |machines, now| machines.completed(key, result, now));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Delete, Patch};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, Delete, ObjectKey, Patch};
 use windlass_pod_status::status_sync::{Answer, Call, Failure, FailureKind, Request};
 use windlass_types::{Pod, SharedPod};
 
@@ -26,7 +26,7 @@ pub(super) async fn send(client: &ApiClient, request: Request) -> Result<Answer,
 }
 
 async fn call(client: &ApiClient, request: Request) -> ApiResult<Answer> {
-    let at = At::namespaced(&request.name.namespace, &request.name.name);
+    let at = ObjectKey::namespaced(&request.name.namespace, &request.name.name);
     match request.call {
         Call::Patch(patch) => {
             let patch = Patch::StrategicMerge(patch);

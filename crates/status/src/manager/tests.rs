@@ -225,7 +225,7 @@ async fn each_change_is_one_patch_that_keeps_foreign_fields() {
             Some("True")
         );
         assert_eq!(condition(&stored, "Ready").as_deref(), Some("True"));
-        assert_eq!(c.metrics.pod_status_sync_duration.get_sample_count(), 2);
+        assert_eq!(c.metrics.pod_status.sync_duration.get_sample_count(), 2);
         // there is no read before a write
         assert!(
             c.requests("GET")
@@ -558,7 +558,7 @@ async fn static_pod_has_mirror_pod_with_status() {
             ("Node", "n1")
         );
         assert_ne!(first.metadata.uid.as_deref(), Some("h1"));
-        assert_eq!(c.metrics.mirror_pods.get() as u32, 1);
+        assert_eq!(c.metrics.pod_status.mirror_pods.get() as u32, 1);
 
         // a deleted mirror pod is recreated
         c.server.delete::<Pod>(Some("default"), "s-n1", Some(30));
@@ -587,7 +587,7 @@ async fn static_pod_has_mirror_pod_with_status() {
         c.until("no mirror", |c| c.mirror() == "none").await;
         c.quiet().await;
         assert_eq!(c.done("POST").len(), 3);
-        assert_eq!(c.metrics.mirror_pods.get() as u32, 0);
+        assert_eq!(c.metrics.pod_status.mirror_pods.get() as u32, 0);
         let deletes = c.requests("DELETE");
         assert!(deletes.iter().all(|r| r.body["gracePeriodSeconds"] == 0));
         assert!(

@@ -10,7 +10,7 @@ use windlass_types::{ContainerId, PodUid};
 
 use super::FakeRuntime;
 use super::operation::Operation;
-use super::shell::Shell;
+use super::driver::SimDriver;
 
 /// What a command does. Without a script it writes nothing and ends at once with 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,28 +95,28 @@ impl Execs {
 
 /// Counts a command while it lives.
 struct InFlight {
-    shell: Arc<Shell>,
+    driver: Arc<SimDriver>,
     key: (PodUid, String),
 }
 
 impl InFlight {
     /// Also tells how many were run in this container before.
-    fn begin(shell: &Arc<Shell>, key: (PodUid, String)) -> (Self, u32) {
-        let before = shell.change(|state| {
+    fn begin(driver: &Arc<SimDriver>, key: (PodUid, String)) -> (Self, u32) {
+        let before = driver.change(|state| {
             let count = state.execs.counts.entry(key.clone()).or_default();
             count.begun += 1;
             count.in_flight += 1;
             count.peak = count.peak.max(count.in_flight);
             count.begun - 1
         });
-        let shell = Arc::clone(shell);
-        (Self { shell, key }, before)
+        let driver = Arc::clone(driver);
+        (Self { driver, key }, before)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.shell.change(|state| {
+        self.driver.change(|state| {
             if let Some(count) = state.execs.counts.get_mut(&self.key) {
                 count.in_flight -= 1;
             }
@@ -135,7 +135,7 @@ impl FakeRuntime {
     /// One script for each command run in a container of a pod, counted over all its instances;
     /// the last goes for all further ones.
     pub fn script_execs(&self, key: &str, execs: Vec<Exec>) {
-        self.shell
+        self.driver
             .change(|state| state.execs.scripts.insert(key.to_owned(), execs));
     }
 
@@ -150,13 +150,13 @@ impl FakeRuntime {
     }
 
     /// How many ran in it at one time at most: whoever promises never to pile up has 1 here.
-    pub fn most_execs_at_once(&self, uid: &PodUid, container: &str) -> u32 {
+    pub fn max_execs_in_flight(&self, uid: &PodUid, container: &str) -> u32 {
         self.exec_count(uid, container).peak
     }
 
     fn exec_count(&self, uid: &PodUid, container: &str) -> Count {
         let key = (uid.clone(), container.to_owned());
-        self.shell
+        self.driver
             .change(|state| state.execs.counts.get(&key).copied().unwrap_or_default())
     }
 
@@ -167,39 +167,39 @@ impl FakeRuntime {
         timeout: Duration,
     ) -> CriResult<ExecOutput> {
         let subject = self.container_subject(id);
-        let identity = self.shell.change(|state| {
+        let identity = self.driver.change(|state| {
             let container = state.model.containers.get(id)?;
             Some((container.uid.clone(), container.config.name.clone()))
         });
-        let counted = identity.map(|key| (key.1.clone(), InFlight::begin(&self.shell, key)));
+        let counted = identity.map(|key| (key.1.clone(), InFlight::begin(&self.driver, key)));
         let ticket = self
-            .shell
+            .driver
             .begin(Operation::ExecSync, subject.clone())
             .await?;
-        let runs = self.shell.step(|model, _| model.check_exec(id));
+        let runs = self.driver.step(|model, _| model.check_exec(id));
         let (Ok(()), Some((name, (_in_flight, before)))) = (&runs, &counted) else {
-            return self.shell.complete(&ticket, |model, _| {
+            return self.driver.complete(&ticket, |model, _| {
                 model.check_exec(id).map(|()| ExecOutput::default())
             });
         };
         let full_name = subject.split('#').next().unwrap_or_default();
         let command = command.join(" ");
-        let exec = self.shell.change(|state| {
+        let exec = self.driver.change(|state| {
             state
                 .execs
                 .script(&[full_name, name.as_str()], &command, *before)
         });
         if let Some(error) = exec.error {
-            return self.shell.finish(&ticket, Err(error));
+            return self.driver.finish(&ticket, Err(error));
         }
         // The command dies with its container.
         let dead = self
-            .shell
+            .driver
             .wait_until(|state| state.model.check_exec(id).is_err());
         let ends = exec.takes.min(timeout);
         let killed = !ends.is_zero() && tokio::time::timeout(ends, dead).await.is_ok();
         let seconds = timeout.as_secs();
-        self.shell.complete(&ticket, |_, _| {
+        self.driver.complete(&ticket, |_, _| {
             if killed {
                 return Ok(ExecOutput {
                     exit_code: 137,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 use windlass_types::cri::ImageInfo;
 
-use super::behaviour::Pull;
+use super::behavior::Pull;
 
 /// Images on the node and how pulls of others go.
 #[derive(Debug, Default)]

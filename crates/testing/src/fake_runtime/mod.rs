@@ -5,11 +5,11 @@
 //! given clock's, IDs come from the seed and every collection is ordered: two runs with the same
 //! seed and inputs are the same, call by call. Answers and refusals follow containerd's.
 //!
-//! Containers follow scripts ([`Behaviour`]), calls go wrong by plan ([`Fault`]), every call is
+//! Containers follow scripts ([`Behavior`]), calls go wrong by plan ([`Fault`]), every call is
 //! logged ([`Call`]), and what an agent must never do is recorded
 //! ([`FakeRuntime::assert_invariants`]).
 
-mod behaviour;
+mod behavior;
 mod exec;
 mod fault;
 mod operation;
@@ -20,9 +20,9 @@ mod model;
 mod events;
 mod port;
 mod server;
-mod shell;
+mod driver;
 
-pub use behaviour::{Behaviour, Pull};
+pub use behavior::{Behavior, Pull};
 pub use events::EventMode;
 pub use exec::Exec;
 pub use fault::Fault;
@@ -38,12 +38,12 @@ use std::time::Duration;
 use windlass_types::cri::{ImageInfo, RuntimeHandler};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
 
-use shell::Shell;
+use driver::SimDriver;
 
 /// Handle to a model runtime; clones share it.
 #[derive(Clone)]
 pub struct FakeRuntime {
-    shell: Arc<Shell>,
+    driver: Arc<SimDriver>,
 }
 
 impl fmt::Debug for FakeRuntime {
@@ -91,7 +91,7 @@ impl FakeRuntime {
     /// An empty runtime, ready, without images; images can be pulled at once.
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self {
-            shell: Arc::new(Shell::new(clock, seed)),
+            driver: Arc::new(SimDriver::new(clock, seed)),
         }
     }
 
@@ -104,55 +104,55 @@ impl FakeRuntime {
 
     /// What containers do once started. `key` is `namespace/pod/container`, a container name or
     /// an image reference as the pod has it; the first that matches counts.
-    pub fn set_behaviour(&self, key: &str, behaviour: Behaviour) {
-        self.script(key, vec![behaviour]);
+    pub fn set_behavior(&self, key: &str, behavior: Behavior) {
+        self.script(key, vec![behavior]);
     }
 
-    /// One behaviour for each start of a container of a pod; the last goes for all further ones.
-    pub fn script(&self, key: &str, behaviours: Vec<Behaviour>) {
-        self.shell
-            .change(|state| state.model.scripts.insert(key.to_owned(), behaviours));
+    /// One behavior for each start of a container of a pod; the last goes for all further ones.
+    pub fn script(&self, key: &str, behaviors: Vec<Behavior>) {
+        self.driver
+            .change(|state| state.model.scripts.insert(key.to_owned(), behaviors));
     }
 
     /// How long calls of one operation take.
     pub fn set_latency(&self, operation: Operation, latency: Duration) {
-        self.shell
+        self.driver
             .change(|state| state.latencies.insert(operation, latency));
     }
 
     /// Serves one call at a time, in the order in which they arrived, each for `time` before its own
     /// latency; the event stream and what a stop waits for do not count.
     pub fn serve_one_at_a_time(&self, time: Duration) {
-        self.shell.change(|state| state.serial_time = Some(time));
+        self.driver.change(|state| state.serial_time = Some(time));
     }
 
     /// `runtimeRequestTimeout`, 2 min unless set: calls that hang longer fail with
     /// `DeadlineExceeded`, as the port promises.
     pub fn set_request_timeout(&self, timeout: Duration) {
-        self.shell.change(|state| state.timeout = timeout);
+        self.driver.change(|state| state.timeout = timeout);
     }
 
     /// Puts an image on the node and returns its ID.
     pub fn add_image(&self, reference: &str) -> String {
-        self.shell.change(|state| state.model.images.add(reference))
+        self.driver.change(|state| state.model.images.add(reference))
     }
 
     /// Puts an image on the node, with what the model cannot guess (user, size, pinned).
     pub fn add_image_with(&self, reference: &str, change: impl FnOnce(&mut ImageInfo)) {
-        self.shell
+        self.driver
             .change(|state| state.model.images.change(reference, change));
     }
 
     /// How pulls of an image go.
     pub fn set_pull(&self, reference: &str, pull: Pull) {
-        self.shell
+        self.driver
             .change(|state| state.model.images.set_pull(reference, pull));
     }
 
     /// What `Status` says of handlers and of `supplementalGroupsPolicy: Strict`; without this it
     /// says nothing of either, like an old runtime.
     pub fn set_features(&self, handlers: Vec<RuntimeHandler>, strict_groups: Option<bool>) {
-        self.shell.change(|state| {
+        self.driver.change(|state| {
             state.model.handlers = handlers;
             state.model.strict_groups = strict_groups;
         });
@@ -160,7 +160,7 @@ impl FakeRuntime {
 
     /// What `Status` says of the network and why sandboxes cannot be made; `None` is ready.
     pub fn set_network_error(&self, error: Option<&str>) {
-        self.shell
+        self.driver
             .change(|state| state.model.network_error = error.map(str::to_owned));
     }
 }
@@ -169,22 +169,22 @@ impl FakeRuntime {
 impl FakeRuntime {
     /// Plans a fault.
     pub fn inject(&self, fault: Fault) {
-        self.shell.change(|state| state.faults.add(fault));
+        self.driver.change(|state| state.faults.add(fault));
     }
 
     /// Lets the hanging calls of an operation go on and plans no more hangs of it.
     pub fn release(&self, operation: Operation) {
-        self.shell.change(|state| state.faults.release(operation));
+        self.driver.change(|state| state.faults.release(operation));
     }
 
     /// Forgets all planned faults; hanging calls go on.
     pub fn clear_faults(&self) {
-        self.shell.change(|state| state.faults.clear());
+        self.driver.change(|state| state.faults.clear());
     }
 
     /// Whether every call answers `Unavailable`. Containers go on; event streams end.
     pub fn set_down(&self, down: bool) {
-        self.shell.change(|state| {
+        self.driver.change(|state| {
             state.down = down;
             if down {
                 state.events.disconnect();
@@ -194,67 +194,67 @@ impl FakeRuntime {
 
     /// Which event service there is. Changing it ends open streams.
     pub fn set_event_mode(&self, mode: EventMode) {
-        self.shell.change(|state| state.events.set_mode(mode));
+        self.driver.change(|state| state.events.set_mode(mode));
     }
 
     /// The served socket also streams lists.
     pub fn stream_lists(&self) {
-        self.shell.change(|state| state.stream_lists = true);
+        self.driver.change(|state| state.stream_lists = true);
     }
 
     /// Ends open event streams as a lost connection does.
     pub fn disconnect_events(&self) {
-        self.shell.change(|state| state.events.disconnect());
+        self.driver.change(|state| state.events.disconnect());
     }
 
     /// The next `count` events reach nobody.
     pub fn drop_events(&self, count: usize) {
-        self.shell.change(|state| state.events.drop_next = count);
+        self.driver.change(|state| state.events.drop_next = count);
     }
 
     /// The next `count` events arrive twice.
     pub fn duplicate_events(&self, count: usize) {
-        self.shell
+        self.driver
             .change(|state| state.events.duplicate_next = count);
     }
 
     /// From now on events arrive this late.
     pub fn delay_events(&self, delay: Duration) {
-        self.shell.change(|state| state.events.late = Some(delay));
+        self.driver.change(|state| state.events.late = Some(delay));
     }
 
     /// Ends a running container from outside.
     pub fn kill_container(&self, id: &ContainerId, exit_code: i32) {
-        self.shell
+        self.driver
             .step(|model, now| drop(model.end_container(id, exit_code, false, now)));
     }
 
     /// The kernel kills a running container for memory.
     pub fn oom_kill(&self, id: &ContainerId) {
-        self.shell
+        self.driver
             .step(|model, now| drop(model.end_container(id, 137, true, now)));
     }
 
     /// A sandbox dies with what runs in it, as after the loss of its pause process.
     pub fn kill_sandbox(&self, id: &SandboxId) {
-        self.shell
+        self.driver
             .step(|model, now| drop(model.stop_sandbox(id, now)));
     }
 
     /// Loses a sandbox and leaves its containers, as a runtime with a damaged store does.
     pub fn lose_sandbox(&self, id: &SandboxId) {
-        self.shell.step(|model, _| drop(model.sandboxes.remove(id)));
+        self.driver.step(|model, _| drop(model.sandboxes.remove(id)));
     }
 
     /// Removes a container from outside, as `crictl rm -f` does.
     pub fn lose_container(&self, id: &ContainerId) {
-        self.shell
+        self.driver
             .step(|model, now| drop(model.remove_container(id, now)));
     }
 
     /// The runtime no longer knows what a running container does.
     pub fn set_unknown(&self, id: &ContainerId) {
-        self.shell.step(|model, _| {
+        self.driver.step(|model, _| {
             if let Some(container) = model.containers.get_mut(id).filter(|c| c.is_live()) {
                 container.state = ContainerState::Unknown;
             }
@@ -263,7 +263,7 @@ impl FakeRuntime {
 
     /// The machine restarts: sandboxes are not ready, containers have ended, names stay taken.
     pub fn reboot(&self) {
-        self.shell.step(|model, now| {
+        self.driver.step(|model, now| {
             for id in model.sandboxes.keys().cloned().collect::<Vec<_>>() {
                 drop(model.stop_sandbox(&id, now));
             }
@@ -276,7 +276,7 @@ impl FakeRuntime {
 impl FakeRuntime {
     /// Every call so far, in the order of arrival.
     pub fn calls(&self) -> Vec<Call> {
-        self.shell.change(|state| state.log.clone())
+        self.driver.change(|state| state.log.clone())
     }
 
     /// Calls of one operation whose subject begins so.
@@ -288,12 +288,12 @@ impl FakeRuntime {
 
     /// Forgets the calls so far.
     pub fn clear_calls(&self) {
-        self.shell.clear_log();
+        self.driver.clear_log();
     }
 
     /// Sandboxes with the UID of their pod, their attempt and whether they are ready.
     pub fn sandboxes(&self) -> Vec<(SandboxId, PodUid, u32, bool)> {
-        self.shell.step(|model, _| {
+        self.driver.step(|model, _| {
             let rows = model.sandboxes.iter();
             rows.map(|(id, s)| (id.clone(), s.config.uid.clone(), s.config.attempt, s.ready))
                 .collect()
@@ -309,7 +309,7 @@ impl FakeRuntime {
 
     /// Container instances of all pods by name, then attempt.
     pub fn all_containers(&self) -> Vec<ContainerView> {
-        let mut views: Vec<ContainerView> = self.shell.step(|model, _| {
+        let mut views: Vec<ContainerView> = self.driver.step(|model, _| {
             let rows = model.containers.iter();
             rows.map(|(id, container)| ContainerView {
                 id: id.clone(),
@@ -340,31 +340,31 @@ impl FakeRuntime {
         &self,
         id: &ContainerId,
     ) -> Option<windlass_types::cri::ContainerConfig> {
-        self.shell
+        self.driver
             .step(|model, _| model.containers.get(id).map(|c| c.config.clone()))
     }
 
     /// The configuration a sandbox was made with.
     pub fn sandbox_config(&self, id: &SandboxId) -> Option<windlass_types::cri::SandboxConfig> {
-        self.shell
+        self.driver
             .step(|model, _| model.sandboxes.get(id).map(|s| s.config.clone()))
     }
 
     /// How often a container of a pod was started.
     pub fn starts(&self, uid: &PodUid, name: &str) -> u32 {
         let key = (uid.clone(), name.to_owned());
-        self.shell
+        self.driver
             .step(|model, _| model.starts.get(&key).copied().unwrap_or(0))
     }
 
     /// Starts of a container while another live instance of it existed; must stay empty.
     pub(crate) fn duplicate_live_instances(&self) -> Vec<String> {
-        self.shell.step(|model, _| model.duplicates.clone())
+        self.driver.step(|model, _| model.duplicates.clone())
     }
 
     /// Starts that were tried in a sandbox that was not ready.
     pub(crate) fn starts_in_unready_sandbox(&self) -> Vec<String> {
-        self.shell.step(|model, _| model.unready_starts.clone())
+        self.driver.step(|model, _| model.unready_starts.clone())
     }
 
     /// Panics if ever two live instances of one container of one pod existed.

@@ -1,7 +1,7 @@
 //! The runtime as a pure state machine: sandboxes, containers and what becomes of them.
 //!
 //! Every step takes the present as an argument; events and timers it calls for are left in
-//! `outbox` and `timers` for the shell around it. Answers and refusals follow containerd.
+//! `outbox` and `timers` for the driver around it. Answers and refusals follow containerd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,11 +18,11 @@ use windlass_types::{
     names,
 };
 
-use super::behaviour::Behaviour;
+use super::behavior::Behavior;
 use super::images::ImageStore;
 
 /// Why a call is refused.
-pub(super) type Refusal = (CriCode, String);
+pub(super) type CallError = (CriCode, String);
 
 /// First address given out; the rest follow by counting.
 const FIRST_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
@@ -34,8 +34,8 @@ pub(super) struct Model {
     pub(super) containers: BTreeMap<ContainerId, Container>,
     /// Name in use (pod or container with its attempt) to the ID that uses it.
     reserved: BTreeMap<String, String>,
-    /// Key of a script to the behaviours of the first, second, … start.
-    pub(super) scripts: BTreeMap<String, Vec<Behaviour>>,
+    /// Key of a script to the behaviors of the first, second, … start.
+    pub(super) scripts: BTreeMap<String, Vec<Behavior>>,
     /// Successful starts by pod and container name.
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
     pub(super) network_error: Option<String>,
@@ -72,7 +72,7 @@ pub(super) struct Container {
     pub(super) image_ref: String,
     pub(super) log_path: String,
     pub(super) state: ContainerState,
-    pub(super) behaviour: Behaviour,
+    pub(super) behavior: Behavior,
     /// When and how it ends if nothing else happens.
     pub(super) end: Option<End>,
     pub(super) created_at: Timestamp,
@@ -115,7 +115,7 @@ impl Model {
 
     // ---- names that are taken while an object exists or is being made ----
 
-    pub(super) fn reserve(&mut self, kind: &str, name: &str) -> Result<String, Refusal> {
+    pub(super) fn reserve(&mut self, kind: &str, name: &str) -> Result<String, CallError> {
         if let Some(owner) = self.reserved.get(name) {
             let message = format!(
                 "failed to reserve {kind} name \"{name}\": name \"{name}\" is reserved for \
@@ -168,7 +168,7 @@ impl Model {
         container.state = ContainerState::Exited;
         container.finished_at = Some(end.at);
         container.exit_code = end.exit_code;
-        container.message.clone_from(&container.behaviour.message);
+        container.message.clone_from(&container.behavior.message);
         container.reason = match (end.oom, end.exit_code) {
             (true, _) => "OOMKilled",
             (false, 0) => "Completed",
@@ -198,7 +198,7 @@ impl Model {
         id: &SandboxId,
         config: SandboxConfig,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         if let Some(error) = &self.network_error
             && !is_host_network(&config)
         {
@@ -224,7 +224,7 @@ impl Model {
     }
 
     /// Kills what runs in a sandbox and takes its network away.
-    pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), CallError> {
         let sandbox = self.sandboxes.get_mut(id).ok_or_else(|| no_sandbox(id))?;
         let was_ready = std::mem::replace(&mut sandbox.ready, false);
         sandbox.ip = None;
@@ -245,7 +245,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn remove_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn remove_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), CallError> {
         self.stop_sandbox(id, now)?;
         for container in self.containers_in(id) {
             self.remove_container(&container, now)?;
@@ -274,7 +274,7 @@ impl Model {
         config: ContainerConfig,
         reserved_name: &str,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         let sandbox = self
             .sandboxes
             .get(sandbox_id)
@@ -297,8 +297,8 @@ impl Model {
             }
         }
         let pod = sandbox_subject(&sandbox.config);
-        let behaviour = self.behaviour(&sandbox.config, &config);
-        if let Some(error) = &behaviour.create_error {
+        let behavior = self.behavior(&sandbox.config, &config);
+        if let Some(error) = &behavior.create_error {
             return Err((CriCode::Other, error.clone()));
         }
         let uid = sandbox.config.uid.clone();
@@ -323,7 +323,7 @@ impl Model {
             },
             config,
             state: ContainerState::Created,
-            behaviour,
+            behavior,
             end: None,
             created_at: now,
             started_at: None,
@@ -338,7 +338,7 @@ impl Model {
     }
 
     /// The script for a container's next start: by its full name, its name, then its image.
-    fn behaviour(&self, sandbox: &SandboxConfig, config: &ContainerConfig) -> Behaviour {
+    fn behavior(&self, sandbox: &SandboxConfig, config: &ContainerConfig) -> Behavior {
         let full_name = format!("{}/{}", sandbox_subject(sandbox), config.name);
         let keys = [
             &full_name,
@@ -347,7 +347,7 @@ impl Model {
             &config.image,
         ];
         let Some(script) = keys.into_iter().find_map(|key| self.scripts.get(key)) else {
-            return Behaviour::default();
+            return Behavior::default();
         };
         let key = (sandbox.uid.clone(), config.name.clone());
         let start = self.starts.get(&key).copied().unwrap_or(0) as usize;
@@ -362,7 +362,7 @@ impl Model {
         &mut self,
         id: &ContainerId,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
         if container.state != ContainerState::Created {
             let message = format!("container \"{id}\" is in {:?} state", container.state);
@@ -376,9 +376,9 @@ impl Model {
             return Err(refusal);
         }
         // Scripts may have moved on since the container was created.
-        let behaviour = match sandbox {
-            Some(sandbox) => self.behaviour(&sandbox.config, &container.config),
-            None => Behaviour::default(),
+        let behavior = match sandbox {
+            Some(sandbox) => self.behavior(&sandbox.config, &container.config),
+            None => Behavior::default(),
         };
         let (uid, name) = (container.uid.clone(), container.config.name.clone());
         let twin = self.containers.iter().find(|(other, c)| {
@@ -395,7 +395,7 @@ impl Model {
         let Some(container) = self.containers.get_mut(id) else {
             return Err(no_container(id));
         };
-        if let Some(error) = behaviour.start_error.clone() {
+        if let Some(error) = behavior.start_error.clone() {
             container.state = ContainerState::Exited;
             container.finished_at = Some(now);
             container.exit_code = 128;
@@ -406,19 +406,19 @@ impl Model {
         }
         container.state = ContainerState::Running;
         container.started_at = Some(now);
-        container.end = behaviour.runs_for.map(|runs_for| End {
+        container.end = behavior.runs_for.map(|runs_for| End {
             at: after(now, runs_for),
-            exit_code: if behaviour.oom_killed {
+            exit_code: if behavior.oom_killed {
                 137
             } else {
-                behaviour.exit_code
+                behavior.exit_code
             },
-            oom: behaviour.oom_killed,
+            oom: behavior.oom_killed,
         });
-        self.timers.extend(behaviour.runs_for);
+        self.timers.extend(behavior.runs_for);
         let end = container.end.as_ref();
         self.ends.extend(end.map(|end| (end.at, id.clone())));
-        container.behaviour = behaviour;
+        container.behavior = behavior;
         *self.starts.entry((uid.clone(), name)).or_default() += 1;
         self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
         Ok(())
@@ -429,7 +429,7 @@ impl Model {
         &mut self,
         id: &ContainerId,
         now: Timestamp,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, CallError> {
         let container = self
             .containers
             .get_mut(id)
@@ -437,17 +437,17 @@ impl Model {
         if !container.is_live() {
             return Ok(false);
         }
-        if !container.behaviour.ignores_sigterm {
-            let at = after(now, container.behaviour.stops_after);
+        if !container.behavior.ignores_sigterm {
+            let at = after(now, container.behavior.stops_after);
             if container.end.as_ref().is_none_or(|end| at < end.at) {
-                let exit_code = container.behaviour.sigterm_exit_code;
+                let exit_code = container.behavior.sigterm_exit_code;
                 container.end = Some(End {
                     at,
                     exit_code,
                     oom: false,
                 });
                 self.ends.insert((at, id.clone()));
-                self.timers.push(container.behaviour.stops_after);
+                self.timers.push(container.behavior.stops_after);
             }
         }
         Ok(true)
@@ -460,7 +460,7 @@ impl Model {
         exit_code: i32,
         oom: bool,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         if !self.containers.contains_key(id) {
             return Err(no_container(id));
         }
@@ -480,7 +480,7 @@ impl Model {
         &mut self,
         id: &ContainerId,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         self.end_container(id, 137, false, now)?;
         if let Some(container) = self.containers.remove(id) {
             self.unreserve(&container.reserved_name);
@@ -505,7 +505,7 @@ impl Model {
             .collect()
     }
 
-    pub(super) fn sandbox_detail(&self, id: &SandboxId) -> Result<SandboxDetail, Refusal> {
+    pub(super) fn sandbox_detail(&self, id: &SandboxId) -> Result<SandboxDetail, CallError> {
         let sandbox = self.sandboxes.get(id).ok_or_else(|| no_sandbox(id))?;
         Ok(SandboxDetail {
             summary: sandbox_summary(id, sandbox),
@@ -548,7 +548,7 @@ impl Model {
     }
 
     /// Whether a command can run in a container.
-    pub(super) fn check_exec(&self, id: &ContainerId) -> Result<(), Refusal> {
+    pub(super) fn check_exec(&self, id: &ContainerId) -> Result<(), CallError> {
         let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
         if container.is_live() {
             return Ok(());
@@ -561,7 +561,7 @@ impl Model {
         Err((CriCode::Other, message))
     }
 
-    pub(super) fn container_detail(&self, id: &ContainerId) -> Result<ContainerDetail, Refusal> {
+    pub(super) fn container_detail(&self, id: &ContainerId) -> Result<ContainerDetail, CallError> {
         let c = self.containers.get(id).ok_or_else(|| no_container(id))?;
         let annotation = |key| c.config.annotations.get(key).map(String::as_str);
         Ok(ContainerDetail {
@@ -675,17 +675,17 @@ fn has_labels(labels: &BTreeMap<String, String>, filter: &ListFilter) -> bool {
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn no_sandbox(id: &SandboxId) -> Refusal {
+fn no_sandbox(id: &SandboxId) -> CallError {
     let message = format!("an error occurred when try to find sandbox \"{id}\": not found");
     (CriCode::NotFound, message)
 }
 
-fn no_container(id: &ContainerId) -> Refusal {
+fn no_container(id: &ContainerId) -> CallError {
     let message = format!("an error occurred when try to find container \"{id}\": not found");
     (CriCode::NotFound, message)
 }
 
-fn sandbox_not_running(id: &SandboxId) -> Refusal {
+fn sandbox_not_running(id: &SandboxId) -> CallError {
     (
         CriCode::Other,
         format!("sandbox container \"{id}\" is not running"),

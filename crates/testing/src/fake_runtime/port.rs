@@ -16,11 +16,11 @@ use super::FakeRuntime;
 use super::events::EventMode;
 use super::model::{container_name, sandbox_name, sandbox_subject};
 use super::operation::Operation;
-use super::shell::Shell;
+use super::driver::SimDriver;
 
 /// A name that is taken while its object is being made; given back if that fails or is dropped.
 struct Reservation<'a> {
-    shell: &'a std::sync::Arc<Shell>,
+    driver: &'a std::sync::Arc<SimDriver>,
     name: String,
     kept: bool,
 }
@@ -28,7 +28,7 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.shell.change(|state| state.model.unreserve(&self.name));
+            self.driver.change(|state| state.model.unreserve(&self.name));
         }
     }
 }
@@ -36,8 +36,8 @@ impl Drop for Reservation<'_> {
 /// The calls with the runtime's own refusals: stop and remove say `NotFound`.
 impl FakeRuntime {
     pub(super) async fn stop_sandbox_raw(&self, id: &SandboxId) -> CriResult<()> {
-        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
-        self.shell
+        let subject = self.driver.change(|state| state.model.sandbox_subject(id));
+        self.driver
             .call(Operation::StopPodSandbox, subject, |model, now| {
                 model.stop_sandbox(id, now)
             })
@@ -45,8 +45,8 @@ impl FakeRuntime {
     }
 
     pub(super) async fn remove_sandbox_raw(&self, id: &SandboxId) -> CriResult<()> {
-        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
-        self.shell
+        let subject = self.driver.change(|state| state.model.sandbox_subject(id));
+        self.driver
             .call(Operation::RemovePodSandbox, subject, |model, now| {
                 model.remove_sandbox(id, now)
             })
@@ -59,35 +59,35 @@ impl FakeRuntime {
         grace: Duration,
     ) -> CriResult<()> {
         let subject = self.container_subject(id);
-        let ticket = self.shell.begin(Operation::StopContainer, subject).await?;
+        let ticket = self.driver.begin(Operation::StopContainer, subject).await?;
         if !grace.is_zero() {
             // A refusal here comes again from the kill below.
             let signalled = self
-                .shell
+                .driver
                 .step(|model, now| model.signal_container(id, now));
             if signalled == Ok(true) {
-                let ended = self.shell.wait_until(|state| {
+                let ended = self.driver.wait_until(|state| {
                     state.model.containers.get(id).is_none_or(|c| !c.is_live())
                 });
                 // Out of time: SIGKILL below.
                 drop(tokio::time::timeout(grace, ended).await);
                 if self
-                    .shell
+                    .driver
                     .change(|state| !state.model.containers.contains_key(id))
                 {
                     // Removed while it was stopping: it has ended, which is what was asked.
-                    return self.shell.finish(&ticket, Ok(()));
+                    return self.driver.finish(&ticket, Ok(()));
                 }
             }
         }
-        self.shell.complete(&ticket, |model, now| {
+        self.driver.complete(&ticket, |model, now| {
             model.end_container(id, 137, false, now)
         })
     }
 
     pub(super) async fn remove_container_raw(&self, id: &ContainerId) -> CriResult<()> {
         let subject = self.container_subject(id);
-        self.shell
+        self.driver
             .call(Operation::RemoveContainer, subject, |model, now| {
                 model.remove_container(id, now)
             })
@@ -95,15 +95,15 @@ impl FakeRuntime {
     }
 
     pub(super) fn container_subject(&self, id: &ContainerId) -> String {
-        self.shell.change(|state| state.model.container_subject(id))
+        self.driver.change(|state| state.model.container_subject(id))
     }
 
     pub(super) fn streams_lists(&self) -> bool {
-        self.shell.change(|state| state.stream_lists)
+        self.driver.change(|state| state.stream_lists)
     }
 
     pub(super) fn event_mode(&self) -> EventMode {
-        self.shell.change(|state| state.events.mode())
+        self.driver.change(|state| state.events.mode())
     }
 }
 
@@ -117,7 +117,7 @@ fn gone_is_fine(result: CriResult<()>) -> CriResult<()> {
 #[async_trait]
 impl RuntimeService for FakeRuntime {
     async fn version(&self) -> CriResult<RuntimeVersion> {
-        self.shell
+        self.driver
             .call(Operation::Version, String::new(), |_, _| {
                 Ok(RuntimeVersion {
                     name: "fake".to_owned(),
@@ -129,7 +129,7 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn status(&self) -> CriResult<RuntimeStatus> {
-        self.shell
+        self.driver
             .call(Operation::Status, String::new(), |model, _| {
                 Ok(RuntimeStatus {
                     runtime_error: None,
@@ -144,35 +144,35 @@ impl RuntimeService for FakeRuntime {
     async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
         let operation = Operation::UpdateRuntimeConfig;
         let subject = pod_cidr.to_owned();
-        self.shell.call(operation, subject, |_, _| Ok(())).await
+        self.driver.call(operation, subject, |_, _| Ok(())).await
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
         let operation = Operation::RunPodSandbox;
         let name = sandbox_name(config);
         let reserved = self
-            .shell
+            .driver
             .change(|state| state.model.reserve("sandbox", &name));
         let mut reservation = Reservation {
-            shell: &self.shell,
+            driver: &self.driver,
             name,
             kept: reserved.is_err(),
         };
-        let ticket = self.shell.begin(operation, sandbox_subject(config)).await?;
+        let ticket = self.driver.begin(operation, sandbox_subject(config)).await?;
         if !handler.is_empty() {
             let message = format!(
                 "failed to get sandbox runtime: no runtime for \"{handler}\" is configured"
             );
-            return self.shell.finish(&ticket, Err((CriCode::Other, message)));
+            return self.driver.finish(&ticket, Err((CriCode::Other, message)));
         }
-        let result = self.shell.complete(&ticket, |model, now| {
+        let result = self.driver.complete(&ticket, |model, now| {
             let id = SandboxId::from(reserved?);
             model.make_sandbox(&id, config.clone(), now)?;
             Ok(id)
         });
         // Kept if the sandbox is there, whatever the caller hears.
         reservation.kept |= self
-            .shell
+            .driver
             .change(|state| state.model.is_made(&reservation.name));
         result
     }
@@ -186,8 +186,8 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
-        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
-        self.shell
+        let subject = self.driver.change(|state| state.model.sandbox_subject(id));
+        self.driver
             .call(Operation::PodSandboxStatus, subject, |model, _| {
                 model.sandbox_detail(id)
             })
@@ -195,7 +195,7 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
-        self.shell
+        self.driver
             .call(Operation::ListPodSandboxes, String::new(), |model, _| {
                 Ok(model.list_sandboxes(filter))
             })
@@ -212,32 +212,32 @@ impl RuntimeService for FakeRuntime {
         let subject = format!("{pod}/{}#{}", config.name, config.attempt);
         let name = container_name(config, sandbox_config);
         let reserved = self
-            .shell
+            .driver
             .change(|state| state.model.reserve("container", &name));
         let mut reservation = Reservation {
-            shell: &self.shell,
+            driver: &self.driver,
             name,
             kept: reserved.is_err(),
         };
         let ticket = self
-            .shell
+            .driver
             .begin(Operation::CreateContainer, subject)
             .await?;
-        let result = self.shell.complete(&ticket, |model, now| {
+        let result = self.driver.complete(&ticket, |model, now| {
             let id = ContainerId::from(reserved?);
             let name = reservation.name.as_str();
             model.make_container(&id, sandbox, config.clone(), name, now)?;
             Ok(id)
         });
         reservation.kept |= self
-            .shell
+            .driver
             .change(|state| state.model.is_made(&reservation.name));
         result
     }
 
     async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
         let subject = self.container_subject(id);
-        self.shell
+        self.driver
             .call(Operation::StartContainer, subject, |model, now| {
                 model.start_container(id, now)
             })
@@ -253,7 +253,7 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
-        self.shell
+        self.driver
             .call(Operation::ListContainers, String::new(), |model, _| {
                 Ok(model.list_containers(filter))
             })
@@ -262,7 +262,7 @@ impl RuntimeService for FakeRuntime {
 
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
         let subject = self.container_subject(id);
-        self.shell
+        self.driver
             .call(Operation::ContainerStatus, subject, |model, _| {
                 model.container_detail(id)
             })
@@ -280,7 +280,7 @@ impl RuntimeService for FakeRuntime {
 
     async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
         let subject = self.container_subject(id);
-        self.shell
+        self.driver
             .call(Operation::ReopenContainerLog, subject, |model, _| {
                 model.container_detail(id).map(drop)
             })
@@ -288,15 +288,15 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {
-        let ticket = self.shell.begin(Operation::Events, String::new()).await?;
+        let ticket = self.driver.begin(Operation::Events, String::new()).await?;
         if self.event_mode() == EventMode::Off {
             let message = "method GetContainerEvents not implemented".to_owned();
             return self
-                .shell
+                .driver
                 .finish(&ticket, Err((CriCode::Unimplemented, message)));
         }
-        let receiver = self.shell.change(|state| state.events.subscribe());
-        self.shell
+        let receiver = self.driver.change(|state| state.events.subscribe());
+        self.driver
             .finish(&ticket, Ok(UnboundedReceiverStream::new(receiver).boxed()))
     }
 }
@@ -304,7 +304,7 @@ impl RuntimeService for FakeRuntime {
 #[async_trait]
 impl ImageService for FakeRuntime {
     async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
-        self.shell
+        self.driver
             .call(Operation::ListImages, String::new(), |model, _| {
                 Ok(model.images.list())
             })
@@ -312,7 +312,7 @@ impl ImageService for FakeRuntime {
     }
 
     async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
-        self.shell
+        self.driver
             .call(Operation::ImageStatus, image.to_owned(), |model, _| {
                 Ok(model.images.resolve(image).cloned())
             })
@@ -326,21 +326,21 @@ impl ImageService for FakeRuntime {
         _sandbox_config: &SandboxConfig,
     ) -> CriResult<String> {
         let ticket = self
-            .shell
+            .driver
             .begin(Operation::PullImage, image.to_owned())
             .await?;
-        let pull = self.shell.change(|state| state.model.images.pull(image));
+        let pull = self.driver.change(|state| state.model.images.pull(image));
         if !pull.takes.is_zero() {
             tokio::time::sleep(pull.takes).await;
         }
-        self.shell.complete(&ticket, |model, _| match pull.error {
+        self.driver.complete(&ticket, |model, _| match pull.error {
             Some(refusal) => Err(refusal),
             None => Ok(model.images.add(image)),
         })
     }
 
     async fn remove_image(&self, image: &str) -> CriResult<()> {
-        self.shell
+        self.driver
             .call(Operation::RemoveImage, image.to_owned(), |model, _| {
                 model.images.remove(image);
                 Ok(())

@@ -9,7 +9,7 @@ use windlass_cri::{CriCode, CriResult, ImageService, RuntimeService};
 use windlass_types::cri::{ContainerConfig, ListFilter, NamespaceMode, SandboxConfig};
 use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId, Timestamp, names};
 
-use super::{Behaviour, EventMode, Exec, FakeRuntime, Fault, Operation, Outcome, Pull};
+use super::{Behavior, EventMode, Exec, FakeRuntime, Fault, Operation, Outcome, Pull};
 
 fn start_time() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("time")
@@ -94,7 +94,7 @@ fn check<T: std::fmt::Debug>(result: CriResult<T>, expected: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_container_exits_by_itself_at_its_time_and_says_so() {
     let fake = fake();
-    fake.set_behaviour("app", Behaviour::exits(seconds(10), 3));
+    fake.set_behavior("app", Behavior::exits(seconds(10), 3));
     let mut events = fake.events().await.expect("events");
     let (_, id) = started(&fake).await;
     tokio::time::sleep(Duration::from_millis(9_999)).await;
@@ -121,7 +121,7 @@ async fn a_container_exits_by_itself_at_its_time_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn an_exit_is_an_event_at_its_time_even_if_nobody_looks() {
     let fake = fake();
-    fake.set_behaviour("app", Behaviour::exits(seconds(10), 0));
+    fake.set_behavior("app", Behavior::exits(seconds(10), 0));
     started(&fake).await;
     let mut events = fake.events().await.expect("events");
     let before = tokio::time::Instant::now();
@@ -133,11 +133,11 @@ async fn an_exit_is_an_event_at_its_time_even_if_nobody_looks() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
     let fake = fake();
-    let polite = Behaviour {
+    let polite = Behavior {
         stops_after: seconds(2),
-        ..Behaviour::default()
+        ..Behavior::default()
     };
-    fake.set_behaviour("app", polite);
+    fake.set_behavior("app", polite);
     let (sandbox, id) = started(&fake).await;
     let before = tokio::time::Instant::now();
     fake.stop_container(&id, seconds(30))
@@ -146,7 +146,7 @@ async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
     assert_eq!(before.elapsed(), seconds(2));
     assert_eq!(views(&fake), "app#0 Exited(143)");
 
-    fake.set_behaviour("app", Behaviour::stubborn());
+    fake.set_behavior("app", Behavior::stubborn());
     let id = created(&fake, &sandbox, 1).await;
     fake.start_container(&id).await.expect("started");
     let before = tokio::time::Instant::now();
@@ -168,11 +168,11 @@ async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_stop_has_still_sent_its_signal() {
     let fake = fake();
-    fake.set_behaviour(
+    fake.set_behavior(
         "app",
-        Behaviour {
+        Behavior {
             stops_after: seconds(5),
-            ..Behaviour::default()
+            ..Behavior::default()
         },
     );
     let (_, id) = started(&fake).await;
@@ -186,8 +186,8 @@ async fn a_cancelled_stop_has_still_sent_its_signal() {
 #[tokio::test(start_paused = true)]
 async fn scripts_tell_what_each_start_does() {
     let fake = fake();
-    let crash = Behaviour::exits(seconds(1), 1);
-    let broken = Behaviour::fails_to_start("exec: \"nope\": not found");
+    let crash = Behavior::exits(seconds(1), 1);
+    let broken = Behavior::fails_to_start("exec: \"nope\": not found");
     fake.script("default/web/app", vec![crash, broken]);
     let (sandbox, _) = started(&fake).await;
     tokio::time::sleep(seconds(1)).await;
@@ -198,7 +198,7 @@ async fn scripts_tell_what_each_start_does() {
     );
     assert_eq!(views(&fake), "app#0 Exited(1), app#1 Exited(128)");
     assert_eq!(fake.starts(&"u1".into(), "app"), 1);
-    fake.set_behaviour("default/web/app", Behaviour::default());
+    fake.set_behavior("default/web/app", Behavior::default());
     let id = created(&fake, &sandbox, 2).await;
     fake.start_container(&id).await.expect("started");
     fake.oom_kill(&id);
@@ -321,7 +321,7 @@ async fn a_hang_ends_by_release_or_by_the_deadline_and_only_for_its_subject() {
 async fn a_runtime_that_is_down_answers_nothing_and_its_containers_go_on() {
     let fake = fake();
     let mut events = fake.events().await.expect("events");
-    fake.set_behaviour("app", Behaviour::exits(seconds(5), 0));
+    fake.set_behavior("app", Behavior::exits(seconds(5), 0));
     started(&fake).await;
     fake.set_down(true);
     check(
@@ -466,7 +466,7 @@ async fn two_runs_with_one_seed_are_the_same() {
     async fn run(seed: u64) -> String {
         let fake = FakeRuntime::new(Arc::new(SimClock::starting_at(start_time())), seed);
         fake.add_image("busybox");
-        fake.set_behaviour("app", Behaviour::exits(seconds(2), 1));
+        fake.set_behavior("app", Behavior::exits(seconds(2), 1));
         started(&fake).await;
         tokio::time::sleep(seconds(3)).await;
         format!(
@@ -522,7 +522,7 @@ async fn a_command_follows_its_script_and_ends_at_its_timeout_or_with_its_contai
         "Other: failed to exec in container: container is in CONTAINER_EXITED state after 0ns"
     );
     assert_eq!(fake.execs_in_flight(&uid, "app"), 0);
-    assert_eq!(fake.most_execs_at_once(&uid, "app"), 2);
+    assert_eq!(fake.max_execs_in_flight(&uid, "app"), 2);
     assert_eq!(fake.execs(&uid, "app"), 7);
 }
 

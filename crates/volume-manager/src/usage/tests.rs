@@ -12,7 +12,7 @@ use windlass_types::{DeviceName, MountedContent, MountedVolume};
 use windlass_volumes::{Measured, VolumeError, VolumeRequest};
 
 use super::*;
-use crate::MeasuredVolumes;
+use crate::InstrumentedVolumes;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -110,7 +110,7 @@ impl EventRecorder for Events {
 
 struct Scene {
     plugins: Arc<Scripted>,
-    measured: MeasuredVolumes,
+    measured: InstrumentedVolumes,
     usages: VolumeUsages,
     changed: SlotReceiver<PodUid, VolumesChanged>,
     events: Arc<Events>,
@@ -135,7 +135,7 @@ impl Scene {
             metrics: metrics.clone(),
             cancel: cancel.clone(),
         });
-        let measured = MeasuredVolumes::new(
+        let measured = InstrumentedVolumes::new(
             plugins.clone(),
             usages.clone(),
             metrics.volumes.clone(),

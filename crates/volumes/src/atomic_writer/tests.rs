@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use windlass_pod_inputs::projection::PayloadFile;
 use windlass_types::Timestamp;
 
-use super::{Files, STEPS, Step, Write, WriteOptions, Written, keep_payload, write_payload};
+use super::{Files, STEPS, Step, Write, WriteOptions, WriteOutcome, ensure_payload, write_payload};
 
 fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("temp dir")
@@ -40,7 +40,7 @@ fn options() -> WriteOptions {
     }
 }
 
-fn write(dir: &Path, files: &Files) -> Written {
+fn write(dir: &Path, files: &Files) -> WriteOutcome {
     write_payload("v", dir, files, options()).expect("written")
 }
 
@@ -102,7 +102,7 @@ fn texts(files: &Files) -> BTreeMap<String, String> {
 fn the_layout_is_the_one_programs_watch() {
     let dir = temp();
     let wanted = files(&[("password", "x"), ("a/b/c", "deep"), ("a/d", "")]);
-    assert_eq!(write(dir.path(), &wanted), Written::Replaced);
+    assert_eq!(write(dir.path(), &wanted), WriteOutcome::Replaced);
     assert_eq!(
         top(dir.path()),
         [
@@ -133,7 +133,7 @@ fn what_did_not_change_is_not_touched() {
         ..options()
     };
     let again = write_payload("v", dir.path(), &wanted, later).expect("written");
-    assert_eq!(again, Written::Unchanged);
+    assert_eq!(again, WriteOutcome::Unchanged);
     let after = (
         top(dir.path()),
         fs::metadata(dir.path().join("b/c")).expect("file"),
@@ -149,8 +149,8 @@ fn a_change_of_content_name_or_mode_replaces_everything_and_leaves_nothing_behin
     write(dir.path(), &wanted);
     let mut check = |change: &dyn Fn(&mut Files)| {
         change(&mut wanted);
-        assert_eq!(write(dir.path(), &wanted), Written::Replaced);
-        assert_eq!(write(dir.path(), &wanted), Written::Unchanged);
+        assert_eq!(write(dir.path(), &wanted), WriteOutcome::Replaced);
+        assert_eq!(write(dir.path(), &wanted), WriteOutcome::Unchanged);
         assert_eq!(seen(dir.path()), texts(&wanted));
         let names = top(dir.path());
         let contents = names.iter().filter(|n| n.ends_with('/')).count();
@@ -201,7 +201,7 @@ fn modes_and_owners_are_the_payloads_whatever_the_umask() {
         fs_group: Some(2000),
         ..options()
     };
-    for expected in [Written::Replaced, Written::Unchanged] {
+    for expected in [WriteOutcome::Replaced, WriteOutcome::Unchanged] {
         let written = write_payload("v", dir.path(), &wanted, group).expect("written");
         assert_eq!(written, expected);
         assert_eq!(mode("token"), "640 1234:2000");
@@ -219,7 +219,7 @@ fn modes_and_owners_are_the_payloads_whatever_the_umask() {
     );
     assert_eq!(
         written.expect("written"),
-        Written::Replaced,
+        WriteOutcome::Replaced,
         "another group"
     );
 }
@@ -237,7 +237,7 @@ fn a_mebibyte_fits_and_one_byte_of_it_counts() {
     };
     write(dir.path(), &payload(&data));
     data[500_000] = 8;
-    assert_eq!(write(dir.path(), &payload(&data)), Written::Replaced);
+    assert_eq!(write(dir.path(), &payload(&data)), WriteOutcome::Replaced);
     assert_eq!(fs::read(dir.path().join("big")).expect("read"), data);
 }
 
@@ -260,8 +260,8 @@ fn a_writer_killed_between_any_two_steps_leaves_what_the_next_one_finishes() {
             fs::create_dir(&half).expect("dir");
             fs::write(half.join("same"), "ha").expect("file");
             let expected = match STEPS[..done].contains(&Step::Swap) {
-                false => Written::Replaced,
-                true => Written::Unchanged,
+                false => WriteOutcome::Replaced,
+                true => WriteOutcome::Unchanged,
             };
             assert_eq!(write(dir.path(), &new), expected, "after {done} steps");
             assert_eq!(seen(dir.path()), texts(&new), "after {done} steps");
@@ -281,18 +281,18 @@ fn what_a_writer_that_was_killed_showed_is_kept_and_nothing_less() {
             write.run(*step).expect("step");
         }
         let shown = STEPS[..done].contains(&Step::Swap);
-        let kept = keep_payload(dir.path()).expect("kept");
+        let kept = ensure_payload(dir.path()).expect("kept");
         assert_eq!(kept, shown, "after {done} steps");
         if shown {
             assert_eq!(seen(dir.path()), texts(&new), "after {done} steps");
         }
     }
     let dir = temp();
-    assert!(!keep_payload(&dir.path().join("gone")).expect("nothing"));
+    assert!(!ensure_payload(&dir.path().join("gone")).expect("nothing"));
     // a link that leads elsewhere shows nothing of ours
     for target in ["/etc", "..", "..2020_01_01_00_00_00.1"] {
         symlink(target, dir.path().join("..data")).expect("link");
-        assert!(!keep_payload(dir.path()).expect("nothing"), "{target}");
+        assert!(!ensure_payload(dir.path()).expect("nothing"), "{target}");
         fs::remove_file(dir.path().join("..data")).expect("remove");
     }
 }
@@ -380,7 +380,7 @@ fn links_that_somebody_planted_are_not_followed() {
     symlink(outside.path().join("a"), dir.path().join("a")).expect("link");
     symlink(outside.path(), dir.path().join("..2020_01_01_00_00_00.1")).expect("link");
     symlink(outside.path(), dir.path().join("..data_tmp")).expect("link");
-    assert_eq!(write(dir.path(), &wanted), Written::Replaced);
+    assert_eq!(write(dir.path(), &wanted), WriteOutcome::Replaced);
     assert_eq!(
         fs::read_to_string(dir.path().join("a")).expect("read"),
         "mine"
@@ -393,7 +393,7 @@ fn links_that_somebody_planted_are_not_followed() {
     let inside = dir.path().join("..data/a");
     fs::remove_file(&inside).expect("remove");
     symlink(outside.path().join("a"), &inside).expect("link");
-    assert_eq!(write(dir.path(), &wanted), Written::Replaced);
+    assert_eq!(write(dir.path(), &wanted), WriteOutcome::Replaced);
     assert_eq!(
         fs::read_to_string(dir.path().join("a")).expect("read"),
         "mine"
@@ -429,5 +429,5 @@ fn more_directories_than_open_files_are_compared() {
     setrlimit(Resource::Nofile, few).expect("limit");
     let results = [write(dir.path(), &wanted), write(dir.path(), &wanted)];
     setrlimit(Resource::Nofile, before).expect("limit");
-    assert_eq!(results, [Written::Replaced, Written::Unchanged]);
+    assert_eq!(results, [WriteOutcome::Replaced, WriteOutcome::Unchanged]);
 }

@@ -8,7 +8,7 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_csi::{UsageEntry, UsageUnit, VolumeUsage};
 
 use super::*;
-use crate::lane::Lanes;
+use crate::io_queue::IoQueues;
 use crate::port::VolumePlugins;
 use crate::{HostVolumes, mounts_beneath};
 
@@ -68,8 +68,8 @@ async fn an_agent_without_an_api_server_finds_csi_volumes_and_says_that_it_canno
     fs::create_dir_all(&volume).unwrap();
     let notes = r#"{"driverName":"d.io","volumeHandle":"v","specVolID":"pv-1"}"#;
     fs::write(volume.join("vol_data.json"), notes).unwrap();
-    let lanes = Arc::new(Lanes::new(Duration::from_secs(30)));
-    let volumes = HostVolumes::new(paths, lanes);
+    let queues = Arc::new(IoQueues::new(Duration::from_secs(30)));
+    let volumes = HostVolumes::new(paths, queues);
     let uid = PodUid::from("uid-1");
     let found = volumes.find(&uid).await.unwrap();
     let device = found[0].device.as_ref().map(ToString::to_string);

@@ -68,13 +68,13 @@ async fn a_life_that_ends_leaves_what_it_had_begun_and_the_next_finishes_it() {
     let uid = PodUid::from("u");
     let empty = request(VolumeSource::EmptyDir(Default::default()));
     volumes.set_latency(LOOK_AGAIN);
-    let life = volumes.life();
-    let begun = tokio::time::timeout(LOOK_AGAIN * 3 / 2, life.set_up(&empty)).await;
+    let new_agent_run = volumes.new_agent_run();
+    let begun = tokio::time::timeout(LOOK_AGAIN * 3 / 2, new_agent_run.set_up(&empty)).await;
     assert!(begun.is_err());
-    life.kill();
-    let dead = tokio::time::timeout(LOOK_AGAIN * 10, life.set_up(&empty)).await;
+    new_agent_run.kill();
+    let dead = tokio::time::timeout(LOOK_AGAIN * 10, new_agent_run.set_up(&empty)).await;
     assert!(dead.is_err() && volumes.mounted(&uid).is_empty());
-    let next = volumes.life();
+    let next = volumes.new_agent_run();
     assert_eq!(next.find(&uid).await.expect("found").len(), 1);
     next.set_up(&empty).await.expect("mounted");
     assert_eq!(volumes.mounted(&uid), ["v".to_owned()].into());

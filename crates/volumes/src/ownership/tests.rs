@@ -38,7 +38,7 @@ impl Tree {
         fs::set_permissions(self.at(name), fs::Permissions::from_mode(mode)).expect("mode");
     }
 
-    fn walk(&self, group: VolumeGroup) -> Walked {
+    fn walk(&self, group: VolumeGroup) -> WalkOutcome {
         let progress = WalkProgress::default();
         set_volume_ownership(self.dir.path(), group, &progress).expect("walk")
     }
@@ -57,7 +57,7 @@ fn the_group_may_do_what_the_volume_allows_and_directories_pass_it_on() {
     tree.file("program", 0o4755);
     tree.file("dir/below/secret", 0o400);
     fs::set_permissions(tree.at("dir"), fs::Permissions::from_mode(0o700)).expect("mode");
-    assert_eq!(tree.walk(GROUP), Walked::Through { failed: 0 });
+    assert_eq!(tree.walk(GROUP), WalkOutcome::Completed { failed: 0 });
     let check = |name: &str, expected: &str| assert_eq!(tree.seen(name), expected, "{name}");
     check("", "2770:2000");
     check("plain", "660:2000");
@@ -100,24 +100,24 @@ fn on_root_mismatch_only_the_root_is_looked_at() {
         ..GROUP
     };
     tree.file("old", 0o600);
-    assert_eq!(tree.walk(on_mismatch), Walked::Through { failed: 0 });
+    assert_eq!(tree.walk(on_mismatch), WalkOutcome::Completed { failed: 0 });
     tree.file("new", 0o600);
-    assert_eq!(tree.walk(on_mismatch), Walked::Skipped);
+    assert_eq!(tree.walk(on_mismatch), WalkOutcome::Skipped);
     assert_eq!(
         tree.seen("new"),
         "600:2000",
         "the group comes from the directory"
     );
     // each of group, permissions and set-group-ID is a reason
-    let check = |mode: u32, gid: u32, expected: Walked| {
+    let check = |mode: u32, gid: u32, expected: WalkOutcome| {
         std::os::unix::fs::chown(tree.dir.path(), None, Some(gid)).expect("chown");
         fs::set_permissions(tree.dir.path(), fs::Permissions::from_mode(mode)).expect("mode");
         assert_eq!(tree.walk(on_mismatch), expected, "{mode:o} {gid}");
     };
-    check(0o2777, 2000, Walked::Skipped);
-    check(0o2770, 0, Walked::Through { failed: 0 });
-    check(0o0770, 2000, Walked::Through { failed: 0 });
-    check(0o2750, 2000, Walked::Through { failed: 0 });
+    check(0o2777, 2000, WalkOutcome::Skipped);
+    check(0o2770, 0, WalkOutcome::Completed { failed: 0 });
+    check(0o0770, 2000, WalkOutcome::Completed { failed: 0 });
+    check(0o2750, 2000, WalkOutcome::Completed { failed: 0 });
     assert_eq!(tree.seen("new"), "660:2000");
 }
 
@@ -158,7 +158,7 @@ fn trees_deeper_and_wider_than_any_limit_are_gone_through() {
     }
     let progress = WalkProgress::default();
     let walked = set_volume_ownership(tree.dir.path(), GROUP, &progress).expect("walk");
-    assert_eq!(walked, Walked::Through { failed: 0 });
+    assert_eq!(walked, WalkOutcome::Completed { failed: 0 });
     assert_eq!(progress.files(), 2000 + 2 * 1500 + 1);
     assert_eq!(fstat(&fd).expect("stat").st_gid, 2000);
     crate::remove_tree(&tree.at("deep-directory")).expect("remove");
@@ -178,7 +178,7 @@ fn entries_that_resist_are_counted_and_the_others_are_changed() {
     let walked = set_volume_ownership(&ro, GROUP, &progress).expect("walk");
     rustix::mount::unmount(&ro, rustix::mount::UnmountFlags::empty()).expect("unmount");
     // the file and the root itself
-    assert_eq!(walked, Walked::Through { failed: 2 });
+    assert_eq!(walked, WalkOutcome::Completed { failed: 2 });
     assert_eq!(tree.seen("ro/b"), "644:0");
 }
 

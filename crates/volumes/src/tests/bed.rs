@@ -15,7 +15,7 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, Timestamp};
 
 use crate::{
-    DiscoveredVolume, HostVolumes, HostVolumesConfig, Lanes, Programs, VolumeError, VolumePlugins,
+    DiscoveredVolume, HostVolumes, HostVolumesConfig, IoQueues, Programs, VolumeError, VolumePlugins,
     VolumeRequest, mounts_beneath,
 };
 
@@ -63,13 +63,13 @@ impl Bed {
             root_dir: self.root.path().to_owned(),
             ..NodePaths::default()
         };
-        let lanes = Arc::new(Lanes::new(Duration::from_secs(60)));
-        let agent = HostVolumes::new(paths, lanes).with_config(HostVolumesConfig {
+        let queues = Arc::new(IoQueues::new(Duration::from_secs(60)));
+        let agent = HostVolumes::new(paths, queues).with_config(HostVolumesConfig {
             programs: self.programs.clone(),
             ..HostVolumesConfig::default()
         });
         let told: Arc<dyn EventRecorder> = self.told.clone();
-        agent.tell_events_to(told);
+        agent.set_event_recorder(told);
         agent
     }
 

@@ -260,12 +260,12 @@ fn what_is_mounted_in_a_volume_is_not_counted() {
     });
 }
 
-fn lane(name: &str) -> Lane {
-    Lane::Disk(name.to_owned())
+fn queue(name: &str) -> IoQueue {
+    IoQueue::Disk(name.to_owned())
 }
 
-fn meter() -> Meter {
-    Meter::new(Arc::new(Lanes::new(Duration::from_secs(20))))
+fn meter() -> VolumeMeter {
+    VolumeMeter::new(Arc::new(IoQueues::new(Duration::from_secs(20))))
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn a_directory_is_counted_and_its_file_system_told() {
     let (_temp, volume) = tree();
     let expected = du(&volume);
     let (stats, source) = meter()
-        .measure(&lane("u"), &volume, Path::new(NOWHERE))
+        .measure(&queue("u"), &volume, Path::new(NOWHERE))
         .await
         .expect("measured");
     assert_eq!(source, StatsSource::Walk);
@@ -298,7 +298,7 @@ async fn a_file_system_of_its_own_is_asked_and_not_walked() {
     tmpfs(temp.path());
     fs::write(temp.path().join("file"), vec![1; 1 << 20]).expect("write");
     let measured = meter()
-        .measure(&lane("u"), temp.path(), Path::new(NOWHERE))
+        .measure(&queue("u"), temp.path(), Path::new(NOWHERE))
         .await;
     unmount(temp.path(), UnmountFlags::DETACH).expect("unmount");
     let (stats, source) = measured.expect("measured");
@@ -333,7 +333,7 @@ async fn of_a_block_device_the_size_is_known() {
     let dir = tempdir().expect("a directory");
     symlink(&device, dir.path().join("volume")).expect("link");
     let measured = meter()
-        .measure(&lane("u"), &dir.path().join("volume"), Path::new(NOWHERE))
+        .measure(&queue("u"), &dir.path().join("volume"), Path::new(NOWHERE))
         .await;
     losetup(&["--detach", &device]);
     let (stats, source) = measured.expect("measured");
@@ -344,7 +344,7 @@ async fn of_a_block_device_the_size_is_known() {
 #[tokio::test]
 async fn nothing_there_is_an_error_that_names_the_place() {
     let error = meter()
-        .measure(&lane("u"), Path::new("/nonexistent/v"), Path::new(NOWHERE))
+        .measure(&queue("u"), Path::new("/nonexistent/v"), Path::new(NOWHERE))
         .await;
     let text = error.expect_err("nothing there").to_string();
     let expected = "cannot measure /nonexistent/v: No such file or directory";
@@ -386,7 +386,7 @@ async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
     let order = tokio::sync::Mutex::new(Vec::new());
     let measure = async |name: &'static str, path: &Path| {
         meter
-            .measure(&lane(name), path, Path::new(NOWHERE))
+            .measure(&queue(name), path, Path::new(NOWHERE))
             .await
             .expect("measured");
         order.lock().await.push(name);
@@ -399,13 +399,13 @@ async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
 async fn looks_at_devices_that_hang_leave_others_their_threads_and_a_walk_without_end_tells_what_it_saw()
  {
     let temp = tempdir().expect("a directory");
-    for index in 0..=SLICE {
+    for index in 0..=SLICE_ENTRIES {
         fs::write(temp.path().join(index.to_string()), "").expect("write");
     }
-    let meter = Meter::new(Arc::new(Lanes::new(Duration::from_secs(3600))));
-    let (disk, device) = (lane("pod"), Lane::Device("device".to_owned()));
-    let measure = async |lane: &Lane| meter.measure(lane, temp.path(), Path::new(NOWHERE)).await;
-    let all = u32::try_from(LOOKS).expect("few");
+    let meter = VolumeMeter::new(Arc::new(IoQueues::new(Duration::from_secs(3600))));
+    let (disk, device) = (queue("pod"), IoQueue::Device("device".to_owned()));
+    let measure = async |queue: &IoQueue| meter.measure(queue, temp.path(), Path::new(NOWHERE)).await;
+    let all = u32::try_from(MAX_DEVICE_SCANS).expect("few");
     let hang = meter.looks.acquire_many(all).await.expect("open");
     let error = measure(&device).await.expect_err("no place").to_string();
     assert_eq!(error, "measuring a volume did not end within 60 s");
@@ -415,10 +415,10 @@ async fn looks_at_devices_that_hang_leave_others_their_threads_and_a_walk_withou
     let turn = meter.turn.acquire().await.expect("open");
     let others = async {
         // the walk has begun, and waits for its first turn
-        while meter.walks.available_permits() == WALKS {
+        while meter.walks.available_permits() == MAX_CONCURRENT_WALKS {
             tokio::task::yield_now().await;
         }
-        tokio::time::sleep(LONGEST_WALK + Duration::from_secs(1)).await;
+        tokio::time::sleep(MAX_WALK_DURATION + Duration::from_secs(1)).await;
         drop(turn);
     };
     let (ends, ()) = tokio::join!(measure(&disk), others);

@@ -7,7 +7,7 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod};
 
 use super::*;
-use crate::lane::Lanes;
+use crate::io_queue::IoQueues;
 use crate::ownership::{GroupPolicy, set_volume_ownership};
 
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let lanes = Arc::new(Lanes::new(Duration::from_secs(600)));
-        let machine = Machine::new(windlass_pod_inputs::paths::NodePaths::default(), lanes);
+        let queues = Arc::new(IoQueues::new(Duration::from_secs(600)));
+        let machine = Machine::new(windlass_pod_inputs::paths::NodePaths::default(), queues);
         let told = Arc::new(Told::default());
         let recorder: Arc<dyn EventRecorder> = told.clone();
         machine.events.set(recorder).expect("first");
@@ -48,12 +48,12 @@ impl Bed {
         }
     }
 
-    fn ownership(&self) -> Ownership<'_> {
-        Ownership {
+    fn ownership(&self) -> OwnershipChange<'_> {
+        OwnershipChange {
             pod: &self.pod,
-            lane: Lane::Device("d^v".to_owned()),
+            queue: IoQueue::Device("d^v".to_owned()),
             dir: self.dir.path(),
-            shown_as: Path::new("/var/lib/kubelet/pods/uid-1/volumes/x/y"),
+            pod_path: Path::new("/var/lib/kubelet/pods/uid-1/volumes/x/y"),
             group: VolumeGroup {
                 gid: self.dir.path().metadata().expect("metadata").gid(),
                 policy: GroupPolicy::Always,
@@ -63,10 +63,10 @@ impl Bed {
     }
 
     /// A walk that ends when the test says so.
-    fn running(&self) -> watch::Sender<Option<Result<Walked, String>>> {
+    fn running(&self) -> watch::Sender<Option<Result<WalkOutcome, String>>> {
         let (sender, ended) = watch::channel(None);
         let progress = Arc::new(WalkProgress::default());
-        let running = Running {
+        let running = RunningWalk {
             group: self.ownership().group,
             uid: self.pod.uid(),
             began: Instant::now(),
@@ -83,7 +83,7 @@ impl Bed {
 async fn a_pod_hears_of_a_long_walk_after_30_seconds_and_then_each_minute() {
     let bed = Bed::new();
     let sender = bed.running();
-    let wait = bed.machine.give_to_group(bed.ownership());
+    let wait = bed.machine.change_ownership(bed.ownership());
     let late = tokio::time::timeout(Duration::from_secs(95), wait).await;
     assert!(late.is_err(), "still under way");
     let told = bed.told.0.lock().expect("lock").clone();
@@ -95,9 +95,9 @@ async fn a_pod_hears_of_a_long_walk_after_30_seconds_and_then_each_minute() {
         ]
     );
     // whoever comes next waits for the same walk, and its pod is not told twice
-    sender.send_replace(Some(Ok(Walked::Skipped)));
+    sender.send_replace(Some(Ok(WalkOutcome::Skipped)));
     bed.machine
-        .give_to_group(bed.ownership())
+        .change_ownership(bed.ownership())
         .await
         .expect("done");
     assert_eq!(bed.told.0.lock().expect("lock").len(), 2);
@@ -108,10 +108,10 @@ async fn a_pod_hears_of_a_long_walk_after_30_seconds_and_then_each_minute() {
 async fn a_walk_that_failed_is_begun_anew_by_the_next_who_asks() {
     let bed = Bed::new();
     bed.running().send_replace(Some(Err("no".to_owned())));
-    let error = bed.machine.give_to_group(bed.ownership()).await;
+    let error = bed.machine.change_ownership(bed.ownership()).await;
     assert_eq!(error.expect_err("failed").to_string(), "no");
     bed.machine
-        .give_to_group(bed.ownership())
+        .change_ownership(bed.ownership())
         .await
         .expect("done");
 }
@@ -120,13 +120,13 @@ async fn a_walk_that_failed_is_begun_anew_by_the_next_who_asks() {
 async fn a_walk_that_never_began_keeps_nobody() {
     let bed = Bed::new();
     drop(bed.running());
-    let error = bed.machine.give_to_group(bed.ownership()).await;
+    let error = bed.machine.change_ownership(bed.ownership()).await;
     assert!(
         matches!(error, Err(VolumeError::Stopped { .. })),
         "{error:?}"
     );
     bed.machine
-        .give_to_group(bed.ownership())
+        .change_ownership(bed.ownership())
         .await
         .expect("done");
 }
@@ -148,7 +148,7 @@ async fn the_walks_of_a_pod_end_with_it() {
 }
 
 /// What the walk of `running` comes to once its pod has told it to stop.
-async fn set_volume_ownership_of(bed: &Bed, running: &Running) -> String {
+async fn set_volume_ownership_of(bed: &Bed, running: &RunningWalk) -> String {
     loop {
         let group = bed.ownership().group;
         match set_volume_ownership(bed.dir.path(), group, &running.progress) {
@@ -168,7 +168,7 @@ async fn a_walk_that_hangs_keeps_its_pod_for_seconds_only() {
             .await;
     };
     let begin = Instant::now();
-    let (given, ()) = tokio::join!(bed.machine.give_to_group(bed.ownership()), stop);
+    let (given, ()) = tokio::join!(bed.machine.change_ownership(bed.ownership()), stop);
     assert!(
         matches!(given, Err(VolumeError::Stopped { .. })),
         "{given:?}"
@@ -185,18 +185,18 @@ async fn what_came_of_another_pods_walk_counts_for_that_pod_only() {
     let mut other = Pod::default();
     other.metadata.uid = Some("uid-2".to_owned());
     let other: SharedPod = Arc::new(other);
-    let wanted = Ownership {
+    let wanted = OwnershipChange {
         pod: &other,
         ..bed.ownership()
     };
-    bed.machine.give_to_group(wanted).await.expect("walked");
+    bed.machine.change_ownership(wanted).await.expect("walked");
     assert!(bed.machine.walks.lock().is_empty());
 }
 
 #[tokio::test]
 async fn a_walk_that_waits_for_a_place_ends_with_its_pod() {
     let bed = Bed::new();
-    let all = u32::try_from(AT_A_TIME).expect("few");
+    let all = u32::try_from(MAX_CONCURRENT_WALKS).expect("few");
     let places = Arc::clone(&bed.machine.walks.places);
     let taken = places.acquire_many_owned(all).await.expect("open");
     let stop = async {
@@ -204,14 +204,14 @@ async fn a_walk_that_waits_for_a_place_ends_with_its_pod() {
             .stop_walks(&PodUid::from("uid-1".to_owned()))
             .await;
     };
-    let (given, ()) = tokio::join!(bed.machine.give_to_group(bed.ownership()), stop);
+    let (given, ()) = tokio::join!(bed.machine.change_ownership(bed.ownership()), stop);
     assert!(
         matches!(given, Err(VolumeError::Stopped { .. })),
         "{given:?}"
     );
     drop(taken);
     bed.machine
-        .give_to_group(bed.ownership())
+        .change_ownership(bed.ownership())
         .await
         .expect("there is a place");
 }
@@ -219,19 +219,19 @@ async fn a_walk_that_waits_for_a_place_ends_with_its_pod() {
 #[tokio::test]
 async fn a_large_walk_lets_others_look_at_its_device_in_between() {
     let bed = Bed::new();
-    for index in 0..3 * SLICE {
+    for index in 0..3 * SLICE_ENTRIES {
         std::fs::write(bed.dir.path().join(index.to_string()), "").expect("write");
     }
-    let lane = bed.ownership().lane;
+    let queue = bed.ownership().queue;
     let running = bed.machine.begin(&bed.ownership());
     let mut seen = Vec::new();
     while !running.is_over() {
-        let look = || Ok::<_, LaneError>(());
-        let looked = bed.machine.lanes.run_in(&lane, "looking", look);
+        let look = || Ok::<_, IoQueueError>(());
+        let looked = bed.machine.queues.run_in(&queue, "looking", look);
         looked.await.expect("a turn");
         seen.push(running.progress.files());
     }
-    let files = 3 * SLICE + 1;
+    let files = 3 * SLICE_ENTRIES + 1;
     let between = seen.iter().filter(|seen| (1..files).contains(*seen));
     assert!(between.count() >= 2, "{seen:?}");
     assert_eq!(running.progress.files(), files);

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use windlass::wiring::Agent;
 use windlass_actors::StatusCache;
 use windlass_config::Config;
-use windlass_cri::{CriClient, WatchedStats};
+use windlass_cri::{CriClient, TrackedStats};
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_stats::pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
 use windlass_stats::usage::FsUsage;
@@ -28,7 +28,7 @@ pub(super) fn host_stats(
 ) -> HostStats {
     let kubelet = &config.kubelet;
     let period = kubelet.volume_stats_agg_period.to_std();
-    let watched = |client| Arc::new(WatchedStats::new(client, agent.hung_calls.clone()));
+    let watched = |client| Arc::new(TrackedStats::new(client, agent.hung_calls.clone()));
     HostStats::new(HostStatsConfig {
         roots: KernelRoots::default(),
         cgroup_root: kubelet.cgroup_root.clone(),

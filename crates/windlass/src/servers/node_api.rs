@@ -16,7 +16,7 @@ use windlass_certs::self_signed::self_signed;
 use windlass_config::tls::TlsNumbers;
 use windlass_config::{Config, KubeletConfiguration, shown_flags};
 use windlass_credentials::access::AccessSettings;
-use windlass_cri::WatchedStreams;
+use windlass_cri::TrackedStreams;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,
 };
@@ -134,7 +134,7 @@ fn node_api(
 ) -> NodeApiDeps {
     let clock = Arc::clone(&context.clock);
     let client = Arc::clone(&context.runtime.runtime);
-    let streams = WatchedStreams::new(client, agent.hung_calls.clone());
+    let streams = TrackedStreams::new(client, agent.hung_calls.clone());
     NodeApiDeps {
         board: agent.board.clone(),
         cache: agent.pleg.cache.clone(),

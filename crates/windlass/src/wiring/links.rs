@@ -10,7 +10,7 @@ use windlass_actors::{
     StatusCache, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse,
     mailbox, slots,
 };
-use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
+use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
 use windlass_metrics::Metrics;
 use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_timelines::Timelines;
@@ -41,8 +41,8 @@ impl Shared {
         let hung = HungCalls::new(Arc::clone(&parts.clock));
         let timelines = Timelines::new(Arc::clone(&parts.clock), parts.spans.clone());
         let (runtime, images) = (&parts.runtime.runtime, &parts.runtime.images);
-        let runtime = WatchedRuntime::new(Arc::clone(runtime), hung.clone(), timelines.clone());
-        let images = WatchedImages::new(Arc::clone(images), hung.clone(), timelines.clone());
+        let runtime = TrackedRuntime::new(Arc::clone(runtime), hung.clone(), timelines.clone());
+        let images = TrackedImages::new(Arc::clone(images), hung.clone(), timelines.clone());
         let board = PodStatusStore::new();
         let events = event_recorder(parts, &board);
         let warnings = [

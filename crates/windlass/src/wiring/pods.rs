@@ -12,7 +12,7 @@ use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_workers::worker::WorkerSettings;
-use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
+use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartLimiter, WorkerDeps};
 use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{PodRuntime, PodRuntimeDeps};
 use windlass_store::{BackoffFile, BackoffTables};
@@ -80,7 +80,7 @@ pub(super) fn spawn_logs(
             reader: reader.clone(),
             clock: Arc::clone(&shared.clock),
             rotation,
-            ends: shared.shutdown.token(),
+            shutdown: shared.shutdown.token(),
         };
         spawn_log_rotation(deps, links.pleg.cache.clone());
     }
@@ -123,7 +123,7 @@ pub(super) fn spawn_workers(
         pleg: links.pleg.clone(),
         hung: hung.clone(),
         probes: wiring.probes,
-        pacer: StartPacer::new(wiring.parts.start_concurrency, hung.load(), metrics.clone()),
+        start_limiter: StartLimiter::new(wiring.parts.start_concurrency, hung.load(), metrics.clone()),
         board: shared.board.clone(),
         timelines: shared.timelines.clone(),
         events: Arc::clone(&shared.events),

@@ -28,7 +28,7 @@ fn node_events(sim: &NodeSim, reason: &str) -> i32 {
 
 fn failing_seconds(sim: &NodeSim) -> f64 {
     sim.agent().expect("running").publish_metrics();
-    sim.metrics.pod_watch_failing.get()
+    sim.metrics.sources.pod_watch_failing.get()
 }
 
 #[test]

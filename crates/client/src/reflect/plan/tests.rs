@@ -19,7 +19,7 @@ fn synced() -> Plan {
     plan
 }
 
-fn check(plan: &mut Plan, happening: &Happening<'_>, expected: &str) {
+fn check(plan: &mut Plan, happening: &ReflectInput<'_>, expected: &str) {
     assert_eq!(
         plan.after(happening, Instant::now()).to_string(),
         expected,
@@ -36,13 +36,13 @@ fn a_server_without_streaming_lists_is_listed_from_then_on() {
     for kind in [Invalid, NotFound] {
         let mut plan = Plan::new(1, None);
         assert_eq!(plan.step().to_string(), "streaming list");
-        check(&mut plan, &Happening::Refused(&error(kind)), "list now");
+        check(&mut plan, &ReflectInput::Refused(&error(kind)), "list now");
         assert_eq!(plan.read("7"), None);
         let gone = error(ApiErrorKind::Gone);
-        check(&mut plan, &Happening::Refused(&gone), "list now");
+        check(&mut plan, &ReflectInput::Refused(&gone), "list now");
     }
     let mut plan = Plan::new(1, None);
-    check(&mut plan, &Happening::NoBookmark, "list now");
+    check(&mut plan, &ReflectInput::NoBookmark, "list now");
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn streaming_list_failure_decides_next_request() {
     };
     for (kind, refused, broke) in all {
         let error = error(kind);
-        let decision = Plan::new(1, None).after(&Happening::Refused(&error), Instant::now());
+        let decision = Plan::new(1, None).after(&ReflectInput::Refused(&error), Instant::now());
         assert_eq!(line(decision), refused, "{kind:?} refused");
-        let happening = Happening::Broke {
+        let happening = ReflectInput::Broke {
             lived: SHORT,
             error: &error,
         };
@@ -90,30 +90,34 @@ fn streaming_list_broken_three_times_becomes_list() {
     let mut plan = Plan::new(1, None);
     let steps: Vec<Step> = (0..4)
         .map(|_| {
-            plan.after(&Happening::Refused(&connection), Instant::now())
+            plan.after(&ReflectInput::Refused(&connection), Instant::now())
                 .step
         })
         .collect();
     assert_eq!(steps, [Step::Stream, Step::Stream, Step::List, Step::List]);
     assert_eq!(plan.read("7"), None);
     let gone = error(ApiErrorKind::Gone);
-    check(&mut plan, &Happening::Refused(&gone), "streaming list now");
+    check(
+        &mut plan,
+        &ReflectInput::Refused(&gone),
+        "streaming list now",
+    );
 }
 
 #[test]
 fn streaming_list_is_tried_again_after_an_hour() {
     let mut plan = Plan::new(1, None);
     let begin = Instant::now();
-    plan.after(&Happening::Refused(&error(ApiErrorKind::Server)), begin);
+    plan.after(&ReflectInput::Refused(&error(ApiErrorKind::Server)), begin);
     let gone = error(ApiErrorKind::Gone);
     for (at, step) in [
         (REPROBE - Duration::from_secs(1), Step::List),
         (REPROBE, Step::Stream),
     ] {
         assert_eq!(plan.read("7"), None);
-        let closed = Happening::Closed { lived: LONG };
+        let closed = ReflectInput::Closed { lived: LONG };
         plan.after(&closed, begin + at);
-        let expired = Happening::Refused(&gone);
+        let expired = ReflectInput::Refused(&gone);
         assert_eq!(plan.after(&expired, begin + at).step, step, "{at:?}");
     }
 }
@@ -123,7 +127,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
     for kind in [ApiErrorKind::Server, ApiErrorKind::Forbidden] {
         let mut plan = synced();
         let error = error(kind);
-        let mut after = || plan.after(&Happening::Refused(&error), Instant::now());
+        let mut after = || plan.after(&ReflectInput::Refused(&error), Instant::now());
         let steps: Vec<String> = (0..3).map(|_| after().step.to_string()).collect();
         assert_eq!(steps, ["watch from 7", "watch from 7", "streaming list"]);
         // and before each further watch, ever more rarely
@@ -131,7 +135,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
         for _ in 0..6 {
             assert_eq!(plan.read("7"), None);
             plan.opened();
-            let broke = Happening::Broke {
+            let broke = ReflectInput::Broke {
                 lived: SHORT,
                 error: &error,
             };
@@ -142,7 +146,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
         assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
         plan.read("7");
         plan.passed("8");
-        let decision = plan.after(&Happening::Refused(&error), Instant::now());
+        let decision = plan.after(&ReflectInput::Refused(&error), Instant::now());
         assert_eq!(decision.step.to_string(), "watch from 8", "it works again");
     }
 }
@@ -151,7 +155,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
 fn a_streaming_list_that_breaks_is_begun_again() {
     let mut plan = Plan::new(1, None);
     let broken = error(ApiErrorKind::Connection);
-    let broke = Happening::Broke {
+    let broke = ReflectInput::Broke {
         lived: SHORT,
         error: &broken,
     };
@@ -165,7 +169,7 @@ fn a_watch_that_lived_goes_on_at_once_after_it_was_closed() {
     let mut plan = synced();
     check(
         &mut plan,
-        &Happening::Closed { lived: LONG },
+        &ReflectInput::Closed { lived: LONG },
         "watch from 7 now",
     );
     plan.passed("9");
@@ -173,7 +177,7 @@ fn a_watch_that_lived_goes_on_at_once_after_it_was_closed() {
     plan.passed("");
     check(
         &mut plan,
-        &Happening::Closed { lived: LONG },
+        &ReflectInput::Closed { lived: LONG },
         "watch from 9 now",
     );
 }
@@ -184,7 +188,7 @@ fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
     let pauses: Vec<Duration> = (0..8)
         .map(|_| {
             plan.opened();
-            let decision = plan.after(&Happening::Closed { lived: SHORT }, Instant::now());
+            let decision = plan.after(&ReflectInput::Closed { lived: SHORT }, Instant::now());
             assert!(!decision.told, "a close is no error");
             decision.pause
         })
@@ -192,7 +196,7 @@ fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
     bounded(&pauses);
     check(
         &mut plan,
-        &Happening::Closed { lived: LONG },
+        &ReflectInput::Closed { lived: LONG },
         "watch from 7 now",
     );
 }
@@ -214,7 +218,7 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
         let error = error(kind);
         let pauses: Vec<Duration> = (0..10)
             .map(|_| {
-                let decision = plan.after(&Happening::Refused(&error), Instant::now());
+                let decision = plan.after(&ReflectInput::Refused(&error), Instant::now());
                 assert_eq!(decision.step.to_string(), "watch from 7", "{kind:?}");
                 assert!(decision.told);
                 decision.pause
@@ -223,7 +227,7 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
         bounded(&pauses);
         plan.opened();
         let again = plan
-            .after(&Happening::Refused(&error), Instant::now())
+            .after(&ReflectInput::Refused(&error), Instant::now())
             .pause;
         assert_eq!(again, pauses[0], "{kind:?}");
     }
@@ -235,7 +239,7 @@ fn sets_with_other_seeds_do_not_move_in_step() {
         .map(|seed| {
             let mut plan = Plan::new(fnv1a_64(0, format!("set {seed}").as_bytes()), None);
             plan.after(
-                &Happening::Refused(&error(ApiErrorKind::Connection)),
+                &ReflectInput::Refused(&error(ApiErrorKind::Connection)),
                 Instant::now(),
             )
             .pause
@@ -251,13 +255,13 @@ fn the_server_may_ask_for_more_patience() {
     busy.retry_after = Some(Duration::from_secs(42));
     check(
         &mut plan,
-        &Happening::Refused(&busy),
+        &ReflectInput::Refused(&busy),
         "watch from 7 in 42000 ms, told",
     );
     busy.retry_after = Some(Duration::from_secs(86_400));
     check(
         &mut plan,
-        &Happening::Refused(&busy),
+        &ReflectInput::Refused(&busy),
         "watch from 7 in 300000 ms, told",
     );
 }
@@ -266,18 +270,25 @@ fn the_server_may_ask_for_more_patience() {
 fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
     let gone = error(ApiErrorKind::Gone);
     let mut plan = synced();
-    let broke = Happening::Broke {
+    let broke = ReflectInput::Broke {
         lived: LONG,
         error: &gone,
     };
     check(&mut plan, &broke, "streaming list now");
 
     let mut plan = synced();
-    check(&mut plan, &Happening::Refused(&gone), "streaming list now");
+    check(
+        &mut plan,
+        &ReflectInput::Refused(&gone),
+        "streaming list now",
+    );
     let mut pauses = Vec::new();
     for _ in 0..6 {
         assert_eq!(plan.read("7"), None);
-        pauses.push(plan.after(&Happening::Refused(&gone), Instant::now()).pause);
+        pauses.push(
+            plan.after(&ReflectInput::Refused(&gone), Instant::now())
+                .pause,
+        );
     }
     assert!(pauses[0] >= FIRST_PAUSE, "{pauses:?}");
     assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
@@ -288,7 +299,7 @@ fn a_version_from_the_future_is_not_waited_for() {
     let mut plan = synced();
     let mut ahead = error(ApiErrorKind::Timeout);
     ahead.message = "Too large resource version: 7, current: 3".to_owned();
-    let decision = plan.after(&Happening::Refused(&ahead), Instant::now());
+    let decision = plan.after(&ReflectInput::Refused(&ahead), Instant::now());
     assert_eq!(decision.step, Step::Stream);
     assert!(decision.told && !decision.pause.is_zero());
 }
@@ -298,7 +309,7 @@ fn an_older_set_is_read_again_until_it_is_clear_that_there_is_no_newer_one() {
     let mut plan = synced();
     plan.passed("20");
     plan.after(
-        &Happening::Refused(&error(ApiErrorKind::Gone)),
+        &ReflectInput::Refused(&error(ApiErrorKind::Gone)),
         Instant::now(),
     );
     for _ in 0..STALE_SETS {

@@ -1,51 +1,51 @@
-//! `kill -9` between any two steps, and what the next agent makes of it.
+//! `kill -9` between any two steps, followed by a new agent run.
 
 use std::collections::BTreeSet;
 
-use windlass_volume_plan::volume_source::PodVolume;
 use windlass_types::{Pod, PodExt};
+use windlass_volume_plan::volume_source::PodVolume;
 
-use super::world::{World, inline, persistent, pod};
-use crate::port::NodeAbility;
+use super::fixture::{Fixture, inline, persistent, pod};
+use crate::port::NodeCapability;
 
-/// More steps than any of these lives has.
-const ENOUGH: usize = 200;
+/// More steps than any of these runs has.
+const MAX_STEPS: usize = 200;
 
-/// From nothing to a mounted volume and back; `None` if the agent was killed on the way.
-fn life(world: &World, pod: &Pod, volume: &PodVolume) -> Option<()> {
-    world.try_stage(pod, volume)?.unwrap();
-    world.try_set_up(pod, volume)?.unwrap();
-    world.try_tear_down(&pod.uid(), volume)?.unwrap();
+/// Mounts and unmounts a volume; `None` if the agent was killed meanwhile.
+fn mount_and_unmount(fixture: &Fixture, pod: &Pod, volume: &PodVolume) -> Option<()> {
+    fixture.try_stage(pod, volume)?.unwrap();
+    fixture.try_set_up(pod, volume)?.unwrap();
+    fixture.try_tear_down(&pod.uid(), volume)?.unwrap();
     if let Some(device) = volume.device() {
-        world.try_unstage(&device)?.unwrap();
+        fixture.try_unstage(&device)?.unwrap();
     }
     Some(())
 }
 
-/// What a new agent does with what it finds and nobody wants: by what lies on the node alone.
-fn clean_up(world: &World, pod: &Pod, volume: &PodVolume) {
-    let dir = volume.dir(&world.dir.path().join("pods").join(pod.uid().as_str()));
+/// Removes undesired volumes, as a new agent run does from the state of the node.
+fn clean_up(fixture: &Fixture, pod: &Pod, volume: &PodVolume) {
+    let dir = volume.dir(&fixture.dir.path().join("pods").join(pod.uid().as_str()));
     if dir.unwrap().symlink_metadata().is_ok() {
-        world.tear_down(pod, volume).unwrap();
+        fixture.tear_down(pod, volume).unwrap();
     }
-    for device in world.paths().staged_devices().unwrap() {
-        world.try_unstage(&device).unwrap().unwrap();
+    for device in fixture.paths().staged_devices().unwrap() {
+        fixture.try_unstage(&device).unwrap().unwrap();
     }
 }
 
-/// Kills the agent at each step in turn; how many steps there were.
-fn kill_everywhere(volume: &PodVolume, after: impl Fn(&World, &Pod, usize)) -> usize {
+/// Kills the agent at each step in turn; returns the number of steps.
+fn kill_everywhere(volume: &PodVolume, after: impl Fn(&Fixture, &Pod, usize)) -> usize {
     let pod = pod("uid-1");
-    for step in 1..ENOUGH {
-        let mut world = World::new(&[NodeAbility::Stage]);
-        world.kill_at(step);
-        if life(&world, &pod, volume).is_some() {
+    for step in 1..MAX_STEPS {
+        let mut fixture = Fixture::new(&[NodeCapability::Stage]);
+        fixture.kill_at(step);
+        if mount_and_unmount(&fixture, &pod, volume).is_some() {
             return step - 1;
         }
-        world.restart();
-        after(&world, &pod, step);
+        fixture.restart();
+        after(&fixture, &pod, step);
     }
-    panic!("a life without end");
+    panic!("too many steps");
 }
 
 fn volumes() -> [PodVolume; 3] {
@@ -57,11 +57,11 @@ fn volumes() -> [PodVolume; 3] {
 }
 
 #[test]
-fn whoever_is_killed_is_followed_by_an_agent_that_takes_everything_back() {
+fn csi_volumes_are_removed_after_agent_kill() {
     for volume in volumes() {
-        let steps = kill_everywhere(&volume, |world, pod, step| {
-            clean_up(world, pod, &volume);
-            let state = world.state();
+        let steps = kill_everywhere(&volume, |fixture, pod, step| {
+            clean_up(fixture, pod, &volume);
+            let state = fixture.state();
             let what = format!("{} killed at {step}", volume.dir_name());
             assert_eq!(state.published, BTreeSet::new(), "{what}");
             assert_eq!(state.staged, BTreeSet::new(), "{what}");
@@ -72,37 +72,37 @@ fn whoever_is_killed_is_followed_by_an_agent_that_takes_everything_back() {
 }
 
 #[test]
-fn whoever_is_killed_is_followed_by_an_agent_that_brings_the_volume_up_and_leaves_nothing() {
+fn csi_mount_completes_after_agent_kill() {
     for volume in volumes() {
-        let steps = kill_everywhere(&volume, |world, pod, step| {
-            world.stage(pod, &volume).unwrap();
-            let mounted = world.set_up(pod, &volume).unwrap();
+        let steps = kill_everywhere(&volume, |fixture, pod, step| {
+            fixture.stage(pod, &volume).unwrap();
+            let mounted = fixture.set_up(pod, &volume).unwrap();
             let what = format!("{} killed at {step}", volume.dir_name());
-            let state = world.state();
+            let state = fixture.state();
             assert_eq!(state.published.len(), 1, "{what}");
             let published = state.published.iter().next().unwrap().1.clone();
             drop(state);
             let path = mounted.path().unwrap();
             let shown = path.read_link().unwrap_or_else(|_| path.to_owned());
             assert_eq!(shown, published, "{what}");
-            world.tear_down(pod, &volume).unwrap();
+            fixture.tear_down(pod, &volume).unwrap();
             if volume.device().is_some() {
-                world.unstage(&volume).unwrap();
+                fixture.unstage(&volume).unwrap();
             }
-            world.assert_clean(&what);
+            fixture.assert_clean(&what);
         });
         assert!(steps > 10, "{steps}");
     }
 }
 
 #[test]
-fn taking_back_what_is_not_there_is_fine() {
-    let world = World::new(&[NodeAbility::Stage]);
+fn unmounting_a_missing_volume_makes_no_call() {
+    let fixture = Fixture::new(&[NodeCapability::Stage]);
     for volume in volumes() {
-        world.tear_down(&pod("uid-1"), &volume).unwrap();
+        fixture.tear_down(&pod("uid-1"), &volume).unwrap();
         if volume.device().is_some() {
-            world.unstage(&volume).unwrap();
+            fixture.unstage(&volume).unwrap();
         }
     }
-    assert_eq!(world.journal(), "");
+    assert_eq!(fixture.journal(), "");
 }

@@ -1,58 +1,58 @@
-//! `requiresRepublish`: the driver is asked again and again, and the pod keeps what it has.
+//! `requiresRepublish`: each set-up publishes again, and failures do not affect the pod.
 
-use super::world::{DRIVER, Fault, World, inline, pod};
+use super::fixture::{DRIVER, Fault, Fixture, inline, pod};
 use crate::port::CsiDriverSpec;
 
-fn world() -> World {
-    let world = World::new(&[]);
-    world.state().spec = Some(CsiDriverSpec {
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(&[]);
+    fixture.state().spec = Some(CsiDriverSpec {
         ephemeral: true,
         requires_republish: true,
         ..CsiDriverSpec::default()
     });
-    world
+    fixture
 }
 
 #[test]
-fn each_set_up_publishes_again() {
-    let mut world = world();
+fn each_set_up_republishes() {
+    let mut fixture = fixture();
     let (pod, volume) = (pod("uid-1"), inline());
-    world.set_up(&pod, &volume).unwrap();
-    world.set_up(&pod, &volume).unwrap();
-    world.restart();
-    world.set_up(&pod, &volume).unwrap();
-    assert_eq!(world.journal().matches("publish csi-").count(), 3);
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.restart();
+    fixture.set_up(&pod, &volume).unwrap();
+    assert_eq!(fixture.journal().matches("publish csi-").count(), 3);
 }
 
 #[test]
-fn a_failure_to_publish_again_costs_the_pod_nothing() {
-    let world = world();
+fn failed_republish_keeps_the_mount() {
+    let fixture = fixture();
     let (pod, volume) = (pod("uid-1"), inline());
-    world.set_up(&pod, &volume).unwrap();
-    let mounts = world.state().mounts.clone();
+    fixture.set_up(&pod, &volume).unwrap();
+    let mounts = fixture.state().mounts.clone();
     for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseAnswer] {
-        world.next("publish", fault);
-        world.set_up(&pod, &volume).unwrap();
-        assert_eq!(world.state().mounts, mounts, "{fault:?}");
+        fixture.next("publish", fault);
+        fixture.set_up(&pod, &volume).unwrap();
+        assert_eq!(fixture.state().mounts, mounts, "{fault:?}");
     }
-    world.state().unreachable = true;
-    world.set_up(&pod, &volume).unwrap();
-    world.state().unreachable = false;
-    world.drivers.remove(DRIVER);
-    world.set_up(&pod, &volume).unwrap();
-    world.register();
-    world.tear_down(&pod, &volume).unwrap();
-    world.assert_clean("taken back by its notes");
+    fixture.state().unreachable = true;
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.state().unreachable = false;
+    fixture.drivers.remove(DRIVER);
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.register();
+    fixture.tear_down(&pod, &volume).unwrap();
+    fixture.assert_clean("unpublished by its volume data");
 }
 
 #[test]
-fn a_failure_is_no_reason_to_believe_that_a_volume_was_never_done() {
-    let mut world = world();
+fn failed_republish_keeps_the_volume_completed() {
+    let mut fixture = fixture();
     let (pod, volume) = (pod("uid-1"), inline());
-    world.set_up(&pod, &volume).unwrap();
-    world.next("publish", Fault::LoseAnswer);
-    world.set_up(&pod, &volume).unwrap();
-    world.restart();
-    world.drivers.remove(DRIVER);
-    world.set_up(&pod, &volume).unwrap();
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.next("publish", Fault::LoseAnswer);
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.restart();
+    fixture.drivers.remove(DRIVER);
+    fixture.set_up(&pod, &volume).unwrap();
 }

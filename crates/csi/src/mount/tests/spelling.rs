@@ -1,11 +1,11 @@
-//! Paths, made-up names and notes are spelled as upstream spells them.
+//! Paths, generated names and volume data files equal upstream's.
 
 use windlass_types::PodUid;
 
-use super::world::{DRIVER, NODE, World, inline, persistent, pod};
-use crate::mount::notes::Notes;
+use super::fixture::{DRIVER, Fixture, NODE, inline, persistent, pod};
 use crate::mount::paths::{CsiDevice, attachment_name, check_names, inline_handle};
-use crate::port::NodeAbility;
+use crate::mount::volume_data::VolumeData;
+use crate::port::NodeCapability;
 
 /// sha256 of `vol-1`.
 const SHA: &str = "d2e8363faaac7ae76def3b14091d8eb5755f6b92e9531627aeec833a8731cc49";
@@ -15,11 +15,11 @@ const ATTACHMENT: &str = "csi-561749c3f967f757a1bf0f461fddd04395babf66cdbb8fa340
 const INLINE: &str = "csi-a919eb5a57ed1bf8c61a802fc713b36e9bfa4fbf009dfb5f4206d253a3a3dc32";
 
 #[test]
-fn paths_are_upstreams() {
-    let world = World::new(&[]);
-    let paths = world.paths();
+fn paths_match_upstream() {
+    let fixture = Fixture::new(&[]);
+    let paths = fixture.paths();
     let check = |path: std::path::PathBuf, expected: &str| {
-        let relative = path.strip_prefix(world.dir.path()).unwrap();
+        let relative = path.strip_prefix(fixture.dir.path()).unwrap();
         assert_eq!(relative.to_str().unwrap(), expected);
     };
     let uid = PodUid::from("uid-1".to_owned());
@@ -40,7 +40,7 @@ fn paths_are_upstreams() {
         "pods/uid-1/volumeDevices/kubernetes.io~csi/pv-1",
     );
     check(
-        paths.block_notes_dir("pv-1"),
+        paths.block_data_dir("pv-1"),
         "plugins/kubernetes.io/csi/volumeDevices/pv-1/data",
     );
     check(
@@ -54,14 +54,14 @@ fn paths_are_upstreams() {
 }
 
 #[test]
-fn made_up_names_are_upstreams() {
+fn generated_names_match_upstream() {
     let uid = PodUid::from("uid-1".to_owned());
     assert_eq!(attachment_name("vol-1", DRIVER, NODE), ATTACHMENT);
     assert_eq!(inline_handle(&uid, "scratch"), INLINE);
 }
 
 #[test]
-fn a_device_is_named_after_driver_and_handle_and_the_name_is_read_back() {
+fn device_name_round_trips() {
     let check = |driver: &str, handle: &str, name: &str| {
         let device = CsiDevice {
             driver: driver.to_owned(),
@@ -77,11 +77,11 @@ fn a_device_is_named_after_driver_and_handle_and_the_name_is_read_back() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused() {
+fn unsafe_names_are_rejected() {
     let uid = PodUid::from("uid-1".to_owned());
     let check = |driver: &str, volume: &str, expected: &str| {
-        let said = check_names(&uid, driver, volume).map_err(|error| error.to_string());
-        assert_eq!(said.err().unwrap_or_default(), expected);
+        let result = check_names(&uid, driver, volume).map_err(|error| error.to_string());
+        assert_eq!(result.err().unwrap_or_default(), expected);
     };
     check("d.io", "pv", "");
     check(
@@ -102,14 +102,14 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn notes_are_upstreams_with_one_key_more_when_the_driver_is_done() {
-    let world = World::new(&[NodeAbility::Stage]);
+fn volume_data_matches_upstream_plus_completed_key() {
+    let fixture = Fixture::new(&[NodeCapability::Stage]);
     let (pod, volume) = (pod("uid-1"), persistent(|_| {}));
-    world.stage(&pod, &volume).unwrap();
-    world.set_up(&pod, &volume).unwrap();
-    world.set_up(&pod, &inline()).unwrap();
+    fixture.stage(&pod, &volume).unwrap();
+    fixture.set_up(&pod, &volume).unwrap();
+    fixture.set_up(&pod, &inline()).unwrap();
     let check = |dir: &str, expected: &str| {
-        let path = world.dir.path().join(dir).join("vol_data.json");
+        let path = fixture.dir.path().join(dir).join("vol_data.json");
         assert_eq!(
             std::fs::read_to_string(path).unwrap(),
             format!("{expected}\n")
@@ -135,10 +135,10 @@ fn notes_are_upstreams_with_one_key_more_when_the_driver_is_done() {
 }
 
 #[test]
-fn notes_that_say_nothing_are_errors() {
+fn invalid_volume_data_is_an_error() {
     let check = |text: &str, expected: &str| {
-        let said = Notes::decode(text.as_bytes()).map_err(|error| error.to_string());
-        assert_eq!(said.err().unwrap_or_default(), expected, "{text}");
+        let result = VolumeData::decode(text.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(result.err().unwrap_or_default(), expected, "{text}");
     };
     check(r#"{"driverName":"d","volumeHandle":"v","later":"x"}"#, "");
     check("", "EOF while parsing a value at line 1 column 0");
@@ -161,9 +161,9 @@ fn notes_that_say_nothing_are_errors() {
 }
 
 #[test]
-fn what_lies_on_the_node_is_told_with_the_device_that_is_shared() {
-    let world = World::new(&[NodeAbility::Stage]);
-    let paths = world.paths();
+fn discovered_volumes_have_their_shared_device() {
+    let fixture = Fixture::new(&[NodeCapability::Stage]);
+    let paths = fixture.paths();
     let (pod, uid) = (pod("uid-1"), PodUid::from("uid-1".to_owned()));
     let block = persistent(|csi| {
         csi.volume_name = "pv-2".to_owned();
@@ -171,12 +171,12 @@ fn what_lies_on_the_node_is_told_with_the_device_that_is_shared() {
         csi.block = true;
     });
     for volume in [persistent(|_| {}), block] {
-        world.stage(&pod, &volume).unwrap();
-        world.set_up(&pod, &volume).unwrap();
+        fixture.stage(&pod, &volume).unwrap();
+        fixture.set_up(&pod, &volume).unwrap();
     }
-    world.set_up(&pod, &inline()).unwrap();
+    fixture.set_up(&pod, &inline()).unwrap();
     let device = |volume: &str, block: bool| {
-        let device = paths.found_device(&uid, volume, block);
+        let device = paths.shared_device(&uid, volume, block);
         device.map(|device| device.0).unwrap_or_default()
     };
     assert_eq!(

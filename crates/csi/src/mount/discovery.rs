@@ -1,32 +1,32 @@
-//! What lies on the node, as the notes say.
+//! Volumes and devices on the node, according to their volume data files.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_volume_plan::volume_source::CSI_PLUGIN;
 use windlass_types::{DeviceName, PodUid};
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
 
 use super::error::MountError;
-use super::notes::Notes;
 use super::paths::{CsiDevice, CsiPaths, is_block_volume};
-use super::{CsiVolumes, device_lane};
+use super::volume_data::VolumeData;
+use super::{CsiVolumes, device_queue};
 
 impl CsiPaths {
-    /// The device that a volume of a pod shares with other pods, as its notes say. Blocks.
-    pub fn found_device(&self, uid: &PodUid, volume: &str, block: bool) -> Option<DeviceName> {
-        let dir = self.notes_dir(uid, volume, block);
-        let notes = load(&dir)?;
-        let shared = !notes.is_inline();
-        shared.then(|| notes.device()).flatten().map(|d| d.name())
+    /// The device of a volume, which other pods may share; `None` for inline volumes. Blocks.
+    pub fn shared_device(&self, uid: &PodUid, volume: &str, block: bool) -> Option<DeviceName> {
+        let dir = self.volume_data_dir(uid, volume, block);
+        let data = load(&dir)?;
+        let shared = !data.is_inline();
+        shared.then(|| data.device()).flatten().map(|d| d.name())
     }
 
-    /// Devices that are staged, or that somebody began to stage. Blocks.
+    /// Devices that are staged or partly staged. Blocks.
     ///
     /// # Errors
-    /// A directory cannot be read. Notes that say nothing are reported and left alone: staging
-    /// writes them anew.
+    /// A directory cannot be read. Invalid volume data files are logged and skipped: staging rewrites
+    /// them.
     pub fn staged_devices(&self) -> io::Result<Vec<DeviceName>> {
         let mut found = BTreeSet::new();
         let block_dir = self.block_dir();
@@ -35,7 +35,7 @@ impl CsiPaths {
                 continue;
             }
             for dir in dirs_in(&driver)? {
-                found.extend(load(&dir).and_then(|notes| notes.device()));
+                found.extend(load(&dir).and_then(|data| data.device()));
             }
         }
         found.extend(self.block_volumes()?.into_iter().map(|(_, device)| device));
@@ -50,22 +50,22 @@ impl CsiPaths {
             let Some(name) = name.filter(|name| is_block_volume(name)) else {
                 continue;
             };
-            let notes = load(&self.block_notes_dir(name));
-            let device = notes.and_then(|notes| notes.device());
+            let data = load(&self.block_data_dir(name));
+            let device = data.and_then(|data| data.device());
             found.extend(device.map(|device| (name.to_owned(), device)));
         }
         Ok(found)
     }
 
-    /// Directory of some pod's volume that is on this device. Blocks.
+    /// Directory of a pod volume on this device. Blocks.
     pub(super) fn published(&self, device: &CsiDevice) -> io::Result<Option<PathBuf>> {
         for pod in dirs_in(&self.pods_dir())? {
             let plugin = pod
                 .join("volumes")
                 .join(windlass_pod_inputs::paths::escape_plugin(CSI_PLUGIN));
             for dir in dirs_in(&plugin)? {
-                let notes = load(&dir).filter(|notes| !notes.is_inline());
-                if notes.and_then(|notes| notes.device()).as_ref() == Some(device) {
+                let data = load(&dir).filter(|data| !data.is_inline());
+                if data.and_then(|data| data.device()).as_ref() == Some(device) {
                     return Ok(Some(dir));
                 }
             }
@@ -83,12 +83,12 @@ impl CsiPaths {
 }
 
 impl CsiVolumes {
-    /// No pod has the device, whoever published it.
+    /// Checks that no pod uses the device.
     pub(super) async fn check_unused(&self, device: &CsiDevice) -> Result<(), MountError> {
         let paths = self.deps.paths.clone();
         let wanted = device.clone();
-        let lane = device_lane(device);
-        self.files(&lane, "looking for pods of a volume", move |_| {
+        let queue = device_queue(device);
+        self.files(&queue, "finding pods that use a device", move |_| {
             let dir = paths.pods_dir();
             let used = paths.published(&wanted);
             let used = used.map_err(MountError::io("look for volumes below", &dir))?;
@@ -104,17 +104,17 @@ impl CsiVolumes {
     }
 }
 
-fn load(dir: &Path) -> Option<Notes> {
-    match Notes::load(dir) {
-        Ok(notes) => notes,
+fn load(dir: &Path) -> Option<VolumeData> {
+    match VolumeData::load(dir) {
+        Ok(data) => data,
         Err(error) => {
-            tracing::error!(dir = %dir.display(), %error, "notes of a volume say nothing");
+            tracing::error!(dir = %dir.display(), %error, "invalid volume data file");
             None
         }
     }
 }
 
-/// Directories in a directory, sorted; none if it is missing.
+/// Subdirectories, sorted; empty if the directory is missing.
 fn dirs_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut dirs = entries(dir)?;
     dirs.retain(|path| path.symlink_metadata().is_ok_and(|found| found.is_dir()));
@@ -124,7 +124,7 @@ fn dirs_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        // a missing directory, or a file where upstream once had one
+        // missing, or a file that an old Go kubelet left
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         Err(error) => return Err(error),

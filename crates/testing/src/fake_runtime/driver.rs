@@ -11,10 +11,10 @@ use windlass_types::{Clock, Timestamp};
 use super::events::EventHub;
 use super::exec::Execs;
 use super::fault::{FaultKind, FaultPlan};
-use super::model::{Model, Refusal, after};
+use super::model::{Model, CallError, after};
 use super::operation::{Call, Operation, Outcome};
 
-pub(super) struct Shell {
+pub(super) struct SimDriver {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// Told after every change; waiting calls look again.
@@ -42,13 +42,13 @@ pub(super) struct State {
 }
 
 /// A call that has passed its latency and faults and may take effect.
-pub(super) struct Ticket {
+pub(super) struct CallTicket {
     operation: Operation,
     index: usize,
     lose_reply: bool,
 }
 
-impl Shell {
+impl SimDriver {
     pub(super) fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         let state = State {
             model: Model::new(seed),
@@ -110,11 +110,11 @@ impl Shell {
             }
         }
         for (delay, event) in late {
-            let shell: Weak<Self> = Arc::downgrade(self);
+            let driver: Weak<Self> = Arc::downgrade(self);
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
-                if let Some(shell) = shell.upgrade() {
-                    shell.lock().events.deliver(event);
+                if let Some(driver) = driver.upgrade() {
+                    driver.lock().events.deliver(event);
                 }
             });
         }
@@ -125,20 +125,20 @@ impl Shell {
     /// Settles the model once `wait` has passed, so that ends are told when they happen. The
     /// state itself never depends on it: every step settles first.
     fn wake_after(self: &Arc<Self>, now: Timestamp, wait: Duration) {
-        let shell: Weak<Self> = Arc::downgrade(self);
+        let driver: Weak<Self> = Arc::downgrade(self);
         let due = after(now, wait);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
-            if let Some(shell) = shell.upgrade() {
+            if let Some(driver) = driver.upgrade() {
                 // The clock may be a nanosecond short of what it was asked to wait.
-                let now = shell.clock.now().max(due);
-                shell.step_at(now, |_, _| ());
+                let now = driver.clock.now().max(due);
+                driver.step_at(now, |_, _| ());
             }
         });
     }
 
     /// Takes a call in: logs it, lets its latency pass and its fault happen.
-    pub(super) async fn begin(&self, operation: Operation, subject: String) -> CriResult<Ticket> {
+    pub(super) async fn begin(&self, operation: Operation, subject: String) -> CriResult<CallTicket> {
         let (mut ticket, latency, deadline) = {
             let mut state = self.lock();
             let call = Call {
@@ -152,7 +152,7 @@ impl Shell {
             let latency = state.latencies.get(&operation).copied().unwrap_or_default();
             let deadline = deadline(operation, state.timeout);
             (
-                Ticket {
+                CallTicket {
                     operation,
                     index,
                     lose_reply: false,
@@ -182,10 +182,10 @@ impl Shell {
     /// Latency, then the fault planned for the call.
     async fn pass(
         &self,
-        ticket: &mut Ticket,
+        ticket: &mut CallTicket,
         subject: &str,
         latency: Duration,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CallError> {
         let operation = ticket.operation;
         self.check_up()?;
         let serial_time = self.lock().serial_time;
@@ -213,7 +213,7 @@ impl Shell {
         }
     }
 
-    fn check_up(&self) -> Result<(), Refusal> {
+    fn check_up(&self) -> Result<(), CallError> {
         match self.lock().down {
             false => Ok(()),
             true => {
@@ -239,15 +239,15 @@ impl Shell {
     /// Lets a call take effect and answers it.
     pub(super) fn complete<T>(
         self: &Arc<Self>,
-        ticket: &Ticket,
-        effect: impl FnOnce(&mut Model, Timestamp) -> Result<T, Refusal>,
+        ticket: &CallTicket,
+        effect: impl FnOnce(&mut Model, Timestamp) -> Result<T, CallError>,
     ) -> CriResult<T> {
         let result = self.check_up().and_then(|()| self.step(effect));
         self.finish(ticket, result)
     }
 
     /// Answers a call, unless its answer gets lost.
-    pub(super) fn finish<T>(&self, ticket: &Ticket, result: Result<T, Refusal>) -> CriResult<T> {
+    pub(super) fn finish<T>(&self, ticket: &CallTicket, result: Result<T, CallError>) -> CriResult<T> {
         let result = match result {
             Ok(_) if ticket.lose_reply => Err((
                 CriCode::DeadlineExceeded,
@@ -272,7 +272,7 @@ impl Shell {
         self: &Arc<Self>,
         operation: Operation,
         subject: String,
-        effect: impl FnOnce(&mut Model, Timestamp) -> Result<T, Refusal>,
+        effect: impl FnOnce(&mut Model, Timestamp) -> Result<T, CallError>,
     ) -> CriResult<T> {
         let ticket = self.begin(operation, subject).await?;
         self.complete(&ticket, effect)

@@ -6,7 +6,7 @@ use windlass_cri::CriCode;
 
 /// What a container does once it is started; set by container name or by image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Behaviour {
+pub struct Behavior {
     /// How long it runs by itself; `None` runs until stopped.
     pub runs_for: Option<Duration>,
     /// Exit code when it ends by itself.
@@ -27,7 +27,7 @@ pub struct Behaviour {
     pub message: String,
 }
 
-impl Default for Behaviour {
+impl Default for Behavior {
     fn default() -> Self {
         Self {
             runs_for: None,
@@ -43,7 +43,7 @@ impl Default for Behaviour {
     }
 }
 
-impl Behaviour {
+impl Behavior {
     /// Ends by itself after `runs_for` with `exit_code`.
     pub fn exits(runs_for: Duration, exit_code: i32) -> Self {
         Self {

@@ -35,11 +35,11 @@ pub(crate) fn routes(turns: Turns) -> Router<NodeApi> {
 type Asked = Path<(String, String)>;
 
 async fn timeline(State(api): State<NodeApi>, Path((namespace, pod)): Asked) -> Response {
-    answer(&pod, api.why.timeline(&namespace, &pod))
+    answer(&pod, api.explainer.timeline(&namespace, &pod))
 }
 
 async fn explain(State(api): State<NodeApi>, Path((namespace, pod)): Asked) -> Response {
-    answer(&pod, api.why.explanation(&namespace, &pod))
+    answer(&pod, api.explainer.explanation(&namespace, &pod))
 }
 
 /// The busiest pods first.

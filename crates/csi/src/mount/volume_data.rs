@@ -1,6 +1,7 @@
-//! `vol_data.json`: what a later agent, ours or upstream's, must know of a volume to take it back.
+//! `vol_data.json`: the data for tearing a volume down after a restart of this agent or the Go
+//! kubelet.
 //!
-//! One JSON object of strings, as upstream writes it, on the disk before the driver is called.
+//! One JSON object of strings, as upstream writes it, saved before the driver is called.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,11 +10,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::error::MountError;
-use super::paths::{CsiDevice, NOTES, attachment_name};
+use super::paths::{CsiDevice, VOLUME_DATA_FILE, attachment_name};
 
-/// While it is written.
+/// Name of the temporary file.
 const UNFINISHED: &str = ".vol_data.json.tmp";
-/// Far above what anybody writes.
+/// Far above the size of any valid file.
 const MAX_BYTES: u64 = 64 * 1024;
 
 const SPEC_VOLUME: &str = "specVolID";
@@ -23,51 +24,51 @@ const NODE: &str = "nodeName";
 const ATTACHMENT: &str = "attachmentID";
 const LIFECYCLE_MODE: &str = "volumeLifecycleMode";
 const SE_LINUX: &str = "seLinuxMountContext";
-/// Ours, and unknown to upstream, which ignores it: the driver said that it is done.
+/// Written only by Windlass and ignored by upstream: the call to the driver completed.
 const COMPLETED: &str = "windlassCompleted";
 
-/// The content. What others wrote into it stays.
+/// The content of the file; unknown keys are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Notes(BTreeMap<String, String>);
+pub(crate) struct VolumeData(BTreeMap<String, String>);
 
-/// Notes that say nothing.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotesError {
-    /// They cannot be read.
+pub(crate) enum VolumeDataError {
+    /// It cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// They are not ours, or torn.
+    /// Its content is invalid or truncated.
     #[error("{0}")]
     Content(String),
 }
 
-impl Notes {
-    /// Of a staged volume.
-    pub(crate) fn of_device(device: &CsiDevice) -> Self {
+impl VolumeData {
+    /// For a staged device.
+    pub(crate) fn for_device(device: &CsiDevice) -> Self {
         Self::default()
             .with(HANDLE, &device.handle)
             .with(DRIVER, &device.driver)
     }
 
-    /// Of a volume of a pod; of a block volume without a mode.
-    pub(crate) fn of_volume(
+    /// For a volume of a pod; block volumes have no mode.
+    pub(crate) fn for_volume(
         volume: &str,
         device: &CsiDevice,
         node: &str,
         mode: Option<&str>,
     ) -> Self {
         let attachment = attachment_name(&device.handle, &device.driver, node);
-        let notes = Self::of_device(device)
+        let data = Self::for_device(device)
             .with(SPEC_VOLUME, volume)
             .with(NODE, node)
             .with(ATTACHMENT, &attachment);
         match mode {
-            Some(mode) => notes.with(LIFECYCLE_MODE, mode),
-            None => notes,
+            Some(mode) => data.with(LIFECYCLE_MODE, mode),
+            None => data,
         }
     }
 
-    /// Mounted with this SELinux context.
+    /// Adds the SELinux context of the mount.
     pub(crate) fn with_context(self, label: Option<&str>) -> Self {
         match label {
             Some(label) => self.with(SE_LINUX, label),
@@ -75,7 +76,7 @@ impl Notes {
         }
     }
 
-    /// The driver is done.
+    /// Marks the call as completed.
     pub(crate) fn completed(self) -> Self {
         self.with(COMPLETED, "true")
     }
@@ -84,7 +85,7 @@ impl Notes {
         self.0.get(COMPLETED).is_some_and(|value| value == "true")
     }
 
-    /// Which volume of which driver.
+    /// Driver and handle.
     pub(crate) fn device(&self) -> Option<CsiDevice> {
         Some(CsiDevice {
             driver: self.0.get(DRIVER)?.clone(),
@@ -92,7 +93,7 @@ impl Notes {
         })
     }
 
-    /// It belongs to one pod and is shared with nobody.
+    /// Whether the volume is inline and so belongs to one pod.
     pub(crate) fn is_inline(&self) -> bool {
         self.0
             .get(LIFECYCLE_MODE)
@@ -106,23 +107,23 @@ impl Notes {
     }
 
     /// # Errors
-    /// What is wrong with the text, without the text.
-    pub(crate) fn decode(text: &[u8]) -> Result<Self, NotesError> {
-        let notes: BTreeMap<String, String> =
-            serde_json::from_slice(text).map_err(|error| NotesError::Content(error.to_string()))?;
-        let notes = Self(notes);
-        match notes.device() {
-            Some(device) if !device.driver.is_empty() && !device.handle.is_empty() => Ok(notes),
-            _ => Err(NotesError::Content(format!(
+    /// The cause, without the content.
+    pub(crate) fn decode(text: &[u8]) -> Result<Self, VolumeDataError> {
+        let data: BTreeMap<String, String> = serde_json::from_slice(text)
+            .map_err(|error| VolumeDataError::Content(error.to_string()))?;
+        let data = Self(data);
+        match data.device() {
+            Some(device) if !device.driver.is_empty() && !device.handle.is_empty() => Ok(data),
+            _ => Err(VolumeDataError::Content(format!(
                 "neither {DRIVER} nor {HANDLE} may be missing"
             ))),
         }
     }
 
-    /// Writes them into a directory, which is made if it is missing, and onto the disk.
+    /// Writes and syncs the file; creates a missing directory.
     pub(crate) fn save(&self, dir: &Path) -> Result<(), MountError> {
         make_dir(dir)?;
-        let path = dir.join(NOTES);
+        let path = dir.join(VOLUME_DATA_FILE);
         let write = || {
             let unfinished = dir.join(UNFINISHED);
             let mut file = File::create(&unfinished)?;
@@ -134,10 +135,10 @@ impl Notes {
         write().map_err(MountError::io("save volume data file", &path))
     }
 
-    /// Those in a directory; `None` if there are none.
-    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, NotesError> {
+    /// Reads the file of a directory; `None` if it is missing.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, VolumeDataError> {
         use io::Read;
-        let file = match File::open(dir.join(NOTES)) {
+        let file = match File::open(dir.join(VOLUME_DATA_FILE)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -153,17 +154,17 @@ impl Notes {
     }
 }
 
-/// Removes the notes in a directory, and what is left of an attempt to write them.
-pub(crate) fn remove_notes(dir: &Path) -> Result<(), MountError> {
-    for name in [UNFINISHED, NOTES] {
+/// Removes the volume data file of a directory and its temporary file.
+pub(crate) fn remove_volume_data(dir: &Path) -> Result<(), MountError> {
+    for name in [UNFINISHED, VOLUME_DATA_FILE] {
         let path = dir.join(name);
-        present(fs::remove_file(&path))
+        ignore_missing(fs::remove_file(&path))
             .map_err(MountError::io("delete volume data file", &path))?;
     }
     Ok(())
 }
 
-/// Makes a directory and those above it with upstream's mode.
+/// Creates a directory and its parents with upstream's mode.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), MountError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -172,17 +173,17 @@ pub(crate) fn make_dir(dir: &Path) -> Result<(), MountError> {
         .map_err(MountError::io("create dir", dir))
 }
 
-/// Removes an empty directory, or a file that is there instead; a missing one is fine.
+/// Removes an empty directory or a file; a missing path is not an error.
 pub(crate) fn remove_empty(path: &Path) -> Result<(), MountError> {
     let removed = match fs::remove_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(path),
         other => other,
     };
-    present(removed).map_err(MountError::io("remove dir", path))
+    ignore_missing(removed).map_err(MountError::io("remove dir", path))
 }
 
-/// What is missing needs no removal.
-fn present(removed: io::Result<()>) -> io::Result<()> {
+/// Ignores `NotFound`.
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

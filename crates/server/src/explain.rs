@@ -11,7 +11,7 @@ use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
 
 /// The cloneable handle to the answers. Nothing here waits.
 #[derive(Clone, Debug)]
-pub struct Why {
+pub struct PodExplainer {
     /// Pods as asked and as they are.
     pub board: PodStatusStore,
     /// What touched them.
@@ -20,7 +20,7 @@ pub struct Why {
     pub node_name: String,
 }
 
-impl Why {
+impl PodExplainer {
     /// What touched a pod; `None` if there is none of this name, and none left lately.
     pub fn timeline(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
         let found = self.timelines.find(namespace, name);

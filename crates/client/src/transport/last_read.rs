@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 /// The moment of the last byte from the other side. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct LastHeard {
+pub(super) struct LastRead {
     began: Instant,
     /// Milliseconds since then, plus one; zero before the first byte.
     at: Arc<AtomicU64>,
 }
 
-impl LastHeard {
+impl LastRead {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -42,12 +42,12 @@ impl LastHeard {
 }
 
 /// A stream of bytes that notes when some arrive.
-pub(super) struct Heard<T> {
+pub(super) struct ReadTracker<T> {
     pub(super) inner: T,
-    pub(super) last: LastHeard,
+    pub(super) last: LastRead,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Heard<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ReadTracker<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -62,7 +62,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Heard<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Heard<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ReadTracker<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

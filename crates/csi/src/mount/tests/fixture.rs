@@ -1,5 +1,5 @@
-//! A node with one CSI driver. Everything it is asked to do is one line of a journal and one step
-//! at which the agent can be killed.
+//! A node with one CSI driver. Each operation is one line of a journal and one step at which the
+//! agent can be killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,39 +11,40 @@ use futures::FutureExt;
 use serde_json::json;
 use tempfile::TempDir;
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, SecretRef, VolumeSource};
 use windlass_types::{DeviceName, MountedVolume, Pod, PodExt, PodUid, Retry, SharedPod};
+use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, SecretRef, VolumeSource};
 
 use crate::mount::paths::CsiPaths;
-use crate::mount::{CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost};
+use crate::mount::{CsiVolumes, CsiVolumesDeps, FileWork, IoQueueKind, MountError, VolumeHost};
 use crate::port::{
-    Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, NodeAbility, NodeInfo, ObjectError,
-    PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit, VolumeUsage,
+    Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, NodeCapability, NodeInfo,
+    ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit,
+    VolumeUsage,
 };
 use crate::{CsiDrivers, RegisteredDriver};
 
 pub(super) const DRIVER: &str = "host.csi.k8s.io";
 pub(super) const NODE: &str = "node-a";
 
-/// How the next call of a kind goes.
+/// Fault of the next call of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The driver says no, and nothing happens.
+    /// The driver rejects the call without effect.
     Refuse,
-    /// The same with another code.
+    /// As `Refuse`, with another code.
     Code(&'static str),
-    /// Nothing happens, and nobody knows.
+    /// The request is lost; no effect.
     LoseRequest,
-    /// It happens, and nobody knows.
+    /// The response is lost after the effect.
     LoseAnswer,
-    /// It happens, but not the unmount that belongs to it.
+    /// The call succeeds without unmounting.
     Lie,
-    /// No answer ever.
+    /// The call never returns.
     Hang,
 }
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) dir: TempDir,
     pub(super) drivers: CsiDrivers,
     pub(super) state: Arc<Mutex<State>>,
@@ -53,23 +54,22 @@ pub(super) struct World {
 #[derive(Debug, Default)]
 pub(super) struct State {
     root: PathBuf,
-    pub(super) abilities: BTreeSet<NodeAbility>,
+    pub(super) capabilities: BTreeSet<NodeCapability>,
     pub(super) spec: Option<CsiDriverSpec>,
     pub(super) attachment: Option<Attachment>,
-    /// What the driver says now of how many volumes fit.
+    /// The attach limit in NodeGetInfo.
     pub(super) max_volumes: Option<i64>,
-    /// The API server does not answer.
+    /// The API server is unreachable.
     pub(super) unreachable: bool,
     pub(super) faults: BTreeMap<&'static str, Fault>,
-    /// What is mounted.
     pub(super) mounts: BTreeSet<PathBuf>,
-    /// What the driver holds: handle and path.
+    /// Handle and path.
     pub(super) staged: BTreeSet<(String, PathBuf)>,
     pub(super) published: BTreeSet<(String, PathBuf)>,
     pub(super) journal: Vec<String>,
     pub(super) last_stage: Option<StageRequest>,
     pub(super) last_publish: Option<PublishRequest>,
-    /// The walker fails.
+    /// The ownership change fails.
     pub(super) keep_group: bool,
     step: usize,
     kill_at: Option<usize>,
@@ -82,7 +82,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes one step; an agent that is killed here goes no further.
+/// Passes one step; never returns if the agent is killed at it.
 async fn step(state: &Mutex<State>) {
     let killed = {
         let mut state = lock(state);
@@ -94,12 +94,12 @@ async fn step(state: &Mutex<State>) {
     }
 }
 
-impl World {
-    pub(super) fn new(abilities: &[NodeAbility]) -> Self {
+impl Fixture {
+    pub(super) fn new(capabilities: &[NodeCapability]) -> Self {
         let dir = TempDir::new().unwrap();
         let state = State {
             root: dir.path().to_owned(),
-            abilities: abilities.iter().copied().collect(),
+            capabilities: capabilities.iter().copied().collect(),
             spec: Some(CsiDriverSpec {
                 attach_required: false,
                 ephemeral: true,
@@ -110,17 +110,17 @@ impl World {
         let state = Arc::new(Mutex::new(state));
         let drivers = CsiDrivers::default();
         let volumes = agent(&dir, &drivers, &state);
-        let world = Self {
+        let fixture = Self {
             dir,
             drivers,
             state,
             volumes,
         };
-        world.register();
-        world
+        fixture.register();
+        fixture
     }
 
-    /// The driver is there.
+    /// Registers the driver.
     pub(super) fn register(&self) {
         let driver = RegisteredDriver {
             node: Arc::new(Node(Arc::clone(&self.state))),
@@ -129,7 +129,7 @@ impl World {
         self.drivers.add(DRIVER, driver);
     }
 
-    /// A new agent, which knows nothing but what is on the disk.
+    /// Starts a new agent run, which knows only the disk.
     pub(super) fn restart(&mut self) {
         let mut state = self.state();
         state.step = 0;
@@ -156,12 +156,12 @@ impl World {
         self.state().faults.insert(call, fault);
     }
 
-    /// The journal since the last look, as one line.
+    /// Takes the journal as one line.
     pub(super) fn journal(&self) -> String {
         std::mem::take(&mut self.state().journal).join(", ")
     }
 
-    // ---- one call each; None if the agent was killed in it, or hangs
+    // ---- one call each; None if the agent is killed in it, or it hangs
 
     pub(super) fn try_stage(
         &self,
@@ -239,7 +239,7 @@ impl World {
 
     pub(super) fn is_node_full(&self, volume: &PodVolume) -> bool {
         let VolumeSource::Csi(csi) = &volume.source else {
-            panic!("not one of a driver");
+            panic!("not a CSI volume");
         };
         self.volumes.is_node_full(csi).now_or_never().unwrap()
     }
@@ -254,13 +254,13 @@ impl World {
         usage.now_or_never().unwrap()
     }
 
-    /// Files, links and directories that nobody made before the volumes came.
+    /// Files, links and directories that the volumes left.
     pub(super) fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         walk(self.dir.path(), &mut left);
         let names = left.iter().filter_map(|path| {
             let name = path.strip_prefix(self.dir.path()).ok()?.to_str()?;
-            // what is shared with other volumes stays
+            // directories shared with other volumes stay
             let shared = [
                 "pods",
                 "plugins",
@@ -281,7 +281,7 @@ impl World {
         names.collect()
     }
 
-    /// Nothing is left on the disk, in the mount table, or with the driver.
+    /// Asserts that disk, mount table and driver are clean.
     pub(super) fn assert_clean(&self, what: &str) {
         let state = self.state();
         assert!(
@@ -404,7 +404,7 @@ fn uncertain() -> CsiError {
 }
 
 impl Node {
-    /// One call: the journal, the fault, and its effect between two steps.
+    /// One call: the journal, the fault, and the effect between two steps.
     async fn call(
         &self,
         name: &'static str,
@@ -443,11 +443,11 @@ impl CsiNode for Node {
         })
     }
 
-    async fn abilities(&self) -> Result<BTreeSet<NodeAbility>, CsiError> {
+    async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CsiError> {
         let mut state = lock(&self.0);
-        match state.fault("abilities") {
+        match state.fault("capabilities") {
             Some(_) => Err(uncertain()),
-            None => Ok(state.abilities.clone()),
+            None => Ok(state.capabilities.clone()),
         }
     }
 
@@ -459,10 +459,13 @@ impl CsiNode for Node {
         lock(&self.0).last_stage = Some(request.clone());
         assert!(
             path.is_dir(),
-            "the staging directory is there before the call"
+            "the staging directory exists before the call"
         );
-        let noted = path.parent().unwrap().join("vol_data.json");
-        assert!(request.block || noted.is_file(), "notes before the call");
+        let has_data = path.parent().unwrap().join("vol_data.json");
+        assert!(
+            request.block || has_data.is_file(),
+            "volume data before the call"
+        );
         self.call("stage", &handle.clone(), &path.clone(), |state, _| {
             state.staged.insert((handle, path.clone()));
             if !request.block {
@@ -498,7 +501,7 @@ impl CsiNode for Node {
         }
         assert!(
             path.parent().unwrap().is_dir(),
-            "the parent is there before the call"
+            "the parent exists before the call"
         );
         self.call(
             "publish",
@@ -582,11 +585,15 @@ impl CsiObjects for Node {
         Ok(BTreeMap::from([("from".to_owned(), name.into_bytes())]))
     }
 
-    async fn token(&self, pod: &SharedPod, asked: &TokenRequest) -> Result<PodToken, ObjectError> {
+    async fn token(
+        &self,
+        pod: &SharedPod,
+        request: &TokenRequest,
+    ) -> Result<PodToken, ObjectError> {
         let state = lock(&self.0);
         state.reachable()?;
         Ok(PodToken {
-            token: format!("{} for {:?}", pod.name(), asked.audience),
+            token: format!("{} for {:?}", pod.name(), request.audience),
             expires: "2026-11-22T00:00:00Z".to_owned(),
         })
     }
@@ -596,7 +603,7 @@ impl State {
     fn reachable(&self) -> Result<(), ObjectError> {
         match self.unreachable {
             true => Err(ObjectError {
-                message: "the API server is away".to_owned(),
+                message: "API server unreachable".to_owned(),
                 retry: Retry::Later,
             }),
             false => Ok(()),
@@ -606,7 +613,7 @@ impl State {
 
 #[async_trait]
 impl VolumeHost for Node {
-    async fn run(&self, _: &FileLane, _: &'static str, work: FileWork) -> Result<(), String> {
+    async fn run(&self, _: &IoQueueKind, _: &'static str, work: FileWork) -> Result<(), String> {
         step(&self.0).await;
         work();
         step(&self.0).await;
@@ -634,7 +641,7 @@ impl VolumeHost for Node {
         }
     }
 
-    async fn release_device(&self, _: &FileLane, node: &Path) -> Result<(), String> {
+    async fn release_device(&self, _: &IoQueueKind, node: &Path) -> Result<(), String> {
         step(&self.0).await;
         let mut state = lock(&self.0);
         if state.mounts.remove(node) {
@@ -647,7 +654,7 @@ impl VolumeHost for Node {
 
     async fn set_ownership(
         &self,
-        _: &FileLane,
+        _: &IoQueueKind,
         _: &SharedPod,
         volume: &str,
         dir: &Path,
