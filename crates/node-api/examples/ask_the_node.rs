@@ -23,7 +23,7 @@ use windlass_node_api::{
 };
 use windlass_server::{HealthCheck, HealthSource, PodExplainer};
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
+use windlass_stats::{MachineFacts, StatsUnavailable, StatsError, StatsSource, StatsSelection};
 use windlass_status::{PodStatusStore, PodStatusEntry};
 use windlass_streams::{Limits, Sessions};
 use windlass_timelines::Timelines;
@@ -41,12 +41,12 @@ impl HealthSource for Idle {
 
 #[async_trait::async_trait]
 impl StatsSource for Idle {
-    async fn node(&self, _: Wanted) -> Result<NodeUsage, StatsError> {
-        Err(StatsError::Node(NoFigures::Unknown))
+    async fn node(&self, _: StatsSelection) -> Result<NodeUsage, StatsError> {
+        Err(StatsError::Node(StatsUnavailable::Unknown))
     }
 
-    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
-        Err(StatsError::Pods(NoFigures::Unknown))
+    async fn pods(&self, _: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
+        Err(StatsError::Pods(StatsUnavailable::Unknown))
     }
 }
 

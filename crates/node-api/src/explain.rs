@@ -12,7 +12,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use serde::Serialize;
-use windlass_stats::Wanted;
+use windlass_stats::StatsSelection;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_types::top::{ContainerTop, NodeTop, PodTop, CpuMemoryUsage};
 
@@ -44,7 +44,7 @@ async fn explain(State(api): State<NodeApi>, Path((namespace, pod)): Asked) -> R
 
 /// The busiest pods first.
 async fn top(State(api): State<NodeApi>) -> Response {
-    let wanted = Wanted::CPU_AND_MEMORY;
+    let wanted = StatsSelection::CPU_AND_MEMORY;
     match tokio::try_join!(api.stats.node(wanted), api.stats.pods(wanted)) {
         Ok((node, pods)) => json(&of_node(&api.node_name, &node, pods).busiest_first()),
         Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
-use windlass_server::{all_checks, health_answer, metrics_answer};
+use windlass_server::{all_checks, health_response, metrics_response};
 
 use crate::NodeApi;
 
@@ -18,7 +18,7 @@ pub(crate) fn routes() -> Router<NodeApi> {
 }
 
 async fn all(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
-    health_answer(&*api.health, None, query.as_deref())
+    health_response(&*api.health, None, query.as_deref())
 }
 
 async fn one(
@@ -26,7 +26,7 @@ async fn one(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    health_answer(&*api.health, Some(&name), query.as_deref())
+    health_response(&*api.health, Some(&name), query.as_deref())
 }
 
 /// Each scrape runs all checks: a series tells how they stood when somebody looked.
@@ -34,5 +34,5 @@ async fn slis(State(api): State<NodeApi>) -> Response {
     for check in all_checks(&*api.health) {
         api.metrics.slis.observe(check.name, check.result.is_ok());
     }
-    metrics_answer(api.metrics.slis.render())
+    metrics_response(api.metrics.slis.render())
 }

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
-use windlass_server::metrics_answer;
+use windlass_server::metrics_response;
 use windlass_stats::log_metrics;
 
 use crate::NodeApi;
@@ -19,9 +19,9 @@ pub(crate) fn routes() -> Router<NodeApi> {
 async fn all(State(api): State<NodeApi>) -> Response {
     api.health.before_scrape();
     let logs = log_metrics(&api.stats.logs().await);
-    metrics_answer(api.metrics.render().map(|text| text + &logs))
+    metrics_response(api.metrics.render().map(|text| text + &logs))
 }
 
 async fn probes(State(api): State<NodeApi>) -> Response {
-    metrics_answer(api.metrics.probes.render())
+    metrics_response(api.metrics.probes.render())
 }

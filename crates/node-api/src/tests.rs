@@ -14,7 +14,7 @@ use windlass_actors::StatusCache;
 use windlass_metrics::Metrics;
 use windlass_server::{HealthCheck, HealthSource, PodExplainer};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
-use windlass_stats::{LogUsage, MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
+use windlass_stats::{LogUsage, MachineFacts, StatsUnavailable, StatsError, StatsSource, StatsSelection};
 use windlass_status::{PodStatusStore, PodStatusEntry};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
@@ -52,11 +52,11 @@ impl HealthSource for Healthy {
 
 /// Remembers what it was asked to measure; of pods nothing can be measured if it is told so.
 #[derive(Debug, Default)]
-struct Measured(Mutex<Vec<Wanted>>, Mutex<Option<NoFigures>>);
+struct Measured(Mutex<Vec<StatsSelection>>, Mutex<Option<StatsUnavailable>>);
 
 #[async_trait]
 impl StatsSource for Measured {
-    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
+    async fn node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError> {
         self.0.lock().expect("lock").push(wanted);
         Ok(NodeUsage {
             started_at: Timestamp::UNIX_EPOCH,
@@ -84,7 +84,7 @@ impl StatsSource for Measured {
         })
     }
 
-    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+    async fn pods(&self, _: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
         let error = *self.1.lock().expect("lock");
         error.map_or(Ok(Vec::new()), |why| Err(StatsError::Pods(why)))
     }
@@ -339,7 +339,7 @@ async fn what_is_used_is_told_as_windlassctl_prints_it_or_why_it_is_not() {
         value(&text),
         json!({"node": "n1", "usage": used, "pods": []})
     );
-    *world.stats.1.lock().expect("lock") = Some(NoFigures::Unknown);
+    *world.stats.1.lock().expect("lock") = Some(StatsUnavailable::Unknown);
     let (status, text) = world.get("/windlass/v1/top").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.starts_with("failed to list pod stats: "), "{text}");
@@ -384,14 +384,14 @@ async fn a_scrape_measures_what_it_shows_and_no_more() {
         "{cadvisor}"
     );
     let asked = world.stats.0.lock().expect("lock");
-    let (few, all) = (Wanted::CPU_AND_MEMORY, Wanted::ALL);
+    let (few, all) = (StatsSelection::CPU_AND_MEMORY, StatsSelection::ALL);
     assert_eq!(*asked, [all, few, all, few, all]);
 }
 
 #[tokio::test]
 async fn cgroups_that_do_not_answer_are_an_error_of_the_scrape() {
     let world = World::new();
-    let late = NoFigures::Late(Duration::from_secs(5));
+    let late = StatsUnavailable::Late(Duration::from_secs(5));
     *world.stats.1.lock().expect("lock") = Some(late);
     let (status, text) = world.get("/stats/summary").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);

@@ -14,9 +14,9 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use futures::{StreamExt, stream};
-use windlass_server::metrics_answer;
+use windlass_server::metrics_response;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{StatsError, Summary, Wanted, cadvisor_metrics, resource_metrics};
+use windlass_stats::{StatsError, Summary, StatsSelection, cadvisor_metrics, resource_metrics};
 
 use crate::NodeApi;
 use crate::answer::{self, json};
@@ -33,8 +33,8 @@ pub(crate) fn routes(turns: Turns) -> Router<NodeApi> {
 
 async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
     let wanted = match only_cpu_and_memory(query.as_deref().unwrap_or("")) {
-        true => Wanted::CPU_AND_MEMORY,
-        false => Wanted::ALL,
+        true => StatsSelection::CPU_AND_MEMORY,
+        false => StatsSelection::ALL,
     };
     match measured(&api, wanted).await {
         Ok((node, pods)) => json(&Summary::new(&api.node_name, node, pods)),
@@ -47,7 +47,7 @@ async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Respo
 }
 
 /// Node and pods, measured at the same time.
-async fn measured(api: &NodeApi, wanted: Wanted) -> Result<(NodeUsage, Vec<PodUsage>), StatsError> {
+async fn measured(api: &NodeApi, wanted: StatsSelection) -> Result<(NodeUsage, Vec<PodUsage>), StatsError> {
     let measured = tokio::try_join!(api.stats.node(wanted), api.stats.pods(wanted));
     measured.inspect_err(lacking)
 }
@@ -69,7 +69,7 @@ async fn resource(State(api): State<NodeApi>) -> Response {
 }
 
 async fn cadvisor(State(api): State<NodeApi>) -> Response {
-    let measured = measured(&api, Wanted::ALL).await.ok();
+    let measured = measured(&api, StatsSelection::ALL).await.ok();
     in_parts(cadvisor_metrics(&api.machine, measured))
 }
 
@@ -79,7 +79,7 @@ fn in_parts(parts: impl Iterator<Item = String> + Send + 'static) -> Response {
         tokio::task::yield_now().await;
         Ok::<_, Infallible>(part)
     });
-    metrics_answer(Ok::<_, Infallible>(Body::from_stream(parts)))
+    metrics_response(Ok::<_, Infallible>(Body::from_stream(parts)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Serves `/healthz` of a program, first well and then not.
+//! Serves `/healthz` of a program, first healthy and then unhealthy.
 //!
 //! `cargo run -p windlass-server --example serve_health`
 //!

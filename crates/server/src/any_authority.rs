@@ -1,14 +1,12 @@
-//! gRPC clients that call a Unix socket's server by its path.
+//! Accepts gRPC clients that send the path of a Unix socket as authority.
 //!
-//! HTTP/2 requests name an authority. For a Unix socket there is none, and Go's gRPC (with a dialer of
-//! its own, as upstream's PodResources client), Java's and Python's send the socket's path, written in
-//! one way or another. `h2` takes that for a malformed request and answers with PROTOCOL_ERROR
-//! (hyperium/h2#442). Nobody here looks at the authority, so [`AnyAuthority`] puts a name of one
-//! letter in its place before `h2` sees it.
+//! HTTP/2 requests need an authority, which a Unix socket lacks. The gRPC clients of Go (with a
+//! custom dialer, as upstream's PodResources client), Java and Python send the socket path. `h2`
+//! rejects it as malformed with PROTOCOL_ERROR (hyperium/h2#442). [`AnyAuthority`] replaces it by a
+//! name of one letter, as no server here uses the authority.
 //!
-//! It is put in place in the compressed headers. The name that is left is never longer than the one
-//! that was there, so the server's table of headers holds all that the client believes it to hold,
-//! at the same places, and nothing has to be decoded.
+//! The replacement happens in the compressed headers. The new name is never longer than the old
+//! one, so the server's HPACK table holds every entry at its index, and nothing has to be decoded.
 
 use std::io;
 use std::pin::Pin;
@@ -18,12 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-/// What a client of HTTP/2 begins with.
+/// The connection preface of an HTTP/2 client.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 /// Length, type, flags and stream of a frame.
 const FRAME_HEAD: usize = 9;
-/// Longest frame that a client may send, as `h2` does not allow more by itself.
-const LONGEST_FRAME: usize = 16 << 10;
+/// Maximum frame size that `h2` accepts by default.
+const MAX_FRAME_BYTES: usize = 16 << 10;
 
 const HEADERS: u8 = 1;
 const END_HEADERS: u8 = 0x4;
@@ -34,7 +32,7 @@ const AUTHORITY: u64 = 1;
 /// A string of one byte, not Huffman-coded.
 const NAME: [u8; 2] = [1, b'x'];
 
-/// A connection whose requests have an authority that `h2` reads.
+/// A connection whose requests have an authority that `h2` accepts.
 #[derive(Debug)]
 pub struct AnyAuthority<C> {
     connection: C,
@@ -42,7 +40,7 @@ pub struct AnyAuthority<C> {
 }
 
 impl<C> AnyAuthority<C> {
-    /// Of a connection of which nothing was read yet.
+    /// Wraps a connection from which nothing was read.
     pub fn new(connection: C) -> Self {
         Self {
             connection,
@@ -63,7 +61,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for AnyAuthority<C> {
             let mut read = ReadBuf::new(&mut space);
             ready!(Pin::new(&mut this.connection).poll_read(context, &mut read))?;
             match read.filled() {
-                // the end, or of a frame that was cut off what there is
+                // end of the connection: pass the rest of a truncated frame
                 [] if this.rewriter.waiting.is_empty() => return Poll::Ready(Ok(())),
                 [] => this.rewriter.done = std::mem::take(&mut this.rewriter.waiting),
                 bytes => this.rewriter.push(bytes),
@@ -115,21 +113,21 @@ impl Connected for AnyAuthority<UnixStream> {
     }
 }
 
-/// What a client sends, in pieces of any size, becomes what `h2` is to read.
+/// Rewrites the bytes of a client, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Rewriter {
-    /// The preface is through.
+    /// The preface was passed.
     begun: bool,
-    /// Bytes that pass as they are: the rest of a frame without headers.
+    /// Number of bytes to pass unchanged: the rest of a frame without headers.
     passing: usize,
-    /// The begin of a frame that has to be seen whole; less than one frame and its head.
+    /// The start of a frame that must be complete; less than one frame and its head.
     waiting: Vec<u8>,
-    /// To be read.
+    /// Rewritten bytes, not yet read.
     done: Vec<u8>,
 }
 
 impl Rewriter {
-    /// Takes what came from the client.
+    /// Adds bytes from the client.
     pub fn push(&mut self, bytes: &[u8]) {
         if !self.begun {
             (self.begun, self.passing) = (true, PREFACE);
@@ -140,12 +138,12 @@ impl Rewriter {
         self.waiting = rest.to_vec();
     }
 
-    /// What `h2` may read of it.
+    /// Returns the rewritten bytes.
     pub fn rewritten(&self) -> &[u8] {
         &self.done
     }
 
-    /// Moves whole frames to what is done and returns what is left.
+    /// Moves complete frames to `done` and returns the rest.
     fn frames<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         loop {
             let (pass, rest) = bytes.split_at(self.passing.min(bytes.len()));
@@ -156,7 +154,7 @@ impl Rewriter {
                 return bytes;
             };
             let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-            if kind != HEADERS || flags & END_HEADERS == 0 || length > LONGEST_FRAME {
+            if kind != HEADERS || flags & END_HEADERS == 0 || length > MAX_FRAME_BYTES {
                 self.passing = FRAME_HEAD + length;
                 continue;
             }
@@ -165,7 +163,7 @@ impl Rewriter {
             };
             match rewrite(frame) {
                 Some(frame) => self.done.extend_from_slice(&frame),
-                // broken: `h2` says how
+                // malformed: `h2` reports it
                 None => self.done.extend_from_slice(frame),
             }
             bytes = rest;
@@ -173,7 +171,7 @@ impl Rewriter {
     }
 }
 
-/// A frame of headers with another authority; `None` if it is not to be understood.
+/// Returns a HEADERS frame with the new authority; `None` if it cannot be parsed.
 fn rewrite(frame: &[u8]) -> Option<Vec<u8>> {
     let flags = frame[4];
     let (mut start, mut end) = (FRAME_HEAD, frame.len());
@@ -209,7 +207,7 @@ fn fields(mut block: &[u8], result: &mut Vec<u8>) -> Option<()> {
             }
             let name = begin.len() - block.len();
             string(&mut block)?;
-            // one that is empty is one byte, and `h2` has no objection to it
+            // an empty value is one byte, which `h2` accepts
             let value = begin.len() - block.len() - name;
             if index == AUTHORITY && value > 1 {
                 result.extend_from_slice(&begin[..name]);
@@ -222,15 +220,15 @@ fn fields(mut block: &[u8], result: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Takes an integer with a prefix of so many bits (section 5.1).
+/// Takes an integer with a prefix of `bits` bits (section 5.1).
 fn integer(block: &mut &[u8], bits: u32) -> Option<u64> {
-    let most = (1 << bits) - 1;
-    let value = u64::from(*block.split_off_first()?) & most;
-    if value < most {
+    let max = (1 << bits) - 1;
+    let value = u64::from(*block.split_off_first()?) & max;
+    if value < max {
         return Some(value);
     }
     let mut value = value;
-    // more than four bytes would be a length that no frame has
+    // no frame has a length of more than four bytes
     for shift in [0, 7, 14, 21] {
         let byte = *block.split_off_first()?;
         value += u64::from(byte & 0x7f) << shift;
@@ -252,7 +250,7 @@ fn string(block: &mut &[u8]) -> Option<()> {
 mod tests {
     use super::{Rewriter, rewrite};
 
-    /// A frame of headers around a block.
+    /// Returns a HEADERS frame with a block.
     fn headers(flags: u8, payload: &[u8]) -> Vec<u8> {
         let length = u8::try_from(payload.len()).expect("a short block");
         let mut frame = vec![0, 0, length, 1, flags, 0, 0, 0, 1];
@@ -268,17 +266,17 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_becomes_one_letter_and_all_else_stays() {
+    fn authority_is_replaced_and_other_fields_stay() {
         check(4, b"\x83\x41\x03%2F\x86", Some(b"\x83\x41\x01x\x86"));
         check(4, b"\x41\x85huffm", Some(b"\x41\x01x"));
         check(4, b"\x01\x02/a\x11\x02/b", Some(b"\x01\x01x\x11\x01x"));
-        // of others, without indexing, empty, from the table, a new size of the table
+        // other names, without indexing, empty, indexed, and a new table size
         let others = b"\x04\x02/a\x41\x00\xbe\x3f\xe1\x1f\x00\x02te\x01t";
         check(4, others, Some(others));
-        // padding and a priority are in front
+        // padding and a priority precede the block
         let padded = b"\x02\0\0\0\0\x10\x41\x03%2Fpp";
         check(0x2c, padded, Some(b"\x02\0\0\0\0\x10\x41\x01xpp"));
-        // cut off, a number without an end, more padding than there is
+        // truncated, an endless number, too much padding
         for broken in [
             &b"\x41"[..],
             b"\x41\x03%2",
@@ -297,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_in_pieces_of_any_size() {
+    fn frames_are_rewritten_in_pieces_of_any_size() {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9];
         let data = [0, 0, 2, 0, 1, 0, 0, 0, 1, 0x41, 0x02];
         let with = |authority: &[u8]| {
             let first = headers(4, authority);
-            // an unfinished block passes as it is
+            // an incomplete block passes unchanged
             let second = headers(0, b"\x41\x03%2F");
             let parts: [&[u8]; 6] = [preface, &settings, &first, &data, &second, &data];
             parts.concat()

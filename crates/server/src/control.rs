@@ -1,8 +1,7 @@
-//! The control API over the Unix socket: pods as they are, pods as they change, logs.
+//! The control API over the Unix socket: pods, changes of pods, logs.
 //!
-//! Read-only. A watch holds no queue: when its client is ready for more it gets the difference
-//! between the board then and what it was sent last, so a slow client misses intermediate
-//! states and costs nothing.
+//! Read-only. A watch has no queue: when its client is ready, it gets the difference from the last
+//! sent state. A slow client misses intermediate states and uses no memory.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,55 +17,55 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
-use windlass_stats::{StatsSource, Wanted};
-use windlass_status::{StatusSubscription, PodStatusStore, PodStatusEntry};
+use windlass_stats::{StatsSource, StatsSelection};
+use windlass_status::{PodStatusEntry, PodStatusStore, StatusSubscription};
 use windlass_types::view::{NodeSummary, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
+use crate::explain::PodExplainer;
 use crate::healthz::HealthSource;
 use crate::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 use crate::socket;
-use crate::explain::PodExplainer;
 
-/// Requests of one connection worked on at a time; the CLI makes one.
+/// Maximum concurrent requests of one connection; the CLI makes one.
 const REQUESTS_PER_CONNECTION: usize = 16;
 
-/// Where it comes from what the agent is a node of. Must not block.
+/// Source of the node summary. Must not block.
 pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
-    /// At this moment.
+    /// Returns the current summary.
     fn summary(&self) -> NodeSummary;
 }
 
-/// What the service reads from.
+/// Dependencies of the control API.
 #[derive(Clone, Debug)]
 pub struct ControlService {
-    /// The pods.
+    /// Statuses of the pods.
     pub board: PodStatusStore,
-    /// Why they are as they are.
+    /// Explains why a pod is not in its desired state.
     pub explainer: PodExplainer,
-    /// Who measures what they use.
+    /// Source of usage statistics.
     pub stats: Arc<dyn StatsSource>,
     /// Metrics of the agent.
     pub metrics: Metrics,
-    /// Updates the metrics that are computed when they are read.
+    /// Refreshes metrics before a scrape.
     pub health: Arc<dyn HealthSource>,
-    /// What the pod sources refuse at present.
+    /// Currently rejected manifests.
     pub rejected: watch::Receiver<Vec<RejectedManifest>>,
-    /// What the agent is a node of.
+    /// Source of the node summary.
     pub node: Arc<dyn NodeSource>,
-    /// Where their logs are.
+    /// Paths of the log files.
     pub paths: NodePaths,
-    /// Who reads them.
+    /// Reads log files.
     pub logs: LogReader,
-    /// The present, for `since_seconds`.
+    /// Current time, for `since_seconds`.
     pub clock: Arc<dyn Clock>,
-    /// Ends streams that would go on for ever.
+    /// Ends open streams.
     pub shutdown: CancellationToken,
 }
 
@@ -85,8 +84,8 @@ pub async fn serve_control(
         .await
 }
 
-/// Connections of trusted peers to a local socket. Its mode keeps others out already; this holds
-/// even if someone changes it.
+/// Returns the connections of trusted peers. The peer check applies even if the mode of the socket
+/// was changed.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
     stream::unfold(listener, |listener| async move {
         loop {
@@ -94,9 +93,9 @@ pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStr
                 Ok((connection, _)) if socket::is_trusted(&connection) => {
                     return Some((Ok(connection), listener));
                 }
-                Ok(_) => tracing::warn!("local connection refused: peer is another user"),
+                Ok(_) => tracing::warn!("local connection rejected: peer is another user"),
                 Err(error) => {
-                    // out of file descriptors, most likely: at once it would fail again
+                    // probably out of file descriptors: an immediate retry would fail
                     tracing::warn!(%error, "local connection not accepted");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
@@ -126,13 +125,13 @@ impl Windlass for ControlService {
         &self,
         _: Request<proto::ListRejectedManifestsRequest>,
     ) -> Result<Response<proto::ListRejectedManifestsResponse>, Status> {
-        let refused = self.rejected.borrow();
-        let rejected = refused.iter().map(|manifest| proto::RejectedManifest {
+        let rejected = self.rejected.borrow();
+        let manifests = rejected.iter().map(|manifest| proto::RejectedManifest {
             origin: manifest.origin.clone(),
             error: manifest.error.clone(),
         });
         Ok(Response::new(proto::ListRejectedManifestsResponse {
-            rejected: rejected.collect(),
+            rejected: manifests.collect(),
         }))
     }
 
@@ -147,23 +146,30 @@ impl Windlass for ControlService {
         &self,
         request: Request<proto::GetPodRequest>,
     ) -> Result<Response<proto::GetPodResponse>, Status> {
-        let asked = request.into_inner();
-        answer(&asked, self.explainer.timeline(&asked.namespace, &asked.name))
+        let request = request.into_inner();
+        pod_response(
+            &request,
+            self.explainer.timeline(&request.namespace, &request.name),
+        )
     }
 
     async fn explain_pod(
         &self,
         request: Request<proto::GetPodRequest>,
     ) -> Result<Response<proto::GetPodResponse>, Status> {
-        let asked = request.into_inner();
-        answer(&asked, self.explainer.explanation(&asked.namespace, &asked.name))
+        let request = request.into_inner();
+        pod_response(
+            &request,
+            self.explainer
+                .explanation(&request.namespace, &request.name),
+        )
     }
 
     async fn get_usage(
         &self,
         _: Request<proto::GetUsageRequest>,
     ) -> Result<Response<proto::GetUsageResponse>, Status> {
-        let wanted = Wanted::CPU_AND_MEMORY;
+        let wanted = StatsSelection::CPU_AND_MEMORY;
         let measured = tokio::try_join!(self.stats.node(wanted), self.stats.pods(wanted));
         let (node, pods) = measured.map_err(|error| Status::unavailable(error.to_string()))?;
         let name = self.explainer.node_name.clone();
@@ -188,7 +194,7 @@ impl Windlass for ControlService {
         &self,
         request: Request<proto::ListPodsRequest>,
     ) -> Result<Response<BoxStream<proto::WatchPodsResponse>>, Status> {
-        let watch = Watch {
+        let watch = PodWatch {
             board: self.board.subscribe(),
             filter: request.into_inner(),
             sent: BTreeSet::new(),
@@ -208,13 +214,13 @@ impl Windlass for ControlService {
     ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
         let request = request.into_inner();
         let entries = self.board.find(&request.namespace, &request.pod);
-        let question = LogRequest {
+        let log_request = LogRequest {
             namespace: &request.namespace,
             pod: &request.pod,
             container: &request.container,
             previous: request.previous,
         };
-        let target = log_target(&entries, &question).map_err(|error| refuse(&error))?;
+        let target = log_target(&entries, &log_request).map_err(|error| log_status(&error))?;
         let source = LogSource {
             root: self.paths.pod_logs_dir.clone(),
             path: self
@@ -227,7 +233,7 @@ impl Windlass for ControlService {
             since: match count("since_seconds", request.since_seconds)? {
                 Some(seconds) => {
                     let ago = Duration::from_secs(seconds);
-                    // longer ago than time goes back means everything
+                    // an unrepresentable time includes all lines
                     self.clock.now().checked_sub(ago).ok()
                 }
                 None => None,
@@ -237,7 +243,7 @@ impl Windlass for ControlService {
             stream: None,
         };
         let done = CancellationToken::new();
-        // cancelled with the stream, so that following ends when the client goes away
+        // cancelled with the stream, so that following ends when the client disconnects
         let client = self.shutdown.child_token();
         if options.follow {
             let board = self.board.clone();
@@ -246,7 +252,7 @@ impl Windlass for ControlService {
         let guard = client.drop_guard();
         let blocks = self.logs.read(source, options, done).await;
         let blocks = blocks
-            .map_err(|error| unreadable(&error))?
+            .map_err(|error| read_status(&error))?
             .map(move |block| {
                 let _held = &guard;
                 message(block)
@@ -256,12 +262,12 @@ impl Windlass for ControlService {
     }
 }
 
-fn answer(
-    asked: &proto::GetPodRequest,
+fn pod_response(
+    request: &proto::GetPodRequest,
     found: Option<impl Serialize>,
 ) -> Result<Response<proto::GetPodResponse>, Status> {
     let found = found.ok_or_else(|| {
-        let proto::GetPodRequest { namespace, name } = asked;
+        let proto::GetPodRequest { namespace, name } = request;
         Status::not_found(format!("no pod {name} in namespace {namespace}"))
     })?;
     let json = serde_json::to_vec(&found).map_err(|error| Status::internal(error.to_string()))?;
@@ -269,14 +275,13 @@ fn answer(
     Ok(Response::new(proto::GetPodResponse { json }))
 }
 
-/// A block is some 128 KiB, and at most 1 MiB more if a container's line is that long: it fits into a
-/// message.
+/// A block has about 128 KiB, plus at most 1 MiB for a long line, so it fits into a message.
 fn message(block: Result<Bytes, LogError>) -> Result<proto::ReadLogResponse, Status> {
-    let data = block.map_err(|error| unreadable(&error))?;
+    let data = block.map_err(|error| read_status(&error))?;
     Ok(proto::ReadLogResponse { data })
 }
 
-fn unreadable(error: &LogError) -> Status {
+fn read_status(error: &LogError) -> Status {
     match error {
         LogError::Open { .. } => Status::not_found(error.to_string()),
         LogError::Read { .. } => Status::data_loss(error.to_string()),
@@ -284,17 +289,17 @@ fn unreadable(error: &LogError) -> Status {
     }
 }
 
-/// A client's watch and what it knows.
-struct Watch {
+/// The watch of a client.
+struct PodWatch {
     board: StatusSubscription,
     filter: proto::ListPodsRequest,
-    /// Pods the client was told of.
+    /// Pods that were sent to the client.
     sent: BTreeSet<PodUid>,
     first: bool,
 }
 
-impl Watch {
-    /// Waits for a change that the client asked for.
+impl PodWatch {
+    /// Waits for a change that matches the filter.
     async fn next(&mut self) -> Option<Result<proto::WatchPodsResponse, Status>> {
         loop {
             let change = self.board.next().await?;
@@ -328,7 +333,7 @@ impl Watch {
 }
 
 fn matches(view: &PodStatusEntry, filter: &proto::ListPodsRequest) -> bool {
-    let is = |asked: &Option<String>, value: &str| asked.as_deref().is_none_or(|a| a == value);
+    let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|a| a == value);
     is(&filter.namespace, view.pod.namespace()) && is(&filter.name, view.pod.name())
 }
 
@@ -343,14 +348,18 @@ fn count(field: &str, value: Option<i64>) -> Result<Option<u64>, Status> {
         .map_err(|_| Status::invalid_argument(format!("{field} must not be negative")))
 }
 
-fn refuse(error: &LogTargetError) -> Status {
+fn log_status(error: &LogTargetError) -> Status {
     let message = error.to_string();
     match error {
-        LogTargetError::Pod { .. } | LogTargetError::NoPrevious { .. } => Status::not_found(message),
-        LogTargetError::Ambiguous { .. } | LogTargetError::Container { .. } => Status::invalid_argument(message),
-        LogTargetError::Waiting { .. } | LogTargetError::Terminated { .. } | LogTargetError::Unknown { .. } => {
-            Status::failed_precondition(message)
+        LogTargetError::Pod { .. } | LogTargetError::NoPrevious { .. } => {
+            Status::not_found(message)
         }
+        LogTargetError::Ambiguous { .. } | LogTargetError::Container { .. } => {
+            Status::invalid_argument(message)
+        }
+        LogTargetError::Waiting { .. }
+        | LogTargetError::Terminated { .. }
+        | LogTargetError::Unknown { .. } => Status::failed_precondition(message),
     }
 }
 

@@ -1,4 +1,4 @@
-//! From the board's view of a pod to the control API's messages.
+//! Converts pod status entries to messages of the control API.
 
 use bytes::Bytes;
 use windlass_pod_status::status::who_goes_on;
@@ -10,7 +10,7 @@ use windlass_types::{PodExt, Timestamp};
 
 use crate::explain::blocker_message;
 
-/// One pod as clients see it. Fails only if the pod cannot be written as JSON.
+/// Converts one pod. Fails only if the pod cannot be serialized as JSON.
 pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json::Error> {
     let mut pod = (*view.pod).clone();
     let source = PodExt::source(&pod);
@@ -27,12 +27,12 @@ pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json
     })
 }
 
-/// What the agent is a node of.
-pub(crate) fn node(standing: NodeSummary) -> proto::GetNodeResponse {
+/// Converts the node summary.
+pub(crate) fn node(summary: NodeSummary) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        name: standing.name,
-        cluster: standing.cluster.map(|cluster| proto::Cluster {
+        name: summary.name,
+        cluster: summary.cluster.map(|cluster| proto::Cluster {
             server: cluster.server,
             has_identity: cluster.has_identity,
             ready: cluster.ready,
@@ -60,7 +60,7 @@ fn blocker(blocker: &Blocker, view: &PodStatusEntry) -> proto::Blocker {
     }
 }
 
-/// What node, pods and containers use.
+/// Converts the usage of node, pods and containers.
 pub(crate) fn usage(
     node_name: String,
     node: &NodeUsage,
@@ -72,23 +72,23 @@ pub(crate) fn usage(
             .iter()
             .map(|container| proto::ContainerUsage {
                 name: container.name.clone(),
-                usage: container.cgroup.as_ref().map(of_cgroup),
+                usage: container.cgroup.as_ref().map(cgroup_usage),
             });
         proto::PodUsage {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-            usage: pod.cgroup.as_ref().map(of_cgroup),
+            usage: pod.cgroup.as_ref().map(cgroup_usage),
             containers: containers.collect(),
         }
     });
     proto::GetUsageResponse {
         node_name,
-        node: Some(of_cgroup(&node.cgroup)),
+        node: Some(cgroup_usage(&node.cgroup)),
         pods: pods.collect(),
     }
 }
 
-fn of_cgroup(cgroup: &CgroupUsage) -> proto::Usage {
+fn cgroup_usage(cgroup: &CgroupUsage) -> proto::Usage {
     proto::Usage {
         cpu_nano_cores: cgroup.cpu.as_ref().and_then(|cpu| cpu.nano_cores),
         memory_bytes: cgroup.memory.as_ref().map(|memory| memory.working_set),
@@ -120,7 +120,7 @@ fn timings(timings: &StartTimings) -> proto::StartTimings {
 }
 
 fn timestamp(time: Timestamp) -> prost_types::Timestamp {
-    // protobuf wants nanoseconds that count forward, jiff's have the sign of the seconds
+    // protobuf requires non-negative nanoseconds; those of jiff have the sign of the seconds
     let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
     if nanos < 0 {
         seconds -= 1;
@@ -134,7 +134,7 @@ mod tests {
     use super::timestamp;
 
     #[test]
-    fn moments_before_the_epoch_keep_positive_nanoseconds() {
+    fn times_before_the_epoch_have_positive_nanoseconds() {
         let time = |text: &str| {
             let t = timestamp(text.parse().expect("time"));
             (t.seconds, t.nanos)

@@ -1,37 +1,37 @@
-//! Why a pod is as it is: its timeline, and what keeps it from what was asked. The control API and
-//! the node's own API answer with the same.
+//! Explains why a pod is not in its desired state, from its timeline and status. Shared by the
+//! control API and the node API.
 
 use windlass_pod_status::status::{probe_complaint, who_goes_on};
 use windlass_pod_status::timeline::relevant_records;
-use windlass_status::{PodStatusStore, PodStatusEntry, current_entry};
+use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
-use windlass_types::view::Blocker;
 use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
+use windlass_types::view::Blocker;
 
-/// The cloneable handle to the answers. Nothing here waits.
+/// Cloneable source of timelines and explanations. Does not block.
 #[derive(Clone, Debug)]
 pub struct PodExplainer {
-    /// Pods as asked and as they are.
+    /// Statuses of the pods.
     pub board: PodStatusStore,
-    /// What touched them.
+    /// Timelines of the pods.
     pub timelines: Timelines,
-    /// Name of the node, which a user may leave out at the end of a static pod's.
+    /// Name of the node, which a user may omit from the name of a static pod.
     pub node_name: String,
 }
 
 impl PodExplainer {
-    /// What touched a pod; `None` if there is none of this name, and none left lately.
+    /// Returns the timeline of a current or recently removed pod.
     pub fn timeline(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
         let found = self.timelines.find(namespace, name);
-        found.or_else(|| self.timelines.find(namespace, &self.of_this_node(name)))
+        found.or_else(|| self.timelines.find(namespace, &self.static_pod_name(name)))
     }
 
-    /// What keeps a pod from what was asked, and what led to it.
+    /// Returns the blocker and the recent records of a pod.
     pub fn explanation(&self, namespace: &str, name: &str) -> Option<Explanation> {
         let mut entries = self.board.find(namespace, name);
         if entries.is_empty() {
-            entries = self.board.find(namespace, &self.of_this_node(name));
+            entries = self.board.find(namespace, &self.static_pod_name(name));
         }
         current_entry(&entries).map(|entry| self.explain(entry))
     }
@@ -55,15 +55,15 @@ impl PodExplainer {
         }
     }
 
-    fn of_this_node(&self, name: &str) -> String {
+    fn static_pod_name(&self, name: &str) -> String {
         format!("{name}-{}", self.node_name)
     }
 }
 
-/// The words of a blocker, with what the probe that it names complained of.
+/// Returns the message of a blocker, with the last failure of its probe.
 pub(crate) fn blocker_message(blocker: &Blocker, entry: &PodStatusEntry) -> String {
     match probe_complaint(blocker, &entry.status, &entry.events) {
-        Some(complaint) => format!("{}: {complaint}", blocker.message),
+        Some(failure) => format!("{}: {failure}", blocker.message),
         None => blocker.message.clone(),
     }
 }

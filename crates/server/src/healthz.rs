@@ -1,7 +1,7 @@
-//! `/healthz` on localhost, in the clear, read-only, as the Go kubelet on 10248: nothing else is served.
+//! `/healthz` on localhost over plain HTTP, like port 10248 of the Go kubelet.
 //!
-//! `/healthz` is 200 `ok` while every check passes, else 500 with each check's result;
-//! `/healthz/<check>` is one check alone. `?verbose` lists the checks in any case.
+//! `/healthz` is 200 `ok` while every check passes, else 500 with the result of each check.
+//! `/healthz/<check>` is a single check. `?verbose` always lists the checks.
 
 use std::fmt::Write;
 use std::future::Future;
@@ -17,28 +17,28 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tower::limit::GlobalConcurrencyLimitLayer;
 
-/// Requests worked on at a time: probes of the node need a handful.
+/// Maximum concurrent requests; the node's probes need only a few.
 const MAX_REQUESTS: usize = 16;
 
 /// The result of one health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Name, the last part of its path.
+    /// Name, the last segment of its path.
     pub name: &'static str,
-    /// `Ok` with a remark (may be empty), or why it fails, with the ages that tell.
+    /// `Ok` with details (may be empty), or why it fails.
     pub result: Result<String, String>,
 }
 
-/// Where the health of the agent comes from. Must not block.
+/// Source of the health checks. Must not block.
 pub trait HealthSource: Send + Sync + std::fmt::Debug + 'static {
-    /// All checks, in the order in which they are shown. The server adds `ping` and `log`.
+    /// Returns all checks, in display order. The server adds `ping` and `log`.
     fn checks(&self) -> Vec<HealthCheck>;
 
-    /// Brings gauges that are only worth computing when someone looks up to date.
+    /// Updates gauges that are computed only before a scrape.
     fn before_scrape(&self) {}
 }
 
-/// Opens the port. The caller reports an error with the setting that is at fault.
+/// Opens the port. The caller adds the responsible setting to the error.
 pub async fn bind_health(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::new(address, port)).await
 }
@@ -63,7 +63,7 @@ fn router(health: Arc<dyn HealthSource>) -> Router {
 }
 
 async fn all(State(health): State<Arc<dyn HealthSource>>, RawQuery(query): RawQuery) -> Response {
-    health_answer(&*health, None, query.as_deref())
+    health_response(&*health, None, query.as_deref())
 }
 
 async fn one(
@@ -71,11 +71,11 @@ async fn one(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    health_answer(&*health, Some(&name), query.as_deref())
+    health_response(&*health, Some(&name), query.as_deref())
 }
 
-/// The answer to `/healthz`, or to `/healthz/<name>`: 404 if there is no such check.
-pub fn health_answer(
+/// Returns the response to `/healthz` or `/healthz/<name>`: 404 if there is no such check.
+pub fn health_response(
     health: &dyn HealthSource,
     name: Option<&str>,
     query: Option<&str>,
@@ -90,22 +90,22 @@ pub fn health_answer(
     report(&checks, is_verbose(query), name.unwrap_or("healthz"))
 }
 
-/// Rendered metrics as an answer.
-pub fn metrics_answer<E: std::fmt::Display>(rendered: Result<impl IntoResponse, E>) -> Response {
+/// Returns rendered metrics as a response.
+pub fn metrics_response<E: std::fmt::Display>(rendered: Result<impl IntoResponse, E>) -> Response {
     match rendered {
         Ok(text) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => {
-            tracing::error!(%error, "metrics cannot be rendered");
+            tracing::error!(%error, "rendering metrics failed");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
-/// All checks. Whoever gets an answer knows that the process answers (`ping`) and that its log is
-/// written: a line goes out before the thread that says it goes on (`log`).
+/// Returns all checks. Any response implies `ping` and `log`, as each request writes its log
+/// synchronously.
 pub fn all_checks(health: &dyn HealthSource) -> Vec<HealthCheck> {
     let passed = |name| HealthCheck {
         name,
@@ -134,16 +134,16 @@ fn report(checks: &[HealthCheck], verbose: bool, what: &str) -> Response {
     let mut text = String::new();
     for HealthCheck { name, result } in checks {
         let _infallible = match result {
-            Ok(remark) if remark.is_empty() => writeln!(text, "[+]{name} ok"),
-            Ok(remark) => writeln!(text, "[+]{name} ok: {remark}"),
+            Ok(detail) if detail.is_empty() => writeln!(text, "[+]{name} ok"),
+            Ok(detail) => writeln!(text, "[+]{name} ok: {detail}"),
             Err(reason) => writeln!(text, "[-]{name} failed: {reason}"),
         };
     }
-    let (status, verdict) = match healthy {
+    let (status, outcome) = match healthy {
         true => (StatusCode::OK, "passed"),
         false => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
     };
-    (status, format!("{text}{what} check {verdict}\n")).into_response()
+    (status, format!("{text}{what} check {outcome}\n")).into_response()
 }
 
 #[cfg(test)]

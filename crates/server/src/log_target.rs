@@ -1,38 +1,38 @@
-//! Decides which file a request for a log means, for `windlassctl` and for the node's own API.
+//! Resolves a log request to a container instance, for `windlassctl` and the node API.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_status::{PodStatusStore, PodStatusEntry, current_entry};
+use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_types::corev1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use windlass_types::{PodExt, SharedPod};
 
-/// Whoever follows a log looks at the board no more often than this, however many of its pods change.
-const LOOK: Duration = Duration::from_millis(100);
+/// Minimum interval between checks of the pod while a log is followed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What somebody asks for.
+/// A request for a log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRequest<'a> {
-    /// Namespace.
+    /// Namespace of the pod.
     pub namespace: &'a str,
     /// Name of the pod.
     pub pod: &'a str,
-    /// Name of the container; empty for the pod's only or default one.
+    /// Name of the container; empty for the default or only one.
     pub container: &'a str,
-    /// The instance before the present one.
+    /// Use the previous instance.
     pub previous: bool,
 }
 
-/// One instance of one container.
+/// One instance of a container.
 #[derive(Clone, Debug)]
 pub struct LogTarget {
     /// The pod.
     pub pod: SharedPod,
     /// The container's name.
     pub container: String,
-    /// The instance: its restart count.
+    /// Restart count of the instance.
     pub attempt: u32,
-    /// It runs, so more lines may come.
+    /// The container is running, so more lines may follow.
     pub running: bool,
 }
 
@@ -63,7 +63,7 @@ pub enum LogTargetError {
     Ambiguous {
         /// Pod.
         pod: String,
-        /// Their names.
+        /// Names of its containers.
         containers: String,
     },
     /// No such container.
@@ -71,12 +71,12 @@ pub enum LogTargetError {
     Container {
         /// Pod.
         pod: String,
-        /// The name asked for.
+        /// Requested name.
         container: String,
-        /// The names there are.
+        /// Names of its containers.
         containers: String,
     },
-    /// Nobody has looked at the container yet.
+    /// The container was not inspected yet.
     #[error("container {container:?} in pod {pod:?} is not available")]
     Unknown {
         /// Pod.
@@ -91,10 +91,10 @@ pub enum LogTargetError {
         pod: String,
         /// Container.
         container: String,
-        /// Why it waits.
+        /// Reason of the waiting state.
         reason: String,
     },
-    /// It has ended, and nobody has seen the instance that did: there is no ID of it.
+    /// The container terminated without an observed container ID.
     #[error("container {container:?} in pod {pod:?} is terminated")]
     Terminated {
         /// Pod.
@@ -102,7 +102,7 @@ pub enum LogTargetError {
         /// Container.
         container: String,
     },
-    /// It was never restarted.
+    /// The container was never restarted.
     #[error("previous terminated container {container:?} in pod {pod:?} not found")]
     NoPrevious {
         /// Pod.
@@ -112,25 +112,25 @@ pub enum LogTargetError {
     },
 }
 
-/// The instance that `question` means. `entries` are all pods of that name: two while one
-/// replaces the other.
+/// Returns the requested instance. `entries` are all pods of that name: two while one replaces the
+/// other.
 ///
 /// # Errors
-/// There is no such pod, container or instance; the words of the last are upstream's.
+/// No such pod, container or instance; the messages for the last are upstream's.
 pub fn log_target(
     entries: &[PodStatusEntry],
-    question: &LogRequest<'_>,
+    request: &LogRequest<'_>,
 ) -> Result<LogTarget, LogTargetError> {
     let entry = current_entry(entries).ok_or_else(|| LogTargetError::Pod {
-        namespace: question.namespace.to_owned(),
-        name: question.pod.to_owned(),
+        namespace: request.namespace.to_owned(),
+        name: request.pod.to_owned(),
     })?;
-    let container = container(entry, question.container)?;
+    let container = container(entry, request.container)?;
     let status = statuses(entry).find(|status| status.name == container);
-    instance(entry, &container, status, question.previous)
+    instance(entry, &container, status, request.previous)
 }
 
-/// Whether a target's instance still runs, by a later look at its pod.
+/// Returns whether the target's instance is running, by a later status of its pod.
 pub(crate) fn still_runs(entry: &PodStatusEntry, target: &LogTarget) -> bool {
     statuses(entry)
         .find(|status| status.name == target.container)
@@ -139,7 +139,7 @@ pub(crate) fn still_runs(entry: &PodStatusEntry, target: &LogTarget) -> bool {
         })
 }
 
-/// Waits until the target's instance has ended, by the board.
+/// Waits until the target's instance has terminated.
 async fn ended(board: &PodStatusStore, target: &LogTarget) {
     let (uid, mut version) = (target.pod.uid(), board.changes());
     loop {
@@ -148,11 +148,11 @@ async fn ended(board: &PodStatusStore, target: &LogTarget) {
         if !runs || version.changed().await.is_err() {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Cancels `done` when the target's instance has ended; ends when the reader is `gone`.
+/// Cancels `done` when the target's instance has terminated; ends when `gone` is cancelled.
 pub async fn watch_end(
     board: PodStatusStore,
     target: LogTarget,
@@ -166,7 +166,7 @@ pub async fn watch_end(
     }
 }
 
-fn container(entry: &PodStatusEntry, asked: &str) -> Result<String, LogTargetError> {
+fn container(entry: &PodStatusEntry, requested: &str) -> Result<String, LogTargetError> {
     let pod = &entry.pod;
     let names: Vec<&str> = pod
         .containers()
@@ -175,7 +175,7 @@ fn container(entry: &PodStatusEntry, asked: &str) -> Result<String, LogTargetErr
         .map(|container| container.name.as_str())
         .chain(ephemeral(entry))
         .collect();
-    if asked.is_empty() {
+    if requested.is_empty() {
         let default = pod.annotation("kubectl.kubernetes.io/default-container");
         return match (default, pod.containers()) {
             (Some(name), _) if names.contains(&name) => Ok(name.to_owned()),
@@ -186,12 +186,12 @@ fn container(entry: &PodStatusEntry, asked: &str) -> Result<String, LogTargetErr
             }),
         };
     }
-    if names.contains(&asked) {
-        return Ok(asked.to_owned());
+    if names.contains(&requested) {
+        return Ok(requested.to_owned());
     }
     Err(LogTargetError::Container {
         pod: pod.name().to_owned(),
-        container: asked.to_owned(),
+        container: requested.to_owned(),
         containers: names.join(", "),
     })
 }
@@ -220,14 +220,15 @@ fn ended_as(state: &Option<ContainerState>) -> Option<&ContainerStateTerminated>
     state.as_ref()?.terminated.as_ref()
 }
 
-/// An end without an ID is none that the runtime told of: the instance was lost, or never created.
-fn was_seen(ended: Option<&ContainerStateTerminated>) -> bool {
+/// Returns whether the runtime reported the end. Without an ID the instance was lost or never
+/// created.
+fn has_container_id(ended: Option<&ContainerStateTerminated>) -> bool {
     let id = ended.and_then(|ended| ended.container_id.as_deref());
     id.is_some_and(|id| !id.is_empty())
 }
 
-/// A waiting container's newest instance is the one that ended last, which is why its log is
-/// both the present and the previous one, as upstream has it.
+/// The newest instance of a waiting container is the last terminated one. Its log is both the
+/// current and the previous one, as upstream.
 fn instance(
     entry: &PodStatusEntry,
     container: &str,
@@ -245,16 +246,18 @@ fn instance(
     let (now, before) = (ended_as(&status.state), ended_as(&status.last_state));
     let running = is_running(status);
     let attempt = if previous {
-        // while the next one waits, the newest is the one that ended last
+        // while the next instance waits, the newest is the last terminated one
         let newer = u32::from(running || now.is_some());
-        let earlier = newest.checked_sub(newer).filter(|_| was_seen(before));
+        let earlier = newest
+            .checked_sub(newer)
+            .filter(|_| has_container_id(before));
         earlier.ok_or_else(|| LogTargetError::NoPrevious {
             pod,
             container: name.clone(),
         })?
-    } else if running || was_seen(now) {
+    } else if running || has_container_id(now) {
         newest
-    } else if was_seen(before) {
+    } else if has_container_id(before) {
         newest.saturating_sub(u32::from(now.is_some()))
     } else if now.or(before).is_some() {
         return Err(LogTargetError::Terminated {
@@ -278,7 +281,7 @@ fn instance(
     })
 }
 
-/// The reason in the words that upstream has for the most common ones.
+/// Returns upstream's text for the most common reasons.
 fn why_waiting(reason: &str) -> &str {
     match reason {
         "ErrImagePull" => "image can't be pulled",

@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
-/// Connections that may wait to be accepted.
+/// Maximum connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// Why the socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another agent answers on it.
+    /// Another agent listens on it.
     #[error(
-        "{}: another agent is running with this --root-dir: stop it first, or choose another one",
+        "{}: another agent is running with this --root-dir; stop it, or choose another directory",
         .0.display()
     )]
     InUse(PathBuf),
-    /// Something that is no socket has its name.
-    #[error("{}: is no socket: move it away", .0.display())]
+    /// The path exists and is not a socket.
+    #[error("{}: not a socket; remove or rename the file", .0.display())]
     Occupied(PathBuf),
-    /// The kernel limits the length of a socket's path.
-    #[error("{}: the path of a socket has at most 107 bytes: choose a shorter --root-dir", .0.display())]
+    /// The kernel limits the length of a socket path.
+    #[error("{}: socket paths are limited to 107 bytes; choose a shorter --root-dir", .0.display())]
     TooLong(PathBuf),
     /// Anything else.
-    #[error("{}: cannot be opened: {source}", path.display())]
+    #[error("cannot open {}: {source}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
@@ -36,8 +36,8 @@ pub enum BindError {
     },
 }
 
-/// Opens the socket. Its mode is 0600 before it has a name, so there is no moment in which
-/// others could connect; a socket that a dead agent left behind is replaced.
+/// Opens the socket. Its mode is 0600 before it has a name, so others can never connect. A stale
+/// socket is replaced.
 ///
 /// Must be called within a tokio runtime.
 pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
@@ -57,7 +57,7 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 fn create() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // on Linux the name takes the mode that the socket has when it is bound
+    // on Linux the file takes the mode that the socket has when it is bound
     rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600))?;
     Ok(socket)
 }
@@ -84,7 +84,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// Whether the other end runs as root or as the agent's own user.
+/// Returns whether the peer runs as root or as the agent's own user.
 pub(crate) fn is_trusted(stream: &UnixStream) -> bool {
     match rustix::net::sockopt::socket_peercred(stream.as_fd()) {
         Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
@@ -113,22 +113,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_is_private_and_replaces_only_a_dead_one() {
+    async fn socket_is_private_and_replaces_only_a_stale_one() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("windlass.sock");
         check(&path, "mode 600");
-        // the listener of the first check is closed, its name stays: that is a dead agent
+        // the listener of the first check is closed, its socket is stale
         check(&path, "mode 600");
         let _alive = bind_socket(&path).expect("socket");
         check(&path, "another agent is running with this --root-dir");
 
         let file = directory.path().join("file");
         std::fs::write(&file, "x").expect("file");
-        check(&file, "is no socket: move it away");
-        check(&directory.path().join("x".repeat(120)), "at most 107 bytes");
+        check(&file, "not a socket; remove or rename the file");
         check(
-            &directory.path().join("no/such/dir"),
-            "cannot be opened: No such file",
+            &directory.path().join("x".repeat(120)),
+            "limited to 107 bytes",
         );
+        check(&directory.path().join("no/such/dir"), "No such file");
     }
 }

@@ -1,4 +1,4 @@
-//! The control API over a real socket, on a board filled by hand.
+//! The control API over a real socket, with a pod status store filled by the test.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,12 @@ use tonic::transport::{Channel, Endpoint};
 use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{NoFigures, StatsError};
-use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
-use windlass_types::view::{HeartbeatStatus, Blocker, ClusterSummary, EventType, PodEvent, PodWatch};
+use windlass_stats::{StatsUnavailable, StatsError};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::explain::{Explanation, PodTimeline};
+use windlass_types::view::{
+    Blocker, ClusterSummary, EventType, HeartbeatStatus, PodEvent, PodWatch,
+};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
@@ -32,14 +34,14 @@ impl Clock for FixedClock {
 }
 
 /// A server on a real socket, and a client of it.
-struct World {
+struct TestEnv {
     board: PodStatusStore,
     explainer: PodExplainer,
     shutdown: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     client: WindlassClient<Channel>,
     logs: PathBuf,
-    /// Its series are there while it lives.
+    /// Keeps its series alive.
     _probe: ProbeSeries,
     _directory: tempfile::TempDir,
 }
@@ -49,11 +51,11 @@ struct Measured;
 
 #[async_trait]
 impl StatsSource for Measured {
-    async fn node(&self, _: Wanted) -> Result<NodeUsage, StatsError> {
-        Err(StatsError::Node(NoFigures::Unknown))
+    async fn node(&self, _: StatsSelection) -> Result<NodeUsage, StatsError> {
+        Err(StatsError::Node(StatsUnavailable::Unknown))
     }
 
-    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+    async fn pods(&self, _: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
         Ok(Vec::new())
     }
 }
@@ -97,7 +99,7 @@ impl NodeSource for Node {
     }
 }
 
-impl World {
+impl TestEnv {
     async fn start() -> Self {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("windlass.sock");
@@ -253,8 +255,8 @@ fn filter(namespace: Option<&str>, name: Option<&str>) -> proto::ListPodsRequest
 }
 
 #[tokio::test]
-async fn a_blocker_is_told_with_what_its_probe_complained_of_last() {
-    let mut world = World::start().await;
+async fn blocker_message_includes_last_probe_failure() {
+    let mut env = TestEnv::start().await;
     let mut web = view("default", "web", 0, "running");
     let now: Timestamp = NOW.parse().expect("time");
     web.blocker = Some(Blocker {
@@ -264,7 +266,7 @@ async fn a_blocker_is_told_with_what_its_probe_complained_of_last() {
         since: now,
         next_retry: None,
     });
-    let complaint = |text: &str| PodEvent {
+    let failure = |text: &str| PodEvent {
         event_type: EventType::Warning,
         reason: Reason::Unhealthy,
         container: Some("app".to_owned()),
@@ -273,9 +275,9 @@ async fn a_blocker_is_told_with_what_its_probe_complained_of_last() {
         first: now,
         last: now,
     };
-    web.events = vec![complaint("statuscode: 500"), complaint("statuscode: 503")];
-    world.board.publish(web);
-    let pods = within(world.client.list_pods(filter(None, Some("web")))).await;
+    web.events = vec![failure("statuscode: 500"), failure("statuscode: 503")];
+    env.board.publish(web);
+    let pods = within(env.client.list_pods(filter(None, Some("web")))).await;
     let entry = pods.expect("pods").into_inner().pods.remove(0);
     assert_eq!(
         entry.blocker.expect("blocker").message,
@@ -285,7 +287,7 @@ async fn a_blocker_is_told_with_what_its_probe_complained_of_last() {
 
 #[tokio::test]
 async fn pods_are_listed_with_status_and_filtered() {
-    let mut world = World::start().await;
+    let mut env = TestEnv::start().await;
     let mut web = view("default", "web", 0, "running");
     web.blocker = Some(Blocker {
         reason: Reason::ErrImagePull,
@@ -295,9 +297,9 @@ async fn pods_are_listed_with_status_and_filtered() {
         next_retry: None,
     });
     web.timings.seen = Some(NOW.parse().expect("time"));
-    world.board.publish(web);
-    world.board.publish(view("default", "job", 0, "running"));
-    world.board.publish(view("other", "web2", 0, "running"));
+    env.board.publish(web);
+    env.board.publish(view("default", "job", 0, "running"));
+    env.board.publish(view("other", "web2", 0, "running"));
 
     for (namespace, name, expected) in [
         (
@@ -309,11 +311,11 @@ async fn pods_are_listed_with_status_and_filtered() {
         (Some("default"), Some("web"), "default/web=Running"),
         (Some("other"), Some("web"), ""),
     ] {
-        let pods = within(world.client.list_pods(filter(namespace, name))).await;
+        let pods = within(env.client.list_pods(filter(namespace, name))).await;
         assert_eq!(names(&pods.expect("pods").into_inner().pods), expected);
     }
 
-    let pods = within(world.client.list_pods(filter(None, Some("web")))).await;
+    let pods = within(env.client.list_pods(filter(None, Some("web")))).await;
     let entry = pods.expect("pods").into_inner().pods.remove(0);
     assert_eq!(
         (entry.source.as_str(), entry.worker_state.as_str()),
@@ -332,15 +334,15 @@ async fn pods_are_listed_with_status_and_filtered() {
         text.contains(r#""apiVersion":"v1""#) && text.contains(r#""kind":"Pod""#),
         "{text}"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn a_watch_begins_with_everything_and_goes_on_with_changes() {
-    let mut world = World::start().await;
-    world.board.publish(view("default", "web", 0, "running"));
-    world.board.publish(view("other", "x", 0, "running"));
-    let watch = within(world.client.watch_pods(filter(Some("default"), None))).await;
+async fn watch_sends_snapshot_then_changes() {
+    let mut env = TestEnv::start().await;
+    env.board.publish(view("default", "web", 0, "running"));
+    env.board.publish(view("other", "x", 0, "running"));
+    let watch = within(env.client.watch_pods(filter(Some("default"), None))).await;
     let mut watch = watch.expect("watch").into_inner();
 
     let first = within(watch.message())
@@ -350,8 +352,8 @@ async fn a_watch_begins_with_everything_and_goes_on_with_changes() {
     assert!(first.snapshot);
     assert_eq!(names(&first.pods), "default/web=Running");
 
-    world.board.remove(&"x-uid".into());
-    world.board.publish(view("default", "job", 0, "running"));
+    env.board.remove(&"x-uid".into());
+    env.board.publish(view("default", "job", 0, "running"));
     let next = within(watch.message())
         .await
         .expect("no error")
@@ -362,46 +364,46 @@ async fn a_watch_begins_with_everything_and_goes_on_with_changes() {
     );
     assert!(
         next.removed.is_empty(),
-        "the other namespace's pod is not this client's business"
+        "pods of other namespaces are filtered"
     );
 
-    world.board.remove(&"web-uid".into());
+    env.board.remove(&"web-uid".into());
     let last = within(watch.message())
         .await
         .expect("no error")
         .expect("message");
     assert_eq!(last.removed, ["web-uid"]);
 
-    world.shutdown.cancel();
+    env.shutdown.cancel();
     assert!(
         within(watch.message()).await.expect("no error").is_none(),
         "a shutdown ends it"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn a_watch_of_an_empty_board_says_so_at_once() {
-    let mut world = World::start().await;
-    let watch = within(world.client.watch_pods(filter(None, None))).await;
+async fn watch_without_pods_sends_empty_snapshot() {
+    let mut env = TestEnv::start().await;
+    let watch = within(env.client.watch_pods(filter(None, None))).await;
     let first = within(watch.expect("watch").into_inner().message()).await;
     let first = first.expect("no error").expect("message");
     assert!(first.snapshot && first.pods.is_empty());
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_nobody_up() {
-    let mut world = World::start().await;
-    let slow = within(world.client.watch_pods(filter(None, None))).await;
+async fn slow_watch_client_does_not_delay_others() {
+    let mut env = TestEnv::start().await;
+    let slow = within(env.client.watch_pods(filter(None, None))).await;
     let mut slow = slow.expect("watch").into_inner();
-    // far more than any window or buffer between server and client holds
+    // more than all windows and buffers between server and client hold
     for round in 0..2_000 {
         let mut web = view("default", "web", round, "running");
         web.unsupported_fields = vec!["x".repeat(8 * 1024)];
-        world.board.publish(web);
+        env.board.publish(web);
     }
-    let pods = within(world.client.list_pods(filter(None, None))).await;
+    let pods = within(env.client.list_pods(filter(None, None))).await;
     assert_eq!(pods.expect("pods").into_inner().pods.len(), 1);
 
     let mut messages = 0;
@@ -425,17 +427,17 @@ async fn a_client_that_does_not_read_holds_nobody_up() {
     }
     assert!(
         messages < 2_000,
-        "states in between are left out, got {messages}"
+        "intermediate states are skipped, got {messages}"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn logs_of_the_right_instance_are_read() {
-    let mut world = World::start().await;
-    world.board.publish(view("default", "web", 1, "running"));
-    world.write_log("web", 0, &["10Z stdout F first try"]);
-    world.write_log("web", 1, &["20Z stdout F one", "50Z stderr F two"]);
+async fn read_log_selects_instance_and_options() {
+    let mut env = TestEnv::start().await;
+    env.board.publish(view("default", "web", 1, "running"));
+    env.write_log("web", 0, &["10Z stdout F first try"]);
+    env.write_log("web", 1, &["20Z stdout F one", "50Z stderr F two"]);
     let request = proto::ReadLogRequest {
         namespace: "default".to_owned(),
         pod: "web".to_owned(),
@@ -446,41 +448,38 @@ async fn logs_of_the_right_instance_are_read() {
         change(&mut request);
         request
     };
-    assert_eq!(world.log(request.clone()).await, "one|two|");
-    assert_eq!(world.log(with(&|r| r.previous = true)).await, "first try|");
-    assert_eq!(world.log(with(&|r| r.tail_lines = Some(1))).await, "two|");
+    assert_eq!(env.log(request.clone()).await, "one|two|");
+    assert_eq!(env.log(with(&|r| r.previous = true)).await, "first try|");
+    assert_eq!(env.log(with(&|r| r.tail_lines = Some(1))).await, "two|");
+    assert_eq!(env.log(with(&|r| r.since_seconds = Some(15))).await, "two|");
+    assert_eq!(env.log(with(&|r| r.limit_bytes = Some(5))).await, "one|t");
     assert_eq!(
-        world.log(with(&|r| r.since_seconds = Some(15))).await,
-        "two|"
-    );
-    assert_eq!(world.log(with(&|r| r.limit_bytes = Some(5))).await, "one|t");
-    assert_eq!(
-        world.log(with(&|r| r.tail_lines = Some(-1))).await,
+        env.log(with(&|r| r.tail_lines = Some(-1))).await,
         "InvalidArgument: tail_lines must not be negative"
     );
     assert_eq!(
-        world.log(with(&|r| r.pod = "nope".to_owned())).await,
+        env.log(with(&|r| r.pod = "nope".to_owned())).await,
         "NotFound: pod default/nope not found"
     );
     assert_eq!(
-        world.log(with(&|r| r.container = "db".to_owned())).await,
+        env.log(with(&|r| r.container = "db".to_owned())).await,
         "InvalidArgument: pod web has no container db, it has: app"
     );
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn following_ends_when_the_container_has() {
-    let mut world = World::start().await;
-    world.board.publish(view("default", "web", 0, "running"));
-    world.write_log("web", 0, &["20Z stdout F one"]);
+async fn followed_log_ends_with_its_container() {
+    let mut env = TestEnv::start().await;
+    env.board.publish(view("default", "web", 0, "running"));
+    env.write_log("web", 0, &["20Z stdout F one"]);
     let request = proto::ReadLogRequest {
         namespace: "default".to_owned(),
         pod: "web".to_owned(),
         follow: true,
         ..proto::ReadLogRequest::default()
     };
-    let stream = within(world.client.read_log(request)).await;
+    let stream = within(env.client.read_log(request)).await;
     let mut stream = stream.expect("log").into_inner();
     let first = within(stream.message())
         .await
@@ -488,34 +487,34 @@ async fn following_ends_when_the_container_has() {
         .expect("message");
     assert_eq!(first.data, "one\n");
 
-    world.write_log("web", 0, &["21Z stdout F last words"]);
-    world.board.publish(view("default", "web", 0, "terminated"));
+    env.write_log("web", 0, &["21Z stdout F last line"]);
+    env.board.publish(view("default", "web", 0, "terminated"));
     let next = within(stream.message())
         .await
         .expect("no error")
         .expect("message");
-    assert_eq!(next.data, "last words\n");
+    assert_eq!(next.data, "last line\n");
     assert!(within(stream.message()).await.expect("no error").is_none());
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn refused_manifests_are_listed_with_their_error() {
-    let mut world = World::start().await;
+async fn rejected_manifests_are_listed_with_error() {
+    let mut env = TestEnv::start().await;
     let request = proto::ListRejectedManifestsRequest {};
-    let answer = within(world.client.list_rejected_manifests(request))
+    let answer = within(env.client.list_rejected_manifests(request))
         .await
         .expect("answer");
     let line = |m: proto::RejectedManifest| format!("{}: {}", m.origin, m.error);
     let lines: Vec<_> = answer.into_inner().rejected.into_iter().map(line).collect();
     assert_eq!(lines, ["/m/bad.yaml: line 3: no"]);
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn the_node_is_told_with_how_it_stands_with_its_cluster() {
-    let mut world = World::start().await;
-    let answer = within(world.client.get_node(proto::GetNodeRequest {})).await;
+async fn get_node_returns_cluster_summary() {
+    let mut env = TestEnv::start().await;
+    let answer = within(env.client.get_node(proto::GetNodeRequest {})).await;
     let node = answer.expect("answer").into_inner();
     assert_eq!(node.name, "n1");
     let cluster = node.cluster.expect("cluster");
@@ -527,37 +526,40 @@ async fn the_node_is_told_with_how_it_stands_with_its_cluster() {
     let pod_watch = cluster.pod_watch.expect("pod watch");
     assert_eq!(pod_watch.error.as_deref(), Some("no watch"));
     assert_eq!(pod_watch.since, Some(prost_types::Timestamp::default()));
-    world.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
-    let mut world = World::start().await;
+async fn explain_accepts_static_pod_name_without_node_suffix() {
+    let mut env = TestEnv::start().await;
     let mut entry = view("default", "web-n1", 0, "running");
     entry.blocker = Some(Blocker {
         reason: Reason::WaitingForStartSlot,
         container: None,
-        message: "waiting for its turn".into(),
+        message: "waiting for a start slot".into(),
         since: NOW.parse().expect("time"),
         next_retry: None,
     });
-    let timelines = &world.explainer.timelines;
+    let timelines = &env.explainer.timelines;
     timelines.seen(&entry.pod);
     let job = RecordKey::new(RecordKind::Sync, "syncPod");
     timelines.record_instant(&entry.pod.uid(), job, RecordOutcome::failed("no"));
-    world.board.publish(entry);
+    env.board.publish(entry);
     for name in ["web", "web-n1"] {
-        let asked = || proto::GetPodRequest {
+        let request = || proto::GetPodRequest {
             namespace: "default".into(),
             name: name.into(),
         };
-        let answer = world.client.explain_pod(asked()).await.expect("answer");
+        let answer = env.client.explain_pod(request()).await.expect("answer");
         let json = answer.into_inner().json;
         let explanation: Explanation = serde_json::from_slice(&json).expect("JSON");
         let blocker = explanation.blocker.expect("a blocker");
-        assert_eq!(blocker.waiting_for, "the agent, when other pods have started");
+        assert_eq!(
+            blocker.waiting_for,
+            "the agent, when other pods have started"
+        );
         assert_eq!(explanation.records.len(), 1);
-        let answer = world.client.get_timeline(asked()).await.expect("answer");
+        let answer = env.client.get_timeline(request()).await.expect("answer");
         let json = answer.into_inner().json;
         let timeline: PodTimeline = serde_json::from_slice(&json).expect("JSON");
         assert_eq!(timeline.records[0].to_string(), "sync syncPod failed: no");
@@ -566,27 +568,27 @@ async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
         namespace: "other".into(),
         name: "web".into(),
     };
-    let refused = world.client.explain_pod(other).await.expect_err("no pod");
-    assert_eq!(refused.code(), tonic::Code::NotFound);
-    world.stop().await;
+    let error = env.client.explain_pod(other).await.expect_err("no pod");
+    assert_eq!(error.code(), tonic::Code::NotFound);
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_measured_is_said() {
-    let mut world = World::start().await;
-    let asked = world.client.get_usage(proto::GetUsageRequest {});
-    let refused = asked.await.expect_err("no figures");
-    assert_eq!(refused.code(), tonic::Code::Unavailable);
-    assert!(refused.message().contains("root cgroup"), "{refused}");
-    world.stop().await;
+async fn get_usage_returns_unavailable_without_stats() {
+    let mut env = TestEnv::start().await;
+    let response = env.client.get_usage(proto::GetUsageRequest {});
+    let error = response.await.expect_err("no stats");
+    assert_eq!(error.code(), tonic::Code::Unavailable);
+    assert!(error.message().contains("root cgroup"), "{error}");
+    env.stop().await;
 }
 
 #[tokio::test]
-async fn metrics_are_read_over_the_socket() {
-    let mut world = World::start().await;
+async fn get_metrics_returns_agent_and_probe_metrics() {
+    let mut env = TestEnv::start().await;
     let mut read = async |probes| {
         let request = proto::GetMetricsRequest { probes };
-        let answer = within(world.client.get_metrics(request)).await;
+        let answer = within(env.client.get_metrics(request)).await;
         answer.expect("metrics").into_inner().text
     };
     let text = read(false).await;
@@ -596,5 +598,5 @@ async fn metrics_are_read_over_the_socket() {
     let text = read(true).await;
     let series = r#"pod_uid="u1",probe_type="Liveness",result="failed"} 1"#;
     assert!(text.contains(series), "{text}");
-    world.stop().await;
+    env.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The health port, asked over TCP.
+//! The health port over TCP.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl HealthSource for Fixed {
     }
 }
 
-/// Asks a real server and returns status and body as one line.
-async fn ask(pleg: Result<&str, &str>, target: &str) -> String {
+/// Sends a request to a real server and returns status and body as one line.
+async fn send(pleg: Result<&str, &str>, target: &str) -> String {
     let health = Fixed(vec![
         HealthCheck {
             name: "syncloop",
@@ -54,30 +54,33 @@ async fn ask(pleg: Result<&str, &str>, target: &str) -> String {
 
 #[tokio::test]
 async fn health_is_ok_only_while_every_check_passes() {
-    assert_eq!(ask(Ok(""), "/healthz").await, "200 ok");
+    assert_eq!(send(Ok(""), "/healthz").await, "200 ok");
     assert_eq!(
-        ask(Ok(""), "/healthz?verbose").await,
+        send(Ok(""), "/healthz?verbose").await,
         "200 [+]ping ok | [+]log ok | [+]syncloop ok: last iteration 0.2 s ago | [+]pleg ok | healthz check passed"
     );
     let failing = Err("last relist 200 s ago, allowed are 180 s");
     assert_eq!(
-        ask(failing, "/healthz").await,
+        send(failing, "/healthz").await,
         "500 [+]ping ok | [+]log ok | [+]syncloop ok: last iteration 0.2 s ago | \
          [-]pleg failed: last relist 200 s ago, allowed are 180 s | healthz check failed"
     );
-    assert_eq!(ask(failing, "/healthz/syncloop").await, "200 ok");
-    assert_eq!(ask(failing, "/healthz/ping").await, "200 ok");
+    assert_eq!(send(failing, "/healthz/syncloop").await, "200 ok");
+    assert_eq!(send(failing, "/healthz/ping").await, "200 ok");
     assert!(
-        ask(failing, "/healthz/pleg")
+        send(failing, "/healthz/pleg")
             .await
             .starts_with("500 [-]pleg failed")
     );
-    assert_eq!(ask(failing, "/healthz/nonsense").await, "404 no such check");
+    assert_eq!(
+        send(failing, "/healthz/nonsense").await,
+        "404 no such check"
+    );
 }
 
 #[tokio::test]
 async fn health_port_serves_health_only() {
     for target in ["/metrics", "/metrics/probes", "/pods", "/"] {
-        assert_eq!(ask(Ok(""), target).await, "404 ", "{target}");
+        assert_eq!(send(Ok(""), target).await, "404 ", "{target}");
     }
 }

@@ -1,9 +1,9 @@
-//! Requests for a log and the file they mean.
+//! Tests of the resolution of log requests.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_status::{PodStatusStore, PodStatusEntry};
+use windlass_status::{PodStatusEntry, PodStatusStore};
 use windlass_types::PodExt;
 use windlass_types::view::PodWorkerState;
 
@@ -52,13 +52,13 @@ fn waiting(restarts: u32, before: bool) -> Value {
 }
 
 fn check(entries: &[PodStatusEntry], container: &str, previous: bool, expected: &str) {
-    let question = LogRequest {
+    let request = LogRequest {
         namespace: "default",
         pod: "web",
         container,
         previous,
     };
-    let line = match log_target(entries, &question) {
+    let line = match log_target(entries, &request) {
         Ok(target) => target.to_string(),
         Err(error) => error.to_string(),
     };
@@ -66,7 +66,7 @@ fn check(entries: &[PodStatusEntry], container: &str, previous: bool, expected: 
 }
 
 #[test]
-fn the_instance_follows_from_state_and_restart_count() {
+fn log_instance_follows_state_and_restart_count() {
     let of = |status: Value| [entry(PodWorkerState::SyncPod, &status)];
     check(
         &of(running(0, false)),
@@ -125,24 +125,24 @@ fn the_instance_follows_from_state_and_restart_count() {
 }
 
 #[test]
-fn an_end_that_nobody_saw_has_no_log() {
+fn unobserved_termination_has_no_log() {
     let seen = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
     let lost = json!({"terminated": {"exitCode": 137}});
-    let (waits, none) = (
+    let (waiting_state, none) = (
         json!({"waiting": {"reason": "CrashLoopBackOff"}}),
         json!({}),
     );
-    let over = "container \"app\" in pod \"web\" is terminated";
+    let terminated = "container \"app\" in pod \"web\" is terminated";
     let no_previous = "previous terminated container \"app\" in pod \"web\" not found";
     let log = |attempt: u32| format!("web_default app/{attempt}.log running=false");
     #[rustfmt::skip]
     let cases = [
         (&seen, &none, log(2), no_previous.to_owned()),
-        (&lost, &none, over.to_owned(), no_previous.to_owned()),
-        (&lost, &lost, over.to_owned(), no_previous.to_owned()),
+        (&lost, &none, terminated.to_owned(), no_previous.to_owned()),
+        (&lost, &lost, terminated.to_owned(), no_previous.to_owned()),
         (&lost, &seen, log(1), log(1)),
-        (&waits, &lost, over.to_owned(), no_previous.to_owned()),
-        (&waits, &seen, log(2), log(2)),
+        (&waiting_state, &lost, terminated.to_owned(), no_previous.to_owned()),
+        (&waiting_state, &seen, log(2), log(2)),
     ];
     for (state, last, present, previous) in cases {
         let status = json!({"restartCount": 2, "state": state, "lastState": last});
@@ -153,17 +153,17 @@ fn an_end_that_nobody_saw_has_no_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
+async fn log_target_ends_with_its_instance_or_pod() {
     let board = PodStatusStore::new();
     let running_now = entry(PodWorkerState::SyncPod, &running(1, true));
     board.publish(running_now.clone());
-    let question = LogRequest {
+    let request = LogRequest {
         namespace: "default",
         pod: "web",
         container: "app",
         previous: false,
     };
-    let target = log_target(std::slice::from_ref(&running_now), &question).expect("a target");
+    let target = log_target(std::slice::from_ref(&running_now), &request).expect("a target");
     let mut waiting_for = std::pin::pin!(ended(&board, &target));
     let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
     assert!(later.await.is_err(), "it runs");
@@ -178,7 +178,7 @@ async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_log_target_returns_error() {
     let entries = [entry(PodWorkerState::SyncPod, &running(0, false))];
     check(&[], "app", false, "pod default/web not found");
     check(
@@ -202,7 +202,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn of_two_pods_with_one_name_the_present_one_counts() {
+fn log_target_is_current_of_two_pods_with_one_name() {
     let entries = [
         entry(PodWorkerState::TerminatingPod, &running(7, true)),
         entry(PodWorkerState::SyncPod, &running(1, true)),
