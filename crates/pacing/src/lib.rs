@@ -1,13 +1,12 @@
-//! How many at a time, and how many a second: the pace of calls that share something.
+//! Concurrency and rate limits for callers that share a resource.
 //!
-//! For whoever lets many callers use a few places (connections, disks, a runtime's attention) and
-//! cannot trust each of them to come back.
+//! For code that lets many callers use a few connections, disks or runtime calls, where a single
+//! call may hang.
 //!
 //! # The way in
 //!
-//! * [`run_with_permit`] runs work in a place that it loses when it takes too long
-//! * [`Limiter`] runs at most so many pieces of work at once, and learns how long each may keep its
-//!   permit
+//! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
+//! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
 //! * [`RateLimit`] is a token bucket with a queue
 //!
 //! # Example
@@ -21,35 +20,33 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! const TERM: Duration = Duration::from_millis(10);
+//! const MAX_HOLD: Duration = Duration::from_millis(10);
 //!
-//! let places = Arc::new(Semaphore::new(1));
-//! let place = Arc::clone(&places).acquire_owned().await?;
-//! let sick = tokio::spawn(run_with_permit(place, TERM, std::future::pending::<()>()));
+//! let permits = Arc::new(Semaphore::new(1));
+//! let permit = Arc::clone(&permits).acquire_owned().await?;
+//! let hung = tokio::spawn(run_with_permit(permit, MAX_HOLD, std::future::pending::<()>()));
 //!
-//! // the only place is free again when the term of the one that hangs is over
-//! let place = places.acquire().await?;
-//! assert_eq!(run_with_permit(place, TERM, async { "served" }).await, "served");
-//! assert!(!sick.is_finished(), "it goes on without its place");
+//! // the permit of the hung work is freed after MAX_HOLD
+//! let permit = permits.acquire().await?;
+//! assert_eq!(run_with_permit(permit, MAX_HOLD, async { "served" }).await, "served");
+//! assert!(!hung.is_finished(), "it continues without its permit");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-pacing --example share_places` has ten callers share two places, one of
-//! them sick, and then a rate.
+//! `cargo run -p windlass-pacing --example share_permits` runs ten callers with two permits, one of
+//! which hangs, and then a rate limit.
 //!
 //! # What it promises
 //!
-//! * Neither is a lock. A call that hangs loses its place and goes on without, so that the sick do
-//!   not stop the healthy.
-//! * A [`RateLimit`] lets waiters through in the order in which they came; one that gives up has
-//!   cost the others nothing.
-//! * Time is tokio's, so that a simulation or a test can move it.
+//! * A permit is not a lock: a hung call loses its permit and continues without it.
+//! * A [`RateLimit`] serves waiters in order of arrival; a waiter that is dropped uses no token.
+//! * Time is tokio's, so that a simulation or a test can control it.
 //!
 //! # What it does not do
 //!
-//! A place that was lost is not taken back: for a while more may be at work than there are places,
-//! by as many as hang. Nothing is cancelled: whoever wants work to end puts a timeout on it.
+//! A hung call still runs after its permit was freed, so more calls than permits may run. Nothing is
+//! cancelled; the caller sets timeouts.
 
 mod limiter;
 mod permit;

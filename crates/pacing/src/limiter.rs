@@ -1,4 +1,4 @@
-//! A limiter whose permits expire, sooner where the work is fast and later where it is slow.
+//! A limiter whose permits expire after a time that follows the duration of the work.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::run_with_permit;
 
-/// No permit is held for longer than this, however slow the work is.
+/// Maximum hold time of a permit.
 const MAX_TERM: Duration = Duration::from_secs(5);
 
-/// How long a permit is held at most, learned from the work that ends and the permits that expire.
+/// Maximum hold time of a permit, adapted to completed work and expired permits.
 ///
-/// Work that takes much longer than the rest hangs, and must not keep its permit. Work that is slow
-/// because all of it is slow keeps it: handing out more permits would make it slower.
+/// Work that takes much longer than the rest has hung and loses its permit. If all work is slow, the
+/// term grows instead, because more concurrent work would be slower still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Term {
     min: Duration,
@@ -27,14 +27,14 @@ impl Term {
         Self { min, current: min }
     }
 
-    /// A permit of this term expired before its work ended. Several that expire together count once.
+    /// Records that a permit expired before its work ended. Permits that expire together count once.
     fn expired(&mut self, term: Duration) {
         if term >= self.current {
             self.current = (term * 2).min(MAX_TERM);
         }
     }
 
-    /// Work ended while it held its permit. What ends later says nothing: it may have hung.
+    /// Records work that ended while it held its permit.
     fn ended(&mut self, took: Duration) {
         self.current = (took * 2).clamp(self.min, MAX_TERM);
     }
@@ -46,11 +46,11 @@ impl fmt::Display for Term {
     }
 }
 
-/// At most `width` concurrent pieces of work, in the order in which they asked.
+/// Runs at most `capacity` pieces of work concurrently, in order of arrival.
 ///
-/// A permit expires when its work takes longer than twice what the work before it took, and at
-/// least `min_term`: work that hangs does not block the rest. While nothing ends, each expiry
-/// doubles that time, up to 5 s, so that a peer that is slow as a whole is not flooded.
+/// A permit expires after twice the duration of the previous work, but not before `min_term`, so
+/// hung work does not block the rest. While no work ends, each expiry doubles that time, up to 5 s,
+/// so that a slow peer is not overloaded.
 #[derive(Debug)]
 pub struct Limiter {
     permits: Semaphore,
@@ -58,15 +58,15 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// A limiter of `width` permits that are held for at least `min_term`.
-    pub fn new(width: usize, min_term: Duration) -> Self {
+    /// A limiter with `capacity` permits that expire after `min_term` at the earliest.
+    pub fn new(capacity: usize, min_term: Duration) -> Self {
         Self {
-            permits: Semaphore::new(width),
+            permits: Semaphore::new(capacity),
             term: Mutex::new(Term::new(min_term)),
         }
     }
 
-    /// Runs `work` once there is a permit for it.
+    /// Runs `work` once a permit is free.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let permit = self.permits.acquire().await;
         let started = Instant::now();
@@ -85,7 +85,7 @@ impl Limiter {
         result
     }
 
-    /// Runs `work`, of which only the first `term` counts, once there is a permit for it.
+    /// Runs `work` once a permit is free, and holds the permit for at most `term`.
     pub async fn run_for<T>(&self, term: Duration, work: impl Future<Output = T>) -> T {
         run_with_permit(self.permits.acquire().await, term, work).await
     }
@@ -95,7 +95,7 @@ impl Limiter {
     }
 }
 
-/// A permit that reports its expiry when it is dropped after its term.
+/// Reports an expiry if it is dropped after its term.
 struct ExpiringPermit<'a, P> {
     limiter: &'a Limiter,
     _permit: P,
@@ -120,7 +120,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// `e` is an expiry, a number is work that ended after so many milliseconds.
+    /// `e` is an expiry; a number is work that ended after that many milliseconds.
     fn check(events: &str, expected: &str) {
         let mut term = Term::new(500 * MS);
         for event in events.split_whitespace() {
@@ -144,8 +144,8 @@ mod tests {
         check("60000", "5000 ms");
     }
 
-    /// The most pieces of work of `takes` that were in progress at once, of 100 that asked.
-    async fn most_in_progress(takes: Duration) -> usize {
+    /// Maximum concurrency of 100 pieces of work that take `takes` each.
+    async fn max_concurrency(takes: Duration) -> usize {
         let limiter = Limiter::new(4, 100 * MS);
         let in_progress = Mutex::new((0_usize, 0_usize));
         let work = || async {
@@ -165,9 +165,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_work_stays_limited() {
-        assert_eq!(most_in_progress(50 * MS).await, 4);
+        assert_eq!(max_concurrency(50 * MS).await, 4);
         // four more after 100, 300, 700, 1500 and 3100 ms; then the first four end
-        assert_eq!(most_in_progress(5000 * MS).await, 24);
+        assert_eq!(max_concurrency(5000 * MS).await, 24);
     }
 
     #[tokio::test(start_paused = true)]

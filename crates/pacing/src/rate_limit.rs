@@ -5,18 +5,18 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Lets `qps` callers a second through, `burst` at once after a quiet time.
+/// Admits `qps` callers per second, and up to `burst` together after an idle period.
 #[derive(Debug)]
 pub struct RateLimit {
     qps: f64,
     burst: f64,
-    /// Tokens, and when they were counted. The first in the queue holds it until its token is
-    /// there; whoever gives up leaves the queue and has cost nothing.
+    /// Tokens, and when they were counted. The first waiter holds the lock until its token is
+    /// available; a waiter that is dropped leaves the queue and uses no token.
     state: Mutex<Option<(f64, Instant)>>,
 }
 
 impl RateLimit {
-    /// A full bucket; `None` if `qps` is 0 or less, which is no limit. A `burst` of 0 counts as 1.
+    /// A full bucket; `None` (no limit) if `qps` is 0 or less. A `burst` of 0 counts as 1.
     pub fn new(qps: f64, burst: u32) -> Option<Self> {
         (qps > 0.0).then(|| Self {
             qps,
@@ -37,18 +37,18 @@ impl RateLimit {
         *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
     }
 
-    /// Takes a token if there is one and nobody waits for it.
+    /// Takes a token if one is available and no caller waits for it.
     pub fn try_take(&self) -> bool {
         let Ok(mut state) = self.state.try_lock() else {
             return false;
         };
         let now = Instant::now();
         let tokens = self.tokens(*state, now);
-        let there = tokens >= 1.0;
-        if there {
+        let available = tokens >= 1.0;
+        if available {
             *state = Some((tokens - 1.0, now));
         }
-        there
+        available
     }
 
     fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
@@ -64,19 +64,19 @@ mod tests {
 
     use super::*;
 
-    /// How long each of so many callers waits, in units of so many milliseconds.
+    /// Wait of each of `callers` callers, in units of `unit` milliseconds.
     async fn waits(limit: &RateLimit, callers: usize, unit: u128) -> Vec<u128> {
         let began = Instant::now();
         let takes = (0..callers).map(|_| async {
             limit.take().await;
-            // a timer ends at the next full millisecond, and what it is late is made up for
+            // a timer fires at the next full millisecond; the delay is not added up
             began.elapsed().as_millis() / unit
         });
         join_all(takes).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_passes_at_once_and_the_rest_waits_in_order() {
+    async fn burst_passes_and_further_callers_wait_in_order() {
         let limit = RateLimit::new(10.0, 3).expect("a limit");
         assert_eq!(waits(&limit, 6, 10).await, [0, 0, 0, 10, 20, 30]);
         tokio::time::advance(Duration::from_secs(60)).await;
@@ -94,21 +94,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_that_give_up_cost_the_others_nothing() {
+    async fn dropped_waiter_uses_no_token() {
         let limit = RateLimit::new(1.0, 1).expect("a limit");
         limit.take().await;
-        let given_up = (0..100).map(|_| {
-            let patience = Duration::from_millis(10);
-            tokio::time::timeout(patience, limit.take())
+        let dropped = (0..100).map(|_| {
+            let timeout = Duration::from_millis(10);
+            tokio::time::timeout(timeout, limit.take())
         });
-        assert!(join_all(given_up).await.iter().all(Result::is_err));
+        assert!(join_all(dropped).await.iter().all(Result::is_err));
         let began = Instant::now();
         limit.take().await;
         assert!(began.elapsed() <= Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_wait_gets_what_is_there() {
+    async fn try_take_takes_only_available_tokens() {
         let limit = RateLimit::new(10.0, 3).expect("a limit");
         let takes = |count| (0..count).filter(|_| limit.try_take()).count();
         assert_eq!(takes(5), 3);
@@ -116,14 +116,14 @@ mod tests {
         assert_eq!(takes(1), 0);
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(takes(5), 1);
-        let waits = limit.take();
-        tokio::pin!(waits);
-        assert!(futures::poll!(&mut waits).is_pending());
+        let waiting = limit.take();
+        tokio::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
         assert!(!limit.try_take());
     }
 
     #[test]
-    fn no_rate_is_no_limit() {
+    fn zero_qps_means_no_limit() {
         assert!(RateLimit::new(0.0, 0).is_none());
         assert!(RateLimit::new(0.0, 3).is_none());
         assert!(RateLimit::new(-1.0, 3).is_none());
