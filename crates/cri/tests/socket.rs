@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tempfile::TempDir;
-use windlass_actors::clock::SystemClock;
+use windlass_mailboxes::clock::SystemClock;
 use windlass_cri::{CriClient, CriCode, CriOptions, CriResult, ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;

@@ -1,9 +1,6 @@
-//! An hour in the life of a node, in milliseconds: the whole agent on a virtual clock over a model of
-//! a container runtime. A container crashes again and again, and the agent is killed in between.
+//! Simulates one hour of a node with a crashing container and an agent kill.
 //!
 //! `cargo run -p windlass-testing --example simulate_an_hour`
-//!
-//! Runs without a container runtime.
 
 use std::time::Duration;
 
@@ -37,7 +34,6 @@ fn main() {
             sim.note(format!("{container} was started {starts} times"));
         }
         sim.note(format!("blocker: {}", sim.blocker("web")));
-        // no two instances of one container ever lived at once
         sim.runtime.assert_invariants();
         sim.log()
     });

@@ -1,4 +1,4 @@
-//! Short ways to a pod: defaulted and marked as the file source marks static pods.
+//! Builder of defaulted pods, by default static pods of the file source.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use windlass_types::corev1::{
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::{Pod, PodSource, names};
 
-/// Builds a pod container by container. What is not asked for is what the API defaults to.
+/// Builds a pod container by container, with API defaults.
 #[derive(Clone, Debug)]
 pub struct PodBuilder {
     pod: Pod,
@@ -61,7 +61,7 @@ impl PodBuilder {
         self.annotation(names::ANN_CONFIG_HASH, uid)
     }
 
-    /// Where the pod comes from; the API source has no mark.
+    /// Pod source; the API source has no annotation.
     pub fn source(mut self, source: PodSource) -> Self {
         let annotations = self.pod.metadata.annotations.get_or_insert_default();
         if source == PodSource::Api {
@@ -72,7 +72,7 @@ impl PodBuilder {
         self.annotation(names::ANN_CONFIG_SOURCE, source.as_str())
     }
 
-    /// A pod of the API server that is bound to a node; the server gives it its UID.
+    /// An API pod bound to a node; the server assigns the UID.
     pub fn bound_to(self, node: &str) -> Self {
         let mut builder = self.source(PodSource::Api);
         builder.pod.metadata.uid = None;
@@ -99,7 +99,7 @@ impl PodBuilder {
         self.container_with(name, image, |_| ())
     }
 
-    /// An app container with more to it.
+    /// An app container with changes.
     pub fn container_with(
         mut self,
         name: &str,
@@ -117,7 +117,7 @@ impl PodBuilder {
         self.init_container_with(name, image, |_| ())
     }
 
-    /// An init container with more to it, such as the restart policy of a sidecar.
+    /// An init container with changes, such as the restart policy of a sidecar.
     pub fn init_container_with(
         mut self,
         name: &str,
@@ -171,7 +171,7 @@ impl PodBuilder {
         self
     }
 
-    /// An `emptyDir` that every container so far has at `/<name>`.
+    /// An `emptyDir` that is mounted at `/<name>` in all containers so far.
     pub fn empty_dir(mut self, name: &str) -> Self {
         let spec = self.spec();
         spec.volumes.get_or_insert_default().push(Volume {
@@ -190,19 +190,19 @@ impl PodBuilder {
         self
     }
 
-    /// The node's network.
+    /// Host network.
     pub fn host_network(mut self) -> Self {
         self.spec().host_network = Some(true);
         self
     }
 
-    /// Anything else.
+    /// Other changes.
     pub fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
         change(&mut self.pod);
         self
     }
 
-    /// The pod, with the API's defaults.
+    /// Returns the pod with API defaults.
     pub fn build(mut self) -> Pod {
         defaults::apply(&mut self.pod);
         self.pod
@@ -224,7 +224,7 @@ mod tests {
     use super::PodBuilder;
 
     #[test]
-    fn a_built_pod_is_static_and_defaulted() {
+    fn built_pod_is_static_and_defaulted() {
         let pod = PodBuilder::new("web")
             .container("app", "nginx")
             .env("A", "1")

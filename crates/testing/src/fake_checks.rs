@@ -1,4 +1,4 @@
-//! Containers' answers to probes and hooks, scripted.
+//! Scripted responses to probes and hooks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use windlass_checks::{CheckError, Checks, GrpcHealth, HttpAnswer};
 use windlass_pod_lifecycle::http_target::HttpTarget;
 
-/// What a server in a container does with a request.
+/// Behavior of a server in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// Answers with this status; serves, for gRPC.
+    /// Responds with this status; 200 is serving for gRPC.
     Answers(u16),
-    /// Nobody listens.
+    /// Refuses connections.
     Refuses,
-    /// Takes the connection and never answers.
+    /// Accepts the connection and never responds.
     Hangs,
-    /// Answers with this status after this time.
+    /// Responds with this status after this time.
     Slow(Duration, u16),
 }
 
@@ -35,22 +35,22 @@ struct ServerRequests {
     peak: u32,
 }
 
-/// Servers by address and port. One that was not set answers 200.
+/// Servers by address and port; the default responds with 200.
 #[derive(Clone, Debug, Default)]
 pub struct FakeChecks(Arc<Mutex<State>>);
 
 impl FakeChecks {
-    /// From now on the server at this address behaves like that.
+    /// Sets the behavior of a server.
     pub fn set(&self, host: &str, port: u16, server: Server) {
         self.with(|state| state.servers.insert((host.to_owned(), port), server));
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests.
     pub fn request_count(&self, host: &str, port: u16) -> u32 {
         u32::try_from(self.request_times(host, port).len()).unwrap_or(u32::MAX)
     }
 
-    /// When it was asked.
+    /// Returns the times of the requests.
     pub fn request_times(&self, host: &str, port: u16) -> Vec<Instant> {
         let key = (host.to_owned(), port);
         self.with(|state| {
@@ -59,13 +59,13 @@ impl FakeChecks {
         })
     }
 
-    /// How many requests it had at one time at most.
+    /// Returns the maximum number of concurrent requests.
     pub fn max_in_flight(&self, host: &str, port: u16) -> u32 {
         let key = (host.to_owned(), port);
         self.with(|state| state.requests.get(&key).map_or(0, |it| it.peak))
     }
 
-    /// Forgets what was asked so far; requests that wait stay counted.
+    /// Clears the completed requests.
     pub fn clear_requests(&self) {
         self.with(|state| {
             for requests in state.requests.values_mut() {
@@ -79,7 +79,7 @@ impl FakeChecks {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The status that the server answers with.
+    /// Returns the response status of the server.
     async fn respond(
         &self,
         host: &str,
@@ -117,7 +117,7 @@ impl FakeChecks {
     }
 }
 
-/// Counts a request while it lives.
+/// Guard that counts a request.
 struct InFlight<'a>(&'a FakeChecks, (String, u16));
 
 impl Drop for InFlight<'_> {

@@ -1,16 +1,13 @@
-//! What tests stand on: models of the outside world, and the real thing from `windlass-testbed`.
-//! A dev-dependency only: nothing that ships links it.
+//! Test doubles of the outside world on a virtual clock, and re-exports of `windlass-testbed`. A
+//! dev-dependency only.
 //!
-//! For tests of code that runs pods: a container runtime that does what it is told, on a clock that a
-//! test moves, in the same process.
+//! # Entry points
 //!
-//! # The way in
-//!
-//! * [`simulate`] runs a scenario with the whole agent on a virtual clock; [`NodeSim`] is what the scenario
-//!   holds. [`simulate_cluster`] gives it an API server, too
-//! * [`FakeRuntime`] is a container runtime as a state machine: scripted containers and images, latencies,
-//!   faults, lost events. It also serves CRI on a socket ([`FakeRuntime::serve`])
-//! * [`FakeChecks`] answers probes and hooks, [`PodBuilder`] is a short way to a pod
+//! * [`simulate`] runs a scenario with the whole agent on a virtual clock, through a [`NodeSim`];
+//!   [`simulate_cluster`] adds an API server
+//! * [`FakeRuntime`] is a container runtime as a state machine: scripted containers and images,
+//!   latencies, faults, lost events; it can serve CRI on a socket ([`FakeRuntime::serve`])
+//! * [`FakeChecks`] responds to probes and hooks, [`PodBuilder`] builds pods
 //!
 //! # Example
 //!
@@ -27,28 +24,27 @@
 //!     sim.desire([PodBuilder::new("web").container("app", "busybox:1").build()])
 //!         .await;
 //!     sim.pass(Duration::from_secs(3600)).await;
-//!     // 10 s, doubling to 5 min: an hour has room for so many starts
+//!     // back-off: 10 s, doubling to 5 min
 //!     let starts = sim.runtime.starts(&"web-uid".into(), "app");
 //!     assert!((14..20).contains(&starts), "{starts}");
 //!     sim.runtime.assert_invariants();
 //! });
 //! ```
 //!
-//! `cargo run -p windlass-testing --example simulate_an_hour` prints everything that happened.
+//! `cargo run -p windlass-testing --example simulate_an_hour` prints the log of a simulation.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * The same seed and scenario give the same log, line for line. An hour takes as long as the work in it,
-//!   some milliseconds.
-//! * Nothing of the agent is replaced but its edges. `NodeSim::kill_agent` is `kill -9`: what was under way
-//!   never reaches the runtime.
-//! * [`FakeRuntime::assert_invariants`] fails if two instances of one container ever lived at once, or one
-//!   was started in a sandbox that was not ready.
+//! * Equal seeds and scenarios give equal logs. A simulated hour takes some milliseconds.
+//! * Only the edges of the agent are replaced. `NodeSim::kill_agent` is `kill -9`: calls in progress
+//!   do not reach the runtime.
+//! * [`FakeRuntime::assert_invariants`] fails if a container ever had two live instances, or was
+//!   started in a sandbox that was not ready.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! Containers run nothing: they are times and exit codes. There is no network, no image content and no file
-//! system of a container. Methods panic when a scenario is wrong: it is for tests.
+//! Containers are durations and exit codes, without processes, network or files. Methods panic on
+//! invalid scenarios.
 
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{

@@ -1,13 +1,11 @@
-//! A node on a virtual clock: the real actors and the real core over a model runtime.
+//! A simulated node on a virtual clock, with the real actors over a [`FakeRuntime`].
 //!
-//! [`simulate`] runs a scenario on one thread with paused time, so a day takes as long as the
-//! work in it. Nothing in the agent is replaced but its edges: the CRI port is a
-//! [`FakeRuntime`], pod files are in memory, the source of static pods is the scenario. In
-//! [`simulate_cluster`] the node belongs to a [`FakeApiServer`] in the same process. The same seed
-//! and scenario give the same [`NodeSim::log`], line for line.
+//! [`simulate`] runs a scenario on one thread with paused time. Pod files are in memory, and the
+//! scenario is the source of static pods. In [`simulate_cluster`] the node joins a
+//! [`FakeApiServer`]. Equal seeds and scenarios give an equal [`NodeSim::log`].
 //!
-//! [`NodeSim::kill_agent`] is `kill -9`: the actors are dropped where they stand, and whatever
-//! they had under way never reaches the runtime again ([`fence`]).
+//! [`NodeSim::kill_agent`] is `kill -9`: the actors are dropped, and calls in progress do not reach
+//! the runtime ([`fence`]).
 
 mod clock;
 mod fence;
@@ -56,39 +54,38 @@ use clock::NodeClock;
 use fence::Fence;
 use fenced_api::FencedApi;
 
-/// Where simulated time begins: 2026-01-01T00:00:00Z.
+/// Start of simulated time: 2026-01-01T00:00:00Z.
 const EPOCH: i64 = 1_767_225_600;
-/// How often a predicate is looked at, in virtual time.
+/// Interval of predicate checks, in virtual time.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One simulated node.
 pub struct NodeSim {
-    /// The model runtime: script behaviors, inject faults, read its calls.
+    /// The fake runtime: script behaviors, inject faults, read its calls.
     pub runtime: FakeRuntime,
-    /// What answers probes and hooks in the containers.
+    /// Servers for probes and hooks.
     pub checks: FakeChecks,
-    /// The pods' files.
+    /// Files of pods.
     pub files: MemoryFiles,
-    /// The pods' volumes.
+    /// Volumes of pods.
     pub volumes: MemoryVolumes,
-    /// CSI drivers that the agent takes for registered; nobody calls them.
+    /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
-    /// Cgroups of pods at the next start of the agent; none unless the scenario gives some.
+    /// Pod cgroups for the next agent start; default none.
     pub cgroups: Option<CgroupSettings>,
-    /// The API server, which the agent knows in [`simulate_cluster`].
+    /// The API server of [`simulate_cluster`].
     pub api: FakeApiServer,
-    /// Metrics of all incarnations of the agent.
+    /// Metrics of all agent runs.
     pub metrics: Metrics,
-    /// The scenario's dice.
+    /// Random numbers of the scenario.
     pub dice: SmallRng,
-    /// Pods that the checkpoint of admitted pods has at the next start of the agent.
+    /// Checkpoint of admitted pods for the next agent start.
     pub checkpoint: Vec<SharedPod>,
-    /// What the file of probe results has at the next start of the agent: what an agent that is
-    /// killed had recorded.
+    /// Persisted probe results for the next agent start; a kill sets it.
     pub probe_results: ProbeResultTables,
-    /// What the agent finds wrong with the node's `resolv.conf` when it starts.
+    /// Warning about `resolv.conf` at the next agent start.
     pub resolv_conf_warning: Option<String>,
-    /// How the next agent hears of changed ConfigMaps and Secrets.
+    /// Change detection of ConfigMaps and Secrets for the next agent start.
     pub change_detection: ChangeDetection,
     in_cluster: bool,
     clock: Arc<NodeClock>,
@@ -102,7 +99,7 @@ pub struct NodeSim {
 /// Name of the simulated node.
 const NODE: &str = "sim";
 
-/// What the simulated node says of itself: room for every scenario.
+/// Settings of the simulated node, with capacity for every scenario.
 fn node_settings() -> NodeSettings {
     NodeSettings {
         name: NODE.into(),
@@ -131,7 +128,7 @@ fn machine() -> MachineFacts {
     }
 }
 
-/// One life of the agent's process.
+/// One agent run.
 struct AgentInstance {
     agent: Agent,
     fence: Fence,
@@ -147,10 +144,10 @@ impl fmt::Debug for NodeSim {
     }
 }
 
-/// Runs a scenario on a virtual clock; the agent is started before it.
+/// Runs a scenario on a virtual clock with a started agent.
 ///
 /// # Panics
-/// When the scenario does, or when no runtime can be made.
+/// If the scenario panics or no tokio runtime can be created.
 pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
     run(seed, false, async |sim| {
         Box::pin(sim.start_agent()).await;
@@ -159,16 +156,16 @@ pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> 
 }
 
 /// Runs a scenario on a virtual clock with the node `sim` of a cluster. The scenario starts the
-/// agent, so that it can prepare the API server first.
+/// agent.
 ///
 /// # Panics
-/// When the scenario does, or when no runtime can be made.
+/// If the scenario panics or no tokio runtime can be created.
 pub fn simulate_cluster<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
     run(seed, true, scenario)
 }
 
 fn run<R>(seed: u64, in_cluster: bool, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
-    #[expect(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+    #[expect(clippy::expect_used, reason = "a test requires a runtime")]
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -220,7 +217,7 @@ impl NodeSim {
         }
     }
 
-    /// Starts the agent's process; nothing happens if it runs.
+    /// Starts the agent unless it is running.
     pub async fn start_agent(&mut self) {
         if self.agent.is_some() {
             return;
@@ -249,7 +246,7 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
-        // on the heap: it would make every scenario's future as large
+        // boxed to keep the futures of scenarios small
         let parts = Box::new(AgentParts {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -302,7 +299,7 @@ impl NodeSim {
                 _ = killed => {}
                 () = actors => {}
             }
-            // the actors were dropped with their set; whoever waits may go on
+            // the actors are dropped
             let _ = ended.send(());
         });
         self.agent = Some(Box::new(AgentInstance {
@@ -336,7 +333,7 @@ impl NodeSim {
         }
     }
 
-    /// `kill -9`.
+    /// Kills the agent as `kill -9`.
     pub async fn kill_agent(&mut self) {
         if let Some(mut instance) = self.agent.take() {
             self.note("agent killed");
@@ -348,7 +345,7 @@ impl NodeSim {
         }
     }
 
-    /// Replaces the set of desired pods, as a manifest directory that is read again does.
+    /// Replaces the desired pods, like a scan of the manifest directory.
     pub async fn desire(&mut self, pods: impl IntoIterator<Item = Pod>) {
         self.desired = pods.into_iter().map(Arc::new).collect();
         let names: Vec<_> = self
@@ -360,7 +357,7 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    /// While silent, the source of static pods says nothing, not even that there are none.
+    /// While silent, the file source delivers nothing, so that it is not ready.
     pub fn silence_manifests(&mut self, silent: bool) {
         self.manifests_silent = silent;
     }
@@ -376,7 +373,7 @@ impl NodeSim {
                 pods: self.desired.clone(),
                 rejected: Vec::new(),
             };
-            // an agent that is being killed no longer hears
+            // fails if the agent is being killed
             let _ = instance.agent.sources.send(snapshot).await;
         }
     }
@@ -386,10 +383,10 @@ impl NodeSim {
         tokio::time::sleep(time).await;
     }
 
-    /// Waits for a predicate; looked at every 50 ms of virtual time.
+    /// Waits for a predicate.
     ///
     /// # Panics
-    /// When it does not become true within `limit`, with the end of the log.
+    /// If it does not become true within `limit`.
     pub async fn until(&self, what: &str, limit: Duration, mut is_true: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + limit;
         while !is_true(self) {
@@ -410,7 +407,7 @@ impl NodeSim {
         }
     }
 
-    /// The running agent's handles.
+    /// Returns the handles of the running agent.
     pub fn agent(&self) -> Option<&Agent> {
         self.agent.as_ref().map(|instance| &instance.agent)
     }
@@ -424,40 +421,39 @@ impl NodeSim {
             .next_back()
     }
 
-    /// Phase of a pod, or an empty text.
+    /// Returns the phase of a pod, or an empty text.
     pub fn phase(&self, name: &str) -> String {
         self.view(name)
             .and_then(|view| view.status.phase.clone())
             .unwrap_or_default()
     }
 
-    /// Reason of a pod's blocker, or an empty text.
+    /// Returns the reason of the blocker of a pod, or an empty text.
     pub fn blocker(&self, name: &str) -> &'static str {
         self.view(name)
             .and_then(|view| view.blocker)
             .map_or("", |blocker| blocker.reason.as_str())
     }
 
-    /// Sets the node's wall clock forward or, below zero, back. Time itself goes on, and the API
-    /// server's clock stays right.
+    /// Steps the wall clock of the node; the API server and virtual time are not affected.
     pub fn step_clock(&self, seconds: i64) {
         self.note(format!("clock stepped by {seconds} s"));
         self.clock.step(seconds);
     }
 
-    /// The present, as the node's wall clock has it.
+    /// Returns the wall clock time of the node.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Writes a line into the log.
+    /// Adds a line to the log.
     pub fn note(&self, text: impl Into<String>) {
         self.notes
             .borrow_mut()
             .push((self.clock.now(), text.into()));
     }
 
-    /// Everything that happened: notes of the scenario and calls to the runtime, in order.
+    /// Returns the notes of the scenario and the runtime calls, in order.
     pub fn log(&self) -> Vec<String> {
         let mut lines: Vec<_> = self.notes.borrow().clone();
         let reads = [

@@ -8,10 +8,8 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
-use windlass_actors::{
-    ActorKind, ProbePod, ProbeResults, ProbeTargets, ProbeUpdate, ProbesHandle, SimClock,
-    SlotReceiver, slots, start_actor,
-};
+use windlass_actors::{ProbePod, ProbeResults, ProbeTargets, ProbeUpdate, ProbesHandle};
+use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_store::ProbeResultFile;

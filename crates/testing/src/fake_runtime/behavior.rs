@@ -1,21 +1,21 @@
-//! How a scripted container and a scripted image behave.
+//! Behavior of scripted containers and images.
 
 use std::time::Duration;
 
 use windlass_cri::CriCode;
 
-/// What a container does once it is started; set by container name or by image.
+/// Behavior of a started container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behavior {
-    /// How long it runs by itself; `None` runs until stopped.
+    /// Run time; `None` runs until stopped.
     pub runs_for: Option<Duration>,
-    /// Exit code when it ends by itself.
+    /// Exit code after the run time.
     pub exit_code: i32,
-    /// It ends by itself because the kernel kills it for memory: exit code 137, `OOMKilled`.
+    /// Ends with an OOM kill: exit code 137, `OOMKilled`.
     pub oom_killed: bool,
-    /// It goes on after SIGTERM until SIGKILL.
+    /// Ignores SIGTERM.
     pub ignores_sigterm: bool,
-    /// Time between SIGTERM and its exit.
+    /// Time from SIGTERM to exit.
     pub stops_after: Duration,
     /// Exit code after SIGTERM.
     pub sigterm_exit_code: i32,
@@ -23,7 +23,7 @@ pub struct Behavior {
     pub create_error: Option<String>,
     /// StartContainer fails with this text and leaves the container exited with 128.
     pub start_error: Option<String>,
-    /// Message of its end, as the runtime reports it.
+    /// Message of the exit.
     pub message: String,
 }
 
@@ -44,7 +44,7 @@ impl Default for Behavior {
 }
 
 impl Behavior {
-    /// Ends by itself after `runs_for` with `exit_code`.
+    /// Exits after `runs_for` with `exit_code`.
     pub fn exits(runs_for: Duration, exit_code: i32) -> Self {
         Self {
             runs_for: Some(runs_for),
@@ -61,7 +61,7 @@ impl Behavior {
         }
     }
 
-    /// Cannot be started.
+    /// Fails to start.
     pub fn fails_to_start(error: impl Into<String>) -> Self {
         Self {
             start_error: Some(error.into()),
@@ -70,17 +70,17 @@ impl Behavior {
     }
 }
 
-/// How a pull of an image goes. Without a script a pull succeeds at once.
+/// Result of an image pull; by default immediate success.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pull {
-    /// How long it takes.
+    /// Duration.
     pub takes: Duration,
-    /// It fails so.
+    /// Error.
     pub error: Option<(CriCode, String)>,
 }
 
 impl Pull {
-    /// Fails with the runtime's usual answer for a name that no registry knows.
+    /// Fails with the error for an unknown image.
     pub fn not_found(image: &str) -> Self {
         let message = format!(
             "failed to pull and unpack image \"{image}\": failed to resolve reference \

@@ -1,4 +1,4 @@
-//! Around the pure model: its lock, its clock, latencies, faults, timers and the call log.
+//! Drives the pure model: lock, clock, latencies, faults, timers and call log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,15 +11,15 @@ use windlass_types::{Clock, Timestamp};
 use super::events::EventHub;
 use super::exec::Execs;
 use super::fault::{FaultKind, FaultPlan};
-use super::model::{Model, CallError, after};
+use super::model::{CallError, Model, after};
 use super::operation::{Call, Operation, Outcome};
 
 pub(super) struct SimDriver {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Told after every change; waiting calls look again.
+    /// Notified after every change.
     changed: Notify,
-    /// Held by the call that is served, if calls are served one at a time.
+    /// Held by the served call if calls are serialized.
     serving: tokio::sync::Mutex<()>,
 }
 
@@ -27,21 +27,21 @@ pub(super) struct State {
     pub(super) model: Model,
     pub(super) faults: FaultPlan,
     pub(super) events: EventHub,
-    /// The socket streams lists.
+    /// Whether the socket streams lists.
     pub(super) stream_lists: bool,
     pub(super) execs: Execs,
     pub(super) latencies: BTreeMap<Operation, Duration>,
-    /// Calls are served one at a time, each for this long.
+    /// Service time of serialized calls.
     pub(super) serial_time: Option<Duration>,
     pub(super) log: Vec<Call>,
-    /// Calls forgotten by `clear_log`, so that tickets of older calls stay valid.
-    forgotten: usize,
+    /// Number of cleared calls, so that older tickets stay valid.
+    cleared: usize,
     pub(super) down: bool,
     /// `runtimeRequestTimeout`.
     pub(super) timeout: Duration,
 }
 
-/// A call that has passed its latency and faults and may take effect.
+/// A call after its latency and faults.
 pub(super) struct CallTicket {
     operation: Operation,
     index: usize,
@@ -59,7 +59,7 @@ impl SimDriver {
             latencies: BTreeMap::new(),
             serial_time: None,
             log: Vec::new(),
-            forgotten: 0,
+            cleared: 0,
             down: false,
             timeout: Duration::from_secs(120),
         };
@@ -75,15 +75,14 @@ impl SimDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes settings; waiting calls look again.
+    /// Changes the state and wakes waiting calls.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.lock());
         self.changed.notify_waiters();
         result
     }
 
-    /// One step of the model at the present: what was due happens first, what follows from the
-    /// step is published and timed.
+    /// Runs a step of the model after its due timers, and publishes the events.
     pub(super) fn step<T>(self: &Arc<Self>, step: impl FnOnce(&mut Model, Timestamp) -> T) -> T {
         self.step_at(self.clock.now(), step)
     }
@@ -122,23 +121,26 @@ impl SimDriver {
         result
     }
 
-    /// Settles the model once `wait` has passed, so that ends are told when they happen. The
-    /// state itself never depends on it: every step settles first.
+    /// Settles the model after `wait`, so that exit events are sent on time.
     fn wake_after(self: &Arc<Self>, now: Timestamp, wait: Duration) {
         let driver: Weak<Self> = Arc::downgrade(self);
         let due = after(now, wait);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             if let Some(driver) = driver.upgrade() {
-                // The clock may be a nanosecond short of what it was asked to wait.
+                // the clock may be 1 ns behind the timer
                 let now = driver.clock.now().max(due);
                 driver.step_at(now, |_, _| ());
             }
         });
     }
 
-    /// Takes a call in: logs it, lets its latency pass and its fault happen.
-    pub(super) async fn begin(&self, operation: Operation, subject: String) -> CriResult<CallTicket> {
+    /// Starts a call: logs it and applies latency and fault.
+    pub(super) async fn begin(
+        &self,
+        operation: Operation,
+        subject: String,
+    ) -> CriResult<CallTicket> {
         let (mut ticket, latency, deadline) = {
             let mut state = self.lock();
             let call = Call {
@@ -148,7 +150,7 @@ impl SimDriver {
                 outcome: Outcome::Open,
             };
             state.log.push(call);
-            let index = state.forgotten + state.log.len() - 1;
+            let index = state.cleared + state.log.len() - 1;
             let latency = state.latencies.get(&operation).copied().unwrap_or_default();
             let deadline = deadline(operation, state.timeout);
             (
@@ -175,11 +177,11 @@ impl SimDriver {
         };
         match result {
             Ok(()) => Ok(ticket),
-            Err(refusal) => self.finish::<()>(&ticket, Err(refusal)).map(|()| ticket),
+            Err(error) => self.finish::<()>(&ticket, Err(error)).map(|()| ticket),
         }
     }
 
-    /// Latency, then the fault planned for the call.
+    /// Waits for the latency, then applies the planned fault.
     async fn pass(
         &self,
         ticket: &mut CallTicket,
@@ -223,11 +225,11 @@ impl SimDriver {
         }
     }
 
-    /// Waits until a look at the state says yes.
+    /// Waits for a predicate on the state.
     pub(super) async fn wait_until(&self, mut done: impl FnMut(&State) -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the look, so that a change in between is not missed.
+            // registered first, so that no change is missed
             changed.as_mut().enable();
             if done(&self.lock()) {
                 return;
@@ -236,7 +238,7 @@ impl SimDriver {
         }
     }
 
-    /// Lets a call take effect and answers it.
+    /// Applies the effect of a call and finishes it.
     pub(super) fn complete<T>(
         self: &Arc<Self>,
         ticket: &CallTicket,
@@ -246,8 +248,12 @@ impl SimDriver {
         self.finish(ticket, result)
     }
 
-    /// Answers a call, unless its answer gets lost.
-    pub(super) fn finish<T>(&self, ticket: &CallTicket, result: Result<T, CallError>) -> CriResult<T> {
+    /// Returns the result of a call, unless its reply is lost.
+    pub(super) fn finish<T>(
+        &self,
+        ticket: &CallTicket,
+        result: Result<T, CallError>,
+    ) -> CriResult<T> {
         let result = match result {
             Ok(_) if ticket.lose_reply => Err((
                 CriCode::DeadlineExceeded,
@@ -260,14 +266,14 @@ impl SimDriver {
             Err((code, _)) => Outcome::Failed(*code),
         };
         let mut state = self.lock();
-        let index = ticket.index.checked_sub(state.forgotten);
+        let index = ticket.index.checked_sub(state.cleared);
         if let Some(call) = index.and_then(|index| state.log.get_mut(index)) {
             call.outcome = outcome;
         }
         result.map_err(|(code, message)| CriError::new(ticket.operation.as_str(), code, message))
     }
 
-    /// A whole call of one step.
+    /// Runs a call with one step.
     pub(super) async fn call<T>(
         self: &Arc<Self>,
         operation: Operation,
@@ -280,13 +286,12 @@ impl SimDriver {
 
     pub(super) fn clear_log(&self) {
         let mut state = self.lock();
-        state.forgotten += state.log.len();
+        state.cleared += state.log.len();
         state.log.clear();
     }
 }
 
-/// The deadline that the port promises for a call; what it waits for after it began (the grace
-/// of a stop, a pull) is not in it.
+/// Returns the timeout of a call, without the stop timeout and image pulls.
 fn deadline(operation: Operation, timeout: Duration) -> Option<Duration> {
     match operation {
         Operation::PullImage | Operation::Events => None,

@@ -1,4 +1,4 @@
-//! The event streams of the model runtime.
+//! Event streams of the fake runtime.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use windlass_types::cri::RuntimeEvent;
 
 use super::operation::Operation;
 
-/// Which event service the model runtime has.
+/// Event service of the fake runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EventMode {
-    /// CRI's `GetContainerEvents`; events carry the pod's UID.
+    /// CRI `GetContainerEvents`, whose events have the pod UID.
     #[default]
     Cri,
-    /// Only containerd's own service; events carry no UID.
+    /// The event service of containerd only, whose events have no UID.
     Containerd,
     /// None: `Unimplemented`.
     Off,
 }
 
-/// Who listens, and what goes wrong with the next events.
+/// Subscribers and event faults.
 #[derive(Debug, Default)]
 pub(super) struct EventHub {
     mode: EventMode,
@@ -41,13 +41,13 @@ impl EventHub {
     }
 
     pub(super) fn subscribe(&mut self) -> UnboundedReceiver<CriResult<RuntimeEvent>> {
-        // Unbounded, as nothing may wait inside the model: tests are short.
+        // unbounded: the model must not block
         let (sender, receiver) = unbounded_channel();
         self.subscribers.push(sender);
         receiver
     }
 
-    /// Sends an event, unless it gets lost; one that is late is given back with its delay.
+    /// Sends an event, drops it, or returns it with its delay.
     pub(super) fn publish(&mut self, event: RuntimeEvent) -> Option<(Duration, RuntimeEvent)> {
         if self.drop_next > 0 {
             self.drop_next -= 1;
@@ -78,7 +78,7 @@ impl EventHub {
             .retain(|subscriber| subscriber.send(Ok(event.clone())).is_ok());
     }
 
-    /// Ends every stream with the error of a lost connection.
+    /// Ends every stream with a connection error.
     pub(super) fn disconnect(&mut self) {
         for subscriber in self.subscribers.drain(..) {
             let operation = Operation::Events.as_str();
@@ -87,7 +87,7 @@ impl EventHub {
                 CriCode::Unavailable,
                 "error reading from server: EOF",
             );
-            // A subscriber that is gone has nothing to hear.
+            // fails if the subscriber is dropped
             let _ = subscriber.send(Err(error));
         }
     }

@@ -1,4 +1,4 @@
-//! Commands run in containers: what they do, and how many were run at a time.
+//! Scripts and counts of exec commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use windlass_types::cri::ExecOutput;
 use windlass_types::{ContainerId, PodUid};
 
 use super::FakeRuntime;
-use super::operation::Operation;
 use super::driver::SimDriver;
+use super::operation::Operation;
 
-/// What a command does. Without a script it writes nothing and ends at once with 0.
+/// Behavior of a command; by default exit code 0 without output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exec {
-    /// Its exit code.
+    /// Exit code.
     pub exit_code: i32,
-    /// What it writes to standard output.
+    /// Standard output.
     pub stdout: String,
-    /// What it writes to standard error.
+    /// Standard error.
     pub stderr: String,
-    /// How long it runs. Longer than its timeout: it is killed then and the caller hears
-    /// `DeadlineExceeded`. A command that the runtime itself forgets is `Fault::hang`.
+    /// Run time. After its timeout the command is killed with `DeadlineExceeded`; see `Fault::hang`
+    /// for a hung call.
     pub takes: Duration,
-    /// The runtime cannot run it.
+    /// Error of the runtime.
     pub error: Option<(CriCode, String)>,
 }
 
 impl Exec {
-    /// Ends at once with `exit_code`.
+    /// Exits immediately with `exit_code`.
     pub fn exits(exit_code: i32) -> Self {
         Self {
             exit_code,
@@ -37,7 +37,7 @@ impl Exec {
         }
     }
 
-    /// Ends at once with `exit_code` after it wrote `stdout`.
+    /// Exits immediately with `exit_code` and `stdout`.
     pub fn prints(exit_code: i32, stdout: &str) -> Self {
         Self {
             stdout: stdout.to_owned(),
@@ -45,12 +45,12 @@ impl Exec {
         }
     }
 
-    /// Never ends by itself.
+    /// Never exits.
     pub fn hangs() -> Self {
         Self::default().taking(Duration::MAX)
     }
 
-    /// The runtime refuses to run it.
+    /// Fails to run.
     pub fn fails(code: CriCode, message: &str) -> Self {
         Self {
             error: Some((code, message.to_owned())),
@@ -58,14 +58,14 @@ impl Exec {
         }
     }
 
-    /// Runs so long before it ends.
+    /// Sets the run time.
     pub fn taking(mut self, takes: Duration) -> Self {
         self.takes = takes;
         self
     }
 }
 
-/// The scripts and the counts.
+/// Scripts and counts.
 #[derive(Debug, Default)]
 pub(super) struct Execs {
     scripts: BTreeMap<String, Vec<Exec>>,
@@ -80,7 +80,7 @@ struct Count {
 }
 
 impl Execs {
-    /// The script for the next command: of this container and command, of this container.
+    /// Returns the script for the next command of a container.
     fn script(&self, keys: &[&str], command: &str, before: u32) -> Exec {
         let of_command = keys.iter().map(|key| format!("{key} {command}"));
         let of_container = keys.iter().map(|key| (*key).to_owned());
@@ -93,14 +93,14 @@ impl Execs {
     }
 }
 
-/// Counts a command while it lives.
+/// Guard that counts a running command.
 struct InFlight {
     driver: Arc<SimDriver>,
     key: (PodUid, String),
 }
 
 impl InFlight {
-    /// Also tells how many were run in this container before.
+    /// Also returns the number of earlier commands in the container.
     fn begin(driver: &Arc<SimDriver>, key: (PodUid, String)) -> (Self, u32) {
         let before = driver.change(|state| {
             let count = state.execs.counts.entry(key.clone()).or_default();
@@ -124,32 +124,32 @@ impl Drop for InFlight {
     }
 }
 
-/// Scripting and counting commands.
+/// Scripts and counts of commands.
 impl FakeRuntime {
-    /// What commands do. `key` is `namespace/pod/container` or a container name, either of them
-    /// with a space and the command (its words joined by spaces) for that command only.
+    /// Sets the behavior of commands. `key` is `namespace/pod/container` or a container name,
+    /// optionally followed by a space and the command.
     pub fn set_exec(&self, key: &str, exec: Exec) {
         self.script_execs(key, vec![exec]);
     }
 
-    /// One script for each command run in a container of a pod, counted over all its instances;
-    /// the last goes for all further ones.
+    /// Sets one script for each command in a container, over all its instances; the last one
+    /// repeats.
     pub fn script_execs(&self, key: &str, execs: Vec<Exec>) {
         self.driver
             .change(|state| state.execs.scripts.insert(key.to_owned(), execs));
     }
 
-    /// How many commands were begun in a container of a pod, over all its instances.
+    /// Returns the number of commands in a container, over all its instances.
     pub fn execs(&self, uid: &PodUid, container: &str) -> u32 {
         self.exec_count(uid, container).begun
     }
 
-    /// How many commands run in it now.
+    /// Returns the number of running commands.
     pub fn execs_in_flight(&self, uid: &PodUid, container: &str) -> u32 {
         self.exec_count(uid, container).in_flight
     }
 
-    /// How many ran in it at one time at most: whoever promises never to pile up has 1 here.
+    /// Returns the maximum number of concurrent commands.
     pub fn max_execs_in_flight(&self, uid: &PodUid, container: &str) -> u32 {
         self.exec_count(uid, container).peak
     }
@@ -192,7 +192,7 @@ impl FakeRuntime {
         if let Some(error) = exec.error {
             return self.driver.finish(&ticket, Err(error));
         }
-        // The command dies with its container.
+        // killed with its container
         let dead = self
             .driver
             .wait_until(|state| state.model.check_exec(id).is_err());

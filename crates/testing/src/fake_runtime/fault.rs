@@ -1,10 +1,10 @@
-//! What a test asks to go wrong.
+//! Injected faults.
 
 use windlass_cri::CriCode;
 
 use super::operation::Operation;
 
-/// One planned fault; the first one in order of injection that matches a call is used up by it.
+/// A planned fault; the first match in order of injection applies to a call.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub(super) operation: Operation,
@@ -13,19 +13,19 @@ pub struct Fault {
     pub(super) kind: FaultKind,
 }
 
-/// Ways to go wrong.
+/// Kinds of faults.
 #[derive(Clone, Debug)]
 pub(super) enum FaultKind {
-    /// Does nothing and answers with an error.
+    /// Fails without an effect.
     Fail { code: CriCode, message: String },
-    /// Waits until released, then goes on as usual.
+    /// Hangs until released, then takes effect.
     Hang,
-    /// Does it and answers that the deadline passed.
+    /// Takes effect and returns `DeadlineExceeded`.
     LoseReply,
 }
 
 impl Fault {
-    /// The next `times` calls do nothing and fail.
+    /// The next `times` calls fail without an effect.
     pub fn fail(
         operation: Operation,
         times: usize,
@@ -44,7 +44,7 @@ impl Fault {
         }
     }
 
-    /// Every call waits until [`super::FakeRuntime::release`], then goes on as usual.
+    /// Every call hangs until [`super::FakeRuntime::release`], then takes effect.
     pub fn hang(operation: Operation) -> Self {
         Self {
             operation,
@@ -54,7 +54,7 @@ impl Fault {
         }
     }
 
-    /// The next `times` calls take effect, but their callers hear `DeadlineExceeded`.
+    /// The next `times` calls take effect and return `DeadlineExceeded`.
     pub fn lose_reply(operation: Operation, times: usize) -> Self {
         Self {
             operation,
@@ -64,7 +64,7 @@ impl Fault {
         }
     }
 
-    /// Only for subjects that begin so, such as `default/web` (see [`super::Call::subject`]).
+    /// Limits the fault to a subject prefix, such as `default/web` (see [`super::Call::subject`]).
     pub fn on(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
@@ -80,7 +80,7 @@ impl Fault {
     }
 }
 
-/// The faults still to come.
+/// The planned faults.
 #[derive(Debug, Default)]
 pub(super) struct FaultPlan {
     faults: Vec<Fault>,
@@ -91,7 +91,7 @@ impl FaultPlan {
         self.faults.push(fault);
     }
 
-    /// The fault for a call, which uses it up once.
+    /// Takes the fault for a call.
     pub(super) fn take(&mut self, operation: Operation, subject: &str) -> Option<FaultKind> {
         let fault = self
             .faults
@@ -105,7 +105,7 @@ impl FaultPlan {
         Some(kind)
     }
 
-    /// Whether a waiting call must go on waiting.
+    /// Whether a hung call is not yet released.
     pub(super) fn hangs(&self, operation: Operation, subject: &str) -> bool {
         self.faults
             .iter()

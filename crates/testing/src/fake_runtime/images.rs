@@ -1,4 +1,4 @@
-//! The images of the model runtime.
+//! Images of the fake runtime.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use windlass_types::cri::ImageInfo;
 
 use super::behavior::Pull;
 
-/// Images on the node and how pulls of others go.
+/// Present images and results of pulls.
 #[derive(Debug, Default)]
 pub(super) struct ImageStore {
     present: BTreeMap<String, ImageInfo>,
@@ -15,7 +15,7 @@ pub(super) struct ImageStore {
 }
 
 impl ImageStore {
-    /// Puts an image on the node and returns its ID.
+    /// Adds an image and returns its ID.
     pub(super) fn add(&mut self, reference: &str) -> String {
         let info = describe(reference);
         let id = info.id.clone();
@@ -30,14 +30,14 @@ impl ImageStore {
         }
     }
 
-    /// Takes an image off the node by any of its names.
+    /// Removes an image by any of its names.
     pub(super) fn remove(&mut self, reference: &str) {
         if let Some(id) = self.resolve(reference).map(|info| info.id.clone()) {
             self.present.remove(&id);
         }
     }
 
-    /// An image by ID, tag or digest, in short or in full.
+    /// Returns an image by ID, tag or digest, short or full.
     pub(super) fn resolve(&self, reference: &str) -> Option<&ImageInfo> {
         let full = normalize(reference);
         self.present.get(reference).or_else(|| {
@@ -90,7 +90,7 @@ fn describe(reference: &str) -> ImageInfo {
     }
 }
 
-/// A reference in full: registry, repository and tag or digest, as Docker's rules fill them in.
+/// Normalizes a reference by the rules of Docker.
 fn normalize(reference: &str) -> String {
     if reference.starts_with("sha256:") {
         return reference.to_owned();

@@ -1,13 +1,11 @@
 //! A deterministic in-memory model of a CRI runtime.
 //!
-//! [`FakeRuntime`] implements both ports in process, on tokio's (usually paused) time, and can be
-//! served over a Unix socket for the real client. Latencies are tokio sleeps, the present is the
-//! given clock's, IDs come from the seed and every collection is ordered: two runs with the same
-//! seed and inputs are the same, call by call. Answers and refusals follow containerd's.
+//! [`FakeRuntime`] implements both ports in process and can be served over a Unix socket. It uses
+//! the given clock and tokio time, which is usually paused. Runs with equal seeds and inputs are
+//! equal, call by call. Responses and errors match containerd.
 //!
-//! Containers follow scripts ([`Behavior`]), calls go wrong by plan ([`Fault`]), every call is
-//! logged ([`Call`]), and what an agent must never do is recorded
-//! ([`FakeRuntime::assert_invariants`]).
+//! Containers follow scripts ([`Behavior`]), calls fail by plan ([`Fault`]) and are logged
+//! ([`Call`]), and violations are recorded ([`FakeRuntime::assert_invariants`]).
 
 mod behavior;
 mod exec;
@@ -17,10 +15,10 @@ mod operation;
 mod images;
 mod model;
 
+mod driver;
 mod events;
 mod port;
 mod server;
-mod driver;
 
 pub use behavior::{Behavior, Pull};
 pub use events::EventMode;
@@ -40,7 +38,7 @@ use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Time
 
 use driver::SimDriver;
 
-/// Handle to a model runtime; clones share it.
+/// Handle to a fake runtime; clones share it.
 #[derive(Clone)]
 pub struct FakeRuntime {
     driver: Arc<SimDriver>,
@@ -52,12 +50,12 @@ impl fmt::Debug for FakeRuntime {
     }
 }
 
-/// One container instance as a test sees it.
+/// A container instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerView {
     /// ID.
     pub id: ContainerId,
-    /// Its sandbox.
+    /// Sandbox.
     pub sandbox: SandboxId,
     /// Pod UID, from the sandbox.
     pub uid: PodUid,
@@ -86,71 +84,70 @@ impl fmt::Display for ContainerView {
     }
 }
 
-/// Making one, and scripting what it does.
+/// Creation and scripts.
 impl FakeRuntime {
-    /// An empty runtime, ready, without images; images can be pulled at once.
+    /// Creates a ready runtime without images; pulls succeed immediately.
     pub fn new(clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self {
             driver: Arc::new(SimDriver::new(clock, seed)),
         }
     }
 
-    /// Serves `runtime.v1` (and containerd's event service, see [`EventMode`]) on a Unix socket,
-    /// on a thread of its own and in real time, until the guard is dropped. Must not be combined
-    /// with paused time.
+    /// Serves `runtime.v1` (and the event service of containerd, see [`EventMode`]) on a Unix socket
+    /// in a separate thread, until the guard is dropped. Requires real time.
     pub fn serve(&self, path: impl AsRef<Path>) -> io::Result<ServeGuard> {
         server::serve(self.clone(), path.as_ref())
     }
 
-    /// What containers do once started. `key` is `namespace/pod/container`, a container name or
-    /// an image reference as the pod has it; the first that matches counts.
+    /// Sets the behavior of containers. `key` is `namespace/pod/container`, a container name or an
+    /// image reference of the pod spec; the first match counts.
     pub fn set_behavior(&self, key: &str, behavior: Behavior) {
         self.script(key, vec![behavior]);
     }
 
-    /// One behavior for each start of a container of a pod; the last goes for all further ones.
+    /// Sets one behavior for each start of a container; the last one repeats.
     pub fn script(&self, key: &str, behaviors: Vec<Behavior>) {
         self.driver
             .change(|state| state.model.scripts.insert(key.to_owned(), behaviors));
     }
 
-    /// How long calls of one operation take.
+    /// Sets the latency of an operation.
     pub fn set_latency(&self, operation: Operation, latency: Duration) {
         self.driver
             .change(|state| state.latencies.insert(operation, latency));
     }
 
-    /// Serves one call at a time, in the order in which they arrived, each for `time` before its own
-    /// latency; the event stream and what a stop waits for do not count.
+    /// Serializes the calls, each for `time` plus its latency; except event streams and stop waits.
     pub fn serve_one_at_a_time(&self, time: Duration) {
         self.driver.change(|state| state.serial_time = Some(time));
     }
 
-    /// `runtimeRequestTimeout`, 2 min unless set: calls that hang longer fail with
-    /// `DeadlineExceeded`, as the port promises.
+    /// Sets `runtimeRequestTimeout` (default 2 min), after which hung calls fail with
+    /// `DeadlineExceeded`.
     pub fn set_request_timeout(&self, timeout: Duration) {
         self.driver.change(|state| state.timeout = timeout);
     }
 
-    /// Puts an image on the node and returns its ID.
+    /// Adds an image and returns its ID.
     pub fn add_image(&self, reference: &str) -> String {
-        self.driver.change(|state| state.model.images.add(reference))
+        self.driver
+            .change(|state| state.model.images.add(reference))
     }
 
-    /// Puts an image on the node, with what the model cannot guess (user, size, pinned).
+    /// Adds an image with its user, size or pinned flag.
     pub fn add_image_with(&self, reference: &str, change: impl FnOnce(&mut ImageInfo)) {
         self.driver
             .change(|state| state.model.images.change(reference, change));
     }
 
-    /// How pulls of an image go.
+    /// Sets the result of pulls of an image.
     pub fn set_pull(&self, reference: &str, pull: Pull) {
         self.driver
             .change(|state| state.model.images.set_pull(reference, pull));
     }
 
-    /// What `Status` says of handlers and of `supplementalGroupsPolicy: Strict`; without this it
-    /// says nothing of either, like an old runtime.
+    /// Sets the handlers and `supplementalGroupsPolicy: Strict` in `Status`; by default absent, as in
+    /// old runtimes.
     pub fn set_features(&self, handlers: Vec<RuntimeHandler>, strict_groups: Option<bool>) {
         self.driver.change(|state| {
             state.model.handlers = handlers;
@@ -158,31 +155,31 @@ impl FakeRuntime {
         });
     }
 
-    /// What `Status` says of the network and why sandboxes cannot be made; `None` is ready.
+    /// Sets the network error of `Status` and of sandbox creation; `None` is ready.
     pub fn set_network_error(&self, error: Option<&str>) {
         self.driver
             .change(|state| state.model.network_error = error.map(str::to_owned));
     }
 }
 
-/// Making it go wrong.
+/// Fault injection.
 impl FakeRuntime {
-    /// Plans a fault.
+    /// Injects a fault.
     pub fn inject(&self, fault: Fault) {
         self.driver.change(|state| state.faults.add(fault));
     }
 
-    /// Lets the hanging calls of an operation go on and plans no more hangs of it.
+    /// Releases the hung calls of an operation and removes its planned hangs.
     pub fn release(&self, operation: Operation) {
         self.driver.change(|state| state.faults.release(operation));
     }
 
-    /// Forgets all planned faults; hanging calls go on.
+    /// Removes all planned faults and releases hung calls.
     pub fn clear_faults(&self) {
         self.driver.change(|state| state.faults.clear());
     }
 
-    /// Whether every call answers `Unavailable`. Containers go on; event streams end.
+    /// While down, every call fails with `Unavailable`; containers keep running, event streams end.
     pub fn set_down(&self, down: bool) {
         self.driver.change(|state| {
             state.down = down;
@@ -192,67 +189,68 @@ impl FakeRuntime {
         });
     }
 
-    /// Which event service there is. Changing it ends open streams.
+    /// Sets the event service and ends open streams.
     pub fn set_event_mode(&self, mode: EventMode) {
         self.driver.change(|state| state.events.set_mode(mode));
     }
 
-    /// The served socket also streams lists.
+    /// Enables streamed lists on the served socket.
     pub fn stream_lists(&self) {
         self.driver.change(|state| state.stream_lists = true);
     }
 
-    /// Ends open event streams as a lost connection does.
+    /// Ends open event streams with a connection error.
     pub fn disconnect_events(&self) {
         self.driver.change(|state| state.events.disconnect());
     }
 
-    /// The next `count` events reach nobody.
+    /// Drops the next `count` events.
     pub fn drop_events(&self, count: usize) {
         self.driver.change(|state| state.events.drop_next = count);
     }
 
-    /// The next `count` events arrive twice.
+    /// Duplicates the next `count` events.
     pub fn duplicate_events(&self, count: usize) {
         self.driver
             .change(|state| state.events.duplicate_next = count);
     }
 
-    /// From now on events arrive this late.
+    /// Delays all further events.
     pub fn delay_events(&self, delay: Duration) {
         self.driver.change(|state| state.events.late = Some(delay));
     }
 
-    /// Ends a running container from outside.
+    /// Terminates a running container.
     pub fn kill_container(&self, id: &ContainerId, exit_code: i32) {
         self.driver
             .step(|model, now| drop(model.end_container(id, exit_code, false, now)));
     }
 
-    /// The kernel kills a running container for memory.
+    /// OOM-kills a running container.
     pub fn oom_kill(&self, id: &ContainerId) {
         self.driver
             .step(|model, now| drop(model.end_container(id, 137, true, now)));
     }
 
-    /// A sandbox dies with what runs in it, as after the loss of its pause process.
+    /// Kills a sandbox with its containers, like the loss of the pause process.
     pub fn kill_sandbox(&self, id: &SandboxId) {
         self.driver
             .step(|model, now| drop(model.stop_sandbox(id, now)));
     }
 
-    /// Loses a sandbox and leaves its containers, as a runtime with a damaged store does.
+    /// Removes a sandbox without its containers, like a damaged store.
     pub fn lose_sandbox(&self, id: &SandboxId) {
-        self.driver.step(|model, _| drop(model.sandboxes.remove(id)));
+        self.driver
+            .step(|model, _| drop(model.sandboxes.remove(id)));
     }
 
-    /// Removes a container from outside, as `crictl rm -f` does.
+    /// Removes a container, like `crictl rm -f`.
     pub fn lose_container(&self, id: &ContainerId) {
         self.driver
             .step(|model, now| drop(model.remove_container(id, now)));
     }
 
-    /// The runtime no longer knows what a running container does.
+    /// Sets a running container to the unknown state.
     pub fn set_unknown(&self, id: &ContainerId) {
         self.driver.step(|model, _| {
             if let Some(container) = model.containers.get_mut(id).filter(|c| c.is_live()) {
@@ -261,7 +259,7 @@ impl FakeRuntime {
         });
     }
 
-    /// The machine restarts: sandboxes are not ready, containers have ended, names stay taken.
+    /// Reboots the host: sandboxes are not ready, containers exited, names stay reserved.
     pub fn reboot(&self) {
         self.driver.step(|model, now| {
             for id in model.sandboxes.keys().cloned().collect::<Vec<_>>() {
@@ -272,26 +270,26 @@ impl FakeRuntime {
     }
 }
 
-/// Looking at what came of it.
+/// Inspection.
 impl FakeRuntime {
-    /// Every call so far, in the order of arrival.
+    /// Returns all calls in order of arrival.
     pub fn calls(&self) -> Vec<Call> {
         self.driver.change(|state| state.log.clone())
     }
 
-    /// Calls of one operation whose subject begins so.
+    /// Returns the calls of an operation with a subject prefix.
     pub fn calls_of(&self, operation: Operation, subject: &str) -> Vec<Call> {
         let mut calls = self.calls();
         calls.retain(|call| call.operation == operation && call.subject.starts_with(subject));
         calls
     }
 
-    /// Forgets the calls so far.
+    /// Clears the call log.
     pub fn clear_calls(&self) {
         self.driver.clear_log();
     }
 
-    /// Sandboxes with the UID of their pod, their attempt and whether they are ready.
+    /// Returns the sandboxes with pod UID, attempt and readiness.
     pub fn sandboxes(&self) -> Vec<(SandboxId, PodUid, u32, bool)> {
         self.driver.step(|model, _| {
             let rows = model.sandboxes.iter();
@@ -300,14 +298,14 @@ impl FakeRuntime {
         })
     }
 
-    /// Container instances of a pod by name, then attempt.
+    /// Returns the container instances of a pod by name, then attempt.
     pub fn containers(&self, uid: &PodUid) -> Vec<ContainerView> {
         let mut views = self.all_containers();
         views.retain(|view| view.uid == *uid);
         views
     }
 
-    /// Container instances of all pods by name, then attempt.
+    /// Returns all container instances by name, then attempt.
     pub fn all_containers(&self) -> Vec<ContainerView> {
         let mut views: Vec<ContainerView> = self.driver.step(|model, _| {
             let rows = model.containers.iter();
@@ -328,14 +326,14 @@ impl FakeRuntime {
         views
     }
 
-    /// The one running instance of a container.
+    /// Returns the running instance of a container.
     pub fn running(&self, uid: &PodUid, name: &str) -> Option<ContainerView> {
         self.containers(uid)
             .into_iter()
             .find(|view| view.name == name && view.state == ContainerState::Running)
     }
 
-    /// The configuration a container was created with.
+    /// Returns the configuration of a container.
     pub fn container_config(
         &self,
         id: &ContainerId,
@@ -344,30 +342,30 @@ impl FakeRuntime {
             .step(|model, _| model.containers.get(id).map(|c| c.config.clone()))
     }
 
-    /// The configuration a sandbox was made with.
+    /// Returns the configuration of a sandbox.
     pub fn sandbox_config(&self, id: &SandboxId) -> Option<windlass_types::cri::SandboxConfig> {
         self.driver
             .step(|model, _| model.sandboxes.get(id).map(|s| s.config.clone()))
     }
 
-    /// How often a container of a pod was started.
+    /// Returns the number of starts of a container.
     pub fn starts(&self, uid: &PodUid, name: &str) -> u32 {
         let key = (uid.clone(), name.to_owned());
         self.driver
             .step(|model, _| model.starts.get(&key).copied().unwrap_or(0))
     }
 
-    /// Starts of a container while another live instance of it existed; must stay empty.
+    /// Returns the starts of a container with another live instance.
     pub(crate) fn duplicate_live_instances(&self) -> Vec<String> {
         self.driver.step(|model, _| model.duplicates.clone())
     }
 
-    /// Starts that were tried in a sandbox that was not ready.
+    /// Returns the start attempts in sandboxes that were not ready.
     pub(crate) fn starts_in_unready_sandbox(&self) -> Vec<String> {
         self.driver.step(|model, _| model.unready_starts.clone())
     }
 
-    /// Panics if ever two live instances of one container of one pod existed.
+    /// Panics if a container ever had two live instances.
     pub fn assert_no_duplicate_live_instances(&self) {
         let duplicates = self.duplicate_live_instances();
         assert!(
@@ -376,7 +374,7 @@ impl FakeRuntime {
         );
     }
 
-    /// Panics if ever a start was tried in a sandbox that was not ready.
+    /// Panics if a start was ever attempted in a sandbox that was not ready.
     pub(crate) fn assert_no_start_in_unready_sandbox(&self) {
         let starts = self.starts_in_unready_sandbox();
         assert!(
@@ -385,8 +383,7 @@ impl FakeRuntime {
         );
     }
 
-    /// Both assertions. Tests that kill sandboxes at arbitrary moments use only the first: an
-    /// agent cannot know of a death that happens between its look and its call.
+    /// Checks both invariants. Tests that kill sandboxes at arbitrary times use only the first.
     pub fn assert_invariants(&self) {
         self.assert_no_duplicate_live_instances();
         self.assert_no_start_in_unready_sandbox();

@@ -1,7 +1,7 @@
-//! The runtime as a pure state machine: sandboxes, containers and what becomes of them.
+//! The runtime as a pure state machine of sandboxes and containers.
 //!
-//! Every step takes the present as an argument; events and timers it calls for are left in
-//! `outbox` and `timers` for the driver around it. Answers and refusals follow containerd.
+//! Every step takes the current time and leaves events and timers in
+//! `outbox` and `timers` for the driver around it. Responses and errors match containerd.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,10 +21,10 @@ use windlass_types::{
 use super::behavior::Behavior;
 use super::images::ImageStore;
 
-/// Why a call is refused.
+/// Error of a call.
 pub(super) type CallError = (CriCode, String);
 
-/// First address given out; the rest follow by counting.
+/// First assigned address; the others follow.
 const FIRST_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
 
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ pub(super) struct Model {
     pub(super) images: ImageStore,
     pub(super) sandboxes: BTreeMap<SandboxId, Sandbox>,
     pub(super) containers: BTreeMap<ContainerId, Container>,
-    /// Name in use (pod or container with its attempt) to the ID that uses it.
+    /// Reserved name (pod or container with attempt) to its ID.
     reserved: BTreeMap<String, String>,
-    /// Key of a script to the behaviors of the first, second, … start.
+    /// Script key to the behavior of each start.
     pub(super) scripts: BTreeMap<String, Vec<Behavior>>,
     /// Successful starts by pod and container name.
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
@@ -45,7 +45,7 @@ pub(super) struct Model {
     pub(super) unready_starts: Vec<String>,
     pub(super) outbox: Vec<RuntimeEvent>,
     pub(super) timers: Vec<Duration>,
-    /// When containers end, each with its [`Container::end`]; also entries that no longer apply.
+    /// Exit times of containers ([`Container::end`]), including outdated entries.
     ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,
     made: u64,
@@ -73,7 +73,7 @@ pub(super) struct Container {
     pub(super) log_path: String,
     pub(super) state: ContainerState,
     pub(super) behavior: Behavior,
-    /// When and how it ends if nothing else happens.
+    /// Scheduled exit.
     pub(super) end: Option<End>,
     pub(super) created_at: Timestamp,
     pub(super) started_at: Option<Timestamp>,
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// 64 hex digits like the runtime's, scattered so that nothing relies on their order.
+    /// Returns an ID of 64 hex digits in no particular order.
     fn new_id(&mut self) -> String {
         self.made += 1;
         let mut state = self.seed ^ self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -113,7 +113,7 @@ impl Model {
             .collect()
     }
 
-    // ---- names that are taken while an object exists or is being made ----
+    // ---- names reserved while an object exists or is being created ----
 
     pub(super) fn reserve(&mut self, kind: &str, name: &str) -> Result<String, CallError> {
         if let Some(owner) = self.reserved.get(name) {
@@ -132,7 +132,7 @@ impl Model {
         self.reserved.remove(name);
     }
 
-    /// Whether the object that reserved a name exists by now.
+    /// Whether the object that reserved a name exists.
     pub(super) fn is_made(&self, name: &str) -> bool {
         self.reserved.get(name).is_some_and(|id| {
             self.sandboxes.contains_key(&SandboxId::from(id.as_str()))
@@ -144,7 +144,7 @@ impl Model {
 
     // ---- time ----
 
-    /// Lets everything happen that was due by `now`, in the order in which it was due.
+    /// Applies all exits due by `now`, in order.
     pub(super) fn settle(&mut self, now: Timestamp) {
         while self.ends.first().is_some_and(|(at, _)| *at <= now) {
             let Some((at, id)) = self.ends.pop_first() else {
@@ -223,7 +223,7 @@ impl Model {
         Ok(())
     }
 
-    /// Kills what runs in a sandbox and takes its network away.
+    /// Kills the containers of a sandbox and removes its network.
     pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), CallError> {
         let sandbox = self.sandboxes.get_mut(id).ok_or_else(|| no_sandbox(id))?;
         let was_ready = std::mem::replace(&mut sandbox.ready, false);
@@ -245,7 +245,11 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn remove_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), CallError> {
+    pub(super) fn remove_sandbox(
+        &mut self,
+        id: &SandboxId,
+        now: Timestamp,
+    ) -> Result<(), CallError> {
         self.stop_sandbox(id, now)?;
         for container in self.containers_in(id) {
             self.remove_container(&container, now)?;
@@ -337,7 +341,7 @@ impl Model {
         Ok(())
     }
 
-    /// The script for a container's next start: by its full name, its name, then its image.
+    /// Returns the script for the next start of a container: by full name, name, then image.
     fn behavior(&self, sandbox: &SandboxConfig, config: &ContainerConfig) -> Behavior {
         let full_name = format!("{}/{}", sandbox_subject(sandbox), config.name);
         let keys = [
@@ -371,11 +375,11 @@ impl Model {
         let sandbox = self.sandboxes.get(&container.sandbox);
         if !sandbox.is_some_and(|sandbox| sandbox.ready) {
             let line = format!("{} in sandbox {}", container.subject, container.sandbox);
-            let refusal = sandbox_not_running(&container.sandbox);
+            let error = sandbox_not_running(&container.sandbox);
             self.unready_starts.push(line);
-            return Err(refusal);
+            return Err(error);
         }
-        // Scripts may have moved on since the container was created.
+        // the script may have changed since the creation
         let behavior = match sandbox {
             Some(sandbox) => self.behavior(&sandbox.config, &container.config),
             None => Behavior::default(),
@@ -424,7 +428,7 @@ impl Model {
         Ok(())
     }
 
-    /// Delivers SIGTERM. Returns false if there is nothing to wait for.
+    /// Sends SIGTERM. Returns whether to wait for the exit.
     pub(super) fn signal_container(
         &mut self,
         id: &ContainerId,
@@ -453,7 +457,7 @@ impl Model {
         Ok(true)
     }
 
-    /// Ends a container now; nothing happens to one that does not run.
+    /// Terminates a running container.
     pub(super) fn end_container(
         &mut self,
         id: &ContainerId,
@@ -475,7 +479,7 @@ impl Model {
         Ok(())
     }
 
-    /// Removes a container, after SIGKILL if it runs.
+    /// Removes a container, with SIGKILL if it runs.
     pub(super) fn remove_container(
         &mut self,
         id: &ContainerId,
@@ -489,7 +493,7 @@ impl Model {
         Ok(())
     }
 
-    // ---- answers ----
+    // ---- responses ----
 
     pub(super) fn list_sandboxes(&self, filter: &ListFilter) -> Vec<SandboxSummary> {
         self.sandboxes
@@ -568,7 +572,7 @@ impl Model {
             observed: ObservedContainer {
                 id: id.clone(),
                 name: c.config.name.clone(),
-                // Left out, as the CRI leaves it out.
+                // not part of the CRI message
                 sandbox_id: SandboxId::from(""),
                 state: c.state,
                 created_at: c.created_at,
@@ -605,7 +609,7 @@ impl Model {
         })
     }
 
-    /// `namespace/pod`, or the ID of a sandbox that is not there.
+    /// Returns `namespace/pod`, or the ID of a missing sandbox.
     pub(super) fn sandbox_subject(&self, id: &SandboxId) -> String {
         self.sandboxes.get(id).map_or_else(
             || id.to_string(),
@@ -613,7 +617,7 @@ impl Model {
         )
     }
 
-    /// `namespace/pod/name#attempt`, or the ID of a container that is not there.
+    /// Returns `namespace/pod/name#attempt`, or the ID of a missing container.
     pub(super) fn container_subject(&self, id: &ContainerId) -> String {
         self.containers
             .get(id)
@@ -621,8 +625,8 @@ impl Model {
     }
 }
 
-/// Who a container runs as; the images here are made for root. As real runtimes do, the primary
-/// group is told among the supplemental ones too.
+/// Returns the user of a container (images default to root). The supplemental groups include the
+/// primary group, as in real runtimes.
 fn user_of(security: &ContainerSecurity) -> ObservedUser {
     let gid = security.run_as_group.unwrap_or(0);
     let mut supplemental_groups = vec![gid];
@@ -634,7 +638,7 @@ fn user_of(security: &ContainerSecurity) -> ObservedUser {
     }
 }
 
-/// The name a sandbox reserves, as containerd's CRI plugin forms it.
+/// Returns the reserved name of a sandbox, as in the CRI plugin of containerd.
 pub(super) fn sandbox_name(config: &SandboxConfig) -> String {
     format!(
         "{}_{}_{}_{}",
@@ -642,7 +646,7 @@ pub(super) fn sandbox_name(config: &SandboxConfig) -> String {
     )
 }
 
-/// The name a container reserves.
+/// Returns the reserved name of a container.
 pub(super) fn container_name(config: &ContainerConfig, sandbox: &SandboxConfig) -> String {
     let pod = format!("{}_{}_{}", sandbox.name, sandbox.namespace, sandbox.uid);
     format!("{}_{pod}_{}", config.name, config.attempt)

@@ -1,11 +1,11 @@
-//! The calls of a runtime by upstream's operation names, and the log of those made.
+//! CRI operations by their upstream names, and the call log.
 
 use std::fmt;
 
 use windlass_cri::CriCode;
 use windlass_types::Timestamp;
 
-/// One call of either port.
+/// An operation of either port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// `version`.
@@ -53,7 +53,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Upstream's name of the operation.
+    /// Returns the upstream name of the operation.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Version => "version",
@@ -87,28 +87,28 @@ impl fmt::Display for Operation {
     }
 }
 
-/// One call that was made.
+/// A logged call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When it arrived.
+    /// Time of arrival.
     pub at: Timestamp,
-    /// What was called.
+    /// Operation.
     pub operation: Operation,
-    /// On what: `namespace/pod` for sandboxes, `namespace/pod/container#attempt` for containers,
-    /// the reference for images, the address range for the configuration, empty for the rest. An object that is not there is its ID.
+    /// `namespace/pod` for sandboxes, `namespace/pod/container#attempt` for containers, the ID of a
+    /// missing object, the image reference, the pod CIDR of the configuration, else empty.
     pub subject: String,
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has not returned, or its caller gave up.
+    /// In progress or cancelled by the caller.
     Open,
-    /// It succeeded.
+    /// Succeeded.
     Done,
-    /// It failed.
+    /// Failed.
     Failed(CriCode),
 }
 

@@ -1,4 +1,4 @@
-//! The ports of `windlass-cri` on the model, in process.
+//! The ports of `windlass-cri` over the model.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use windlass_types::cri::{
 use windlass_types::{ContainerId, SandboxId};
 
 use super::FakeRuntime;
+use super::driver::SimDriver;
 use super::events::EventMode;
 use super::model::{container_name, sandbox_name, sandbox_subject};
 use super::operation::Operation;
-use super::driver::SimDriver;
 
-/// A name that is taken while its object is being made; given back if that fails or is dropped.
+/// A name reserved while its object is created; released on failure or drop.
 struct Reservation<'a> {
     driver: &'a std::sync::Arc<SimDriver>,
     name: String,
@@ -28,12 +28,13 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.driver.change(|state| state.model.unreserve(&self.name));
+            self.driver
+                .change(|state| state.model.unreserve(&self.name));
         }
     }
 }
 
-/// The calls with the runtime's own refusals: stop and remove say `NotFound`.
+/// Calls with the errors of the runtime: stop and remove return `NotFound`.
 impl FakeRuntime {
     pub(super) async fn stop_sandbox_raw(&self, id: &SandboxId) -> CriResult<()> {
         let subject = self.driver.change(|state| state.model.sandbox_subject(id));
@@ -61,7 +62,7 @@ impl FakeRuntime {
         let subject = self.container_subject(id);
         let ticket = self.driver.begin(Operation::StopContainer, subject).await?;
         if !grace.is_zero() {
-            // A refusal here comes again from the kill below.
+            // an error recurs in the kill below
             let signalled = self
                 .driver
                 .step(|model, now| model.signal_container(id, now));
@@ -69,13 +70,13 @@ impl FakeRuntime {
                 let ended = self.driver.wait_until(|state| {
                     state.model.containers.get(id).is_none_or(|c| !c.is_live())
                 });
-                // Out of time: SIGKILL below.
+                // timeout: SIGKILL below
                 drop(tokio::time::timeout(grace, ended).await);
                 if self
                     .driver
                     .change(|state| !state.model.containers.contains_key(id))
                 {
-                    // Removed while it was stopping: it has ended, which is what was asked.
+                    // removed while stopping
                     return self.driver.finish(&ticket, Ok(()));
                 }
             }
@@ -95,7 +96,8 @@ impl FakeRuntime {
     }
 
     pub(super) fn container_subject(&self, id: &ContainerId) -> String {
-        self.driver.change(|state| state.model.container_subject(id))
+        self.driver
+            .change(|state| state.model.container_subject(id))
     }
 
     pub(super) fn streams_lists(&self) -> bool {
@@ -158,7 +160,10 @@ impl RuntimeService for FakeRuntime {
             name,
             kept: reserved.is_err(),
         };
-        let ticket = self.driver.begin(operation, sandbox_subject(config)).await?;
+        let ticket = self
+            .driver
+            .begin(operation, sandbox_subject(config))
+            .await?;
         if !handler.is_empty() {
             let message = format!(
                 "failed to get sandbox runtime: no runtime for \"{handler}\" is configured"
@@ -170,7 +175,7 @@ impl RuntimeService for FakeRuntime {
             model.make_sandbox(&id, config.clone(), now)?;
             Ok(id)
         });
-        // Kept if the sandbox is there, whatever the caller hears.
+        // kept if the sandbox exists, even if the reply is lost
         reservation.kept |= self
             .driver
             .change(|state| state.model.is_made(&reservation.name));
@@ -334,7 +339,7 @@ impl ImageService for FakeRuntime {
             tokio::time::sleep(pull.takes).await;
         }
         self.driver.complete(&ticket, |model, _| match pull.error {
-            Some(refusal) => Err(refusal),
+            Some(error) => Err(error),
             None => Ok(model.images.add(image)),
         })
     }

@@ -1,7 +1,6 @@
-//! The model runtime behind a Unix socket, for the real client.
+//! The fake runtime on a Unix socket, for the real client.
 //!
-//! It runs on a thread and runtime of its own: dropping that runtime cuts every connection at
-//! once, as the death of a daemon does, which a graceful server shutdown would not.
+//! It has its own thread and tokio runtime, whose drop cuts all connections like a killed daemon.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,10 +28,10 @@ use windlass_types::{ContainerId, SandboxId};
 use super::FakeRuntime;
 use super::events::EventMode;
 
-/// containerd's limit.
+/// Limit of containerd.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Serves while it lives; dropping it cuts all connections and removes the socket.
+/// Server guard; the drop cuts all connections and removes the socket.
 #[derive(Debug)]
 pub struct ServeGuard {
     path: PathBuf,
@@ -42,7 +41,7 @@ pub struct ServeGuard {
 
 impl Drop for ServeGuard {
     fn drop(&mut self) {
-        // The thread may have ended by itself; then nobody hears either.
+        // fails if the thread has ended
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
         let _ = std::fs::remove_file(&self.path);
@@ -77,7 +76,7 @@ pub(super) fn serve(fake: FakeRuntime, path: &Path) -> io::Result<ServeGuard> {
                     _ = stopped => {}
                 }
             });
-            // Connections are tasks of the runtime; this is what ends them.
+            // ends the connection tasks
             runtime.shutdown_background();
         })?;
     Ok(ServeGuard {
@@ -110,12 +109,12 @@ impl FakeRuntime {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 type AnswerStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl runtime_service_server::RuntimeService for FakeRuntime {
-    async fn version(&self, _: Request<pb::VersionRequest>) -> Answer<pb::VersionResponse> {
+    async fn version(&self, _: Request<pb::VersionRequest>) -> RpcResult<pb::VersionResponse> {
         let version = RuntimeService::version(self).await.map_err(refuse)?;
         Ok(Response::new(pb::VersionResponse {
             version: "0.1.0".to_owned(),
@@ -125,7 +124,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         }))
     }
 
-    async fn status(&self, _: Request<pb::StatusRequest>) -> Answer<pb::StatusResponse> {
+    async fn status(&self, _: Request<pb::StatusRequest>) -> RpcResult<pb::StatusResponse> {
         let status = RuntimeService::status(self).await.map_err(refuse)?;
         Ok(Response::new(pb::StatusResponse {
             status: Some(convert::runtime_status_to_pb(&status)),
@@ -136,7 +135,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn run_pod_sandbox(
         &self,
         request: Request<pb::RunPodSandboxRequest>,
-    ) -> Answer<pb::RunPodSandboxResponse> {
+    ) -> RpcResult<pb::RunPodSandboxResponse> {
         let request = request.into_inner();
         let config = convert::sandbox_config_from_pb(request.config.unwrap_or_default());
         let id = RuntimeService::run_pod_sandbox(self, &config, &request.runtime_handler)
@@ -150,7 +149,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stop_pod_sandbox(
         &self,
         request: Request<pb::StopPodSandboxRequest>,
-    ) -> Answer<pb::StopPodSandboxResponse> {
+    ) -> RpcResult<pb::StopPodSandboxResponse> {
         let id = SandboxId::from(request.into_inner().pod_sandbox_id);
         self.stop_sandbox_raw(&id).await.map_err(refuse)?;
         Ok(Response::new(pb::StopPodSandboxResponse {}))
@@ -159,7 +158,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn remove_pod_sandbox(
         &self,
         request: Request<pb::RemovePodSandboxRequest>,
-    ) -> Answer<pb::RemovePodSandboxResponse> {
+    ) -> RpcResult<pb::RemovePodSandboxResponse> {
         let id = SandboxId::from(request.into_inner().pod_sandbox_id);
         self.remove_sandbox_raw(&id).await.map_err(refuse)?;
         Ok(Response::new(pb::RemovePodSandboxResponse {}))
@@ -168,7 +167,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn pod_sandbox_status(
         &self,
         request: Request<pb::PodSandboxStatusRequest>,
-    ) -> Answer<pb::PodSandboxStatusResponse> {
+    ) -> RpcResult<pb::PodSandboxStatusResponse> {
         let id = SandboxId::from(request.into_inner().pod_sandbox_id);
         let detail = RuntimeService::pod_sandbox_status(self, &id)
             .await
@@ -182,7 +181,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn list_pod_sandbox(
         &self,
         request: Request<pb::ListPodSandboxRequest>,
-    ) -> Answer<pb::ListPodSandboxResponse> {
+    ) -> RpcResult<pb::ListPodSandboxResponse> {
         let filter = convert::sandbox_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_pod_sandboxes(self, &filter)
             .await
@@ -194,7 +193,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stream_pod_sandboxes(
         &self,
         request: Request<pb::StreamPodSandboxesRequest>,
-    ) -> Answer<AnswerStream<pb::StreamPodSandboxesResponse>> {
+    ) -> RpcResult<AnswerStream<pb::StreamPodSandboxesResponse>> {
         self.check_streams_lists()?;
         let filter = convert::sandbox_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_pod_sandboxes(self, &filter).await;
@@ -208,7 +207,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn create_container(
         &self,
         request: Request<pb::CreateContainerRequest>,
-    ) -> Answer<pb::CreateContainerResponse> {
+    ) -> RpcResult<pb::CreateContainerResponse> {
         let request = request.into_inner();
         let sandbox = SandboxId::from(request.pod_sandbox_id);
         let config = convert::container_config_from_pb(request.config.unwrap_or_default());
@@ -225,7 +224,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn start_container(
         &self,
         request: Request<pb::StartContainerRequest>,
-    ) -> Answer<pb::StartContainerResponse> {
+    ) -> RpcResult<pb::StartContainerResponse> {
         let id = ContainerId::from(request.into_inner().container_id);
         RuntimeService::start_container(self, &id)
             .await
@@ -236,7 +235,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stop_container(
         &self,
         request: Request<pb::StopContainerRequest>,
-    ) -> Answer<pb::StopContainerResponse> {
+    ) -> RpcResult<pb::StopContainerResponse> {
         let request = request.into_inner();
         let id = ContainerId::from(request.container_id);
         let grace = Duration::from_secs(request.timeout.max(0).unsigned_abs());
@@ -247,7 +246,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn remove_container(
         &self,
         request: Request<pb::RemoveContainerRequest>,
-    ) -> Answer<pb::RemoveContainerResponse> {
+    ) -> RpcResult<pb::RemoveContainerResponse> {
         let id = ContainerId::from(request.into_inner().container_id);
         self.remove_container_raw(&id).await.map_err(refuse)?;
         Ok(Response::new(pb::RemoveContainerResponse {}))
@@ -256,7 +255,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn list_containers(
         &self,
         request: Request<pb::ListContainersRequest>,
-    ) -> Answer<pb::ListContainersResponse> {
+    ) -> RpcResult<pb::ListContainersResponse> {
         let filter = convert::container_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_containers(self, &filter)
             .await
@@ -268,7 +267,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stream_containers(
         &self,
         request: Request<pb::StreamContainersRequest>,
-    ) -> Answer<AnswerStream<pb::StreamContainersResponse>> {
+    ) -> RpcResult<AnswerStream<pb::StreamContainersResponse>> {
         self.check_streams_lists()?;
         let filter = convert::container_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_containers(self, &filter).await;
@@ -282,7 +281,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn container_status(
         &self,
         request: Request<pb::ContainerStatusRequest>,
-    ) -> Answer<pb::ContainerStatusResponse> {
+    ) -> RpcResult<pb::ContainerStatusResponse> {
         let id = ContainerId::from(request.into_inner().container_id);
         let detail = RuntimeService::container_status(self, &id)
             .await
@@ -299,10 +298,10 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn exec_sync(
         &self,
         request: Request<pb::ExecSyncRequest>,
-    ) -> Answer<pb::ExecSyncResponse> {
+    ) -> RpcResult<pb::ExecSyncResponse> {
         let request = request.into_inner();
         let id = ContainerId::from(request.container_id);
-        // 0 is no limit.
+        // 0 means no limit
         let timeout = match request.timeout.max(0).unsigned_abs() {
             0 => Duration::MAX,
             seconds => Duration::from_secs(seconds),
@@ -320,7 +319,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn get_container_events(
         &self,
         _: Request<pb::GetEventsRequest>,
-    ) -> Answer<AnswerStream<pb::ContainerEventResponse>> {
+    ) -> RpcResult<AnswerStream<pb::ContainerEventResponse>> {
         if self.event_mode() != EventMode::Cri {
             return Err(Status::unimplemented("unknown method GetContainerEvents"));
         }
@@ -338,7 +337,7 @@ impl image_service_server::ImageService for FakeRuntime {
     async fn list_images(
         &self,
         _: Request<pb::ListImagesRequest>,
-    ) -> Answer<pb::ListImagesResponse> {
+    ) -> RpcResult<pb::ListImagesResponse> {
         let images = ImageService::list_images(self).await.map_err(refuse)?;
         let images = images.iter().map(convert::image_to_pb).collect();
         Ok(Response::new(pb::ListImagesResponse { images }))
@@ -347,7 +346,7 @@ impl image_service_server::ImageService for FakeRuntime {
     async fn image_status(
         &self,
         request: Request<pb::ImageStatusRequest>,
-    ) -> Answer<pb::ImageStatusResponse> {
+    ) -> RpcResult<pb::ImageStatusResponse> {
         let image = request.into_inner().image.unwrap_or_default().image;
         let found = ImageService::image_status(self, &image)
             .await
@@ -361,7 +360,7 @@ impl image_service_server::ImageService for FakeRuntime {
     async fn pull_image(
         &self,
         request: Request<pb::PullImageRequest>,
-    ) -> Answer<pb::PullImageResponse> {
+    ) -> RpcResult<pb::PullImageResponse> {
         let request = request.into_inner();
         let image = request.image.unwrap_or_default().image;
         let auth = request.auth.map(convert::auth_from_pb);
@@ -375,7 +374,7 @@ impl image_service_server::ImageService for FakeRuntime {
     async fn remove_image(
         &self,
         request: Request<pb::RemoveImageRequest>,
-    ) -> Answer<pb::RemoveImageResponse> {
+    ) -> RpcResult<pb::RemoveImageResponse> {
         let image = request.into_inner().image.unwrap_or_default().image;
         ImageService::remove_image(self, &image)
             .await
@@ -389,7 +388,7 @@ impl Events for FakeRuntime {
     async fn subscribe(
         &self,
         request: Request<SubscribeRequest>,
-    ) -> Answer<AnswerStream<Envelope>> {
+    ) -> RpcResult<AnswerStream<Envelope>> {
         if self.event_mode() != EventMode::Containerd {
             return Err(Status::unimplemented(
                 "unknown service containerd.services.events.v1",
@@ -409,7 +408,7 @@ impl Events for FakeRuntime {
     }
 }
 
-/// An event in containerd's own form; the end of a process is told twice there.
+/// Converts to containerd events; a process exit is two events.
 fn envelopes(event: &RuntimeEvent) -> Vec<Envelope> {
     let id = event.id.clone();
     match event.kind {

@@ -1,4 +1,4 @@
-//! The model in process, on paused time.
+//! The model in process, with paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn check<T: std::fmt::Debug>(result: CriResult<T>, expected: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_exits_by_itself_at_its_time_and_says_so() {
+async fn container_exits_after_its_run_time_with_event() {
     let fake = fake();
     fake.set_behavior("app", Behavior::exits(seconds(10), 3));
     let mut events = fake.events().await.expect("events");
@@ -119,7 +119,7 @@ async fn a_container_exits_by_itself_at_its_time_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exit_is_an_event_at_its_time_even_if_nobody_looks() {
+async fn exit_event_is_sent_on_time_without_calls() {
     let fake = fake();
     fake.set_behavior("app", Behavior::exits(seconds(10), 0));
     started(&fake).await;
@@ -131,7 +131,7 @@ async fn an_exit_is_an_event_at_its_time_even_if_nobody_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
+async fn stop_kills_container_after_timeout() {
     let fake = fake();
     let polite = Behavior {
         stops_after: seconds(2),
@@ -155,7 +155,7 @@ async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
         .expect("stopped");
     assert_eq!(before.elapsed(), seconds(30));
     assert_eq!(views(&fake), "app#0 Exited(143), app#1 Exited(137)");
-    // Neither a second stop nor one of a container that never was is an error.
+    // stop is idempotent, also for a missing container
     fake.stop_container(&id, seconds(30))
         .await
         .expect("stopped");
@@ -166,7 +166,7 @@ async fn a_stop_waits_for_the_container_and_kills_it_after_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_stop_has_still_sent_its_signal() {
+async fn cancelled_stop_has_sent_signal() {
     let fake = fake();
     fake.set_behavior(
         "app",
@@ -184,7 +184,7 @@ async fn a_cancelled_stop_has_still_sent_its_signal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scripts_tell_what_each_start_does() {
+async fn script_sets_behavior_of_each_start() {
     let fake = fake();
     let crash = Behavior::exits(seconds(1), 1);
     let broken = Behavior::fails_to_start("exec: \"nope\": not found");
@@ -232,7 +232,7 @@ async fn names_stay_reserved_until_their_object_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_or_is_dropped_gives_its_name_back() {
+async fn failed_or_dropped_call_releases_its_name() {
     let fake = fake();
     fake.set_latency(Operation::RunPodSandbox, seconds(3));
     let config = sandbox_config(0);
@@ -261,7 +261,7 @@ async fn a_call_that_fails_or_is_dropped_gives_its_name_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_has_taken_effect() {
+async fn lost_reply_has_taken_effect() {
     let fake = fake();
     fake.inject(Fault::lose_reply(Operation::RunPodSandbox, 1));
     check(
@@ -283,7 +283,7 @@ async fn sandbox_with(fake: &FakeRuntime, attempt: u32) -> SandboxId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_ends_by_release_or_by_the_deadline_and_only_for_its_subject() {
+async fn hang_ends_by_release_or_deadline_for_its_subject() {
     let fake = fake();
     fake.inject(Fault::hang(Operation::StartContainer).on("default/web/app"));
     let sandbox = sandbox(&fake).await;
@@ -318,7 +318,7 @@ async fn a_hang_ends_by_release_or_by_the_deadline_and_only_for_its_subject() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_is_down_answers_nothing_and_its_containers_go_on() {
+async fn runtime_down_fails_calls_and_keeps_containers() {
     let fake = fake();
     let mut events = fake.events().await.expect("events");
     fake.set_behavior("app", Behavior::exits(seconds(5), 0));
@@ -341,7 +341,7 @@ async fn a_runtime_that_is_down_answers_nothing_and_its_containers_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_can_be_off_dropped_and_doubled() {
+async fn events_can_be_off_dropped_or_duplicated() {
     let fake = fake();
     fake.set_event_mode(EventMode::Off);
     check(fake.events().await.map(|_| ()), "Unimplemented");
@@ -357,7 +357,7 @@ async fn events_can_be_off_dropped_and_doubled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_and_starts_in_dead_sandboxes_are_found() {
+async fn invariant_violations_are_detected() {
     let fake = fake();
     let (sandbox, _) = started(&fake).await;
     fake.assert_invariants();
@@ -381,7 +381,7 @@ async fn duplicates_and_starts_in_dead_sandboxes_are_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn images_are_absent_pulled_and_refused() {
+async fn images_are_absent_pulled_or_rejected() {
     let fake = fake();
     let config = sandbox_config(0);
     assert_eq!(fake.image_status("nginx:1").await.expect("answer"), None);
@@ -432,7 +432,7 @@ async fn images_are_absent_pulled_and_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_has_an_address_until_it_stops_and_none_on_the_host_network() {
+async fn sandbox_has_address_until_stop_unless_host_network() {
     let fake = fake();
     let first = sandbox(&fake).await;
     let detail = fake.pod_sandbox_status(&first).await.expect("status");
@@ -462,7 +462,7 @@ async fn a_sandbox_has_an_address_until_it_stops_and_none_on_the_host_network() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_runs_with_one_seed_are_the_same() {
+async fn runs_with_equal_seed_are_equal() {
     async fn run(seed: u64) -> String {
         let fake = FakeRuntime::new(Arc::new(SimClock::starting_at(start_time())), seed);
         fake.add_image("busybox");
@@ -482,7 +482,7 @@ async fn two_runs_with_one_seed_are_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_follows_its_script_and_ends_at_its_timeout_or_with_its_container() {
+async fn command_ends_by_script_timeout_or_container_exit() {
     let fake = fake();
     let (_, id) = started(&fake).await;
     let uid = PodUid::from("u1");
@@ -527,7 +527,7 @@ async fn a_command_follows_its_script_and_ends_at_its_timeout_or_with_its_contai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_the_runtime_forgets_is_in_flight_until_its_caller_gives_up() {
+async fn hung_command_is_in_flight_until_caller_cancels() {
     let fake = fake();
     let (_, id) = started(&fake).await;
     fake.inject(Fault::hang(Operation::ExecSync).on("default/web/app"));
@@ -546,6 +546,6 @@ async fn a_command_that_the_runtime_forgets_is_in_flight_until_its_caller_gives_
         let output = fake.exec_sync(&id, &command, seconds(1)).await;
         codes.push(output.expect("ran").exit_code);
     }
-    // The forgotten one was the first.
+    // after the hung one
     assert_eq!(codes, [1, 0, 0]);
 }

@@ -1,7 +1,7 @@
-//! What stands between one life of the agent and the runtime.
+//! Cuts a killed agent off from the runtime.
 //!
-//! When it is raised the agent is dead: calls it has under way never return to it and it can
-//! make no new ones. What it had asked before still happens, as on a real node.
+//! After the kill, calls in progress do not return and new calls hang. Requests already sent still
+//! take effect, as on a real node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use windlass_volumes::MemoryVolumes;
 
 use crate::fake_runtime::FakeRuntime;
 
-/// A runtime that one life of the agent talks to, and its volumes.
+/// Runtime and volumes of one agent run.
 #[derive(Clone, Debug)]
 pub(super) struct Fence {
     runtime: FakeRuntime,
@@ -37,20 +37,20 @@ impl Fence {
         }
     }
 
-    /// The agent dies.
+    /// Kills the agent.
     pub(super) fn raise(&self) {
         self.raised.store(true, Ordering::Relaxed);
         self.volumes.kill();
     }
 
     pub(super) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
-        self.stop_the_dead().await;
-        let answer = call.await;
-        self.stop_the_dead().await;
-        answer
+        self.block_if_raised().await;
+        let response = call.await;
+        self.block_if_raised().await;
+        response
     }
 
-    async fn stop_the_dead(&self) {
+    async fn block_if_raised(&self) {
         if self.raised.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! The API server as one life of the agent reaches it: not at all once that life is over.
+//! The API server behind the fence of one agent run.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
