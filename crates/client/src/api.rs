@@ -239,7 +239,7 @@ impl ApiClient {
         let call = Call::new(Method::DELETE, object_path::<K>(at, None)).json(&options)?;
         let (response, deadline) = self.send(&call).await?;
         // with HTTP/1.1 a connection serves again only after its answer was read
-        let rest = Limited::new(response.into_body(), LONGEST_REFUSAL).collect();
+        let rest = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect();
         let _ = tokio::time::timeout_at(deadline, rest).await;
         Ok(())
     }
@@ -257,7 +257,7 @@ impl ApiClient {
 
     async fn call<T: DeserializeOwned>(&self, call: Call) -> ApiResult<T> {
         let (response, deadline) = self.send(&call).await?;
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect();
+        let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect();
         let body = tokio::time::timeout_at(deadline, body)
             .await
             .map_err(|_| call.error(ApiErrorKind::Timeout, "the answer did not end in time"))?
@@ -302,7 +302,7 @@ impl ApiClient {
         }
         let retry_after = retry_after(&response);
         let code = response.status();
-        let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect();
+        let body = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect();
         let body = tokio::time::timeout_at(deadline, body).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
@@ -321,9 +321,9 @@ const WATCH_SECONDS: u64 = 290;
 const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 
 /// Longest answer that is read: a list of all Services of a large cluster, several times over.
-const LONGEST_ANSWER: usize = 128 << 20;
+const MAX_RESPONSE_BYTES: usize = 128 << 20;
 /// Longest `Status` that is read, and so it is for what a proxy says instead.
-const LONGEST_REFUSAL: usize = 1 << 20;
+const MAX_ERROR_BYTES: usize = 1 << 20;
 
 #[derive(serde::Deserialize)]
 #[serde(bound = "K: DeserializeOwned")]

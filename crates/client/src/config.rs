@@ -17,7 +17,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 
 use crate::credentials::Source;
 use crate::identity::{ClientIdentity, IdentityError};
-use entry::{Place, current};
+use entry::{EntryPath, current};
 use file::Kubeconfig;
 use proxy::Proxy;
 use write::{certificate_pem, write_document};
@@ -118,17 +118,17 @@ impl ApiServerConfig {
     /// A server without credentials, trusted if one of the authorities in the PEM text `ca`
     /// signed its certificate; `None` trusts the system's authorities.
     pub fn new(server: &str, ca: Option<&[u8]>) -> Result<Self, ConfigError> {
-        let place = Place {
+        let entry = EntryPath {
             path: Path::new("(no file)"),
             entry: "cluster".to_owned(),
         };
-        let server = place.server(server)?;
+        let server = entry.server(server)?;
         Ok(Self {
             proxy: environment(&server)?,
             proxy_is_of_file: false,
             server,
             trust: match ca {
-                Some(pem) => place.authorities("certificate-authority-data", pem)?,
+                Some(pem) => entry.authorities("certificate-authority-data", pem)?,
                 None => Trust::System,
             },
             server_name: None,
@@ -155,22 +155,22 @@ impl ApiServerConfig {
                 line: None,
             })?;
         let (cluster_name, cluster, user_name, user) = current(path, file)?;
-        let place = Place {
+        let entry = EntryPath {
             path,
             entry: format!("clusters[{cluster_name}].cluster"),
         };
-        let (server, trust, server_name) = place.cluster(&cluster)?;
-        let of_file = place.proxy(&cluster)?;
+        let (server, trust, server_name) = entry.cluster(&cluster)?;
+        let of_file = entry.proxy(&cluster)?;
         let proxy_is_of_file = of_file.is_some();
         let proxy = match of_file {
             Some(proxy) => Some(proxy),
             None => environment(&server)?,
         };
-        let place = Place {
+        let entry = EntryPath {
             path,
             entry: format!("users[{user_name}].user"),
         };
-        let (mut identity, mut source) = place.user(user)?;
+        let (mut identity, mut source) = entry.user(user)?;
         if server.scheme_str() == Some("http") {
             tracing::warn!(%server, "no TLS: requests are anonymous and can be read by anybody");
             (identity, source) = (ClientIdentity::none(), Source::None);

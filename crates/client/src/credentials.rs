@@ -27,7 +27,7 @@ use crate::identity::ClientIdentity;
 /// Whether and how a request proves who sends it beyond the client certificate.
 pub(crate) struct Credentials {
     source: Source,
-    held: Arc<Mutex<Option<Held>>>,
+    cached: Arc<Mutex<Option<CachedHeader>>>,
 }
 
 /// How the header is made.
@@ -59,7 +59,7 @@ pub(crate) enum CredentialsError {
     Lost,
 }
 
-struct Held {
+struct CachedHeader {
     header: Result<Option<HeaderValue>, Arc<CredentialsError>>,
     since: Instant,
 }
@@ -71,7 +71,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a failure without an old token is the answer to all requests.
 const FAILURE_PERIOD: Duration = Duration::from_secs(1);
 /// Most of a token file or of a plugin's output that is read.
-const LONGEST: u64 = 1 << 20;
+const MAX_CREDENTIAL_BYTES: u64 = 1 << 20;
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +87,7 @@ impl fmt::Debug for Source {
 impl Source {
     /// What the user entry of a kubeconfig asks for, by upstream's precedence; the error is the
     /// field that cannot be sent in a header.
-    pub(crate) fn of(user: &User) -> Result<Self, &'static str> {
+    pub(crate) fn from_user(user: &User) -> Result<Self, &'static str> {
         let set = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(path) = set(&user.token_file) {
             return Ok(Self::TokenFile(PathBuf::from(path)));
@@ -114,7 +114,7 @@ impl Credentials {
     pub(crate) fn new(source: Source) -> Self {
         Self {
             source,
-            held: Arc::default(),
+            cached: Arc::default(),
         }
     }
 
@@ -128,26 +128,26 @@ impl Credentials {
             Source::Fixed(header) => return Ok(Some(header.clone())),
             Source::TokenFile(_) | Source::Plugin(_) => {}
         }
-        let mut held = self.held.clone().lock_owned().await;
-        if let Some(held) = held.as_ref()
-            && self.serves(held)
+        let mut cached = self.cached.clone().lock_owned().await;
+        if let Some(cached) = cached.as_ref()
+            && self.serves(cached)
         {
-            return held.header.clone();
+            return cached.header.clone();
         }
         let (source, identity) = (self.source.clone(), identity.clone());
         let read = tokio::spawn(async move {
             let mut header = source.obtain(&identity).await.map_err(Arc::new);
             if let (
                 Err(error),
-                Some(Held {
+                Some(CachedHeader {
                     header: Ok(old), ..
                 }),
-            ) = (&header, held.as_ref())
+            ) = (&header, cached.as_ref())
             {
                 tracing::warn!(%error, "credentials not renewed, the old ones serve");
                 header = Ok(old.clone());
             }
-            *held = Some(Held {
+            *cached = Some(CachedHeader {
                 header: header.clone(),
                 since: Instant::now(),
             });
@@ -157,11 +157,11 @@ impl Credentials {
             .unwrap_or_else(|_| Err(Arc::new(CredentialsError::Lost)))
     }
 
-    fn serves(&self, held: &Held) -> bool {
-        match (&held.header, &self.source) {
-            (Err(_), _) => held.since.elapsed() < FAILURE_PERIOD,
+    fn serves(&self, cached: &CachedHeader) -> bool {
+        match (&cached.header, &self.source) {
+            (Err(_), _) => cached.since.elapsed() < FAILURE_PERIOD,
             (Ok(_), Source::Plugin(_)) => true,
-            (Ok(_), _) => held.since.elapsed() < TOKEN_FILE_PERIOD,
+            (Ok(_), _) => cached.since.elapsed() < TOKEN_FILE_PERIOD,
         }
     }
 
@@ -175,11 +175,12 @@ impl Credentials {
             return None;
         }
         {
-            let mut held = self.held.lock().await;
+            let mut cached = self.cached.lock().await;
             // another request may have renewed it already
-            let same = |held: &Held| held.header.as_ref().is_ok_and(|h| h.as_ref() == refused);
-            if held.as_ref().is_some_and(same) {
-                *held = None;
+            let same =
+                |cached: &CachedHeader| cached.header.as_ref().is_ok_and(|h| h.as_ref() == refused);
+            if cached.as_ref().is_some_and(same) {
+                *cached = None;
             }
         }
         let header = self.header(identity).await.ok()??;
@@ -206,7 +207,7 @@ impl Source {
                     .map(Some)
                     .ok_or_else(|| CredentialsError::EmptyTokenFile(path.clone()))
             }
-            Self::Plugin(exec) => ask_plugin(exec, identity).await,
+            Self::Plugin(exec) => run_plugin(exec, identity).await,
         }
     }
 }
@@ -214,7 +215,9 @@ impl Source {
 async fn read_token(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     let file = tokio::fs::File::open(path).await?;
-    file.take(LONGEST).read_to_string(&mut text).await?;
+    file.take(MAX_CREDENTIAL_BYTES)
+        .read_to_string(&mut text)
+        .await?;
     Ok(text)
 }
 
@@ -232,7 +235,7 @@ struct ExecStatus {
     client_key_data: Option<String>,
 }
 
-async fn ask_plugin(
+async fn run_plugin(
     exec: &Exec,
     identity: &ClientIdentity,
 ) -> Result<Option<HeaderValue>, CredentialsError> {
@@ -241,13 +244,13 @@ async fn ask_plugin(
         command: name.clone(),
         problem,
     };
-    let question = serde_json::json!({
+    let exec_info = serde_json::json!({
         "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": { "interactive": false },
     });
     let mut command = tokio::process::Command::new(&name);
     command
         .args(exec.args.iter().flatten())
-        .env("KUBERNETES_EXEC_INFO", question.to_string())
+        .env("KUBERNETES_EXEC_INFO", exec_info.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -257,7 +260,10 @@ async fn ask_plugin(
         let mut child = command.spawn()?;
         let mut output = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            stdout.take(LONGEST).read_to_end(&mut output).await?;
+            stdout
+                .take(MAX_CREDENTIAL_BYTES)
+                .read_to_end(&mut output)
+                .await?;
         }
         Ok::<_, std::io::Error>((child.wait().await?, output))
     };

@@ -53,12 +53,12 @@ pub enum ApiErrorKind {
 }
 
 /// Longest text of a server that is kept: it goes into logs, events and statuses.
-const LONGEST_MESSAGE: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 impl ApiError {
     /// An error without a wish of the server; the message is cut if it is very long.
     pub(crate) fn new(kind: ApiErrorKind, verb: &'static str, path: &str, message: &str) -> Self {
-        let end = message.floor_char_boundary(LONGEST_MESSAGE);
+        let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
         let rest = if end < message.len() { "..." } else { "" };
         Self {
             kind,

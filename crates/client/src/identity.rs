@@ -29,7 +29,7 @@ use windlass_types::Timestamp;
 #[derive(Clone)]
 pub struct ClientIdentity {
     current: Arc<watch::Sender<Current>>,
-    standing: Arc<Mutex<CertificateStatus>>,
+    certificate_status: Arc<Mutex<CertificateStatus>>,
     files: Option<Arc<Files>>,
 }
 
@@ -101,7 +101,7 @@ struct Files {
     certificate: PathBuf,
     key: PathBuf,
     /// Held by the one who reads.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    read_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// How long files are waited for. A disk that hangs costs one thread, and no request.
@@ -129,7 +129,7 @@ impl ClientIdentity {
     pub fn none() -> Self {
         Self {
             current: Arc::new(watch::Sender::new(Current::default())),
-            standing: Arc::default(),
+            certificate_status: Arc::default(),
             files: None,
         }
     }
@@ -139,7 +139,7 @@ impl ClientIdentity {
     pub fn detached(&self) -> Self {
         Self {
             current: Arc::new(watch::Sender::new(self.current.borrow().clone())),
-            standing: Arc::default(),
+            certificate_status: Arc::default(),
             files: None,
         }
     }
@@ -156,7 +156,7 @@ impl ClientIdentity {
         let files = Files {
             certificate: certificate.to_owned(),
             key: key.to_owned(),
-            turn: Arc::default(),
+            read_lock: Arc::default(),
         };
         let mut identity = Self::from_pem(&files.read()?)?;
         identity.files = Some(Arc::new(files));
@@ -187,7 +187,7 @@ impl ClientIdentity {
         self.current.send_if_modified(|current| {
             let same = current.key.as_ref().is_some_and(|old| old.cert == key.cert);
             if !same {
-                *self.lock_standing() = CertificateStatus::Unknown;
+                *self.lock_status() = CertificateStatus::Unknown;
                 current.key = Some(key);
                 current.valid = Some(valid);
                 current.generation += 1;
@@ -207,18 +207,20 @@ impl ClientIdentity {
     }
 
     /// What the server thinks of the certificate; a new one begins as [`CertificateStatus::Unknown`].
-    pub fn standing(&self) -> CertificateStatus {
-        *self.lock_standing()
+    pub fn certificate_status(&self) -> CertificateStatus {
+        *self.lock_status()
     }
 
     /// Notes an answer to a request that nothing but this certificate vouched for.
-    pub(crate) fn answered(&self, status: StatusCode) {
-        let mut standing = self.lock_standing();
-        *standing = standing.after(status, Instant::now());
+    pub(crate) fn record_response(&self, status: StatusCode) {
+        let mut certificate_status = self.lock_status();
+        *certificate_status = certificate_status.after(status, Instant::now());
     }
 
-    fn lock_standing(&self) -> MutexGuard<'_, CertificateStatus> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_status(&self) -> MutexGuard<'_, CertificateStatus> {
+        self.certificate_status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if there is a certificate.
@@ -246,11 +248,11 @@ impl ClientIdentity {
         let Some(files) = self.files.clone() else {
             return;
         };
-        let Ok(turn) = files.turn.clone().try_lock_owned() else {
+        let Ok(read_lock) = files.read_lock.clone().try_lock_owned() else {
             return;
         };
         let read = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _read_lock = read_lock;
             files.read()
         });
         let outcome = match tokio::time::timeout(READ_DEADLINE, read).await {
@@ -353,8 +355,8 @@ mod tests {
     async fn only_a_row_of_refusals_speaks_against_a_certificate() {
         let identity = ClientIdentity::none();
         let check = |status: u16, expected| {
-            identity.answered(StatusCode::from_u16(status).expect("a status"));
-            assert_eq!(identity.standing(), expected, "after {status}");
+            identity.record_response(StatusCode::from_u16(status).expect("a status"));
+            assert_eq!(identity.certificate_status(), expected, "after {status}");
         };
         check(503, CertificateStatus::Unknown);
         check(404, CertificateStatus::Accepted);
@@ -376,16 +378,16 @@ mod tests {
             format!("{}{}", certificate.pem(), key.serialize_pem())
         };
         let identity = ClientIdentity::from_pem(pem().as_bytes()).expect("usable");
-        identity.answered(StatusCode::UNAUTHORIZED);
+        identity.record_response(StatusCode::UNAUTHORIZED);
         let detached = identity.detached();
-        assert_eq!(detached.standing(), CertificateStatus::Unknown);
+        assert_eq!(detached.certificate_status(), CertificateStatus::Unknown);
         let other = ClientIdentity::from_pem(pem().as_bytes()).expect("usable");
         identity.replace_with(&detached);
         assert_eq!(identity.generation(), 1, "the same one");
-        assert_ne!(identity.standing(), CertificateStatus::Unknown);
+        assert_ne!(identity.certificate_status(), CertificateStatus::Unknown);
         identity.replace_with(&other);
         assert_eq!((identity.generation(), detached.generation()), (2, 1));
-        assert_eq!(identity.standing(), CertificateStatus::Unknown);
+        assert_eq!(identity.certificate_status(), CertificateStatus::Unknown);
         identity.replace_with(&ClientIdentity::none());
         assert!(identity.is_present());
         assert!(identity.begins_at() < identity.expires_at());

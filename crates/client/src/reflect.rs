@@ -5,7 +5,7 @@
 //! After a watch was closed, failed or was silent for too long, the next watch continues from the
 //! last resource version, without a list. Only if the server no longer knows that version (410) is
 //! the set read again. Each failed request is reported with the pause that follows it. `plan`
-//! decides on the next request, `seen` on what has changed.
+//! decides on the next request, `known_versions` on what has changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use tokio::time::Instant;
 use crate::api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiResult};
 use crate::query::{List, Selector, Watch};
+use known_versions::{Key, KnownVersions};
 use plan::{Decision, Plan, ReflectInput, Step, YOUNG};
-use seen::{Key, Seen};
 
+mod known_versions;
 mod lists_only;
 mod plan;
-mod seen;
 
 pub(crate) use lists_only::ListsOnly;
 pub(crate) use plan::fnv1a_64;
@@ -88,7 +88,7 @@ pub fn reflect<K: ApiObject>(
         selector,
         plan: Plan::new(fnv1a_64(seed, of.as_bytes()), reprobe_at),
         failing: false,
-        seen: Seen::default(),
+        known: KnownVersions::default(),
         pause: Duration::ZERO,
         open: None,
     };
@@ -102,7 +102,7 @@ struct Reflector<K> {
     client: ApiClient,
     selector: Selector,
     plan: Plan,
-    seen: Seen,
+    known: KnownVersions,
     /// The consumer knows of a failure, and of no watch that works since.
     failing: bool,
     /// Wait before the next request.
@@ -207,7 +207,7 @@ impl<K: ApiObject> Reflector<K> {
                 Ok(Some(Ok(WatchEvent::Bookmark { .. }))) => {}
                 Ok(Some(Err(error))) => {
                     let lived = open.since.elapsed();
-                    return self.ended(&ReflectInput::Broke {
+                    return self.ended(&ReflectInput::Broken {
                         lived,
                         error: &error,
                     });
@@ -239,13 +239,13 @@ impl<K: ApiObject> Reflector<K> {
         let told = match event {
             Ok(WatchEvent::Applied(object)) => {
                 let (key, version) = (key(&object), version(&object));
-                let news = self.seen.applied(&key, &version);
+                let news = self.known.applied(&key, &version);
                 self.plan.passed(&version);
                 news.then(|| ReflectEvent::Applied(slim(object)))
             }
             Ok(WatchEvent::Deleted(object)) => {
                 let (key, version) = (key(&object), version(&object));
-                let news = self.seen.removed(&key, &version);
+                let news = self.known.removed(&key, &version);
                 self.plan.passed(&version);
                 news.then(|| ReflectEvent::Deleted(slim(object)))
             }
@@ -257,7 +257,7 @@ impl<K: ApiObject> Reflector<K> {
             }
             Err(error) => {
                 let lived = open.since.elapsed();
-                return self.ended(&ReflectInput::Broke {
+                return self.ended(&ReflectInput::Broken {
                     lived,
                     error: &error,
                 });
@@ -278,17 +278,17 @@ impl<K: ApiObject> Reflector<K> {
         let versions = objects
             .iter()
             .map(|object| (key(object), self::version(object)));
-        self.seen.replace(versions);
+        self.known.replace(versions);
         Some(ReflectEvent::Synced(objects))
     }
 
-    fn ended(&mut self, happening: &ReflectInput<'_>) -> Option<ReflectEvent<K>> {
+    fn ended(&mut self, input: &ReflectInput<'_>) -> Option<ReflectEvent<K>> {
         let now = Instant::now();
-        let decision: Decision = self.plan.after(happening, now);
+        let decision: Decision = self.plan.after(input, now);
         tracing::debug!(path = %self.path(), decision = %decision, "watch");
         self.pause = decision.pause;
-        let error = match happening {
-            ReflectInput::Refused(error) | ReflectInput::Broke { error, .. } => Some(*error),
+        let error = match input {
+            ReflectInput::Refused(error) | ReflectInput::Broken { error, .. } => Some(*error),
             ReflectInput::NoBookmark | ReflectInput::Closed { .. } => None,
         };
         if decision.lists_only && self.client.lists_only().found(now) {

@@ -14,7 +14,7 @@ use crate::api::{ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
 
 /// Longest event that is read: etcd's limit for an object is 1.5 MiB, encoded at worst sixfold.
-const LONGEST: usize = 16 << 20;
+const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// The events of a watch. It ends after its first error.
 pub(crate) fn watch_stream<K: ApiObject>(
@@ -28,11 +28,11 @@ pub(crate) fn watch_stream<K: ApiObject>(
         searched: 0,
         path,
         silence,
-        over: false,
+        ended: false,
     };
     Box::pin(stream::unfold(lines, async |mut lines: Lines| {
         let event = lines.next_event().await?;
-        lines.over = event.is_err();
+        lines.ended = event.is_err();
         Some((event, lines))
     }))
 }
@@ -43,12 +43,12 @@ struct Lines {
     searched: usize,
     path: String,
     silence: Duration,
-    over: bool,
+    ended: bool,
 }
 
 impl Lines {
     async fn next_event<K: ApiObject>(&mut self) -> Option<ApiResult<WatchEvent<K>>> {
-        if self.over {
+        if self.ended {
             return None;
         }
         loop {
@@ -69,7 +69,7 @@ impl Lines {
                 return Some(self.decode(&line));
             }
             self.searched = self.buffer.len();
-            if self.searched > LONGEST {
+            if self.searched > MAX_EVENT_BYTES {
                 return Some(Err(
                     self.error(ApiErrorKind::Protocol, "an event is too long")
                 ));
@@ -163,7 +163,7 @@ mod tests {
             searched: 0,
             path: "/api/v1/configmaps".to_owned(),
             silence: Duration::from_secs(1),
-            over: false,
+            ended: false,
         }
     }
 
@@ -179,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_without_end_is_not_gathered() {
-        let mut lines = lines(vec![b' '; LONGEST + 1]);
+        let mut lines = lines(vec![b' '; MAX_EVENT_BYTES + 1]);
         let event = lines.next_event::<ConfigMap>().await.expect("an event");
         assert_eq!(event.expect_err("too long").kind, ApiErrorKind::Protocol);
     }

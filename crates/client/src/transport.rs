@@ -27,10 +27,10 @@ use crate::config::{ApiServerConfig, ConfigError};
 use crate::credentials::{Credentials, CredentialsError};
 use crate::identity::ClientIdentity;
 use dial::{Dialer, spawn};
-use pool::{Answer, Pool};
+use pool::{Pool, ResponseBody};
 
 mod dial;
-mod heard;
+mod last_read;
 mod pool;
 mod tls;
 mod tunnel;
@@ -109,7 +109,10 @@ impl Transport {
         })
     }
 
-    async fn send(self, mut request: Request<Body>) -> Result<Response<Answer>, TransportError> {
+    async fn send(
+        self,
+        mut request: Request<Body>,
+    ) -> Result<Response<ResponseBody>, TransportError> {
         request
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(AGENT));
@@ -118,7 +121,7 @@ impl Transport {
         authorize(&mut request, header.as_ref());
         let response = self.pool.send(request).await?;
         if header.is_none() {
-            self.identity.answered(response.status());
+            self.identity.record_response(response.status());
         }
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
@@ -155,7 +158,7 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 }
 
 impl tower::Service<Request<Body>> for Transport {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = TransportError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 

@@ -65,7 +65,7 @@ async fn a_server_that_says_goodbye_costs_no_request() {
             while server.connections() < round {
                 get(&clients.main).await.expect("no request is lost");
             }
-            server.say_goodbye();
+            server.send_goaway();
         }
     };
     let deadline = Duration::from_secs(20);

@@ -10,18 +10,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
 use super::*;
 
-type Asked = Arc<Mutex<Vec<String>>>;
+type RequestLog = Arc<Mutex<Vec<String>>>;
 
 /// A client whose server answers everything with these pieces, and the paths that it is asked for.
 fn answering(
     status: u16,
     pieces: impl Iterator<Item = Bytes> + Clone + Send + 'static,
-) -> (ApiClient, Asked) {
-    let asked = Asked::default();
-    let heard = asked.clone();
+) -> (ApiClient, RequestLog) {
+    let asked = RequestLog::default();
+    let log = asked.clone();
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let line = format!("{} {}", request.method(), request.uri());
-        heard.lock().expect("lock").push(line);
+        log.lock().expect("lock").push(line);
         let frames = pieces
             .clone()
             .map(|piece| Ok::<_, std::io::Error>(Frame::data(piece)));
@@ -76,13 +76,13 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
     let (client, _) = answering(200, pieces());
     let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;
     assert_eq!(error.expect_err("too long").kind, ApiErrorKind::Protocol);
-    assert!(*read.lock().expect("lock") <= LONGEST_ANSWER + (2 << 20));
+    assert!(*read.lock().expect("lock") <= MAX_RESPONSE_BYTES + (2 << 20));
 
     *read.lock().expect("lock") = 0;
     let (client, _) = answering(503, pieces());
     let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;
     assert_eq!(error.expect_err("refused").kind, ApiErrorKind::Server);
-    assert!(*read.lock().expect("lock") <= LONGEST_REFUSAL + (2 << 20));
+    assert!(*read.lock().expect("lock") <= MAX_ERROR_BYTES + (2 << 20));
 }
 
 #[tokio::test]

@@ -70,12 +70,12 @@ pub(super) fn current(
 }
 
 /// An entry of a kubeconfig, for what errors say.
-pub(super) struct Place<'a> {
+pub(super) struct EntryPath<'a> {
     pub(super) path: &'a Path,
     pub(super) entry: String,
 }
 
-impl Place<'_> {
+impl EntryPath<'_> {
     pub(super) fn cluster(
         &self,
         cluster: &Cluster,
@@ -135,7 +135,7 @@ impl Place<'_> {
             let fix = "not supported, nor by upstream since 1.26; use exec or a client certificate";
             return Err(self.wrong("auth-provider", fix));
         }
-        let source = Source::of(&user)
+        let source = Source::from_user(&user)
             .map_err(|field| self.wrong(field, "has characters that no HTTP header may have"))?;
         Ok((self.identity(&user)?, self.absolute(source)))
     }

@@ -88,7 +88,7 @@ async fn a_plugin_that_fails_is_not_run_for_each_request() {
 async fn a_plugin_is_asked_again_only_when_the_server_refuses_its_token() {
     let directory = tempfile::tempdir().expect("directory");
     let plugin = directory.path().join("plugin");
-    // each run prints another token; the question is in the environment
+    // each run prints another token; the exec_info is in the environment
     let script = r#"#!/bin/sh
 case "$KUBERNETES_EXEC_INFO" in *ExecCredential*) ;; *) exit 3;; esac
 echo x >> "$COUNT"
@@ -110,8 +110,8 @@ echo '{"kind":"ExecCredential","status":{"token":"'"$1-$n"'"}}'
     let identity = ClientIdentity::none();
     let first = credentials.header(&identity).await.expect("token");
     assert_eq!(text(first.clone()), "Bearer token-1");
-    let held = credentials.header(&identity).await.expect("token");
-    assert_eq!(held, first);
+    let cached = credentials.header(&identity).await.expect("token");
+    assert_eq!(cached, first);
     let renewed = credentials.renewed(first.as_ref(), &identity).await;
     assert_eq!(text(renewed), "Bearer token-2");
     let other = credentials.renewed(first.as_ref(), &identity).await;

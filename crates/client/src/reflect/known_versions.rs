@@ -9,7 +9,7 @@ pub(super) type Key = (String, String);
 
 /// The objects of a set as its consumer knows them.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct KnownVersions {
     present: BTreeMap<Key, String>,
     /// Objects that were deleted, oldest first: an older event must not bring them back.
     deleted: VecDeque<(Key, String)>,
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 /// node's objects has never been seen; a relist forgets them all.
 const DELETIONS: usize = 256;
 
-impl Seen {
+impl KnownVersions {
     /// The set is now this one.
     pub(super) fn replace(&mut self, objects: impl Iterator<Item = (Key, String)>) {
         self.present = objects.collect();
@@ -83,40 +83,40 @@ mod tests {
 
     #[test]
     fn older_and_repeated_events_are_no_news() {
-        let mut seen = Seen::default();
-        seen.replace([(key("a"), "5".to_owned())].into_iter());
-        assert!(!seen.applied(&key("a"), "5"));
-        assert!(!seen.applied(&key("a"), "4"));
-        assert!(seen.applied(&key("a"), "10"), "compared as numbers");
-        assert!(seen.applied(&key("b"), "9"), "each object by itself");
-        assert!(!seen.removed(&key("a"), "9"), "of an earlier life");
-        assert!(seen.removed(&key("a"), "10"));
+        let mut known = KnownVersions::default();
+        known.replace([(key("a"), "5".to_owned())].into_iter());
+        assert!(!known.applied(&key("a"), "5"));
+        assert!(!known.applied(&key("a"), "4"));
+        assert!(known.applied(&key("a"), "10"), "compared as numbers");
+        assert!(known.applied(&key("b"), "9"), "each object by itself");
+        assert!(!known.removed(&key("a"), "9"), "of an earlier life");
+        assert!(known.removed(&key("a"), "10"));
     }
 
     #[test]
     fn a_late_event_does_not_bring_a_deleted_object_back() {
-        let mut seen = Seen::default();
-        assert!(seen.applied(&key("a"), "5"));
-        assert!(seen.removed(&key("a"), "7"));
-        assert!(!seen.applied(&key("a"), "6"));
-        assert!(!seen.removed(&key("a"), "7"), "a repeated deletion");
-        assert!(seen.applied(&key("a"), "8"), "a new object of that name");
+        let mut known = KnownVersions::default();
+        assert!(known.applied(&key("a"), "5"));
+        assert!(known.removed(&key("a"), "7"));
+        assert!(!known.applied(&key("a"), "6"));
+        assert!(!known.removed(&key("a"), "7"), "a repeated deletion");
+        assert!(known.applied(&key("a"), "8"), "a new object of that name");
     }
 
     #[test]
     fn versions_that_are_no_numbers_are_only_compared_for_equality() {
-        let mut seen = Seen::default();
-        assert!(seen.applied(&key("a"), "x2"));
-        assert!(!seen.applied(&key("a"), "x2"));
-        assert!(seen.applied(&key("a"), "x1"));
+        let mut known = KnownVersions::default();
+        assert!(known.applied(&key("a"), "x2"));
+        assert!(!known.applied(&key("a"), "x2"));
+        assert!(known.applied(&key("a"), "x1"));
     }
 
     #[test]
     fn the_memory_of_deletions_is_bounded() {
-        let mut seen = Seen::default();
+        let mut known = KnownVersions::default();
         for n in 0..DELETIONS + 10 {
-            assert!(seen.removed(&key(&n.to_string()), "1"));
+            assert!(known.removed(&key(&n.to_string()), "1"));
         }
-        assert_eq!(seen.deleted.len(), DELETIONS);
+        assert_eq!(known.deleted.len(), DELETIONS);
     }
 }

@@ -40,7 +40,7 @@ pub(super) enum ReflectInput<'a> {
         lived: Duration,
     },
     /// A watch ended with an error.
-    Broke {
+    Broken {
         /// How long it was open.
         lived: Duration,
         /// Why.
@@ -86,11 +86,11 @@ pub(super) struct Plan {
 }
 
 /// First pause after a failure, doubled by each further one: upstream's values.
-const FIRST_PAUSE: Duration = Duration::from_millis(800);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(800);
 /// Longest pause that is not the server's wish.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// A server may ask for more patience than that, but not for more than this.
-const LONGEST_WISH: Duration = Duration::from_secs(300);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// A watch that ends sooner counts as a failure, whatever ended it.
 pub(super) const YOUNG: Duration = Duration::from_secs(5);
 /// After so many sets that are too old in a row the server is believed: its storage was
@@ -173,11 +173,11 @@ impl Plan {
     }
 
     /// What follows.
-    pub(super) fn after(&mut self, happening: &ReflectInput<'_>, now: Instant) -> Decision {
-        match happening {
+    pub(super) fn after(&mut self, input: &ReflectInput<'_>, now: Instant) -> Decision {
+        match input {
             ReflectInput::NoBookmark => self.list_instead(now, true),
             ReflectInput::Refused(error) => self.failed(error, None, now),
-            ReflectInput::Broke { lived, error } => self.failed(error, Some(*lived), now),
+            ReflectInput::Broken { lived, error } => self.failed(error, Some(*lived), now),
             ReflectInput::Closed { lived } => {
                 self.aged(*lived);
                 let pause = match self.young {
@@ -220,7 +220,7 @@ impl Plan {
         }
         let failures = self.failures.max(self.young).max(self.rejected);
         let pause = self.back_off(failures);
-        let wish = error.retry_after.unwrap_or_default().min(LONGEST_WISH);
+        let wish = error.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
         self.decide(pause.max(wish), true)
     }
 
@@ -254,12 +254,12 @@ impl Plan {
 
     /// The pause after the nth failure in a row: 800 ms doubled each time, ±50 %, at most 30 s.
     fn back_off(&self, nth: u32) -> Duration {
-        let doubled = FIRST_PAUSE * (1 << nth.saturating_sub(1).min(6));
+        let doubled = INITIAL_BACKOFF * (1 << nth.saturating_sub(1).min(6));
         let spread = fnv1a_64(self.seed, &nth.to_le_bytes()) % 1024;
         let jittered = doubled
-            .min(LONGEST_PAUSE)
+            .min(MAX_BACKOFF)
             .mul_f64(0.5 + spread as f64 / 1024.0);
-        jittered.min(LONGEST_PAUSE)
+        jittered.min(MAX_BACKOFF)
     }
 
     fn decide(&self, pause: Duration, told: bool) -> Decision {

@@ -16,7 +16,7 @@ use kube::client::Body;
 use super::*;
 
 /// What the server does with one request.
-enum Answer {
+enum ScriptedResponse {
     /// A status code, `Retry-After` in seconds if any, a body.
     Plain(u16, Option<u32>, String),
     /// A watch with these lines, which stays open for so long after them.
@@ -34,7 +34,7 @@ enum End {
 
 #[derive(Clone)]
 struct Server {
-    script: Arc<Mutex<VecDeque<Answer>>>,
+    script: Arc<Mutex<VecDeque<ScriptedResponse>>>,
     asked: Arc<Mutex<Vec<String>>>,
     began: Instant,
 }
@@ -42,7 +42,7 @@ struct Server {
 type Data = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>>;
 
 impl Server {
-    fn new(script: impl IntoIterator<Item = Answer>) -> Self {
+    fn new(script: impl IntoIterator<Item = ScriptedResponse>) -> Self {
         Self {
             script: Arc::new(Mutex::new(script.into_iter().collect())),
             asked: Arc::default(),
@@ -83,7 +83,7 @@ impl Server {
         let answer = self.script.lock().expect("lock").pop_front();
         match answer {
             None => std::future::pending().await,
-            Some(Answer::Plain(code, retry_after, body)) => {
+            Some(ScriptedResponse::Plain(code, retry_after, body)) => {
                 let mut response = Response::builder().status(code);
                 if let Some(seconds) = retry_after {
                     response = response.header("retry-after", seconds);
@@ -93,7 +93,7 @@ impl Server {
                     .body(StreamBody::new(data.boxed()))
                     .expect("response")
             }
-            Some(Answer::Watch(lines, end)) => {
+            Some(ScriptedResponse::Watch(lines, end)) => {
                 let lines = lines
                     .into_iter()
                     .map(|line| Ok(Frame::data(Bytes::from(line + "\n"))));
@@ -155,22 +155,22 @@ fn gone() -> String {
     .to_string()
 }
 
-fn list(version: &str, objects: &[(&str, &str)]) -> Answer {
+fn list(version: &str, objects: &[(&str, &str)]) -> ScriptedResponse {
     let items: Vec<_> = objects.iter().map(|(n, v)| object(n, v)).collect();
     let metadata = serde_json::json!({ "resourceVersion": version });
     let body = serde_json::json!({ "metadata": metadata, "items": items });
-    Answer::Plain(200, None, body.to_string())
+    ScriptedResponse::Plain(200, None, body.to_string())
 }
 
-fn refused(code: u16, retry_after: Option<u32>) -> Answer {
+fn refused(code: u16, retry_after: Option<u32>) -> ScriptedResponse {
     let body = serde_json::json!({ "kind": "Status", "code": code, "message": "no" });
-    Answer::Plain(code, retry_after, body.to_string())
+    ScriptedResponse::Plain(code, retry_after, body.to_string())
 }
 
 /// A streaming list of `a` at version 5.
-fn streamed(more: &[String], end: End) -> Answer {
+fn streamed(more: &[String], end: End) -> ScriptedResponse {
     let first = [event("ADDED", "a", "5"), bookmark("5", true)];
-    Answer::Watch(first.iter().chain(more).cloned().collect(), end)
+    ScriptedResponse::Watch(first.iter().chain(more).cloned().collect(), end)
 }
 
 fn line(event: &ReflectEvent<ConfigMap>) -> String {
@@ -229,7 +229,7 @@ async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
         let server = Server::new([
             refused(code, None),
             list("5", &[("a", "5")]),
-            Answer::Watch(vec![event("ADDED", "b", "6"), gone()], Silence),
+            ScriptedResponse::Watch(vec![event("ADDED", "b", "6"), gone()], Silence),
             list("9", &[("b", "6")]),
         ]);
         let mut events = server.events();
@@ -240,8 +240,8 @@ async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
 }
 
 /// What a kube-apiserver answers whose etcd has no `RequestWatchProgress`, after the status 200.
-fn without_watch_progress() -> Answer {
-    Answer::Watch(
+fn without_watch_progress() -> ScriptedResponse {
+    ScriptedResponse::Watch(
         vec![error_event(500, "InternalError", NO_PROGRESS)],
         Silence,
     )
@@ -268,9 +268,9 @@ async fn streaming_list_with_error_event_falls_back_to_list() {
         (503, "ServiceUnavailable"),
     ] {
         let server = Server::new([
-            Answer::Watch(vec![error_event(code, reason, NO_PROGRESS)], Silence),
+            ScriptedResponse::Watch(vec![error_event(code, reason, NO_PROGRESS)], Silence),
             list("5", &[("a", "5")]),
-            Answer::Watch(vec![event("ADDED", "b", "6")], Silence),
+            ScriptedResponse::Watch(vec![event("ADDED", "b", "6")], Silence),
         ]);
         let mut events = server.events();
         check(&mut events, &["synced a=5", "applied b=6"]).await;
@@ -284,12 +284,12 @@ async fn streaming_list_refused_by_server_spares_other_sets() {
     let server = Server::new([
         without_watch_progress(),
         list("5", &[("a", "5")]),
-        Answer::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(Vec::new(), Silence),
         list("5", &[("a", "5")]),
-        Answer::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(Vec::new(), Silence),
         without_watch_progress(),
         list("5", &[("a", "5")]),
-        Answer::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(Vec::new(), Silence),
     ]);
     let client = server.client();
     let set = || Box::pin(reflect::<ConfigMap>(client.clone(), Selector::default()));
@@ -328,7 +328,7 @@ async fn rejected_watches_lead_to_lists_at_falling_rate() {
             script.push(list(&format!("{}", 5 + round), &[("a", "5")]));
         }
         let error = error_event(500, "InternalError", "no watches today");
-        script.push(Answer::Watch(vec![error], Silence));
+        script.push(ScriptedResponse::Watch(vec![error], Silence));
     }
     let server = Server::new(script);
     let mut events = server.events();
@@ -367,11 +367,12 @@ async fn rejected_watches_lead_to_lists_at_falling_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_after_failures_is_reported_as_resumed() {
-    let flapping = || Answer::Watch(vec![error_event(500, "InternalError", "no")], Silence);
+    let flapping =
+        || ScriptedResponse::Watch(vec![error_event(500, "InternalError", "no")], Silence);
     let server = Server::new([
         streamed(&[], Break(Duration::from_secs(60))),
         flapping(),
-        Answer::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(Vec::new(), Silence),
     ]);
     let mut events = server.events();
     let want = [
@@ -387,7 +388,7 @@ async fn watch_after_failures_is_reported_as_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_says_that_the_set_is_complete_is_listed() {
     for end in [Silence, Close(Duration::ZERO)] {
-        let ignored = Answer::Watch(vec![event("ADDED", "a", "5")], end);
+        let ignored = ScriptedResponse::Watch(vec![event("ADDED", "a", "5")], end);
         let server = Server::new([ignored, list("5", &[("a", "5")])]);
         let mut events = server.events();
         check(&mut events, &["synced a=5"]).await;
@@ -399,8 +400,8 @@ async fn a_closed_watch_goes_on_from_the_last_bookmark_without_a_list() {
     let minutes = Duration::from_secs(290);
     let server = Server::new([
         streamed(&[bookmark("40", false)], Close(minutes)),
-        Answer::Watch(vec![event("MODIFIED", "a", "41")], Close(minutes)),
-        Answer::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(vec![event("MODIFIED", "a", "41")], Close(minutes)),
+        ScriptedResponse::Watch(Vec::new(), Silence),
     ]);
     let mut events = server.events();
     check(&mut events, &["synced a=5", "applied a=41"]).await;
@@ -415,8 +416,8 @@ async fn a_closed_watch_goes_on_from_the_last_bookmark_without_a_list() {
 async fn a_broken_and_a_silent_watch_go_on_where_they_were() {
     let server = Server::new([
         streamed(&[], Break(Duration::from_secs(60))),
-        Answer::Watch(Vec::new(), Silence),
-        Answer::Watch(vec![event("DELETED", "a", "9")], Silence),
+        ScriptedResponse::Watch(Vec::new(), Silence),
+        ScriptedResponse::Watch(vec![event("DELETED", "a", "9")], Silence),
     ]);
     let mut events = server.events();
     let want = [
@@ -438,7 +439,7 @@ async fn a_broken_and_a_silent_watch_go_on_where_they_were() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_that_close_at_once_are_not_opened_in_a_tight_loop() {
-    let closing = || Answer::Watch(Vec::new(), Close(Duration::ZERO));
+    let closing = || ScriptedResponse::Watch(Vec::new(), Close(Duration::ZERO));
     let mut script = vec![streamed(&[], Close(Duration::ZERO))];
     script.extend((0..1000).map(|_| closing()));
     let server = Server::new(script);
@@ -452,7 +453,10 @@ async fn watches_that_close_at_once_are_not_opened_in_a_tight_loop() {
 #[tokio::test(start_paused = true)]
 async fn an_expired_version_reads_the_set_anew_and_silently() {
     let again = vec![event("ADDED", "b", "90"), bookmark("99", true)];
-    let server = Server::new([streamed(&[gone()], Silence), Answer::Watch(again, Silence)]);
+    let server = Server::new([
+        streamed(&[gone()], Silence),
+        ScriptedResponse::Watch(again, Silence),
+    ]);
     let mut events = server.events();
     check(&mut events, &["synced a=5", "synced b=90"]).await;
     assert_eq!(server.asked(), ["0s stream", "0s stream"]);
@@ -469,7 +473,7 @@ async fn a_busy_server_gets_the_time_that_it_asks_for() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_with_their_pauses_and_end_with_the_set() {
     // the first is the one of the streaming list, after which the list follows at once
-    let mut script: Vec<Answer> = [500, 500, 503, 401, 403, 500, 500, 500]
+    let mut script: Vec<ScriptedResponse> = [500, 500, 503, 401, 403, 500, 500, 500]
         .map(|code| refused(code, None))
         .into();
     script.push(list("5", &[("a", "5")]));
@@ -522,8 +526,8 @@ async fn a_set_that_is_older_than_what_was_told_is_read_again() {
     let new = vec![event("ADDED", "a", "20"), bookmark("21", true)];
     let server = Server::new([
         streamed(&[event("MODIFIED", "a", "20"), gone()], Silence),
-        Answer::Watch(old, Silence),
-        Answer::Watch(new, Silence),
+        ScriptedResponse::Watch(old, Silence),
+        ScriptedResponse::Watch(new, Silence),
     ]);
     let mut events = server.events();
     check(&mut events, &["synced a=5", "applied a=20", "synced a=20"]).await;

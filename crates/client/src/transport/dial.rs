@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::heard::{LastRead, ReadTracker};
+use super::last_read::{LastRead, ReadTracker};
 use super::pool::{Connection, Sender};
 use super::tunnel::Tunnels;
 use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAMS, TransportError, tls};
@@ -64,7 +64,7 @@ impl Dialer {
             host,
             server,
             tls,
-            tunnels: Tunnels::of(config)?,
+            tunnels: Tunnels::from_config(config)?,
             identity: config.identity().clone(),
             first: AtomicUsize::new(0),
         })

@@ -16,16 +16,16 @@ use kube::client::Body;
 use tokio::time::Instant;
 
 use super::dial::Dialer;
-use super::heard::LastRead;
+use super::last_read::LastRead;
 use super::{CONNECTIONS, STREAMS, TransportError};
 
 /// A request that was given up sooner says nothing about its connection.
-const SUSPICIOUS: Duration = Duration::from_secs(1);
+const SUSPECT_THRESHOLD: Duration = Duration::from_secs(1);
 /// How often a client certificate that comes from files is compared with them.
 const IDENTITY_PERIOD: Duration = Duration::from_secs(60);
 /// A connection without a request for this long is let go if it is not needed: after a peak
 /// each would send its pings for ever.
-const IDLE: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// A connection that is closed under a request before it was sent costs a second attempt; two
 /// such in a row are an error.
 const ATTEMPTS: usize = 2;
@@ -72,7 +72,7 @@ pub(super) struct Lease {
 }
 
 /// The body of an answer; it keeps its place on the connection until it ends.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     body: Incoming,
     lease: Option<Lease>,
 }
@@ -90,7 +90,7 @@ impl Pool {
     pub(super) async fn send(
         &self,
         mut request: Request<Body>,
-    ) -> Result<Response<Answer>, TransportError> {
+    ) -> Result<Response<ResponseBody>, TransportError> {
         self.refresh_identity().await;
         *request.uri_mut() = absolute(&self.dialer.server, request.uri())?;
         let mut attempt = 1;
@@ -101,7 +101,7 @@ impl Pool {
                 Ok(response) => {
                     lease.waiting = None;
                     let lease = Some(lease);
-                    return Ok(response.map(|body| Answer { body, lease }));
+                    return Ok(response.map(|body| ResponseBody { body, lease }));
                 }
                 Err(mut error) => {
                     lease.waiting = None;
@@ -129,7 +129,7 @@ impl Pool {
             return Err(TransportError::Full);
         }
         let connection = Arc::new(Box::pin(self.dialer.dial()).await?);
-        let lease = Lease::of(&connection);
+        let lease = Lease::new(&connection);
         self.lock().push(connection);
         Ok(lease)
     }
@@ -146,7 +146,7 @@ impl Pool {
             .iter()
             .filter(|c| c.has_room())
             .max_by_key(|c| c.open.load(Ordering::Relaxed))
-            .map(Lease::of)
+            .map(Lease::new)
     }
 
     async fn refresh_identity(&self) {
@@ -206,7 +206,7 @@ impl Connection {
             .idle_since
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        since.elapsed() >= IDLE
+        since.elapsed() >= IDLE_TIMEOUT
     }
 
     fn has_room(&self) -> bool {
@@ -264,7 +264,7 @@ impl Sender {
 }
 
 impl Lease {
-    pub(super) fn of(connection: &Arc<Connection>) -> Self {
+    pub(super) fn new(connection: &Arc<Connection>) -> Self {
         connection.open.fetch_add(1, Ordering::Relaxed);
         Self {
             connection: connection.clone(),
@@ -285,7 +285,7 @@ impl Drop for Lease {
         // given up without an answer: is the request slow, or the connection dead? What was
         // under way when the connection died may still have arrived in the first half
         let waited = sent.elapsed();
-        if waited >= SUSPICIOUS && !self.connection.last_read.since(sent + waited / 2) {
+        if waited >= SUSPECT_THRESHOLD && !self.connection.last_read.since(sent + waited / 2) {
             tracing::debug!(
                 "a connection to the API server is silent, the next request opens another"
             );
@@ -294,7 +294,7 @@ impl Drop for Lease {
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -6,7 +6,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
-use super::heard::LastRead;
+use super::last_read::LastRead;
 use super::*;
 
 /// An HTTP/2 server behind a pipe that is cut after `cut`: open, but nothing passes.
@@ -80,7 +80,7 @@ async fn connections_of_a_peak_are_let_go_when_it_is_over() {
     let last = LastRead::new();
     let sender = dial::http2(server(Duration::MAX), &last).await;
     let busy = Arc::new(pool::Connection::new(sender.expect("connection"), last, 0));
-    let lease = pool::Lease::of(&busy);
+    let lease = pool::Lease::new(&busy);
     connections.push(busy.clone());
     tokio::time::sleep(Duration::from_secs(100)).await;
     pool::drop_surplus(&mut connections);

@@ -32,7 +32,7 @@ pub(super) struct Tunnels {
 
 impl Tunnels {
     /// Tunnels through the proxy that `config` has, if it has one.
-    pub(super) fn of(config: &ApiServerConfig) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn from_config(config: &ApiServerConfig) -> Result<Option<Self>, ConfigError> {
         let Some(proxy) = config.proxy.clone() else {
             return Ok(None);
         };

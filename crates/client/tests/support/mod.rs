@@ -63,7 +63,7 @@ impl Authority {
 
 /// A request as the server saw it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) version: http::Version,
     pub(crate) common_name: Option<String>,
     pub(crate) authorization: Option<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Seen {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) ca: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<RecordedRequest>>>,
     connections: Arc<AtomicUsize>,
     /// Counts how often all connections were asked to end (GOAWAY).
     goodbyes: watch::Sender<u64>,
@@ -184,7 +184,7 @@ impl Server {
         let authorization = header(http::header::AUTHORIZATION);
         let wanted = self.wanted.lock().expect("lock").clone();
         let refused = wanted.is_some() && wanted != authorization;
-        self.seen.lock().expect("lock").push(Seen {
+        self.seen.lock().expect("lock").push(RecordedRequest {
             version: request.version(),
             common_name,
             authorization,
@@ -209,16 +209,16 @@ impl Server {
         Response::new(Full::from(node).boxed())
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.seen.lock().expect("lock").clone()
     }
 
-    pub(crate) fn last(&self) -> Seen {
+    pub(crate) fn last(&self) -> RecordedRequest {
         self.seen().pop().expect("a request")
     }
 
     /// Ends all connections as a server does that restarts: no new requests, the old may end.
-    pub(crate) fn say_goodbye(&self) {
+    pub(crate) fn send_goaway(&self) {
         self.goodbyes.send_modify(|count| *count += 1);
     }
 

@@ -19,11 +19,11 @@ fn synced() -> Plan {
     plan
 }
 
-fn check(plan: &mut Plan, happening: &ReflectInput<'_>, expected: &str) {
+fn check(plan: &mut Plan, input: &ReflectInput<'_>, expected: &str) {
     assert_eq!(
-        plan.after(happening, Instant::now()).to_string(),
+        plan.after(input, Instant::now()).to_string(),
         expected,
-        "{happening:?}"
+        "{input:?}"
     );
 }
 
@@ -75,11 +75,11 @@ fn streaming_list_failure_decides_next_request() {
         let error = error(kind);
         let decision = Plan::new(1, None).after(&ReflectInput::Refused(&error), Instant::now());
         assert_eq!(line(decision), refused, "{kind:?} refused");
-        let happening = ReflectInput::Broke {
+        let input = ReflectInput::Broken {
             lived: SHORT,
             error: &error,
         };
-        let decision = Plan::new(1, None).after(&happening, Instant::now());
+        let decision = Plan::new(1, None).after(&input, Instant::now());
         assert_eq!(line(decision), broke, "{kind:?} after the status 200");
     }
 }
@@ -135,7 +135,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
         for _ in 0..6 {
             assert_eq!(plan.read("7"), None);
             plan.opened();
-            let broke = ReflectInput::Broke {
+            let broke = ReflectInput::Broken {
                 lived: SHORT,
                 error: &error,
             };
@@ -155,7 +155,7 @@ fn watch_rejected_three_times_reads_the_set_again() {
 fn a_streaming_list_that_breaks_is_begun_again() {
     let mut plan = Plan::new(1, None);
     let broken = error(ApiErrorKind::Connection);
-    let broke = ReflectInput::Broke {
+    let broke = ReflectInput::Broken {
         lived: SHORT,
         error: &broken,
     };
@@ -204,8 +204,8 @@ fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
 /// The nth pause is 800 ms doubled n times, ±50 %, at most 30 s.
 fn bounded(pauses: &[Duration]) {
     for (n, pause) in pauses.iter().enumerate() {
-        let base = Duration::from_millis(800 * (1 << n)).min(LONGEST_PAUSE);
-        let range = base / 2..=(base * 3 / 2).min(LONGEST_PAUSE);
+        let base = Duration::from_millis(800 * (1 << n)).min(MAX_BACKOFF);
+        let range = base / 2..=(base * 3 / 2).min(MAX_BACKOFF);
         assert!(range.contains(pause), "pause {n}: {pause:?} in {range:?}");
     }
 }
@@ -270,7 +270,7 @@ fn the_server_may_ask_for_more_patience() {
 fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
     let gone = error(ApiErrorKind::Gone);
     let mut plan = synced();
-    let broke = ReflectInput::Broke {
+    let broke = ReflectInput::Broken {
         lived: LONG,
         error: &gone,
     };
@@ -290,7 +290,7 @@ fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
                 .pause,
         );
     }
-    assert!(pauses[0] >= FIRST_PAUSE, "{pauses:?}");
+    assert!(pauses[0] >= INITIAL_BACKOFF, "{pauses:?}");
     assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
 }
 
