@@ -1,5 +1,5 @@
 //! Puts the gate in front of a router and knocks at it. Who has which token and which right is said
-//! by `Desk`, where a node asks its API server (`Reviews::of`).
+//! by `Desk`, where a node asks its API server (`Reviews::from_client`).
 //!
 //! `cargo run -p windlass-auth --example protect_a_router`
 //!
@@ -15,13 +15,13 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::Request;
 use tower::ServiceExt;
-use windlass_actors::SystemClock;
 use windlass_auth::{
-    AccessReviews, AccessVerdict, Auth, AuthSettings, Authorization, Reviews, TokenReviews,
-    TokenVerdict, protect,
+    AccessReviewResult, AccessReviews, Auth, AuthSettings, Authorization, Reviews,
+    TokenReviewResult, TokenReviews, require_auth,
 };
 use windlass_client::ApiResult;
 use windlass_credentials::access::AccessSettings;
+use windlass_mailboxes::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_types::{NodePermission, UserInfo};
 
@@ -30,23 +30,28 @@ struct Desk;
 
 #[async_trait]
 impl TokenReviews for Desk {
-    async fn review(&self, token: &str) -> ApiResult<TokenVerdict> {
+    async fn review(&self, token: &str) -> ApiResult<TokenReviewResult> {
         println!("  the desk is asked whose token this is");
         Ok(match token {
-            "prometheus" | "intern" => TokenVerdict::Known(UserInfo {
+            "prometheus" | "intern" => TokenReviewResult::Authenticated(UserInfo {
                 name: token.to_owned(),
                 ..UserInfo::default()
             }),
-            _ => TokenVerdict::Unknown(None),
+            _ => TokenReviewResult::Rejected(None),
         })
     }
 }
 
 #[async_trait]
 impl AccessReviews for Desk {
-    async fn review(&self, user: &UserInfo, right: NodePermission, _: &str) -> ApiResult<AccessVerdict> {
+    async fn review(
+        &self,
+        user: &UserInfo,
+        right: NodePermission,
+        _: &str,
+    ) -> ApiResult<AccessReviewResult> {
         println!("  the desk is asked whether {} may {right}", user.name);
-        Ok(AccessVerdict {
+        Ok(AccessReviewResult {
             allowed: user.name == "prometheus" && right.subresource == "metrics",
             denied: false,
         })
@@ -74,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let auth = Auth::new(settings, Some(reviews), metrics, Arc::new(SystemClock));
     let hello =
         |Extension(user): Extension<UserInfo>| async move { format!("hello {}", user.name) };
-    let service = protect(Router::new().fallback(get(hello)), auth);
+    let service = require_auth(Router::new().fallback(get(hello)), auth);
 
     let knocks = [
         ("/metrics", "prometheus"),

@@ -7,33 +7,33 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::{sleep, timeout};
 use windlass_client::ApiError;
-use windlass_https::{CertificateFault, Peer};
+use windlass_https::{CertificateError, Peer};
 use windlass_metrics::AccessMetrics;
 use windlass_pacing::RateLimit;
 use windlass_types::{Clock, UserInfo};
 
-use crate::answers::{Answers, Asker, Bounds, Got, Key, key, lock};
-use crate::bearer::{self, HeaderFault};
-use crate::certificate::{SubjectFault, named};
-use crate::kept::Kept;
+use crate::bearer::{self, HeaderError};
+use crate::certificate::{SubjectError, user_from_certificate};
 use crate::retry;
-use crate::reviews::{TokenReviews, TokenVerdict};
+use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, key, lock};
+use crate::reviews::{TokenReviewResult, TokenReviews};
+use crate::ttl_cache::TtlCache;
 
 /// Users with 1 KiB of groups and extra each: 4 MiB. Of the questions under way a quarter is for
 /// tokens that were good lately, and a quarter the most for strangers of one network: it takes
 /// three networks to take the strangers' places, and however many take none of the others.
-const TOKENS: Bounds = Bounds {
-    kept: 4096,
-    asked: 64,
-    of_strangers: 48,
-    of_one_network: 16,
+const TOKEN_CACHE_LIMITS: CacheLimits = CacheLimits {
+    max_entries: 4096,
+    max_in_flight: 64,
+    max_unauthenticated: 48,
+    max_per_network: 16,
 };
 /// For how long a token was good lately; those of service accounts live for an hour. Each takes
 /// some 150 bytes, as many as there are answers 600 KiB.
-const LATELY: Duration = Duration::from_secs(3600);
+const RECENT_PERIOD: Duration = Duration::from_secs(3600);
 /// TokenReviews a second, and at once: a tenth of what the node's other requests may be. Who is
 /// the last of 64 in line waits for 3.2 s.
-const PACE: (f64, u32) = (20.0, 50);
+const RATE_LIMIT: (f64, u32) = (20.0, 50);
 /// How long an answer with an error is kept.
 const REFUSED_WITH_ERROR: Duration = Duration::from_secs(10);
 
@@ -43,29 +43,29 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Why nobody is known to ask. Not for the caller, who is told nothing.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum AuthnFault {
+pub(crate) enum AuthnError {
     #[error("no credentials")]
-    None,
+    NoCredentials,
     #[error(transparent)]
-    Certificate(#[from] CertificateFault),
+    Certificate(#[from] CertificateError),
     #[error(transparent)]
-    Subject(#[from] SubjectFault),
+    Subject(#[from] SubjectError),
     #[error(transparent)]
-    Header(#[from] HeaderFault),
+    Header(#[from] HeaderError),
     #[error("invalid bearer token{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
     Token(Option<String>),
     #[error("the token could not be reviewed: {0}")]
     Review(Arc<ApiError>),
     #[error("the token was not reviewed in time")]
-    Slow,
+    Timeout,
     #[error("too many tokens are being reviewed")]
-    Busy,
+    Overloaded,
 }
 
 /// Says who asks.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<TokenReviewCache>,
     pub(crate) anonymous: bool,
     pub(crate) metrics: AccessMetrics,
     pub(crate) clock: Arc<dyn Clock>,
@@ -77,59 +77,59 @@ impl Authenticator {
         &self,
         peer: Option<&Peer>,
         headers: &mut HeaderMap,
-    ) -> Result<UserInfo, AuthnFault> {
+    ) -> Result<UserInfo, AuthnError> {
         let mut first = None;
-        let mut failed = |fault: AuthnFault| match fault {
+        let mut failed = |error: AuthnError| match error {
             // who comes again may be let in: that has to be said
-            AuthnFault::Busy => first = Some(fault),
-            fault => drop(first.get_or_insert(fault)),
+            AuthnError::Overloaded => first = Some(error),
+            error => drop(first.get_or_insert(error)),
         };
         let network = peer.map(Peer::network);
         match self.by_certificate(peer) {
             Ok(Some(user)) => return Ok(authenticated(user)),
             Ok(None) => {}
-            Err(fault) => failed(fault),
+            Err(error) => failed(error),
         }
         if let Some(tokens) = &self.tokens {
-            match bearer::of_authorization(headers) {
+            match bearer::token_from_authorization(headers) {
                 Ok(Some(token)) => match tokens.review(token, network).await {
                     Ok(user) => {
                         bearer::drop_authorization(headers);
                         return Ok(authenticated(user));
                     }
-                    Err(fault) => failed(fault),
+                    Err(error) => failed(error),
                 },
                 Ok(None) => {}
-                Err(fault) => failed(fault.into()),
+                Err(error) => failed(error.into()),
             }
-            match bearer::of_websocket(headers) {
+            match bearer::token_from_websocket(headers) {
                 Ok(Some((token, others))) => match tokens.review(token, network).await {
                     Ok(user) => {
                         bearer::drop_protocol(headers, &others);
                         return Ok(authenticated(user));
                     }
-                    Err(fault) => failed(fault),
+                    Err(error) => failed(error),
                 },
                 Ok(None) => {}
-                Err(fault) => failed(fault.into()),
+                Err(error) => failed(error.into()),
             }
         }
         match first {
-            Some(fault) => Err(fault),
+            Some(error) => Err(error),
             None if self.anonymous => Ok(UserInfo {
                 name: ANONYMOUS.to_owned(),
                 groups: vec![UNAUTHENTICATED.to_owned()],
                 ..UserInfo::default()
             }),
-            None => Err(AuthnFault::None),
+            None => Err(AuthnError::NoCredentials),
         }
     }
 
-    fn by_certificate(&self, peer: Option<&Peer>) -> Result<Option<UserInfo>, AuthnFault> {
+    fn by_certificate(&self, peer: Option<&Peer>) -> Result<Option<UserInfo>, AuthnError> {
         let Some(certificate) = peer.map(Peer::certificate).transpose()?.flatten() else {
             return Ok(None);
         };
-        let named = named(&certificate.der)?;
+        let named = user_from_certificate(&certificate.der)?;
         let left = named.not_after.as_second() - self.clock.now().as_second();
         self.metrics.observe_certificate_ttl(left);
         Ok(named.user)
@@ -145,114 +145,116 @@ fn authenticated(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// Tokens, reviewed once and remembered.
+/// TokenReviewCache, reviewed once and remembered.
 #[derive(Debug)]
-pub(crate) struct Tokens {
-    ask: Arc<Ask>,
-    answers: Answers<Result<UserInfo, AuthnFault>>,
+pub(crate) struct TokenReviewCache {
+    lookup: Arc<TokenLookup>,
+    cache: ReviewCache<Result<UserInfo, AuthnError>>,
 }
 
 #[derive(Debug)]
-struct Ask {
+struct TokenLookup {
     reviews: Arc<dyn TokenReviews>,
-    keep: Duration,
-    pace: Option<RateLimit>,
+    ttl: Duration,
+    rate_limit: Option<RateLimit>,
     metrics: AccessMetrics,
-    known_lately: Mutex<Kept<()>>,
+    recent_tokens: Mutex<TtlCache<()>>,
 }
 
-impl Tokens {
+impl TokenReviewCache {
     pub(crate) fn new(
         reviews: Arc<dyn TokenReviews>,
-        keep: Duration,
+        ttl: Duration,
         metrics: AccessMetrics,
     ) -> Self {
         Self {
-            ask: Arc::new(Ask {
+            lookup: Arc::new(TokenLookup {
                 reviews,
-                keep,
-                pace: RateLimit::new(PACE.0, PACE.1),
+                ttl,
+                rate_limit: RateLimit::new(RATE_LIMIT.0, RATE_LIMIT.1),
                 metrics,
-                known_lately: Mutex::new(Kept::new(TOKENS.kept)),
+                recent_tokens: Mutex::new(TtlCache::new(TOKEN_CACHE_LIMITS.max_entries)),
             }),
-            answers: Answers::new(TOKENS),
+            cache: ReviewCache::new(TOKEN_CACHE_LIMITS),
         }
     }
 
-    async fn review(&self, token: String, network: Option<IpAddr>) -> Result<UserInfo, AuthnFault> {
+    async fn review(&self, token: String, network: Option<IpAddr>) -> Result<UserInfo, AuthnError> {
         let key = key([token.as_str()]);
-        let ask = Arc::clone(&self.ask);
-        let metrics = &self.ask.metrics;
-        let asker = match lock(&ask.known_lately).get(&key) {
-            Some(()) => Asker::Known,
-            None => Asker::Stranger(network),
+        let lookup = Arc::clone(&self.lookup);
+        let metrics = &self.lookup.metrics;
+        let caller = match lock(&lookup.recent_tokens).get(&key) {
+            Some(()) => CallerClass::RecentlyAuthenticated,
+            None => CallerClass::Unauthenticated(network),
         };
-        let asking = self.answers.get(key, asker, || ask.review(token, key));
-        match asking.await {
-            Got::Kept(answer) => {
+        let lookup_result = self.cache.get(key, caller, || lookup.review(token, key));
+        match lookup_result.await {
+            Lookup::Hit(answer) => {
                 metrics.count_token_cache(true);
                 answer
             }
-            Got::Asked(answer) => {
+            Lookup::Fetched(answer) => {
                 metrics.count_token_cache(false);
                 answer
             }
-            Got::Busy => {
+            Lookup::Overloaded => {
                 metrics.count_token_cache(false);
-                Err(AuthnFault::Busy)
+                Err(AuthnError::Overloaded)
             }
         }
     }
 }
 
-impl Ask {
+impl TokenLookup {
     /// Asks until there is an answer, and says how long that may be kept.
     async fn review(
         self: Arc<Self>,
         token: String,
         key: Key,
-    ) -> (Result<UserInfo, AuthnFault>, Duration) {
-        let answer = timeout(retry::LONGEST, self.attempts(&token, &key)).await;
+    ) -> (Result<UserInfo, AuthnError>, Duration) {
+        let answer = timeout(retry::LOOKUP_TIMEOUT, self.attempts(&token, &key)).await;
         self.metrics.count_token_fetch(matches!(
             &answer,
-            Ok(Ok(TokenVerdict::Known(_) | TokenVerdict::Unknown(None)))
+            Ok(Ok(
+                TokenReviewResult::Authenticated(_) | TokenReviewResult::Rejected(None)
+            ))
         ));
         match answer {
-            Ok(Ok(TokenVerdict::Known(user))) => {
-                lock(&self.known_lately).keep(key, (), LATELY);
-                (Ok(user), self.keep)
+            Ok(Ok(TokenReviewResult::Authenticated(user))) => {
+                lock(&self.recent_tokens).insert(key, (), RECENT_PERIOD);
+                (Ok(user), self.ttl)
             }
-            Ok(Ok(TokenVerdict::Unknown(error))) => {
-                lock(&self.known_lately).forget(&key);
-                let keep = match error {
-                    Some(_) => self.keep.min(REFUSED_WITH_ERROR),
-                    None => self.keep,
+            Ok(Ok(TokenReviewResult::Rejected(error))) => {
+                lock(&self.recent_tokens).remove(&key);
+                let ttl = match error {
+                    Some(_) => self.ttl.min(REFUSED_WITH_ERROR),
+                    None => self.ttl,
                 };
-                (Err(AuthnFault::Token(error)), keep)
+                (Err(AuthnError::Token(error)), ttl)
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "token not reviewed");
-                (Err(AuthnFault::Review(Arc::new(error))), Duration::ZERO)
+                (Err(AuthnError::Review(Arc::new(error))), Duration::ZERO)
             }
             Err(_) => {
-                tracing::warn!(limit = ?retry::LONGEST, "token not reviewed in time");
-                (Err(AuthnFault::Slow), Duration::ZERO)
+                tracing::warn!(limit = ?retry::LOOKUP_TIMEOUT, "token not reviewed in time");
+                (Err(AuthnError::Timeout), Duration::ZERO)
             }
         }
     }
 
-    async fn attempts(&self, token: &str, key: &Key) -> Result<TokenVerdict, ApiError> {
-        let mut pauses = retry::pauses(key);
+    async fn attempts(&self, token: &str, key: &Key) -> Result<TokenReviewResult, ApiError> {
+        let mut backoffs = retry::backoffs(key);
         loop {
-            if let Some(pace) = &self.pace {
-                pace.take().await;
+            if let Some(rate_limit) = &self.rate_limit {
+                rate_limit.take().await;
             }
             let begun = tokio::time::Instant::now();
             let result = self.reviews.review(token).await;
             self.metrics
                 .observe_authn(retry::code(&result), begun.elapsed());
-            match (result, pauses.next()) {
-                (Err(error), Some(pause)) if retry::is_worth_it(&error) => sleep(pause).await,
+            match (result, backoffs.next()) {
+                (Err(error), Some(pause)) if retry::is_retryable(&error) => sleep(pause).await,
                 (result, _) => return result,
             }
         }

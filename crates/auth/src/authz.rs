@@ -9,19 +9,19 @@ use windlass_metrics::AccessMetrics;
 use windlass_pacing::RateLimit;
 use windlass_types::{NodePermission, UserInfo};
 
-use crate::answers::{Answers, Asker, Bounds, Got, Key, key};
 use crate::retry;
-use crate::reviews::{AccessReviews, AccessVerdict};
+use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, key};
+use crate::reviews::{AccessReviewResult, AccessReviews};
 
 /// Upstream keeps 8192; some 100 bytes each here. Nobody who asks is a stranger.
-const RIGHTS: Bounds = Bounds {
-    kept: 8192,
-    asked: 256,
-    of_strangers: 0,
-    of_one_network: 0,
+const ACCESS_CACHE_LIMITS: CacheLimits = CacheLimits {
+    max_entries: 8192,
+    max_in_flight: 256,
+    max_unauthenticated: 0,
+    max_per_network: 0,
 };
 /// SubjectAccessReviews a second, and at once: `kubeAPIQPS` and `kubeAPIBurst` as they are by default.
-const PACE: (f64, u32) = (50.0, 100);
+const RATE_LIMIT: (f64, u32) = (50.0, 100);
 
 /// `authorization`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,26 +39,26 @@ pub enum Authorization {
 
 /// There is no answer.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum AuthzFault {
+pub(crate) enum AuthzError {
     #[error("{0}")]
     Review(Arc<ApiError>),
     #[error("no answer in time")]
-    Slow,
+    Timeout,
     #[error("too many rights are being asked for")]
-    Busy,
+    Overloaded,
     #[error("the API server says both yes and no")]
-    Both,
+    Contradiction,
 }
 
 /// Says whether a user has a right.
 #[derive(Debug)]
 pub(crate) enum Authorizer {
     /// Everybody has every right.
-    Everything,
+    AlwaysAllow,
     /// Nobody has any: there is nobody to ask.
-    Nothing,
+    AlwaysDeny,
     /// As the API server says.
-    Rights(Rights),
+    Webhook(AccessReviewCache),
 }
 
 impl Authorizer {
@@ -66,58 +66,62 @@ impl Authorizer {
         &self,
         user: &UserInfo,
         right: NodePermission,
-    ) -> Result<bool, AuthzFault> {
+    ) -> Result<bool, AuthzError> {
         match self {
-            Self::Everything => Ok(true),
-            Self::Nothing => Ok(false),
-            Self::Rights(rights) => rights.review(user, right).await,
+            Self::AlwaysAllow => Ok(true),
+            Self::AlwaysDeny => Ok(false),
+            Self::Webhook(rights) => rights.review(user, right).await,
         }
     }
 }
 
-/// Rights, reviewed once and remembered.
+/// AccessReviewCache, reviewed once and remembered.
 #[derive(Debug)]
-pub(crate) struct Rights {
-    ask: Arc<Ask>,
-    answers: Answers<Result<bool, AuthzFault>>,
+pub(crate) struct AccessReviewCache {
+    lookup: Arc<AccessLookup>,
+    cache: ReviewCache<Result<bool, AuthzError>>,
 }
 
 #[derive(Debug)]
-struct Ask {
+struct AccessLookup {
     reviews: Arc<dyn AccessReviews>,
     node: String,
-    keep: (Duration, Duration),
-    pace: Option<RateLimit>,
+    ttl: (Duration, Duration),
+    rate_limit: Option<RateLimit>,
     metrics: AccessMetrics,
 }
 
-impl Rights {
-    /// `keep` is how long a yes and a no are kept.
+impl AccessReviewCache {
+    /// `ttl` is how long a yes and a no are kept.
     pub(crate) fn new(
         reviews: Arc<dyn AccessReviews>,
         node: String,
-        keep: (Duration, Duration),
+        ttl: (Duration, Duration),
         metrics: AccessMetrics,
     ) -> Self {
         Self {
-            ask: Arc::new(Ask {
+            lookup: Arc::new(AccessLookup {
                 reviews,
                 node,
-                keep,
-                pace: RateLimit::new(PACE.0, PACE.1),
+                ttl,
+                rate_limit: RateLimit::new(RATE_LIMIT.0, RATE_LIMIT.1),
                 metrics,
             }),
-            answers: Answers::new(RIGHTS),
+            cache: ReviewCache::new(ACCESS_CACHE_LIMITS),
         }
     }
 
-    async fn review(&self, user: &UserInfo, right: NodePermission) -> Result<bool, AuthzFault> {
+    async fn review(&self, user: &UserInfo, right: NodePermission) -> Result<bool, AuthzError> {
         let key = question(user, right);
-        let ask = Arc::clone(&self.ask);
-        let ask = || ask.review(user.clone(), right, key);
-        match self.answers.get(key, Asker::Known, ask).await {
-            Got::Kept(answer) | Got::Asked(answer) => answer,
-            Got::Busy => Err(AuthzFault::Busy),
+        let lookup = Arc::clone(&self.lookup);
+        let fetch = || lookup.review(user.clone(), right, key);
+        match self
+            .cache
+            .get(key, CallerClass::RecentlyAuthenticated, fetch)
+            .await
+        {
+            Lookup::Hit(answer) | Lookup::Fetched(answer) => answer,
+            Lookup::Overloaded => Err(AuthzError::Overloaded),
         }
     }
 }
@@ -140,23 +144,23 @@ fn question(user: &UserInfo, right: NodePermission) -> Key {
     key(fixed.into_iter().chain(groups).chain(extra))
 }
 
-impl Ask {
+impl AccessLookup {
     async fn review(
         self: Arc<Self>,
         user: UserInfo,
         right: NodePermission,
         key: Key,
-    ) -> (Result<bool, AuthzFault>, Duration) {
+    ) -> (Result<bool, AuthzError>, Duration) {
         let attempts = self.attempts(&user, right, &key);
-        match timeout(retry::LONGEST, attempts).await {
-            Ok(Ok(AccessVerdict {
+        match timeout(retry::LOOKUP_TIMEOUT, attempts).await {
+            Ok(Ok(AccessReviewResult {
                 allowed: true,
                 denied: true,
-            })) => (Err(AuthzFault::Both), Duration::ZERO),
-            Ok(Ok(verdict)) if verdict.allowed => (Ok(true), self.keep.0),
-            Ok(Ok(_)) => (Ok(false), self.keep.1),
-            Ok(Err(error)) => (Err(AuthzFault::Review(Arc::new(error))), Duration::ZERO),
-            Err(_) => (Err(AuthzFault::Slow), Duration::ZERO),
+            })) => (Err(AuthzError::Contradiction), Duration::ZERO),
+            Ok(Ok(verdict)) if verdict.allowed => (Ok(true), self.ttl.0),
+            Ok(Ok(_)) => (Ok(false), self.ttl.1),
+            Ok(Err(error)) => (Err(AuthzError::Review(Arc::new(error))), Duration::ZERO),
+            Err(_) => (Err(AuthzError::Timeout), Duration::ZERO),
         }
     }
 
@@ -165,18 +169,18 @@ impl Ask {
         user: &UserInfo,
         right: NodePermission,
         key: &Key,
-    ) -> Result<AccessVerdict, ApiError> {
-        let mut pauses = retry::pauses(key);
+    ) -> Result<AccessReviewResult, ApiError> {
+        let mut backoffs = retry::backoffs(key);
         loop {
-            if let Some(pace) = &self.pace {
-                pace.take().await;
+            if let Some(rate_limit) = &self.rate_limit {
+                rate_limit.take().await;
             }
             let begun = tokio::time::Instant::now();
             let result = self.reviews.review(user, right, &self.node).await;
             self.metrics
                 .observe_authz(retry::code(&result), begun.elapsed());
-            match (result, pauses.next()) {
-                (Err(error), Some(pause)) if retry::is_worth_it(&error) => sleep(pause).await,
+            match (result, backoffs.next()) {
+                (Err(error), Some(pause)) if retry::is_retryable(&error) => sleep(pause).await,
                 (result, _) => return result,
             }
         }

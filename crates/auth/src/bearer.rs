@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderValue};
 /// What a subprotocol that carries a token begins with.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 /// Longest token; those of service accounts have some 1 KiB, large ones of OIDC 16 KiB.
-const LONGEST: usize = 64 << 10;
+const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// Headers that carry something else than one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderFault {
+pub enum HeaderError {
     /// No text, or too long.
     #[error("invalid bearer token")]
     Token,
@@ -31,11 +31,11 @@ pub enum HeaderFault {
 ///
 /// # Errors
 /// `Token`.
-pub fn of_authorization(headers: &HeaderMap) -> Result<Option<String>, HeaderFault> {
+pub fn token_from_authorization(headers: &HeaderMap) -> Result<Option<String>, HeaderError> {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return Ok(None);
     };
-    let value = value.to_str().map_err(|_| HeaderFault::Token)?;
+    let value = value.to_str().map_err(|_| HeaderError::Token)?;
     let mut parts = value.trim().splitn(3, ' ');
     match (parts.next(), parts.next()) {
         (Some(kind), Some(token)) if kind.eq_ignore_ascii_case("bearer") && !token.is_empty() => {
@@ -54,27 +54,29 @@ pub(crate) fn drop_authorization(headers: &mut HeaderMap) {
 /// no other header.
 ///
 /// # Errors
-/// Any of [`HeaderFault`].
-pub fn of_websocket(headers: &HeaderMap) -> Result<Option<(String, Vec<String>)>, HeaderFault> {
-    if !asks_for_websocket(headers) {
+/// Any of [`HeaderError`].
+pub fn token_from_websocket(
+    headers: &HeaderMap,
+) -> Result<Option<(String, Vec<String>)>, HeaderError> {
+    if !is_websocket_upgrade(headers) {
         return Ok(None);
     }
     let mut token = None;
     let mut others = Vec::new();
     for value in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
-        let value = value.to_str().map_err(|_| HeaderFault::Encoding)?;
+        let value = value.to_str().map_err(|_| HeaderError::Encoding)?;
         for protocol in value.split(',').map(str::trim) {
             let Some(encoded) = protocol.strip_prefix(PROTOCOL) else {
                 others.push(protocol.to_owned());
                 continue;
             };
             if token.is_some() {
-                return Err(HeaderFault::Several);
+                return Err(HeaderError::Several);
             }
             let decoded = URL_SAFE_NO_PAD
                 .decode(encoded)
-                .map_err(|_| HeaderFault::Encoding)?;
-            token = Some(String::from_utf8(decoded).map_err(|_| HeaderFault::Encoding)?);
+                .map_err(|_| HeaderError::Encoding)?;
+            token = Some(String::from_utf8(decoded).map_err(|_| HeaderError::Encoding)?);
         }
     }
     let Some(token) = token.filter(|token| !token.is_empty()) else {
@@ -82,7 +84,7 @@ pub fn of_websocket(headers: &HeaderMap) -> Result<Option<(String, Vec<String>)>
     };
     // one has to be left to be answered
     if others.is_empty() {
-        return Err(HeaderFault::NoOtherProtocol);
+        return Err(HeaderError::NoOtherProtocol);
     }
     Ok(Some((bounded(token)?, others)))
 }
@@ -95,14 +97,14 @@ pub(crate) fn drop_protocol(headers: &mut HeaderMap, others: &[String]) {
     }
 }
 
-fn bounded(token: String) -> Result<String, HeaderFault> {
-    match token.len() <= LONGEST {
+fn bounded(token: String) -> Result<String, HeaderError> {
+    match token.len() <= MAX_TOKEN_BYTES {
         true => Ok(token),
-        false => Err(HeaderFault::Token),
+        false => Err(HeaderError::Token),
     }
 }
 
-fn asks_for_websocket(headers: &HeaderMap) -> bool {
+fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let lists = |name, word: &str| {
         let values = headers.get_all(name).into_iter();
         let mut words = values
@@ -126,8 +128,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(value: &str, expected: Result<Option<&str>, HeaderFault>) {
-        let found = of_authorization(&headers(&[("authorization", value)]));
+    fn check(value: &str, expected: Result<Option<&str>, HeaderError>) {
+        let found = token_from_authorization(&headers(&[("authorization", value)]));
         assert_eq!(found, expected.map(|it| it.map(str::to_owned)), "{value:?}");
     }
 
@@ -141,21 +143,21 @@ mod tests {
         check("Bearer", Ok(None));
         check("Basic YTpi", Ok(None));
         check("", Ok(None));
-        check("Bearer \u{fc}", Err(HeaderFault::Token));
-        let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
-        check(&long, Err(HeaderFault::Token));
-        assert_eq!(of_authorization(&HeaderMap::new()), Ok(None));
+        check("Bearer \u{fc}", Err(HeaderError::Token));
+        let long = format!("Bearer {}", "x".repeat(MAX_TOKEN_BYTES + 1));
+        check(&long, Err(HeaderError::Token));
+        assert_eq!(token_from_authorization(&HeaderMap::new()), Ok(None));
     }
 
     /// Subprotocols of a WebSocket, and the token with what is left.
     #[track_caller]
-    fn check_protocols(protocols: &str, expected: Result<Option<(&str, &str)>, HeaderFault>) {
+    fn check_protocols(protocols: &str, expected: Result<Option<(&str, &str)>, HeaderError>) {
         let mut headers = headers(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
             ("sec-websocket-protocol", protocols),
         ]);
-        let found = of_websocket(&headers).map(|found| {
+        let found = token_from_websocket(&headers).map(|found| {
             found.map(|(token, others)| {
                 drop_protocol(&mut headers, &others);
                 let left = headers[SEC_WEBSOCKET_PROTOCOL].to_str().expect("ASCII");
@@ -176,11 +178,11 @@ mod tests {
             Ok(Some(("abc", "v4.channel.k8s.io,x"))),
         );
         check_protocols("v4.channel.k8s.io", Ok(None));
-        check_protocols(&token, Err(HeaderFault::NoOtherProtocol));
-        check_protocols(&format!("x,{token},{token}"), Err(HeaderFault::Several));
-        check_protocols(&format!("x,{PROTOCOL}!"), Err(HeaderFault::Encoding));
+        check_protocols(&token, Err(HeaderError::NoOtherProtocol));
+        check_protocols(&format!("x,{token},{token}"), Err(HeaderError::Several));
+        check_protocols(&format!("x,{PROTOCOL}!"), Err(HeaderError::Encoding));
         check_protocols(&format!("x,{}", with("")), Ok(None));
         let plain = headers(&[("sec-websocket-protocol", &format!("x,{token}"))]);
-        assert_eq!(of_websocket(&plain), Ok(None));
+        assert_eq!(token_from_websocket(&plain), Ok(None));
     }
 }

@@ -13,7 +13,7 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A certificate that was accepted and names nobody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubjectFault {
+pub enum SubjectError {
     /// No certificate.
     #[error("the client certificate is not readable")]
     Unreadable,
@@ -24,7 +24,7 @@ pub enum SubjectFault {
 
 /// What a certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct CertificateUser {
     /// `None` without a common name.
     pub user: Option<UserInfo>,
     /// When it ends.
@@ -35,8 +35,8 @@ pub struct Named {
 ///
 /// # Errors
 /// What keeps it from naming anybody.
-pub fn named(der: &[u8]) -> Result<Named, SubjectFault> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectFault::Unreadable)?;
+pub fn user_from_certificate(der: &[u8]) -> Result<CertificateUser, SubjectError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectError::Unreadable)?;
     let subject = certificate.subject();
     let not_after = certificate.validity().not_after.timestamp();
     let not_after = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
@@ -46,7 +46,7 @@ pub fn named(der: &[u8]) -> Result<Named, SubjectFault> {
         .filter_map(|it| it.as_str().ok())
         .last();
     let Some(name) = name.filter(|name| !name.is_empty()) else {
-        return Ok(Named {
+        return Ok(CertificateUser {
             user: None,
             not_after,
         });
@@ -58,9 +58,9 @@ pub fn named(der: &[u8]) -> Result<Named, SubjectFault> {
         (None, _) => String::new(),
         (Some(uid), None) => match uid.as_str() {
             Ok(uid) if !uid.is_empty() => uid.to_owned(),
-            _ => return Err(SubjectFault::Uid),
+            _ => return Err(SubjectError::Uid),
         },
-        (Some(_), Some(_)) => return Err(SubjectFault::Uid),
+        (Some(_), Some(_)) => return Err(SubjectError::Uid),
     };
     let groups = subject
         .iter_organization()
@@ -70,7 +70,7 @@ pub fn named(der: &[u8]) -> Result<Named, SubjectFault> {
     let digest = Sha256::digest(der);
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let id = vec![format!("X509SHA256={hex}")];
-    Ok(Named {
+    Ok(CertificateUser {
         user: Some(UserInfo {
             name: name.to_owned(),
             uid,
@@ -97,16 +97,16 @@ mod tests {
         }
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
-        let line = match named(certificate.der()) {
-            Ok(Named { user: None, .. }) => "nobody".to_owned(),
-            Ok(Named {
+        let line = match user_from_certificate(certificate.der()) {
+            Ok(CertificateUser { user: None, .. }) => "nobody".to_owned(),
+            Ok(CertificateUser {
                 user: Some(user), ..
             }) => {
                 let ids = &user.extra[CREDENTIAL_ID];
                 assert_eq!(ids[0].len(), "X509SHA256=".len() + 64, "{ids:?}");
                 format!("{} {:?} {:?}", user.name, user.uid, user.groups)
             }
-            Err(fault) => fault.to_string(),
+            Err(error) => error.to_string(),
         };
         assert_eq!(line, expected, "{subject:?}");
     }
@@ -130,6 +130,9 @@ mod tests {
             &empty,
             "the client certificate has more than one UID, or one that is no text",
         );
-        assert_eq!(named(b"junk"), Err(SubjectFault::Unreadable));
+        assert_eq!(
+            user_from_certificate(b"junk"),
+            Err(SubjectError::Unreadable)
+        );
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! # The way in
 //!
-//! * [`protect`] puts the gate in front of a service; [`Auth::admit`] is the gate alone
+//! * [`require_auth`] puts the gate in front of a service; [`Auth::authorize`] is the gate alone
 //! * [`Auth`] is made of [`AuthSettings`] and [`Reviews`]: whom to ask about tokens and rights
-//! * [`Reviews::of`] asks an API server; [`TokenReviews`] and [`AccessReviews`] are for others
-//! * [`Refusal`] has the status code and upstream's words
+//! * [`Reviews::from_client`] asks an API server; [`TokenReviews`] and [`AccessReviews`] are for others
+//! * [`AuthRejection`] has the status code and upstream's words
 //!
 //! # Who asks
 //!
@@ -25,7 +25,7 @@
 //! 3. nobody: `system:anonymous`, if that is turned on and nothing above failed. A wrong token is
 //!    401, not anonymous.
 //!
-//! # Answers of the API server
+//! # ReviewCache of the API server
 //!
 //! | | kept for | at most |
 //! |---|---|---|
@@ -35,9 +35,9 @@
 //! | a right is not there | `authorization.webhook.cacheUnauthorizedTTL`, 30 s | |
 //! | no answer | not at all | |
 //!
-//! Tokens are kept by their SHA-256 and never logged. A thousand requests with one token are one
+//! TokenReviewCache are kept by their SHA-256 and never logged. A thousand requests with one token are one
 //! question. Questions have a client of their own, so that strangers who invent tokens cost the node
-//! neither its heartbeat nor its statuses, and their own pace: 20 TokenReviews a second, 64 under way;
+//! neither its heartbeat nor its statuses, and their own rate_limit: 20 TokenReviews a second, 64 under way;
 //! 50 SubjectAccessReviews a second, 256 under way. Whoever comes beyond these is told to come again
 //! (429), and of the 64
 //!
@@ -60,7 +60,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use std::time::Duration;
-//! use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, protect};
+//! use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, require_auth};
 //! use windlass_client::ApiClients;
 //! use windlass_credentials::access::AccessSettings;
 //!
@@ -79,11 +79,11 @@
 //!     },
 //!     access: AccessSettings { exec_needs_create: true },
 //! };
-//! let reviews = clients.map(|clients| Reviews::of(&clients.reviews));
+//! let reviews = clients.map(|clients| Reviews::from_client(&clients.reviews));
 //! let auth = Auth::new(settings, reviews, metrics.access.clone(), clock);
 //! let limits = windlass_https::Limits::default();
 //! let shutdown = Default::default();
-//! windlass_https::serve(listener, protect(router, auth), transport, limits, shutdown).await;
+//! windlass_https::serve(listener, require_auth(router, auth), transport, limits, shutdown).await;
 //! # }
 //! ```
 //!
@@ -98,18 +98,18 @@
 //! (`windlass_https` does, and judges certificates). It knows rights on the one node only, as
 //! `nodes/<subresource>`, and tells nobody why a token was refused.
 
-mod answers;
 mod authn;
 mod authz;
 mod bearer;
 mod certificate;
-mod kept;
-mod protect;
+mod require_auth;
 mod retry;
+mod review_cache;
 mod reviews;
+mod ttl_cache;
 
 pub use authz::Authorization;
-pub use bearer::{HeaderFault, of_authorization, of_websocket};
-pub use certificate::{Named, SubjectFault, named};
-pub use protect::{Auth, AuthSettings, Protected, Refusal, protect};
-pub use reviews::{AccessReviews, AccessVerdict, Reviews, TokenReviews, TokenVerdict};
+pub use bearer::{HeaderError, token_from_authorization, token_from_websocket};
+pub use certificate::{CertificateUser, SubjectError, user_from_certificate};
+pub use require_auth::{Auth, AuthRejection, AuthService, AuthSettings, require_auth};
+pub use reviews::{AccessReviewResult, AccessReviews, Reviews, TokenReviewResult, TokenReviews};

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use windlass_client::{ApiError, ApiErrorKind};
 
-use crate::answers::Key;
+use crate::review_cache::Key;
 
 /// How long the whole of it may take, upstream's `sharedLookupTimeout`.
-pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pauses between five attempts, upstream's `DefaultAuthWebhookRetryBackoff`: 0.5 s, half as
+/// The backoffs between five attempts, upstream's `DefaultAuthWebhookRetryBackoff`: 0.5 s, half as
 /// long again each time, and up to a fifth more, so that nodes do not come in step.
-pub(crate) fn pauses(key: &Key) -> impl Iterator<Item = Duration> + use<> {
+pub(crate) fn backoffs(key: &Key) -> impl Iterator<Item = Duration> + use<> {
     let jitter = 1.0 + 0.2 * f64::from(key[0]) / 255.0;
     [500.0, 750.0, 1125.0, 1687.5]
         .into_iter()
@@ -19,7 +19,7 @@ pub(crate) fn pauses(key: &Key) -> impl Iterator<Item = Duration> + use<> {
 }
 
 /// True if the next attempt may well go better.
-pub(crate) fn is_worth_it(error: &ApiError) -> bool {
+pub(crate) fn is_retryable(error: &ApiError) -> bool {
     let passing = matches!(
         error.kind,
         ApiErrorKind::Connection | ApiErrorKind::Server | ApiErrorKind::TooManyRequests

@@ -14,16 +14,16 @@ use windlass_types::{NodePermission, UserInfo};
 
 /// What is said of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenVerdict {
+pub enum TokenReviewResult {
     /// Whose it is.
-    Known(UserInfo),
+    Authenticated(UserInfo),
     /// Nobody's; with an error if one was given. The text may be logged.
-    Unknown(Option<String>),
+    Rejected(Option<String>),
 }
 
 /// What is said of a right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccessVerdict {
+pub struct AccessReviewResult {
     /// The user has it.
     pub allowed: bool,
     /// The user was refused it, whatever others say.
@@ -34,7 +34,7 @@ pub struct AccessVerdict {
 #[async_trait]
 pub trait TokenReviews: fmt::Debug + Send + Sync + 'static {
     /// Asks once.
-    async fn review(&self, token: &str) -> ApiResult<TokenVerdict>;
+    async fn review(&self, token: &str) -> ApiResult<TokenReviewResult>;
 }
 
 /// Says whether a user has a right.
@@ -46,7 +46,7 @@ pub trait AccessReviews: fmt::Debug + Send + Sync + 'static {
         user: &UserInfo,
         right: NodePermission,
         node: &str,
-    ) -> ApiResult<AccessVerdict>;
+    ) -> ApiResult<AccessReviewResult>;
 }
 
 /// Whom to ask.
@@ -60,7 +60,7 @@ pub struct Reviews {
 
 impl Reviews {
     /// The API server.
-    pub fn of(client: &ApiClient) -> Self {
+    pub fn from_client(client: &ApiClient) -> Self {
         let api = Arc::new(ApiReviews(client.clone()));
         Self {
             tokens: api.clone(),
@@ -74,7 +74,7 @@ struct ApiReviews(ApiClient);
 
 #[async_trait]
 impl TokenReviews for ApiReviews {
-    async fn review(&self, token: &str) -> ApiResult<TokenVerdict> {
+    async fn review(&self, token: &str) -> ApiResult<TokenReviewResult> {
         // no audiences: the server tries its own, as for the Go kubelet
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -88,13 +88,15 @@ impl TokenReviews for ApiReviews {
         let user = status.user.unwrap_or_default();
         let name = user.username.filter(|name| !name.is_empty());
         Ok(match name {
-            Some(name) if status.authenticated == Some(true) => TokenVerdict::Known(UserInfo {
-                name,
-                uid: user.uid.unwrap_or_default(),
-                groups: user.groups.unwrap_or_default(),
-                extra: user.extra.unwrap_or_default(),
-            }),
-            _ => TokenVerdict::Unknown(status.error.filter(|error| !error.is_empty())),
+            Some(name) if status.authenticated == Some(true) => {
+                TokenReviewResult::Authenticated(UserInfo {
+                    name,
+                    uid: user.uid.unwrap_or_default(),
+                    groups: user.groups.unwrap_or_default(),
+                    extra: user.extra.unwrap_or_default(),
+                })
+            }
+            _ => TokenReviewResult::Rejected(status.error.filter(|error| !error.is_empty())),
         })
     }
 }
@@ -106,7 +108,7 @@ impl AccessReviews for ApiReviews {
         user: &UserInfo,
         right: NodePermission,
         node: &str,
-    ) -> ApiResult<AccessVerdict> {
+    ) -> ApiResult<AccessReviewResult> {
         let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let attributes = ResourceAttributes {
             name: filled(node),
@@ -130,7 +132,7 @@ impl AccessReviews for ApiReviews {
         };
         let status = self.0.create(None, &review).await?.status;
         let status = status.unwrap_or_default();
-        Ok(AccessVerdict {
+        Ok(AccessReviewResult {
             allowed: status.allowed,
             denied: status.denied == Some(true),
         })

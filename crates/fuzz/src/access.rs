@@ -2,7 +2,7 @@
 
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
-use windlass_auth::{named, of_authorization, of_websocket};
+use windlass_auth::{token_from_authorization, token_from_websocket, user_from_certificate};
 use windlass_credentials::access::{self, AccessSettings};
 
 /// `METHOD path`. A path that is let through has one meaning only, and no `GET` executes.
@@ -34,18 +34,18 @@ pub(crate) fn bearer(data: &[u8]) {
     headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    if let Ok(Some(token)) = of_authorization(&headers) {
+    if let Ok(Some(token)) = token_from_authorization(&headers) {
         assert!(!token.is_empty());
     }
-    if let Ok(Some((token, others))) = of_websocket(&headers) {
+    if let Ok(Some((token, others))) = token_from_websocket(&headers) {
         assert!(!token.is_empty() && !others.is_empty());
     }
 }
 
 /// A certificate in DER.
 pub(crate) fn certificate(data: &[u8]) {
-    if let Ok(named) = named(data)
-        && let Some(user) = named.user
+    if let Ok(certificate) = user_from_certificate(data)
+        && let Some(user) = certificate.user
     {
         assert!(!user.name.is_empty());
     }

@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::SystemClock;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, serve,
 };
+use windlass_mailboxes::SystemClock;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

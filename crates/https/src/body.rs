@@ -11,14 +11,14 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 use tokio::time::Sleep;
 
+use crate::connections::ConnectionPermit;
 use crate::limits::Limits;
-use crate::places::Place;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request's body did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BodyFault {
+pub(crate) enum BodyError {
     #[error("the body of the request did not end in time")]
     Slow,
     #[error("the body of the request is too long")]
@@ -26,7 +26,7 @@ pub(crate) enum BodyFault {
 }
 
 /// A request's body.
-pub(crate) struct Bounded {
+pub(crate) struct LimitedBody {
     inner: Incoming,
     left: u64,
     time: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Bounded {
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Bounded {
+impl LimitedBody {
     pub(crate) fn new(inner: Incoming, limits: &Limits) -> Self {
         Self {
             inner,
@@ -45,7 +45,7 @@ impl Bounded {
     }
 }
 
-impl Body for Bounded {
+impl Body for LimitedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -59,7 +59,7 @@ impl Body for Bounded {
             };
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
             let Some(left) = self.left.checked_sub(length) else {
-                return Poll::Ready(Some(Err(BodyFault::Long.into())));
+                return Poll::Ready(Some(Err(BodyError::Long.into())));
             };
             self.left = left;
             return Poll::Ready(Some(Ok(frame)));
@@ -69,7 +69,7 @@ impl Body for Bounded {
             .deadline
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
         ready!(deadline.as_mut().poll(cx));
-        Poll::Ready(Some(Err(BodyFault::Slow.into())))
+        Poll::Ready(Some(Err(BodyError::Slow.into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -85,25 +85,25 @@ impl Body for Bounded {
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     requests: Arc<watch::Sender<usize>>,
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
 }
 
 impl Activity {
-    pub(crate) fn new(place: Arc<Place>) -> Self {
+    pub(crate) fn new(permit: Arc<ConnectionPermit>) -> Self {
         Self {
             requests: Arc::new(watch::Sender::new(0)),
-            place,
+            permit,
         }
     }
 
-    pub(crate) fn begin(&self) -> Busy {
+    pub(crate) fn begin(&self) -> RequestGuard {
         self.change(|count| count + 1);
-        Busy(self.clone())
+        RequestGuard(self.clone())
     }
 
     /// Whether it works on more requests than a stranger's may.
-    pub(crate) fn is_too_much(&self, limits: &Limits) -> bool {
-        *self.requests.borrow() > limits.requests_of_stranger && !self.place.is_known()
+    pub(crate) fn exceeds_request_limit(&self, limits: &Limits) -> bool {
+        *self.requests.borrow() > limits.unauthenticated_requests && !self.permit.is_authenticated()
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
@@ -113,28 +113,28 @@ impl Activity {
     fn change(&self, to: impl FnOnce(usize) -> usize) {
         self.requests.send_modify(|count| {
             *count = to(*count);
-            self.place.set_busy(*count > 0);
+            self.permit.set_busy(*count > 0);
         });
     }
 }
 
 /// One request, from its header to the end of its answer.
 #[derive(Debug)]
-pub(crate) struct Busy(Activity);
+pub(crate) struct RequestGuard(Activity);
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.change(|count| count.saturating_sub(1));
     }
 }
 
 /// An answer's body.
-pub(crate) struct Answer {
+pub(crate) struct TrackedBody {
     pub(crate) inner: axum::body::Body,
-    pub(crate) _busy: Busy,
+    pub(crate) _busy: RequestGuard,
 }
 
-impl Body for Answer {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 use windlass_types::Clock;
 
-use crate::body::{Activity, Answer, Bounded};
+use crate::body::{Activity, LimitedBody, TrackedBody};
+use crate::connections::ConnectionPermit;
 use crate::limits::{HEADER_BYTES, Limits, RESET_STREAMS, STREAM_HEADER_BYTES, STREAMS};
 use crate::peer::Peer;
-use crate::places::Place;
 use crate::tls::ClientCa;
 
 /// What a TLS connection begins with.
@@ -38,15 +38,15 @@ pub(crate) struct Tls {
 }
 
 /// A connection that was accepted.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
-    pub(crate) place: Arc<Place>,
+    pub(crate) permit: Arc<ConnectionPermit>,
     pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// Serves it until it ends, by itself or because it is idle, sent away, or the server ends.
     pub(crate) async fn run<S>(self, tls: Option<Tls>, service: S)
     where
@@ -54,10 +54,10 @@ impl Accepted {
         S: Clone + Send + 'static,
         S::Future: Send,
     {
-        let place = Arc::clone(&self.place);
+        let permit = Arc::clone(&self.permit);
         tokio::select! {
             biased;
-            () = place.evicted() => {}
+            () = permit.evicted() => {}
             () = self.serve(tls, service) => {}
         }
     }
@@ -70,23 +70,23 @@ impl Accepted {
     {
         prepare(&self.stream);
         let Some(tls) = tls else {
-            let peer = Peer::new(self.address, Arc::clone(&self.place));
+            let peer = Peer::new(self.address, Arc::clone(&self.permit));
             let builder = builder().http1_only();
-            let io = Held::new(self.stream, &self.place);
-            return talk(
+            let io = PermittedStream::new(self.stream, &self.permit);
+            return serve_http(
                 io,
                 builder,
                 peer,
                 service,
-                &Terms::of(&self.place, self.limits, self.shutdown),
+                &ConnectionTimeouts::new(&self.permit, self.limits, self.shutdown),
             )
             .await;
         };
-        let terms = Terms::of(&self.place, self.limits, self.shutdown);
+        let timeouts = ConnectionTimeouts::new(&self.permit, self.limits, self.shutdown);
         let handshake = TlsAcceptor::from(tls.config).accept(self.stream);
         let stream = tokio::select! {
             biased;
-            () = terms.shutdown.cancelled() => return,
+            () = timeouts.shutdown.cancelled() => return,
             done = timeout(self.limits.handshake, handshake) => match done {
                 Ok(Ok(stream)) => stream,
                 Ok(Err(error)) => {
@@ -103,61 +103,61 @@ impl Accepted {
         let chain = session.peer_certificates().unwrap_or_default();
         let peer = match tls.client_ca {
             Some(ca) => {
-                Peer::with_chain(self.address, Arc::clone(&self.place), chain, ca, tls.clock)
+                Peer::with_chain(self.address, Arc::clone(&self.permit), chain, ca, tls.clock)
             }
-            None => Peer::new(self.address, Arc::clone(&self.place)),
+            None => Peer::new(self.address, Arc::clone(&self.permit)),
         };
         let builder = match session.alpn_protocol() {
             Some(b"h2") => builder().http2_only(),
             _ => builder().http1_only(),
         };
-        let io = Held::new(stream, &self.place);
-        talk(io, builder, peer, service, &terms).await;
+        let io = PermittedStream::new(stream, &self.permit);
+        serve_http(io, builder, peer, service, &timeouts).await;
     }
 }
 
 /// How long a connection may do what.
-struct Terms {
+struct ConnectionTimeouts {
     limits: Limits,
-    place: Arc<Place>,
+    permit: Arc<ConnectionPermit>,
     shutdown: CancellationToken,
 }
 
-impl Terms {
-    fn of(place: &Arc<Place>, limits: Limits, shutdown: CancellationToken) -> Self {
+impl ConnectionTimeouts {
+    fn new(permit: &Arc<ConnectionPermit>, limits: Limits, shutdown: CancellationToken) -> Self {
         Self {
             limits,
-            place: Arc::clone(place),
+            permit: Arc::clone(permit),
             shutdown,
         }
     }
 }
 
 /// HTTP until the end.
-async fn talk<I, S>(
-    io: Held<I>,
+async fn serve_http<I, S>(
+    io: PermittedStream<I>,
     builder: auto::Builder<TokioExecutor>,
     peer: Peer,
     service: S,
-    terms: &Terms,
+    timeouts: &ConnectionTimeouts,
 ) where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
 {
-    let limits = terms.limits;
+    let limits = timeouts.limits;
     let address = peer.address();
-    let activity = Activity::new(Arc::clone(&terms.place));
+    let activity = Activity::new(Arc::clone(&timeouts.permit));
     let requests = activity.subscribe();
-    terms.place.set_busy(false);
+    timeouts.permit.set_busy(false);
     let answer = service_fn(move |request: Request<Incoming>| {
         let busy = activity.begin();
         // one that is refused keeps nothing of its request
-        let answered = match activity.is_too_much(&limits) {
+        let answered = match activity.exceeds_request_limit(&limits) {
             true => None,
             false => {
-                let mut request = request.map(|body| Body::new(Bounded::new(body, &limits)));
+                let mut request = request.map(|body| Body::new(LimitedBody::new(body, &limits)));
                 request.extensions_mut().insert(peer.clone());
                 Some(service.clone().oneshot(request))
             }
@@ -165,9 +165,9 @@ async fn talk<I, S>(
         async move {
             let response = match answered {
                 Some(answered) => answered.await?,
-                None => too_much(),
+                None => too_many_requests(),
             };
-            Ok::<_, Infallible>(response.map(|inner| Answer { inner, _busy: busy }))
+            Ok::<_, Infallible>(response.map(|inner| TrackedBody { inner, _busy: busy }))
         }
     });
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), answer));
@@ -179,44 +179,44 @@ async fn talk<I, S>(
             }
             return;
         }
-        () = quiet(requests, &limits) => {}
-        () = terms.shutdown.cancelled() => {}
+        () = wait_until_idle(requests, &limits) => {}
+        () = timeouts.shutdown.cancelled() => {}
     }
     // idle ones end at once, others may come to their end
     connection.as_mut().graceful_shutdown();
-    if timeout(limits.linger, connection).await.is_err() {
+    if timeout(limits.drain_timeout, connection).await.is_err() {
         tracing::debug!(%address, "connection cut");
     }
 }
 
 /// What a stranger with too many requests at a time is told.
-fn too_much() -> Response<Body> {
+fn too_many_requests() -> Response<Body> {
     let words = "too many requests at a time\n";
     let headers = [(header::RETRY_AFTER, "1")];
     (StatusCode::TOO_MANY_REQUESTS, headers, words).into_response()
 }
 
 /// Waits until the connection has had no request for too long.
-async fn quiet(mut requests: watch::Receiver<usize>, limits: &Limits) {
-    let mut patience = limits.first_request;
+async fn wait_until_idle(mut requests: watch::Receiver<usize>, limits: &Limits) {
+    let mut limit = limits.first_request;
     loop {
         let idle = *requests.borrow_and_update() == 0;
         let changed = requests.changed();
         let over = if idle {
-            timeout(patience, changed).await.is_err()
+            timeout(limit, changed).await.is_err()
         } else {
             changed.await.is_err()
         };
         if over {
             return;
         }
-        patience = limits.idle;
+        limit = limits.idle;
     }
 }
 
 fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // how long a header may take is watched by `quiet`, for both versions of HTTP
+    // how long a header may take is watched by `wait_until_idle`, for both versions of HTTP
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -246,23 +246,23 @@ fn prepare(stream: &TcpStream) {
     }
 }
 
-/// A stream that has its place for as long as it lives: also after an upgrade, when whoever
+/// A stream that has its permit for as long as it lives: also after an upgrade, when whoever
 /// asked for it has it.
-struct Held<I> {
+struct PermittedStream<I> {
     io: I,
-    _place: Arc<Place>,
+    _permit: Arc<ConnectionPermit>,
 }
 
-impl<I> Held<I> {
-    fn new(io: I, place: &Arc<Place>) -> Self {
+impl<I> PermittedStream<I> {
+    fn new(io: I, permit: &Arc<ConnectionPermit>) -> Self {
         Self {
             io,
-            _place: Arc::clone(place),
+            _permit: Arc::clone(permit),
         }
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for PermittedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -272,7 +272,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for PermittedStream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -20,11 +20,11 @@ use tokio::time::{sleep, timeout};
 use crate::tls::{ClientCa, ServingCertificate, TlsError};
 
 /// How long after an event the files are read: a pair is written one after the other.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_DELAY: Duration = Duration::from_millis(100);
 /// The files are read in any case this often.
-const PERIOD: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest file: a bundle of 500 authorities.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Files that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -157,11 +157,11 @@ async fn follow(
     what: &'static str,
     paths: &[&Path],
     take: impl Fn(&[u8]) -> Result<(), FileError>,
-    nobody_listens: impl Future<Output = ()>,
+    closed: impl Future<Output = ()>,
 ) {
     let watching = async {
         let mut last: Option<Result<Vec<u8>, String>> = None;
-        let directories = Directories::of(paths);
+        let directories = Directories::new(paths);
         loop {
             // armed before the read, so that nothing happens between the two unnoticed
             directories.arm();
@@ -176,14 +176,14 @@ async fn follow(
                     Err(error) => tracing::warn!(what, %error, "the last good one stays in use"),
                 }
             }
-            if timeout(PERIOD, directories.changed()).await.is_ok() {
-                sleep(SETTLE).await;
+            if timeout(POLL_INTERVAL, directories.changed()).await.is_ok() {
+                sleep(SETTLE_DELAY).await;
             }
         }
     };
     tokio::select! {
         biased;
-        () = nobody_listens => {}
+        () = closed => {}
         () = watching => {}
     }
 }
@@ -194,10 +194,12 @@ async fn read_all(paths: &[&Path]) -> Result<Vec<u8>, FileError> {
     for path in paths {
         let read = async {
             let file = tokio::fs::File::open(path).await?;
-            let length = file.take(LONGEST + 1).read_to_end(&mut all).await?;
-            match u64::try_from(length).is_ok_and(|length| length <= LONGEST) {
+            let length = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut all).await?;
+            match u64::try_from(length).is_ok_and(|length| length <= MAX_FILE_BYTES) {
                 true => Ok(()),
-                false => Err(io::Error::other(format!("larger than {LONGEST} bytes"))),
+                false => Err(io::Error::other(format!(
+                    "larger than {MAX_FILE_BYTES} bytes"
+                ))),
             }
         };
         read.await.map_err(|source| FileError::Read {
@@ -217,7 +219,7 @@ struct Directories {
 }
 
 impl Directories {
-    fn of(files: &[&Path]) -> Self {
+    fn new(files: &[&Path]) -> Self {
         let directory = |file: &&Path| match file.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),

@@ -23,8 +23,8 @@
 //!
 //! # What a stranger can cost
 //!
-//! Who has neither shown a good certificate nor been [vouched for](Peer::vouch) is a stranger.
-//! Strangers have places of their own ([`Limits`]). One more than those is let in all the same, and
+//! Who has neither shown a good certificate nor been [vouched for](Peer::mark_authenticated) is a stranger.
+//! Strangers have limiter of their own ([`Limits`]). One more than those is let in all the same, and
 //! the oldest idle stranger of the address with the most of them has to go: the API server's next
 //! connection gets in and is no stranger any more when its handshake is done.
 //!
@@ -90,11 +90,11 @@ mod tls;
 
 mod body;
 mod connection;
+mod connections;
 mod limits;
-mod places;
 mod serve;
 
 pub use limits::Limits;
-pub use peer::{CertificateFault, ClientCertificate, Peer};
+pub use peer::{CertificateError, ClientCertificate, Peer};
 pub use serve::{Transport, serve};
 pub use tls::{ClientCa, ServingCertificate, TlsChoice, TlsError, TlsProfile, TlsSource};

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-/// Places and patience of a server.
+/// ConnectionLimiter and limit of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections of strangers. 256 of them with half-sent headers of 1 MiB are 256 MiB; idle ones
     /// take some 40 KiB each, 10 MiB together.
-    pub strangers: usize,
+    pub unauthenticated_connections: usize,
     /// Of these, connections of one address (IPv6: of one /64 network): eight addresses have to
-    /// join forces before strangers are short of places at all.
-    pub strangers_of_one_address: usize,
+    /// join forces before strangers are short of limiter at all.
+    pub unauthenticated_per_network: usize,
     /// Requests at a time of a connection that is a stranger's. HTTP/2 would let it have 250, whose
     /// headers, made of the shortest lines there are, take 300 KiB each while somebody is asked who
     /// it is: 75 MiB a connection. So it is 2.4 MiB, and 600 MiB for all strangers.
-    pub requests_of_stranger: usize,
+    pub unauthenticated_requests: usize,
     /// Connections of those who are no strangers: 250 pods with eight followed logs, sessions and
-    /// scrapes each. Who comes beyond stays in a stranger's place.
-    pub known: usize,
+    /// scrapes each. Who comes beyond stays in a stranger's permit.
+    pub authenticated_connections: usize,
     /// For a TLS handshake.
     pub handshake: Duration,
     /// From the handshake to the end of the first header.
@@ -29,22 +29,22 @@ pub struct Limits {
     /// Most bytes of it.
     pub body_bytes: u64,
     /// For requests under way when the server ends.
-    pub linger: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            strangers: 256,
-            strangers_of_one_address: 32,
-            requests_of_stranger: 8,
-            known: 2048,
+            unauthenticated_connections: 256,
+            unauthenticated_per_network: 32,
+            unauthenticated_requests: 8,
+            authenticated_connections: 2048,
             handshake: Duration::from_secs(10),
             first_request: Duration::from_secs(30),
             idle: Duration::from_secs(90),
             body: Duration::from_secs(60),
             body_bytes: 1 << 20,
-            linger: Duration::from_secs(5),
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }

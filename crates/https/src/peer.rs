@@ -9,7 +9,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use windlass_types::{Clock, Timestamp};
 
-use crate::places::{Place, network};
+use crate::connections::{ConnectionPermit, network};
 use crate::tls::ClientCa;
 
 /// The other end, in the extensions of each request. Clones are the same connection.
@@ -18,28 +18,28 @@ pub struct Peer(Arc<Connection>);
 
 struct Connection {
     address: SocketAddr,
-    shown: Option<Shown>,
-    place: Arc<Place>,
+    presented: Option<PresentedChain>,
+    permit: Arc<ConnectionPermit>,
 }
 
 /// A chain whose key the client has, and who says what it is worth.
-struct Shown {
+struct PresentedChain {
     leaf: ClientCertificate,
     intermediates: Vec<CertificateDer<'static>>,
     ca: watch::Receiver<ClientCa>,
     clock: Arc<dyn Clock>,
-    refused: Mutex<Option<Refused>>,
+    rejection: Mutex<Option<CachedRejection>>,
 }
 
 /// The last refusal of a chain: a client has no more of them by asking more often.
-struct Refused {
-    fault: CertificateFault,
+struct CachedRejection {
+    error: CertificateError,
     by: ClientCa,
     at: Timestamp,
 }
 
 /// For how long a refusal holds by the same CA: a certificate may yet begin to be valid.
-const REFUSED: Duration = Duration::from_secs(10);
+const REJECTION_TTL: Duration = Duration::from_secs(10);
 
 /// A client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,42 +51,42 @@ pub struct ClientCertificate {
 /// A client showed a certificate that is worth nothing.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the client certificate is not accepted: {0}")]
-pub struct CertificateFault(#[from] rustls::Error);
+pub struct CertificateError(#[from] rustls::Error);
 
 impl Peer {
-    pub(crate) fn new(address: SocketAddr, place: Arc<Place>) -> Self {
+    pub(crate) fn new(address: SocketAddr, permit: Arc<ConnectionPermit>) -> Self {
         Self(Arc::new(Connection {
             address,
-            shown: None,
-            place,
+            presented: None,
+            permit,
         }))
     }
 
     /// One that showed this chain, the leaf first. Who shows a good one is no stranger.
     pub(crate) fn with_chain(
         address: SocketAddr,
-        place: Arc<Place>,
+        permit: Arc<ConnectionPermit>,
         chain: &[CertificateDer<'_>],
         ca: watch::Receiver<ClientCa>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let Some((leaf, rest)) = chain.split_first() else {
-            return Self::new(address, place);
+            return Self::new(address, permit);
         };
-        let shown = Shown {
+        let presented = PresentedChain {
             leaf: ClientCertificate { der: leaf.to_vec() },
             intermediates: rest.iter().map(|one| one.clone().into_owned()).collect(),
             ca,
             clock,
-            refused: Mutex::default(),
+            rejection: Mutex::default(),
         };
         let peer = Self(Arc::new(Connection {
             address,
-            shown: Some(shown),
-            place,
+            presented: Some(presented),
+            permit,
         }));
         if matches!(peer.certificate(), Ok(Some(_))) {
-            peer.vouch();
+            peer.mark_authenticated();
         }
         peer
     }
@@ -107,44 +107,44 @@ impl Peer {
         network(self.0.address.ip(), 24)
     }
 
-    /// The certificate that it showed, if it showed one; judged now, by the client CA of now. Two
+    /// The certificate that it showed, if it showed one; verified now, by the client CA of now. Two
     /// signatures are checked, some 0.2 ms; a refusal is remembered for 10 s or until the CA is
     /// another, so that a chain that is worth nothing costs no more than its handshake.
     ///
     /// # Errors
-    /// The client CA does not vouch for it, it is over or not yet valid, or it is not for clients.
-    pub fn certificate(&self) -> Result<Option<&ClientCertificate>, CertificateFault> {
-        let Some(shown) = &self.0.shown else {
+    /// The client CA does not mark_authenticated for it, it is over or not yet valid, or it is not for clients.
+    pub fn certificate(&self) -> Result<Option<&ClientCertificate>, CertificateError> {
+        let Some(presented) = &self.0.presented else {
             return Ok(None);
         };
-        let (ca, now) = (shown.ca.borrow().clone(), shown.clock.now());
-        if let Some(fault) = shown.refused_lately(&ca, now) {
-            return Err(fault);
+        let (ca, now) = (presented.ca.borrow().clone(), presented.clock.now());
+        if let Some(error) = presented.cached_rejection(&ca, now) {
+            return Err(error);
         }
-        let judged = shown.judge(&ca, now);
-        let refused = judged.as_ref().err().map(|fault| Refused {
-            fault: fault.clone(),
+        let verified = presented.verify(&ca, now);
+        let rejection = verified.as_ref().err().map(|error| CachedRejection {
+            error: error.clone(),
             by: ca,
             at: now,
         });
-        *shown.refused() = refused;
-        judged.map(|()| Some(&shown.leaf))
+        *presented.rejection() = rejection;
+        verified.map(|()| Some(&presented.leaf))
     }
 
     /// Says that this connection carries requests of somebody who may make them, so that
     /// strangers cannot push it out.
-    pub fn vouch(&self) {
-        self.0.place.promote();
+    pub fn mark_authenticated(&self) {
+        self.0.permit.mark_authenticated();
     }
 
     /// Ends the connection at once, with all that is under way on it.
-    pub fn send_away(&self) {
-        self.0.place.send_away();
+    pub fn close(&self) {
+        self.0.permit.close();
     }
 }
 
-impl Shown {
-    fn judge(&self, ca: &ClientCa, now: Timestamp) -> Result<(), CertificateFault> {
+impl PresentedChain {
+    fn verify(&self, ca: &ClientCa, now: Timestamp) -> Result<(), CertificateError> {
         let seconds = u64::try_from(now.as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let leaf = CertificateDer::from(self.leaf.der.as_slice());
@@ -153,15 +153,18 @@ impl Shown {
         Ok(())
     }
 
-    fn refused_lately(&self, ca: &ClientCa, now: Timestamp) -> Option<CertificateFault> {
-        let refused = self.refused();
-        let holds =
-            |it: &&Refused| it.by.is(ca) && now.duration_since(it.at).unsigned_abs() < REFUSED;
-        refused.as_ref().filter(holds).map(|it| it.fault.clone())
+    fn cached_rejection(&self, ca: &ClientCa, now: Timestamp) -> Option<CertificateError> {
+        let rejection = self.rejection();
+        let holds = |it: &&CachedRejection| {
+            it.by.is(ca) && now.duration_since(it.at).unsigned_abs() < REJECTION_TTL
+        };
+        rejection.as_ref().filter(holds).map(|it| it.error.clone())
     }
 
-    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rejection(&self) -> MutexGuard<'_, Option<CachedRejection>> {
+        self.rejection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,7 +172,7 @@ impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer")
             .field("address", &self.0.address)
-            .field("showed_certificate", &self.0.shown.is_some())
+            .field("presented_certificate", &self.0.presented.is_some())
             .finish()
     }
 }

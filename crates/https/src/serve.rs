@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
-use crate::connection::{Accepted, Tls};
+use crate::connection::{AcceptedConnection, Tls};
+use crate::connections::ConnectionLimiter;
 use crate::limits::Limits;
-use crate::places::Places;
 use crate::tls::{Handshakes, TlsSource};
 
 /// In the clear or not.
@@ -27,9 +27,9 @@ pub enum Transport {
 }
 
 /// Pause after the process has run out of files: connections that end give some back.
-const OUT_OF_FILES: Duration = Duration::from_millis(500);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(500);
 
-/// Serves until `shutdown`, then waits for requests under way, at most [`Limits::linger`]. What was
+/// Serves until `shutdown`, then waits for requests under way, at most [`Limits::drain_timeout`]. What was
 /// upgraded is not waited for.
 ///
 /// Returns at once if the TLS settings cannot be used together.
@@ -54,7 +54,7 @@ pub async fn serve<S>(
             }
         },
     };
-    let places = Places::new(limits);
+    let limiter = ConnectionLimiter::new(limits);
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -67,15 +67,15 @@ pub async fn serve<S>(
             Err(error) => {
                 if !concerns_one_connection(&error) {
                     tracing::warn!(%error, "no connection can be accepted");
-                    tokio::time::sleep(OUT_OF_FILES).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
                 continue;
             }
         };
-        let connection = Accepted {
+        let connection = AcceptedConnection {
             stream,
             address,
-            place: Arc::new(places.admit(address.ip())),
+            permit: Arc::new(limiter.admit(address.ip())),
             limits,
             shutdown: shutdown.clone(),
         };

@@ -165,7 +165,7 @@ pub struct ClientCa {
 }
 
 impl ClientCa {
-    /// From PEM. Certificates in it that cannot vouch for anybody are left out.
+    /// From PEM. Certificates in it that cannot mark_authenticated for anybody are left out.
     ///
     /// # Errors
     /// No certificate in it that can.
@@ -256,7 +256,8 @@ fn config(source: &TlsSource) -> Result<Arc<ServerConfig>, rustls::Error> {
         })),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Current(source.certificate.clone())));
+    let mut config =
+        builder.with_cert_resolver(Arc::new(CurrentCertificate(source.certificate.clone())));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // a session that is resumed would bring back a certificate of a CA that is gone
     config.send_tls13_tickets = 0;
@@ -266,9 +267,9 @@ fn config(source: &TlsSource) -> Result<Arc<ServerConfig>, rustls::Error> {
 
 /// The server's certificate of the moment.
 #[derive(Debug)]
-struct Current(watch::Receiver<Option<ServingCertificate>>);
+struct CurrentCertificate(watch::Receiver<Option<ServingCertificate>>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.borrow().as_ref().map(|it| Arc::clone(&it.0))
     }

@@ -47,7 +47,7 @@ pub(crate) fn settings() -> AuthSettings {
 /// A gate that asks `api`.
 pub(crate) fn gate(api: &FakeApiServer, settings: AuthSettings) -> (Auth, Metrics) {
     let metrics = Metrics::new().expect("no two families share a name");
-    let reviews = Reviews::of(&api.clients_of_node("n1").reviews);
+    let reviews = Reviews::from_client(&api.clients_of_node("n1").reviews);
     let auth = Auth::new(
         settings,
         Some(reviews),
@@ -85,7 +85,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Req
 
 /// Who is let through, or what is answered.
 pub(crate) async fn ask(auth: &Auth, mut request: Request<Body>) -> String {
-    match auth.admit(&mut request).await {
+    match auth.authorize(&mut request).await {
         Ok(user) => format!("{} {:?}", user.name, user.groups),
         Err(refusal) => refusal.to_string(),
     }

@@ -14,6 +14,6 @@ mod kit;
 #[path = "../../../https/tests/https/kit.rs"]
 mod tls;
 
-mod answers;
 mod paths;
+mod reviews;
 mod sockets;

@@ -12,13 +12,13 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use rcgen::ExtendedKeyUsagePurpose;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_auth::protect;
+use windlass_auth::require_auth;
 use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_https::{Limits, TlsChoice};
 use windlass_types::{Clock, Timestamp, UserInfo};
 
-use crate::answers::{issue, robot};
 use crate::kit::{gate, grant, settings};
+use crate::reviews::{issue, robot};
 use crate::tls::{Authority, Dial, Http, Server, soon};
 
 /// A node's API in small, its API server, and its metrics.
@@ -57,7 +57,7 @@ async fn node_of(api: FakeApiServer) -> Node {
     let router = Router::new()
         .route("/metrics", get(who))
         .route("/exec/{ns}/{pod}/{container}", any(upgrade));
-    let service = protect(router, auth);
+    let service = require_auth(router, auth);
     let server = Server::serving(service, &TlsChoice::default(), Limits::default()).await;
     Node {
         server,

@@ -321,8 +321,8 @@ pub(crate) fn router() -> Router {
     Router::new()
         .route("/who", get(who))
         .route(
-            "/vouch",
-            get(async |Extension(peer): Extension<Peer>| peer.vouch()),
+            "/mark_authenticated",
+            get(async |Extension(peer): Extension<Peer>| peer.mark_authenticated()),
         )
         .route("/read", any(read))
         .route("/echo", any(echo))

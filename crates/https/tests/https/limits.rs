@@ -183,7 +183,7 @@ async fn a_thousand_idle_strangers_keep_nobody_with_a_certificate_out() {
         Version::HTTP_11,
     )
     .await;
-    assert!(vouched.get("/vouch").await.is_ok());
+    assert!(vouched.get("/mark_authenticated").await.is_ok());
     for _ in 0..300 {
         strangers.push(TcpStream::connect(server.address).await.expect("connected"));
     }
@@ -191,7 +191,7 @@ async fn a_thousand_idle_strangers_keep_nobody_with_a_certificate_out() {
         let answer = http.get("/who").await;
         assert!(answer.is_ok(), "{answer:?}");
     }
-    let kept = Limits::default().strangers;
+    let kept = Limits::default().unauthenticated_connections;
     // those who have to go are gone, the first of all
     for stranger in strangers.iter_mut().take(1000 - kept) {
         let mut byte = [0; 1];
@@ -204,7 +204,7 @@ async fn a_thousand_idle_strangers_keep_nobody_with_a_certificate_out() {
 async fn a_stranger_has_few_requests_at_a_time_and_one_with_a_certificate_many() {
     let server = Server::start().await;
     let good = server.clients.client("kube-apiserver");
-    let most = Limits::default().requests_of_stranger;
+    let most = Limits::default().unauthenticated_requests;
     for (client, asked, expected) in [
         (None, most - 1, "Ok(\"no certificate\")"),
         (None, most, "Err(\"429 Too Many Requests\")"),

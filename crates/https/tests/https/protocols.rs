@@ -173,7 +173,7 @@ async fn without_tls_there_is_the_same_service_in_the_clear() {
 #[tokio::test]
 async fn a_server_that_ends_lets_go_of_idle_connections_and_cuts_endless_answers() {
     let limits = Limits {
-        linger: std::time::Duration::from_millis(50),
+        drain_timeout: std::time::Duration::from_millis(50),
         ..Limits::default()
     };
     let server = Server::with(&TlsChoice::default(), limits).await;

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use windlass::build::node::kubelet_version;
 use windlass::wiring::Agent;
-use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, protect};
+use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, require_auth};
 use windlass_certs::ServingNames;
 use windlass_certs::self_signed::self_signed;
 use windlass_config::tls::TlsNumbers;
@@ -89,12 +89,12 @@ impl NodeApiPorts {
             let tls = tls(agent, config, context).await?;
             let auth = Auth::new(
                 auth_settings(agent, config),
-                context.reviews.as_ref().map(Reviews::of),
+                context.reviews.as_ref().map(Reviews::from_client),
                 context.metrics.access.clone(),
                 Arc::clone(&context.clock),
             );
             let server = ServerType::ReadWrite;
-            let routes = protect(traced(router(api, server), server, spans), auth);
+            let routes = require_auth(traced(router(api, server), server, spans), auth);
             let served = serve(listener, routes, tls, Limits::default(), shutdown);
             agent.shutdown.track(served);
         }

@@ -1,4 +1,4 @@
-//! Who has a place, and who has to go for a newcomer.
+//! Who has a permit, and who has to go for a newcomer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// The places of one server.
+/// The limiter of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Places(Arc<Shared>);
+pub(crate) struct ConnectionLimiter(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -23,27 +23,27 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     /// By age.
-    strangers: BTreeMap<u64, Stranger>,
+    unauthenticated: BTreeMap<u64, UnauthenticatedConnection>,
     next: u64,
-    known: usize,
+    authenticated: usize,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct UnauthenticatedConnection {
     network: IpAddr,
     busy: bool,
     evicted: CancellationToken,
 }
 
-/// A connection's place. It is free again when this is dropped.
-pub(crate) struct Place {
-    places: Places,
+/// A connection's permit. It is free again when this is dropped.
+pub(crate) struct ConnectionPermit {
+    limiter: ConnectionLimiter,
     id: u64,
-    known: AtomicBool,
+    authenticated: AtomicBool,
     evicted: CancellationToken,
 }
 
-impl Places {
+impl ConnectionLimiter {
     pub(crate) fn new(limits: Limits) -> Self {
         Self(Arc::new(Shared {
             limits,
@@ -51,29 +51,30 @@ impl Places {
         }))
     }
 
-    /// A stranger's place. Another stranger may have to go for it.
-    pub(crate) fn admit(&self, address: IpAddr) -> Place {
+    /// A connection's permit. Another connection may have to go for it.
+    pub(crate) fn admit(&self, address: IpAddr) -> ConnectionPermit {
         let network = network(address, 32);
         let mut state = self.lock();
-        if let Some(victim) = victim(&state.strangers, network, &self.0.limits)
-            && let Some(stranger) = state.strangers.remove(&victim)
+        if let Some(eviction_candidate) =
+            eviction_candidate(&state.unauthenticated, network, &self.0.limits)
+            && let Some(connection) = state.unauthenticated.remove(&eviction_candidate)
         {
-            tracing::debug!(address = %stranger.network, newcomer = %address, "stranger sent away");
-            stranger.evicted.cancel();
+            tracing::debug!(address = %connection.network, newcomer = %address, "connection sent away");
+            connection.evicted.cancel();
         }
         let id = state.next;
         state.next += 1;
         let evicted = CancellationToken::new();
-        let stranger = Stranger {
+        let connection = UnauthenticatedConnection {
             network,
             busy: true,
             evicted: evicted.clone(),
         };
-        state.strangers.insert(id, stranger);
-        Place {
-            places: self.clone(),
+        state.unauthenticated.insert(id, connection);
+        ConnectionPermit {
+            limiter: self.clone(),
             id,
-            known: AtomicBool::new(false),
+            authenticated: AtomicBool::new(false),
             evicted,
         }
     }
@@ -83,40 +84,40 @@ impl Places {
     }
 }
 
-impl Place {
-    /// Makes it the place of somebody who is no stranger, if there is one left.
-    pub(crate) fn promote(&self) {
-        if self.known.load(Ordering::Acquire) {
+impl ConnectionPermit {
+    /// Makes it the permit of somebody who is no connection, if there is one left.
+    pub(crate) fn mark_authenticated(&self) {
+        if self.authenticated.load(Ordering::Acquire) {
             return;
         }
-        let mut state = self.places.lock();
-        if state.known >= self.places.0.limits.known {
+        let mut state = self.limiter.lock();
+        if state.authenticated >= self.limiter.0.limits.authenticated_connections {
             return;
         }
-        // one that was sent away has no place to change
-        if state.strangers.remove(&self.id).is_some() {
-            state.known += 1;
-            self.known.store(true, Ordering::Release);
+        // one that was sent away has no permit to change
+        if state.unauthenticated.remove(&self.id).is_some() {
+            state.authenticated += 1;
+            self.authenticated.store(true, Ordering::Release);
         }
     }
 
-    /// Says whether it works on a request: idle strangers go first.
+    /// Says whether it works on a request: idle unauthenticated go first.
     pub(crate) fn set_busy(&self, busy: bool) {
-        if self.known.load(Ordering::Acquire) {
+        if self.authenticated.load(Ordering::Acquire) {
             return;
         }
-        if let Some(stranger) = self.places.lock().strangers.get_mut(&self.id) {
-            stranger.busy = busy;
+        if let Some(connection) = self.limiter.lock().unauthenticated.get_mut(&self.id) {
+            connection.busy = busy;
         }
     }
 
-    /// Whether it is the place of somebody who is no stranger.
-    pub(crate) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Acquire)
+    /// Whether it is the permit of somebody who is no connection.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Acquire)
     }
 
     /// Says that it has to go.
-    pub(crate) fn send_away(&self) {
+    pub(crate) fn close(&self) {
         self.evicted.cancel();
     }
 
@@ -126,43 +127,52 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut state = self.places.lock();
-        match self.known.load(Ordering::Acquire) {
-            true => state.known -= 1,
-            false => drop(state.strangers.remove(&self.id)),
+        let mut state = self.limiter.lock();
+        match self.authenticated.load(Ordering::Acquire) {
+            true => state.authenticated -= 1,
+            false => drop(state.unauthenticated.remove(&self.id)),
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ConnectionPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("id", &self.id).finish()
+        f.debug_struct("ConnectionPermit")
+            .field("id", &self.id)
+            .finish()
     }
 }
 
 /// Who has to go for a newcomer from `network`: one of its own if it has all it may have, one of
-/// the network with the most if there is no place at all. Of these the oldest that is idle, or else
+/// the network with the most if there is no permit at all. Of these the oldest that is idle, or else
 /// the oldest.
-fn victim(strangers: &BTreeMap<u64, Stranger>, network: IpAddr, limits: &Limits) -> Option<u64> {
+fn eviction_candidate(
+    unauthenticated: &BTreeMap<u64, UnauthenticatedConnection>,
+    network: IpAddr,
+    limits: &Limits,
+) -> Option<u64> {
     let mut count: BTreeMap<IpAddr, usize> = BTreeMap::new();
-    for stranger in strangers.values() {
-        *count.entry(stranger.network).or_default() += 1;
+    for connection in unauthenticated.values() {
+        *count.entry(connection.network).or_default() += 1;
     }
     let own = count.get(&network).copied().unwrap_or_default();
     let most = count.values().copied().max().unwrap_or_default();
-    let goes = |stranger: &Stranger| match own >= limits.strangers_of_one_address {
-        true => stranger.network == network,
-        false => count.get(&stranger.network) == Some(&most),
-    };
-    if own < limits.strangers_of_one_address && strangers.len() < limits.strangers {
+    let goes =
+        |connection: &UnauthenticatedConnection| match own >= limits.unauthenticated_per_network {
+            true => connection.network == network,
+            false => count.get(&connection.network) == Some(&most),
+        };
+    if own < limits.unauthenticated_per_network
+        && unauthenticated.len() < limits.unauthenticated_connections
+    {
         return None;
     }
-    strangers
+    unauthenticated
         .iter()
-        .filter(|(_, stranger)| goes(stranger))
-        .min_by_key(|(id, stranger)| (stranger.busy, **id))
+        .filter(|(_, connection)| goes(connection))
+        .min_by_key(|(id, connection)| (connection.busy, **id))
         .map(|(id, _)| *id)
 }
 
@@ -190,21 +200,21 @@ mod tests {
     #[track_caller]
     fn check(there: &[(&str, bool)], newcomer: &str, expected: Option<usize>) {
         let limits = Limits {
-            strangers: 4,
-            strangers_of_one_address: 2,
+            unauthenticated_connections: 4,
+            unauthenticated_per_network: 2,
             ..Limits::default()
         };
-        let places = Places::new(limits);
+        let limiter = ConnectionLimiter::new(limits);
         let held: Vec<_> = there
             .iter()
             .map(|(address, busy)| {
-                let place = places.admit(address.parse().expect("an address"));
-                place.set_busy(*busy);
-                place
+                let permit = limiter.admit(address.parse().expect("an address"));
+                permit.set_busy(*busy);
+                permit
             })
             .collect();
-        assert!(held.iter().all(|place| !place.evicted.is_cancelled()));
-        let _newcomer = places.admit(newcomer.parse().expect("an address"));
+        assert!(held.iter().all(|permit| !permit.evicted.is_cancelled()));
+        let _newcomer = limiter.admit(newcomer.parse().expect("an address"));
         let gone: Vec<_> = (0..held.len())
             .filter(|at| held[*at].evicted.is_cancelled())
             .collect();
@@ -245,28 +255,28 @@ mod tests {
     #[test]
     fn one_who_is_known_takes_no_place_of_a_stranger_and_cannot_be_sent_away() {
         let limits = Limits {
-            strangers: 1,
-            known: 1,
+            unauthenticated_connections: 1,
+            authenticated_connections: 1,
             ..Limits::default()
         };
-        let places = Places::new(limits);
+        let limiter = ConnectionLimiter::new(limits);
         let address = IpAddr::from([10, 0, 0, 1]);
-        let known = places.admit(address);
-        known.promote();
-        known.promote();
-        let second = places.admit(address);
-        // there is no place among the known for it
-        second.promote();
-        let third = places.admit(address);
+        let authenticated = limiter.admit(address);
+        authenticated.mark_authenticated();
+        authenticated.mark_authenticated();
+        let second = limiter.admit(address);
+        // there is no permit among the authenticated for it
+        second.mark_authenticated();
+        let third = limiter.admit(address);
         assert!(second.evicted.is_cancelled());
-        assert!(!known.evicted.is_cancelled());
-        drop(known);
+        assert!(!authenticated.evicted.is_cancelled());
+        drop(authenticated);
         drop(second);
-        third.promote();
-        let fourth = places.admit(address);
+        third.mark_authenticated();
+        let fourth = limiter.admit(address);
         assert!(!third.evicted.is_cancelled());
         drop((third, fourth));
-        let state = places.lock();
-        assert_eq!((state.known, state.strangers.len()), (0, 0));
+        let state = limiter.lock();
+        assert_eq!((state.authenticated, state.unauthenticated.len()), (0, 0));
     }
 }

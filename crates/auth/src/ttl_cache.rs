@@ -1,29 +1,29 @@
-//! What is kept for a while, up to a number of it.
+//! What is cache for a while, up to a number of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::answers::Key;
+use crate::review_cache::Key;
 
 /// Values by key, each until its end.
 #[derive(Debug)]
-pub(crate) struct Kept<V> {
+pub(crate) struct TtlCache<V> {
     values: HashMap<Key, (V, Instant, u64)>,
     /// When they end; the number tells apart what ends together.
     ends: BTreeMap<(Instant, u64), Key>,
     next: u64,
-    most: usize,
+    max_entries: usize,
 }
 
-impl<V> Kept<V> {
-    pub(crate) fn new(most: usize) -> Self {
+impl<V> TtlCache<V> {
+    pub(crate) fn new(max_entries: usize) -> Self {
         Self {
             values: HashMap::new(),
             ends: BTreeMap::new(),
             next: 0,
-            most,
+            max_entries,
         }
     }
 
@@ -33,22 +33,22 @@ impl<V> Kept<V> {
     }
 
     /// Keeps a value; what has ended goes, and then what ends first.
-    pub(crate) fn keep(&mut self, key: Key, value: V, keep: Duration) {
+    pub(crate) fn insert(&mut self, key: Key, value: V, ttl: Duration) {
         let now = Instant::now();
-        self.forget(&key);
+        self.remove(&key);
         while let Some((&(ends, _), &first)) = self.ends.first_key_value() {
-            if ends > now && self.values.len() < self.most {
+            if ends > now && self.values.len() < self.max_entries {
                 break;
             }
-            self.forget(&first);
+            self.remove(&first);
         }
-        let ends = now + keep;
+        let ends = now + ttl;
         self.next += 1;
         self.ends.insert((ends, self.next), key);
         self.values.insert(key, (value, ends, self.next));
     }
 
-    pub(crate) fn forget(&mut self, key: &Key) {
+    pub(crate) fn remove(&mut self, key: &Key) {
         if let Some((_, ends, number)) = self.values.remove(key) {
             self.ends.remove(&(ends, number));
         }
@@ -60,27 +60,27 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::answers::key;
+    use crate::review_cache::key;
 
     #[tokio::test(start_paused = true)]
     async fn what_ends_first_makes_room_and_what_has_ended_is_not_there() {
-        let mut kept = Kept::new(2);
+        let mut cache = TtlCache::new(2);
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         for (name, keep) in [("a", 3), ("b", 1), ("c", 2)] {
-            kept.keep(key([name]), name, minutes(keep));
+            cache.insert(key([name]), name, minutes(keep));
         }
-        let there = |kept: &Kept<&'static str>| {
+        let there = |cache: &TtlCache<&'static str>| {
             let names = ["a", "b", "c"].into_iter();
             names
-                .filter(|name| kept.get(&key([*name])).is_some())
+                .filter(|name| cache.get(&key([*name])).is_some())
                 .collect::<String>()
         };
-        assert_eq!(there(&kept), "ac");
+        assert_eq!(there(&cache), "ac");
         advance(minutes(2)).await;
-        assert_eq!(there(&kept), "a");
-        kept.keep(key(["b"]), "b", minutes(1));
-        kept.forget(&key(["a"]));
-        assert_eq!(there(&kept), "b");
-        assert_eq!((kept.values.len(), kept.ends.len()), (1, 1));
+        assert_eq!(there(&cache), "a");
+        cache.insert(key(["b"]), "b", minutes(1));
+        cache.remove(&key(["a"]));
+        assert_eq!(there(&cache), "b");
+        assert_eq!((cache.values.len(), cache.ends.len()), (1, 1));
     }
 }

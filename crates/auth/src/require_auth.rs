@@ -18,8 +18,8 @@ use windlass_https::Peer;
 use windlass_metrics::AccessMetrics;
 use windlass_types::{Clock, NodePermission, UserInfo};
 
-use crate::authn::{Authenticator, AuthnFault, Tokens};
-use crate::authz::{Authorization, Authorizer, AuthzFault, Rights};
+use crate::authn::{Authenticator, AuthnError, TokenReviewCache};
+use crate::authz::{AccessReviewCache, Authorization, Authorizer, AuthzError};
 use crate::reviews::Reviews;
 
 /// How callers are known and what they may do. Certificates are known by `windlass_https`.
@@ -50,11 +50,11 @@ struct Inner {
 
 /// Why a request is not let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AuthRejection {
     /// 401. Nobody is told why.
     Unauthorized,
     /// 429: too much is being asked of the API server.
-    Busy,
+    TooManyRequests,
     /// 400: the path could be understood in two ways.
     Path(PathFault),
     /// 403.
@@ -65,7 +65,7 @@ pub enum Refusal {
         rights: Vec<NodePermission>,
     },
     /// 500: nobody could say.
-    Unknown {
+    ReviewFailed {
         /// Name of the caller.
         user: String,
         /// What was asked for.
@@ -85,15 +85,21 @@ impl Auth {
             tracing::warn!(field, "{words}");
         }
         let tokens = reviews.as_ref().zip(settings.token_ttl);
-        let tokens = tokens
-            .map(|(reviews, keep)| Tokens::new(reviews.tokens.clone(), keep, metrics.clone()));
+        let tokens = tokens.map(|(reviews, keep)| {
+            TokenReviewCache::new(reviews.tokens.clone(), keep, metrics.clone())
+        });
         let authorizer = match (settings.authorization, reviews) {
-            (Authorization::AlwaysAllow, _) => Authorizer::Everything,
-            (Authorization::Webhook { .. }, None) => Authorizer::Nothing,
+            (Authorization::AlwaysAllow, _) => Authorizer::AlwaysAllow,
+            (Authorization::Webhook { .. }, None) => Authorizer::AlwaysDeny,
             (Authorization::Webhook { allowed, refused }, Some(reviews)) => {
                 let keep = (allowed, refused);
                 let node = settings.node_name;
-                Authorizer::Rights(Rights::new(reviews.access, node, keep, metrics.clone()))
+                Authorizer::Webhook(AccessReviewCache::new(
+                    reviews.access,
+                    node,
+                    keep,
+                    metrics.clone(),
+                ))
             }
         };
         Self(Arc::new(Inner {
@@ -112,33 +118,34 @@ impl Auth {
     ///
     /// # Errors
     /// They may not, or nobody knows.
-    pub async fn admit<B>(&self, request: &mut Request<B>) -> Result<UserInfo, Refusal> {
+    pub async fn authorize<B>(&self, request: &mut Request<B>) -> Result<UserInfo, AuthRejection> {
         let peer = request.extensions().get::<Peer>().cloned();
         let authenticator = &self.0.authenticator;
         let known = authenticator.authenticate(peer.as_ref(), request.headers_mut());
-        let user = known.await.map_err(|fault| {
+        let user = known.await.map_err(|error| {
             let address = peer.as_ref().map(Peer::address);
-            tracing::debug!(?address, %fault, "unauthorized");
-            match fault {
-                AuthnFault::Busy => Refusal::Busy,
-                _ => Refusal::Unauthorized,
+            tracing::debug!(?address, %error, "unauthorized");
+            match error {
+                AuthnError::Overloaded => AuthRejection::TooManyRequests,
+                _ => AuthRejection::Unauthorized,
             }
         })?;
         let method = request.method().as_str();
-        let rights = rights(method, request.uri().path(), self.0.access).map_err(Refusal::Path)?;
+        let rights =
+            rights(method, request.uri().path(), self.0.access).map_err(AuthRejection::Path)?;
         for right in &rights {
             match self.0.authorizer.allows(&user, *right).await {
                 Ok(true) => {
                     if let Some(peer) = peer {
-                        peer.vouch();
+                        peer.mark_authenticated();
                     }
                     return Ok(user);
                 }
                 Ok(false) => {}
-                Err(AuthzFault::Busy) => return Err(Refusal::Busy),
+                Err(AuthzError::Overloaded) => return Err(AuthRejection::TooManyRequests),
                 Err(error) => {
                     tracing::warn!(user = user.name, %right, %error, "right not reviewed");
-                    return Err(Refusal::Unknown {
+                    return Err(AuthRejection::ReviewFailed {
                         user: user.name,
                         right: *right,
                     });
@@ -146,7 +153,7 @@ impl Auth {
             }
         }
         tracing::debug!(user = user.name, right = ?rights.first(), "forbidden");
-        Err(Refusal::Forbidden {
+        Err(AuthRejection::Forbidden {
             user: user.name,
             rights,
         })
@@ -180,25 +187,25 @@ fn warnings(settings: &AuthSettings, reviews: bool) -> Vec<(&'static str, &'stat
     warnings
 }
 
-impl Refusal {
+impl AuthRejection {
     fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Busy => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Path(_) => StatusCode::BAD_REQUEST,
             Self::Forbidden { .. } => StatusCode::FORBIDDEN,
-            Self::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::ReviewFailed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
 /// The body, upstream's words.
-impl fmt::Display for Refusal {
+impl fmt::Display for AuthRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized => f.write_str("Unauthorized"),
-            Self::Busy => f.write_str("Too many requests, please try again later."),
-            Self::Path(fault) => writeln!(f, "Bad request: {fault}"),
+            Self::TooManyRequests => f.write_str("Too many requests, please try again later."),
+            Self::Path(error) => writeln!(f, "Bad request: {error}"),
             Self::Forbidden { user, rights } => {
                 let verb = rights.first().map_or("", |right| right.verb);
                 let subresources: Vec<_> = rights.iter().map(|right| right.subresource).collect();
@@ -209,7 +216,7 @@ impl fmt::Display for Refusal {
                      subresource(s)=[{subresources}])"
                 )
             }
-            Self::Unknown { user, right } => write!(
+            Self::ReviewFailed { user, right } => write!(
                 f,
                 "Authorization error (user={user}, verb={}, resource=nodes, subresource={})",
                 right.verb, right.subresource
@@ -218,10 +225,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AuthRejection {
     fn into_response(self) -> Response<Body> {
         let mut response = (self.status(), self.to_string()).into_response();
-        if self == Self::Busy {
+        if self == Self::TooManyRequests {
             // a second of reviews makes room for 20
             let headers = response.headers_mut();
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -232,17 +239,17 @@ impl IntoResponse for Refusal {
 
 /// A service that only sees requests that were let through.
 #[derive(Clone, Debug)]
-pub struct Protected<S> {
+pub struct AuthService<S> {
     service: S,
     auth: Auth,
 }
 
 /// Puts the gate in front of a service, so that not even its 404 is seen by who may not.
-pub fn protect<S>(service: S, auth: Auth) -> Protected<S> {
-    Protected { service, auth }
+pub fn require_auth<S>(service: S, auth: Auth) -> AuthService<S> {
+    AuthService { service, auth }
 }
 
-impl<S> Service<Request<Body>> for Protected<S>
+impl<S> Service<Request<Body>> for AuthService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S: Clone + Send + 'static,
@@ -260,12 +267,12 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Self { service, auth } = self.clone();
         Box::pin(async move {
-            match auth.admit(&mut request).await {
+            match auth.authorize(&mut request).await {
                 Ok(user) => {
                     request.extensions_mut().insert(user);
                     service.oneshot(request).await
                 }
-                Err(refusal) => Ok(refusal.into_response()),
+                Err(rejection) => Ok(rejection.into_response()),
             }
         })
     }

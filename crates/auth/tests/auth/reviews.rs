@@ -273,7 +273,7 @@ async fn an_accepted_token_goes_no_further_and_nothing_else_is_taken_out() {
         "/metrics",
         &[("authorization", "Bearer good"), ("accept", "text/plain")],
     );
-    assert!(auth.admit(&mut by_header).await.is_ok());
+    assert!(auth.authorize(&mut by_header).await.is_ok());
     let left: Vec<_> = by_header
         .headers()
         .keys()
@@ -293,14 +293,14 @@ async fn an_accepted_token_goes_no_further_and_nothing_else_is_taken_out() {
             ("sec-websocket-protocol", &protocol),
         ],
     );
-    assert!(auth.admit(&mut by_protocol).await.is_ok());
+    assert!(auth.authorize(&mut by_protocol).await.is_ok());
     let left = by_protocol.headers().get("sec-websocket-protocol");
     assert_eq!(
         left.and_then(|it| it.to_str().ok()),
         Some("v4.channel.k8s.io")
     );
     let mut refused = request("GET", "/pods", &[("authorization", "Bearer wrong")]);
-    assert!(auth.admit(&mut refused).await.is_err());
+    assert!(auth.authorize(&mut refused).await.is_err());
     assert!(refused.headers().contains_key("authorization"));
 }
 

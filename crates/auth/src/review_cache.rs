@@ -1,4 +1,4 @@
-//! Answers that are kept for a while, and questions that are asked once.
+//! ReviewCache that are kept for a while, and questions that are asked once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use crate::kept::Kept;
+use crate::ttl_cache::TtlCache;
 
 /// What was asked, as a digest: neither tokens nor users are kept as keys.
 pub(crate) type Key = [u8; 32];
@@ -23,87 +23,92 @@ pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Key {
     digest.finalize().into()
 }
 
-/// How many answers are kept, and how many questions may be under way.
+/// How many cache are kept, and how many questions may be under way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) kept: usize,
-    pub(crate) asked: usize,
+pub(crate) struct CacheLimits {
+    pub(crate) max_entries: usize,
+    pub(crate) max_in_flight: usize,
     /// Of these, for strangers; what is left is a reserve of those who are none.
-    pub(crate) of_strangers: usize,
+    pub(crate) max_unauthenticated: usize,
     /// Of these, for strangers of one network.
-    pub(crate) of_one_network: usize,
+    pub(crate) max_per_network: usize,
 }
 
 /// For whom a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum CallerClass {
     /// Somebody who was somebody lately.
-    Known,
+    RecentlyAuthenticated,
     /// Anybody, from this network.
-    Stranger(Option<IpAddr>),
+    Unauthenticated(Option<IpAddr>),
 }
 
-/// Answers to one kind of question.
+/// ReviewCache to one kind of question.
 #[derive(Debug)]
-pub(crate) struct Answers<V> {
-    bounds: Bounds,
+pub(crate) struct ReviewCache<V> {
+    limits: CacheLimits,
     state: Arc<Mutex<State<V>>>,
 }
 
 #[derive(Debug)]
 struct State<V> {
-    kept: Kept<V>,
-    asked: HashMap<Key, (watch::Receiver<Option<V>>, Asker)>,
+    entries: TtlCache<V>,
+    in_flight: HashMap<Key, (watch::Receiver<Option<V>>, CallerClass)>,
 }
 
 /// Where an answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got<V> {
+pub(crate) enum Lookup<V> {
     /// It was known.
-    Kept(V),
+    Hit(V),
     /// It was asked for, by this caller or by another.
-    Asked(V),
+    Fetched(V),
     /// Too much is being asked.
-    Busy,
+    Overloaded,
 }
 
-impl<V: Clone + Send + Sync + 'static> Answers<V> {
-    pub(crate) fn new(bounds: Bounds) -> Self {
+impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
+    pub(crate) fn new(limits: CacheLimits) -> Self {
         Self {
-            bounds,
+            limits,
             state: Arc::new(Mutex::new(State {
-                kept: Kept::new(bounds.kept),
-                asked: HashMap::new(),
+                entries: TtlCache::new(limits.max_entries),
+                in_flight: HashMap::new(),
             })),
         }
     }
 
-    /// The answer to `key`; `ask` gets it for `asker` and says for how long it may be kept. It goes on when this
+    /// The answer to `key`; `ask` gets it for `caller` and says for how long it may be kept. It goes on when this
     /// caller goes away, others may wait for it.
-    pub(crate) async fn get<F>(&self, key: Key, asker: Asker, ask: impl FnOnce() -> F) -> Got<V>
+    pub(crate) async fn get<F>(
+        &self,
+        key: Key,
+        caller: CallerClass,
+        ask: impl FnOnce() -> F,
+    ) -> Lookup<V>
     where
         F: Future<Output = (V, Duration)> + Send + 'static,
     {
         let mut answer = {
             let mut state = lock(&self.state);
-            if let Some(value) = state.kept.get(&key) {
-                return Got::Kept(value.clone());
+            if let Some(value) = state.entries.get(&key) {
+                return Lookup::Hit(value.clone());
             }
-            match state.asked.get(&key) {
+            match state.in_flight.get(&key) {
                 Some((answer, _)) => answer.clone(),
-                None if !state.has_place(asker, &self.bounds) => return Got::Busy,
+                None if !state.has_capacity(caller, &self.limits) => return Lookup::Overloaded,
                 None => {
                     let (sender, answer) = watch::channel(None);
-                    state.asked.insert(key, (answer.clone(), asker));
+                    state.in_flight.insert(key, (answer.clone(), caller));
                     self.begin(key, ask(), sender);
                     answer
                 }
             }
         };
         match answer.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(value)) => Got::Asked(value.clone()),
+            Ok(Some(value)) => Lookup::Fetched(value.clone()),
             // the process is about to end
-            _ => Got::Busy,
+            _ => Lookup::Overloaded,
         }
     }
 
@@ -115,9 +120,9 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         tokio::spawn(async move {
             let (value, keep) = ask.await;
             let mut state = lock(&state);
-            state.asked.remove(&key);
+            state.in_flight.remove(&key);
             if !keep.is_zero() {
-                state.kept.keep(key, value.clone(), keep);
+                state.entries.insert(key, value.clone(), keep);
             }
             drop(state);
             sender.send_replace(Some(value));
@@ -128,14 +133,15 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
 impl<V> State<V> {
     /// Whether one question more may be under way. Strangers are counted, those who are none only
     /// all together: there are no more of them than good tokens.
-    fn has_place(&self, asker: Asker, bounds: &Bounds) -> bool {
+    fn has_capacity(&self, caller: CallerClass, limits: &CacheLimits) -> bool {
         let (mut strangers, mut own) = (0, 0);
-        for (_, other) in self.asked.values() {
-            strangers += usize::from(*other != Asker::Known);
-            own += usize::from(*other == asker);
+        for (_, other) in self.in_flight.values() {
+            strangers += usize::from(*other != CallerClass::RecentlyAuthenticated);
+            own += usize::from(*other == caller);
         }
-        let fits = strangers < bounds.of_strangers && own < bounds.of_one_network;
-        (fits || asker == Asker::Known) && self.asked.len() < bounds.asked
+        let fits = strangers < limits.max_unauthenticated && own < limits.max_per_network;
+        (fits || caller == CallerClass::RecentlyAuthenticated)
+            && self.in_flight.len() < limits.max_in_flight
     }
 }
 
@@ -153,100 +159,106 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn answers(kept: usize, asked: usize) -> Answers<usize> {
-        Answers::new(Bounds {
-            kept,
-            asked,
-            of_strangers: asked,
-            of_one_network: asked,
+    fn cache(max_entries: usize, max_in_flight: usize) -> ReviewCache<usize> {
+        ReviewCache::new(CacheLimits {
+            max_entries,
+            max_in_flight,
+            max_unauthenticated: max_in_flight,
+            max_per_network: max_in_flight,
         })
     }
 
     /// Asks; the answer is how often was asked so far, and takes a second.
-    async fn ask(answers: &Answers<usize>, name: &str, count: &Arc<AtomicUsize>) -> Got<usize> {
+    async fn ask(
+        cache: &ReviewCache<usize>,
+        name: &str,
+        count: &Arc<AtomicUsize>,
+    ) -> Lookup<usize> {
         let count = Arc::clone(count);
         let asking = async move {
             sleep(Duration::from_secs(1)).await;
             (count.fetch_add(1, Ordering::Relaxed) + 1, MINUTE)
         };
-        answers.get(key([name]), Asker::Known, || asking).await
+        cache
+            .get(key([name]), CallerClass::RecentlyAuthenticated, || asking)
+            .await
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_callers_are_one_question_also_if_the_first_goes_away() {
-        let answers = Arc::new(answers(8, 1));
+        let cache = Arc::new(cache(8, 1));
         let count = Arc::default();
-        let gone = tokio::time::timeout(Duration::from_millis(1), ask(&answers, "a", &count));
+        let gone = tokio::time::timeout(Duration::from_millis(1), ask(&cache, "a", &count));
         assert!(gone.await.is_err());
         let callers: Vec<_> = (0..1000)
             .map(|_| {
-                let (answers, count) = (Arc::clone(&answers), Arc::clone(&count));
-                tokio::spawn(async move { ask(&answers, "a", &count).await })
+                let (cache, count) = (Arc::clone(&cache), Arc::clone(&count));
+                tokio::spawn(async move { ask(&cache, "a", &count).await })
             })
             .collect();
         for caller in callers {
-            assert_eq!(caller.await.expect("no panic"), Got::Asked(1));
+            assert_eq!(caller.await.expect("no panic"), Lookup::Fetched(1));
         }
-        assert_eq!(ask(&answers, "a", &count).await, Got::Kept(1));
+        assert_eq!(ask(&cache, "a", &count).await, Lookup::Hit(1));
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_kept_until_its_time_is_over() {
-        let answers = answers(8, 1);
+        let cache = cache(8, 1);
         let count = Arc::default();
-        assert_eq!(ask(&answers, "a", &count).await, Got::Asked(1));
+        assert_eq!(ask(&cache, "a", &count).await, Lookup::Fetched(1));
         advance(MINUTE - Duration::from_millis(2)).await;
-        assert_eq!(ask(&answers, "a", &count).await, Got::Kept(1));
+        assert_eq!(ask(&cache, "a", &count).await, Lookup::Hit(1));
         advance(Duration::from_millis(2)).await;
-        assert_eq!(ask(&answers, "a", &count).await, Got::Asked(2));
+        assert_eq!(ask(&cache, "a", &count).await, Lookup::Fetched(2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn questions_and_answers_have_their_bounds() {
-        let answers = Arc::new(answers(2, 1));
+        let cache = Arc::new(cache(2, 1));
         let count: Arc<AtomicUsize> = Arc::default();
         let first = {
-            let (answers, count) = (Arc::clone(&answers), Arc::clone(&count));
-            tokio::spawn(async move { ask(&answers, "a", &count).await })
+            let (cache, count) = (Arc::clone(&cache), Arc::clone(&count));
+            tokio::spawn(async move { ask(&cache, "a", &count).await })
         };
         tokio::task::yield_now().await;
-        assert_eq!(ask(&answers, "b", &count).await, Got::Busy);
-        assert_eq!(first.await.expect("no panic"), Got::Asked(1));
+        assert_eq!(ask(&cache, "b", &count).await, Lookup::Overloaded);
+        assert_eq!(first.await.expect("no panic"), Lookup::Fetched(1));
         for name in ["b", "c"] {
-            ask(&answers, name, &count).await;
+            ask(&cache, name, &count).await;
         }
-        let state = lock(&answers.state);
-        assert!(state.kept.get(&key(["a"])).is_none());
-        assert!(state.asked.is_empty());
+        let state = lock(&cache.state);
+        assert!(state.entries.get(&key(["a"])).is_none());
+        assert!(state.in_flight.is_empty());
     }
 
     #[test]
     fn strangers_have_a_share_those_of_one_network_a_smaller_one_and_the_known_what_is_left() {
-        let bounds = Bounds {
-            kept: 1,
-            asked: 5,
-            of_strangers: 3,
-            of_one_network: 2,
+        let limits = CacheLimits {
+            max_entries: 1,
+            max_in_flight: 5,
+            max_unauthenticated: 3,
+            max_per_network: 2,
         };
         let of = |name: char| match name {
-            'k' => Asker::Known,
-            name => Asker::Stranger(Some(IpAddr::from([10, 0, name as u8, 0]))),
+            'k' => CallerClass::RecentlyAuthenticated,
+            name => CallerClass::Unauthenticated(Some(IpAddr::from([10, 0, name as u8, 0]))),
         };
         // those who ask already, and of k, a, b and c those who may too
         let check = |there: &str, expected: &str| {
             let mut state = State::<usize> {
-                kept: Kept::new(1),
-                asked: HashMap::new(),
+                entries: TtlCache::new(1),
+                in_flight: HashMap::new(),
             };
             for (at, name) in there.chars().enumerate() {
                 let (_, answer) = watch::channel(None);
                 let key = key([at.to_string().as_str()]);
-                state.asked.insert(key, (answer, of(name)));
+                state.in_flight.insert(key, (answer, of(name)));
             }
             let may = "kabc"
                 .chars()
-                .filter(|it| state.has_place(of(*it), &bounds));
+                .filter(|it| state.has_capacity(of(*it), &limits));
             assert_eq!(may.collect::<String>(), expected, "{there}");
         };
         check("", "kabc");
