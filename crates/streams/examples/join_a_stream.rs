@@ -1,5 +1,5 @@
-//! Stands between a client and a container runtime's streaming server, both of which it plays: the
-//! client's upgrade is replayed to the runtime without its credentials, then bytes pass both ways.
+//! Proxies a stream between a client and a container runtime, both played by the example: the
+//! upgrade is replayed without credentials, then bytes are copied both ways.
 //!
 //! `cargo run -p windlass-streams --example join_a_stream`
 //!
@@ -19,13 +19,13 @@ use windlass_streams::{Limits, Sessions};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let runtime = TcpListener::bind("127.0.0.1:0").await?;
-    // what a runtime answers to CRI's Exec
+    // the URL that a runtime returns for CRI's Exec
     let url = format!("http://{}/exec/token", runtime.local_addr()?);
     let echo = tokio::spawn(echo(runtime));
 
     let sessions = Sessions::new(Limits::default(), CancellationToken::new());
     let node = Router::new()
-        .fallback(join)
+        .fallback(handle)
         .with_state((sessions.clone(), url));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -37,14 +37,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     client.write_all(upgrade.as_bytes()).await?;
     println!("client:  {}", first_line(&head(&mut client).await?));
     client.write_all(b"hello").await?;
-    let mut said = [0; 5];
-    client.read_exact(&mut said).await?;
-    println!("client:  {:?} came back", String::from_utf8_lossy(&said));
+    let mut received = [0; 5];
+    client.read_exact(&mut received).await?;
+    println!("client:  received {:?}", String::from_utf8_lossy(&received));
     println!("node:    {} stream is open", sessions.open());
 
     drop(client);
     echo.await??;
-    println!("runtime: the stream has ended with its client");
+    println!("runtime: the stream ended with its client");
     let mut no_upgrade = TcpStream::connect(address).await?;
     no_upgrade
         .write_all(b"POST /exec HTTP/1.1\r\nHost: node\r\n\r\n")
@@ -56,12 +56,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn join(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
-    let joined = match sessions.reserve(&request) {
-        Ok(place) => place.join(request, &url, None).await,
+async fn handle(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
+    let response = match sessions.reserve(&request) {
+        Ok(permit) => permit.proxy(request, &url, None).await,
         Err(error) => Err(error),
     };
-    joined.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
+    response.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
 }
 
 /// A streaming server for one client.
@@ -69,7 +69,7 @@ async fn echo(listener: TcpListener) -> io::Result<()> {
     let (mut stream, _) = listener.accept().await?;
     let head = head(&mut stream).await?;
     println!("runtime: {}", first_line(&head));
-    println!("runtime: hears of the secret: {}", head.contains("secret"));
+    println!("runtime: received the secret: {}", head.contains("secret"));
     let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
         Upgrade: SPDY/3.1\r\n\r\n";
     stream.write_all(switched.as_bytes()).await?;
@@ -78,7 +78,7 @@ async fn echo(listener: TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Up to the empty line.
+/// Reads up to the empty line.
 async fn head(stream: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! Two connections joined until one of them is done.
+//! Copies between two connections until one of them ends.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
-/// Bytes of the buffer of one direction: a TLS record.
+/// Buffer size for one direction: a TLS record.
 pub const BUFFER_BYTES: usize = 16 << 10;
 
-/// Why two connections are no longer joined.
+/// Why the copying ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client is done or gone.
+    /// The client closed its side or disconnected.
     Client,
-    /// The runtime is done or gone.
+    /// The runtime closed its side or disconnected.
     Runtime,
-    /// Nothing was said for too long.
+    /// Idle timeout.
     Idle,
 }
 
-/// When something was last said, in milliseconds since the start.
+/// Time of the last activity, in milliseconds since the start.
 #[derive(Debug)]
 pub(crate) struct Activity {
     start: Instant,
@@ -29,7 +29,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Something was sent just now.
+    /// Starts with activity now.
     pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -37,18 +37,18 @@ impl Activity {
         }
     }
 
-    /// Something is sent.
+    /// Records activity.
     pub(crate) fn touch(&self) {
         let now = self.start.elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// Waits until nothing was said for `patience`.
-    pub(crate) async fn idle(&self, patience: Duration) {
+    /// Waits until there was no activity for `timeout`.
+    pub(crate) async fn idle(&self, timeout: Duration) {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-            let end = self.start + last + patience;
+            let end = self.start + last + timeout;
             if Instant::now() >= end {
                 return;
             }
@@ -57,8 +57,8 @@ impl Activity {
     }
 }
 
-/// Copies both ways until either side is done, breaks, or both are silent for `idle`.
-pub(crate) async fn join<C, R>(client: C, runtime: R, idle: Duration) -> End
+/// Copies both ways until either side ends or fails, or both are idle for `idle`.
+pub(crate) async fn copy_bidirectional<C, R>(client: C, runtime: R, idle: Duration) -> End
 where
     C: AsyncRead + AsyncWrite,
     R: AsyncRead + AsyncWrite,
@@ -68,20 +68,21 @@ where
     let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let end = tokio::select! {
         biased;
-        // first: what the runtime has said reaches the client even if it has gone already
+        // first: the runtime's last output reaches the client even if the client has closed its
+        // side
         _ = pass(&mut from_runtime, &mut to_client, &activity) => End::Runtime,
         _ = pass(&mut from_client, &mut to_runtime, &activity) => End::Client,
         () = activity.idle(idle) => End::Idle,
     };
     if end != End::Client {
-        // a proper end, as far as the client still takes it
-        let _ = tokio::time::timeout(FAREWELL, to_client.shutdown()).await;
+        // a clean close, if the client still reads
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, to_client.shutdown()).await;
     }
     end
 }
 
-/// For the last bytes of a connection, such as TLS's farewell.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+/// Timeout for the last bytes of a connection, such as TLS's close_notify.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 async fn pass(
     from: &mut (impl AsyncRead + Unpin),
@@ -92,10 +93,10 @@ async fn pass(
     loop {
         let read = from.read(&mut buffer).await?;
         activity.touch();
-        let Some(said) = buffer.get(..read).filter(|said| !said.is_empty()) else {
+        let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
             return Ok(());
         };
-        to.write_all(said).await?;
+        to.write_all(bytes).await?;
         to.flush().await?;
         activity.touch();
     }

@@ -1,56 +1,56 @@
-//! Why there is no stream.
+//! Errors of streams.
 
 use http::StatusCode;
 
-/// Why a client gets no stream. Its `Display` is the answer's text.
+/// Why a request gets no stream. Its `Display` is the text of the response.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The request is none for a stream; upstream's words.
+    /// The request is not an upgrade; upstream's text.
     #[error("Upgrade request required")]
     NoUpgrade,
-    /// HTTP/2 has no upgrades.
-    #[error("streams are served over HTTP/1.1 only: HTTP/2 knows no upgrade")]
+    /// HTTP/2 has no upgrade.
+    #[error("streams require HTTP/1.1: HTTP/2 has no upgrade")]
     WrongVersion,
-    /// What follows an upgrade's header belongs to the stream.
+    /// Bytes after the head of an upgrade belong to the stream.
     #[error("an upgrade request has no body")]
     HasBody,
-    /// It begins no WebSocket, though it says so.
+    /// The WebSocket handshake is invalid.
     #[error("unable to upgrade: not a WebSocket request: {0}")]
     BadWebSocket(&'static str),
-    /// All places are taken.
-    #[error("{0} streams are open on this node already, try again later")]
+    /// The session limit is reached.
+    #[error("too many open streams on this node (limit: {0}); try again later")]
     Full(usize),
-    /// The agent is about to end.
+    /// The agent is shutting down.
     #[error("the node agent is shutting down")]
     Shutdown,
-    /// The runtime named an address that cannot be used.
-    #[error("the container runtime answered with an unusable URL of its streaming server: {0}")]
+    /// The runtime returned an unusable URL.
+    #[error("unusable streaming URL from the container runtime: {0}")]
     BadUrl(String),
-    /// The streaming server was not reached.
+    /// The streaming server is unreachable.
     #[error("error dialing backend: {0}")]
     Dial(#[source] std::io::Error),
-    /// It took too long to connect or answer.
-    #[error("the container runtime's streaming server has not answered within {0} s")]
-    NoAnswer(u64),
-    /// It broke off, or said what is no HTTP.
-    #[error("the container runtime's streaming server broke off: {0}")]
+    /// Connecting or the response took too long.
+    #[error("no response from the container runtime's streaming server within {0} s")]
+    Timeout(u64),
+    /// The connection broke, or the response is not HTTP.
+    #[error("connection to the container runtime's streaming server broke: {0}")]
     Broken(#[source] hyper::Error),
-    /// It refused; upstream's words.
+    /// The streaming server rejected the request; upstream's text.
     #[error("unable to upgrade connection: {0}")]
-    Refused(String),
-    /// It upgraded to something else than was asked for; upstream's words.
+    Rejected(String),
+    /// It upgraded to another protocol than requested; upstream's text.
     #[error("unable to upgrade: missing upgrade headers in response")]
     NotSpdy,
-    /// It chose another protocol of streams than was asked for.
+    /// It chose another stream protocol than requested.
     #[error("unable to upgrade connection: the container runtime chose the protocol {0:?}")]
     WrongProtocol(String),
-    /// It neither refused nor upgraded; upstream's words.
+    /// It neither rejected nor upgraded; upstream's text.
     #[error("invalid upgrade response: status code {0}")]
     NotUpgraded(u16),
 }
 
 impl StreamError {
-    /// Status code of the answer.
+    /// Returns the status code of the response.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoUpgrade | Self::WrongVersion | Self::HasBody | Self::BadWebSocket(_) => {
@@ -60,9 +60,9 @@ impl StreamError {
             Self::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadUrl(_)
             | Self::Dial(_)
-            | Self::NoAnswer(_)
+            | Self::Timeout(_)
             | Self::Broken(_)
-            | Self::Refused(_)
+            | Self::Rejected(_)
             | Self::NotSpdy
             | Self::WrongProtocol(_)
             | Self::NotUpgraded(_) => StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,4 +1,4 @@
-//! The head of a request as it is passed on.
+//! Heads of requests and responses.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use http_body_util::Empty;
 
 use crate::StreamError;
 
-/// What a subprotocol that carries a token begins with.
+/// Prefix of a subprotocol that carries a token.
 const TOKEN_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
-/// The protocol of a SPDY connection.
+/// Header with the stream protocol of a SPDY connection.
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: &str = "SPDY/3.1";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -25,7 +25,7 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), StreamError> {
     }
     let headers = request.headers();
     if request.version() != Version::HTTP_11
-        || !asks_for_upgrade(headers)
+        || !requests_upgrade(headers)
         || !headers.contains_key(UPGRADE)
     {
         return Err(StreamError::NoUpgrade);
@@ -38,8 +38,8 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), StreamError> {
     }
 }
 
-/// Whether `Connection` names an upgrade.
-pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
+/// Returns whether `Connection` contains `Upgrade`.
+pub(crate) fn requests_upgrade(headers: &HeaderMap) -> bool {
     headers.get_all(CONNECTION).iter().any(|value| {
         let tokens = value.as_bytes().split(|byte| *byte == b',');
         tokens
@@ -48,11 +48,9 @@ pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The request for the runtime: method and headers of the client's, to `target`.
+/// Returns the client's request for the runtime: its method and headers, to `target`.
 ///
-/// Not passed on are what the client proves itself with or says of whom it speaks for (it is meant
-/// for us), and what concerns a body, as there is none. `Connection` and `Upgrade` are what this is
-/// about.
+/// Credentials, impersonation and headers of a body are removed. `Connection` and `Upgrade` stay.
 pub(crate) fn replay<B>(
     request: &Request<B>,
     target: &Uri,
@@ -91,7 +89,7 @@ pub(crate) fn replay<B>(
     Ok(replayed)
 }
 
-/// A request of our own for a SPDY connection, with nothing of the client's.
+/// Returns a new request for a SPDY connection, without headers of the client.
 pub(crate) fn spdy_request(
     target: &Uri,
     protocol: &'static str,
@@ -109,8 +107,8 @@ pub(crate) fn spdy_request(
         .body(Empty::new())
 }
 
-/// Makes the replayed request of a WebSocket one for a SPDY connection.
-pub(crate) fn ask_for_spdy<B>(
+/// Converts a replayed WebSocket request to one for a SPDY connection.
+pub(crate) fn request_spdy<B>(
     request: &mut Request<B>,
     protocols: &[&str],
 ) -> Result<(), http::Error> {
@@ -133,19 +131,19 @@ pub(crate) fn ask_for_spdy<B>(
     Ok(())
 }
 
-/// The protocol of streams that the runtime has chosen.
+/// Returns the stream protocol that the runtime chose.
 pub(crate) fn stream_protocol(headers: &HeaderMap) -> Option<&str> {
     let chosen = headers.get(STREAM_PROTOCOL)?.to_str().ok()?;
     Some(chosen.trim())
 }
 
-/// Whether an answer is an upgrade to SPDY.
+/// Returns whether a response is an upgrade to SPDY.
 pub(crate) fn is_spdy(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(UPGRADE).map(HeaderValue::as_bytes);
-    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(SPDY.as_bytes())) && asks_for_upgrade(headers)
+    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(SPDY.as_bytes())) && requests_upgrade(headers)
 }
 
-/// Takes out impersonation (`Impersonate-User` and its like) and what an authenticating proxy says
+/// Removes impersonation headers (`Impersonate-User` etc.) and those of an authenticating proxy
 /// (`X-Remote-User`).
 fn remove_identities(headers: &mut HeaderMap) {
     let names = headers.keys().filter(|name| {
@@ -157,8 +155,8 @@ fn remove_identities(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes tokens out of the subprotocols of a WebSocket, whether or not one of them was what let
-/// the request in.
+/// Removes tokens from the subprotocols of a WebSocket, whether or not they authenticated the
+/// request.
 fn remove_token_protocols(headers: &mut HeaderMap) {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL);
     let carries = |value: &HeaderValue| protocols(value).any(is_token);
@@ -169,7 +167,7 @@ fn remove_token_protocols(headers: &mut HeaderMap) {
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     for value in values {
         let others: Vec<_> = protocols(&value).filter(|it| !is_token(it)).collect();
-        // bytes of a header between its commas are those of a header
+        // a part of a valid header value is valid
         if !others.is_empty()
             && let Ok(value) = HeaderValue::from_bytes(&others.join(&b", "[..]))
         {
@@ -189,7 +187,7 @@ fn is_token(protocol: &[u8]) -> bool {
         .is_some_and(|begins| begins.eq_ignore_ascii_case(TOKEN_PROTOCOL))
 }
 
-/// Headers of an answer that is passed on with another body or none.
+/// Returns the headers of a response without those of its body.
 pub(crate) fn without_framing(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE] {

@@ -1,4 +1,4 @@
-//! A session, from its place to its end.
+//! Sessions, from the permit to the end of the stream.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,116 +20,116 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::copy::{End, join};
+use crate::copy::{End, copy_bidirectional};
 use crate::translate::{self, CommandStreams};
 use crate::{StreamError, headers, tunnel, websocket};
 
-/// What sessions may cost.
+/// Limits of sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Sessions at a time: two for each of 250 pods. With two buffers of 16 KiB and what TLS and
-    /// HTTP keep (some 40 KiB) they are 36 MiB.
+    /// Maximum concurrent sessions: two for each of 250 pods. With two buffers of 16 KiB and about
+    /// 40 KiB for TLS and HTTP each, they use 36 MiB.
     pub sessions: usize,
-    /// For the runtime to accept a connection and to answer the upgrade. It starts nothing
-    /// before, so that this is a matter of milliseconds.
-    pub answer: Duration,
-    /// Silence in both directions after which a session ends. Upstream's
-    /// `streamingConnectionIdleTimeout` is without effect; its server's read and write timeouts
-    /// are these 4 h.
-    pub idle: Duration,
-    /// Most bytes of the runtime's words when it refuses; the rest is cut.
-    pub refusal_bytes: usize,
+    /// Timeout for the runtime to accept a connection and to answer the upgrade, which usually
+    /// takes milliseconds.
+    pub upgrade_timeout: Duration,
+    /// Idle time in both directions after which a session ends. Upstream's
+    /// `streamingConnectionIdleTimeout` has no effect; its server's read and write timeouts are
+    /// these 4 h.
+    pub idle_timeout: Duration,
+    /// Maximum bytes of the runtime's error response; the rest is truncated.
+    pub rejection_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 512,
-            answer: Duration::from_secs(30),
-            idle: Duration::from_secs(4 * 3600),
-            refusal_bytes: 64 << 10,
+            upgrade_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(4 * 3600),
+            rejection_bytes: 64 << 10,
         }
     }
 }
 
-/// The sessions of a node. Clones share the places.
+/// The sessions of a node. Clones share the limit.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     limits: Limits,
     shutdown: CancellationToken,
 }
 
 impl Sessions {
-    /// No session; all end with `shutdown`.
+    /// Creates an empty set of sessions; all end with `shutdown`.
     pub fn new(limits: Limits, shutdown: CancellationToken) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(limits.sessions)),
+            permits: Arc::new(Semaphore::new(limits.sessions)),
             limits,
             shutdown,
         }
     }
 
-    /// A place for a request, before the runtime is bothered with it.
+    /// Checks that a request is an upgrade, and acquires a permit.
     ///
     /// # Errors
-    /// The request is no upgrade, or there is no place.
-    pub fn reserve<B>(&self, request: &Request<B>) -> Result<Place, StreamError> {
+    /// The request is not an upgrade, or the limit is reached.
+    pub fn reserve<B>(&self, request: &Request<B>) -> Result<SessionPermit, StreamError> {
         headers::check(request)?;
-        self.take()
+        self.acquire()
     }
 
-    /// A place for what is no stream and may take as long; whoever drops it has ended.
+    /// Acquires a permit for work that is not a stream but may take as long.
     ///
     /// # Errors
-    /// There is no place.
-    pub fn take(&self) -> Result<Place, StreamError> {
+    /// The limit is reached.
+    pub fn acquire(&self) -> Result<SessionPermit, StreamError> {
         if self.shutdown.is_cancelled() {
             return Err(StreamError::Shutdown);
         }
-        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
         let permit = permit.map_err(|_| StreamError::Full(self.limits.sessions))?;
-        Ok(Place {
+        Ok(SessionPermit {
             permit,
             limits: self.limits,
             shutdown: self.shutdown.clone(),
         })
     }
 
-    /// Sessions that are open.
+    /// Returns the number of open sessions.
     pub fn open(&self) -> usize {
-        self.limits.sessions - self.places.available_permits()
+        self.limits.sessions - self.permits.available_permits()
     }
 }
 
-/// A place for one session; dropping it gives it back.
+/// Permit for one session, released on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct SessionPermit {
     permit: OwnedSemaphorePermit,
     limits: Limits,
     shutdown: CancellationToken,
 }
 
-impl Place {
-    /// Asks the streaming server at `url` for what the client asks for. The answer is the
-    /// server's own: 101 with a session behind it, or what it refuses with.
+impl SessionPermit {
+    /// Replays the client's request to the streaming server at `url`. Returns the server's
+    /// response: 101 with a session behind it, or an error.
     ///
-    /// `client` is put behind `X-Forwarded-For`.
+    /// `client` is appended to `X-Forwarded-For`.
     ///
     /// # Errors
-    /// The server is not reached, or answers neither the one nor the other.
-    pub async fn join(
+    /// The server is unreachable, or its response is neither an upgrade nor an error.
+    pub async fn proxy(
         self,
         mut request: Request<Body>,
         url: &str,
         client: Option<IpAddr>,
     ) -> Result<Response<Body>, StreamError> {
         let target = target(url)?;
-        let asked = headers::replay(&request, &target, client)
+        let replayed = headers::replay(&request, &target, client)
             .map_err(|error| StreamError::BadUrl(format!("{url}: {error}")))?;
-        let (mut runtime, connection) = match self.ask(&target, asked).await? {
-            Asked::Joined(answer, connection) => (answer, connection),
-            Asked::Refused(parts, words) => return Ok(refused(&parts, words)),
+        let (mut runtime, connection) = match self.upgrade(&target, replayed).await? {
+            UpgradeOutcome::Upgraded(answer, connection) => (answer, connection),
+            UpgradeOutcome::Rejected(parts, words) => return Ok(rejection(&parts, words)),
         };
         let mut answer = Response::new(Body::empty());
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -138,42 +138,42 @@ impl Place {
             hyper::upgrade::on(&mut request),
             hyper::upgrade::on(&mut runtime),
         );
-        let idle = self.limits.idle;
+        let idle = self.limits.idle_timeout;
         let session = async move {
-            // the client's end comes when it has the 101; if it never takes it, with an error
-            let joined = tokio::try_join!(ends.0, ends.1);
-            let (client, runtime) = joined.ok()?;
+            // the client's upgrade resolves when it has received the 101, or fails
+            let upgraded = tokio::try_join!(ends.0, ends.1);
+            let (client, runtime) = upgraded.ok()?;
             drop(connection);
-            Some(join(TokioIo::new(client), TokioIo::new(runtime), idle).await)
+            Some(copy_bidirectional(TokioIo::new(client), TokioIo::new(runtime), idle).await)
         };
         tokio::spawn(self.run(session));
         Ok(answer)
     }
 
-    /// Serves a WebSocket that [`is_tunneled_spdy`](crate::is_tunneled_spdy) and asks the
-    /// streaming server at `url` for the SPDY connection inside. The answer is a WebSocket's, or
-    /// what the server refuses with.
+    /// Serves a WebSocket that [`is_tunneled_spdy`](crate::is_tunneled_spdy) and requests the SPDY
+    /// connection inside from the streaming server at `url`. Returns a WebSocket response, or the
+    /// server's error.
     ///
     /// # Errors
-    /// The request is no proper WebSocket, or the server is not reached, or answers neither the
-    /// one nor the other.
+    /// The WebSocket handshake is invalid, the server is unreachable, or its response is neither an
+    /// upgrade nor an error.
     pub async fn tunnel(
         self,
         mut request: Request<Body>,
         url: &str,
         client: Option<IpAddr>,
     ) -> Result<Response<Body>, StreamError> {
-        // before the runtime is bothered with it
+        // before the runtime is contacted
         websocket::accept(&request, None)?;
         let target = target(url)?;
         let offered = websocket::tunneled_protocols(request.headers());
-        let mut asked = headers::replay(&request, &target, client)
+        let mut replayed = headers::replay(&request, &target, client)
             .map_err(|error| StreamError::BadUrl(format!("{url}: {error}")))?;
-        headers::ask_for_spdy(&mut asked, &offered)
+        headers::request_spdy(&mut replayed, &offered)
             .map_err(|_| StreamError::BadWebSocket("its subprotocol cannot be passed on"))?;
-        let (mut runtime, connection) = match self.ask(&target, asked).await? {
-            Asked::Joined(answer, connection) => (answer, connection),
-            Asked::Refused(parts, words) => return Ok(refused(&parts, words)),
+        let (mut runtime, connection) = match self.upgrade(&target, replayed).await? {
+            UpgradeOutcome::Upgraded(answer, connection) => (answer, connection),
+            UpgradeOutcome::Rejected(parts, words) => return Ok(rejection(&parts, words)),
         };
         if !headers::is_spdy(runtime.headers()) {
             return Err(StreamError::NotSpdy);
@@ -186,22 +186,22 @@ impl Place {
             hyper::upgrade::on(&mut request),
             hyper::upgrade::on(&mut runtime),
         );
-        let idle = self.limits.idle;
+        let idle = self.limits.idle_timeout;
         let session = async move {
             let (client, runtime) = tokio::try_join!(ends.0, ends.1).ok()?;
             drop(connection);
-            Some(tunnel::join(TokioIo::new(client), TokioIo::new(runtime), idle).await)
+            Some(tunnel::serve(TokioIo::new(client), TokioIo::new(runtime), idle).await)
         };
         tokio::spawn(self.run(session));
         Ok(answer)
     }
 
-    /// Serves a WebSocket that [`is_remote_command_v5`](crate::is_remote_command_v5), with a SPDY
-    /// connection of its own to the streaming server at `url`. What fails behind the handshake is
-    /// a status in the WebSocket.
+    /// Serves a WebSocket that [`is_remote_command_v5`](crate::is_remote_command_v5), with a new
+    /// SPDY connection to the streaming server at `url`. Errors after the handshake are a status in
+    /// the WebSocket.
     ///
     /// # Errors
-    /// The request is no proper WebSocket, or the URL cannot be used.
+    /// The WebSocket handshake is invalid, or the URL is unusable.
     pub fn translate(
         self,
         mut request: Request<Body>,
@@ -215,7 +215,7 @@ impl Place {
             target,
             limits: self.limits,
         };
-        let idle = self.limits.idle;
+        let idle = self.limits.idle_timeout;
         let session = async move {
             let client = TokioIo::new(client.await.ok()?);
             Some(translate::serve(client, connector.connect(), streams, idle).await)
@@ -224,29 +224,33 @@ impl Place {
         Ok(answer)
     }
 
-    async fn ask(&self, target: &Uri, asked: Request<Empty<Bytes>>) -> Result<Asked, StreamError> {
+    async fn upgrade(
+        &self,
+        target: &Uri,
+        request: Request<Empty<Bytes>>,
+    ) -> Result<UpgradeOutcome, StreamError> {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => Err(StreamError::Shutdown),
-            asked = ask_in_time(target, asked, self.limits) => asked,
+            outcome = request_with_timeout(target, request, self.limits) => outcome,
         }
     }
 
-    /// The session itself, until a side is done; the place is given back then.
+    /// Runs the session until a side ends, then releases the permit.
     async fn run(self, session: impl Future<Output = Option<End>>) {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => {}
             end = session => match end {
                 Some(end) => tracing::debug!(?end, "stream ended"),
-                None => tracing::debug!("stream not joined"),
+                None => tracing::debug!("stream not started"),
             },
         }
         drop(self.permit);
     }
 }
 
-/// Where and how a SPDY connection of our own is made.
+/// Opens a SPDY connection to the runtime.
 struct Connector {
     target: Uri,
     limits: Limits,
@@ -254,12 +258,14 @@ struct Connector {
 
 impl Connector {
     async fn connect(self) -> Result<TokioIo<Upgraded>, StreamError> {
-        let asked = headers::spdy_request(&self.target, translate::REMOTE_COMMAND_V4)
+        let replayed = headers::spdy_request(&self.target, translate::REMOTE_COMMAND_V4)
             .map_err(|error| StreamError::BadUrl(format!("{}: {error}", self.target)))?;
-        let asked = ask_in_time(&self.target, asked, self.limits).await?;
-        let (mut answer, connection) = match asked {
-            Asked::Joined(answer, connection) => (answer, connection),
-            Asked::Refused(_, words) => return Err(StreamError::Refused(reason(&words))),
+        let outcome = request_with_timeout(&self.target, request, self.limits).await?;
+        let (mut answer, connection) = match outcome {
+            UpgradeOutcome::Upgraded(answer, connection) => (answer, connection),
+            UpgradeOutcome::Rejected(_, words) => {
+                return Err(StreamError::Rejected(reason(&words)));
+            }
         };
         let headers = answer.headers();
         if !headers::is_spdy(headers) {
@@ -275,7 +281,7 @@ impl Connector {
     }
 }
 
-/// Why the runtime refused: its words, or the message in its JSON.
+/// Returns the message in the JSON of an error response, else its text.
 fn reason(words: &[u8]) -> String {
     let json: serde_json::Value = serde_json::from_slice(words).unwrap_or_default();
     let fields = ["message", "error"].into_iter();
@@ -288,36 +294,36 @@ fn reason(words: &[u8]) -> String {
     }
 }
 
-enum Asked {
-    Joined(Response<Incoming>, Connection),
-    Refused(Parts, Vec<u8>),
+enum UpgradeOutcome {
+    Upgraded(Response<Incoming>, Connection),
+    Rejected(Parts, Vec<u8>),
 }
 
-async fn ask_in_time(
+async fn request_with_timeout(
     target: &Uri,
-    asked: Request<Empty<Bytes>>,
+    request: Request<Empty<Bytes>>,
     limits: Limits,
-) -> Result<Asked, StreamError> {
-    let asking = async {
-        let (connection, answer) = ask(target, asked).await?;
+) -> Result<UpgradeOutcome, StreamError> {
+    let upgrade = async {
+        let (connection, answer) = send(target, request).await?;
         let status = answer.status();
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Asked::Joined(answer, connection));
+            return Ok(UpgradeOutcome::Upgraded(answer, connection));
         }
         if status.is_client_error() || status.is_server_error() {
-            let (parts, words) = words(answer, limits.refusal_bytes).await;
+            let (parts, words) = read_body(answer, limits.rejection_bytes).await;
             drop(connection);
-            return Ok(Asked::Refused(parts, words));
+            return Ok(UpgradeOutcome::Rejected(parts, words));
         }
         Err(StreamError::NotUpgraded(status.as_u16()))
     };
-    let asked = timeout(limits.answer, asking).await;
-    asked.map_err(|_| StreamError::NoAnswer(limits.answer.as_secs()))?
+    let outcome = timeout(limits.upgrade_timeout, upgrade).await;
+    outcome.map_err(|_| StreamError::Timeout(limits.upgrade_timeout.as_secs()))?
 }
 
-/// Where the runtime serves streams. The URL comes from its socket, which only root and the
-/// runtime can write to, and may name any address; TLS is not spoken, as runtimes serve streams
-/// on the loopback address.
+/// Parses the URL of the streaming server. It comes from the runtime's socket, which only root and
+/// the runtime can write to, so it may contain any address. TLS is not supported, as runtimes serve
+/// streams on the loopback address.
 fn target(url: &str) -> Result<Uri, StreamError> {
     let bad = |why: &str| StreamError::BadUrl(format!("{url}: {why}"));
     let target: Uri = url.parse().map_err(|_| bad("not a URL"))?;
@@ -332,10 +338,10 @@ fn target(url: &str) -> Result<Uri, StreamError> {
     }
 }
 
-/// Drives HTTP up to the upgrade; without it nothing more comes.
+/// Drives HTTP until the upgrade; dropping it ends the connection.
 type Connection = AbortOnDropHandle<()>;
 
-async fn ask(
+async fn send(
     target: &Uri,
     request: Request<Empty<Bytes>>,
 ) -> Result<(Connection, Response<Incoming>), StreamError> {
@@ -344,7 +350,7 @@ async fn ask(
     let port = target.port_u16().unwrap_or(80);
     let stream = TcpStream::connect((host, port)).await;
     let stream = stream.map_err(StreamError::Dial)?;
-    // keystrokes go at once
+    // send keystrokes without delay
     stream.set_nodelay(true).map_err(StreamError::Dial)?;
     let handshake = http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(StreamError::Broken)?;
@@ -357,10 +363,10 @@ async fn ask(
     Ok((connection, answer.map_err(StreamError::Broken)?))
 }
 
-/// What the runtime says when it refuses, as far as its words fit.
-async fn words(answer: Response<Incoming>, most: usize) -> (Parts, Vec<u8>) {
+/// Reads the body of an error response, up to `max` bytes.
+async fn read_body(answer: Response<Incoming>, max: usize) -> (Parts, Vec<u8>) {
     let (parts, body) = answer.into_parts();
-    let mut body = Limited::new(body, most);
+    let mut body = Limited::new(body, max);
     let mut words = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(data) = frame.into_data() {
@@ -370,10 +376,10 @@ async fn words(answer: Response<Incoming>, most: usize) -> (Parts, Vec<u8>) {
     (parts, words)
 }
 
-/// The runtime's own refusal.
-fn refused(parts: &Parts, words: Vec<u8>) -> Response<Body> {
-    let mut refused = Response::new(Body::from(words));
-    *refused.status_mut() = parts.status;
-    *refused.headers_mut() = headers::without_framing(&parts.headers);
-    refused
+/// Returns the runtime's error response.
+fn rejection(parts: &Parts, words: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(words));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = headers::without_framing(&parts.headers);
+    response
 }

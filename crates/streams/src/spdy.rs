@@ -1,8 +1,7 @@
 //! SPDY/3.1 frames, as far as a client of a streaming server needs them.
 //!
-//! Bytes in, bytes out, no I/O. Headers of the server are not decompressed: no stream of exec or
-//! attach gets a header from it that matters. There is no flow control, as Kubernetes' servers have
-//! none: `WINDOW_UPDATE` and `SETTINGS` are read over.
+//! No I/O. Headers of the server are not decompressed: exec and attach do not use them. There is no
+//! flow control, as in Kubernetes' servers: `WINDOW_UPDATE` and `SETTINGS` are ignored.
 
 mod dictionary;
 
@@ -13,11 +12,11 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 pub(crate) use dictionary::dictionary;
 
-/// Bytes before the payload of each frame.
+/// Length of a frame's head.
 pub(crate) const HEAD_BYTES: usize = 8;
-/// Longest control frame that is read; those of a streaming server have some 50 bytes.
+/// Maximum length of a control frame; those of a streaming server have about 50 bytes.
 pub(crate) const MAX_CONTROL_BYTES: usize = 64 << 10;
-/// Longest payload of a frame: its length has 24 bits.
+/// Maximum payload of a frame: its length has 24 bits.
 const MAX_LENGTH: usize = (1 << 24) - 1;
 
 const VERSION: u16 = 3;
@@ -42,7 +41,7 @@ pub(crate) enum SpdyError {
     Compression,
 }
 
-/// The first eight bytes of a frame.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     Data {
@@ -62,17 +61,17 @@ pub(crate) enum Head {
 pub(crate) enum Control {
     /// The server opens a stream.
     Open(u32),
-    /// The server accepts a stream, and may close its half at once.
+    /// The server accepts a stream, and may close its half.
     Reply { stream: u32, is_last: bool },
     /// The server resets a stream.
     Reset(u32),
     /// The server expects the same number back.
     Ping(u32),
-    /// Nothing follows from it.
+    /// Ignored.
     Other,
 }
 
-/// Reads the first bytes of a frame.
+/// Parses the head of a frame.
 pub(crate) fn head(bytes: [u8; HEAD_BYTES]) -> Result<Head, SpdyError> {
     let [first, second, third, fourth, flags, high, middle, low] = bytes;
     let is_last = flags & FIN != 0;
@@ -100,7 +99,7 @@ pub(crate) fn head(bytes: [u8; HEAD_BYTES]) -> Result<Head, SpdyError> {
     })
 }
 
-/// Reads the payload of a control frame.
+/// Parses the payload of a control frame.
 pub(crate) fn control(kind: u16, is_last: bool, payload: &[u8]) -> Result<Control, SpdyError> {
     let number = || {
         let number = payload.first_chunk().map(|it| u32::from_be_bytes(*it));
@@ -119,7 +118,7 @@ pub(crate) fn control(kind: u16, is_last: bool, payload: &[u8]) -> Result<Contro
     })
 }
 
-/// Data of a stream. The payload has to fit into a frame.
+/// Returns a data frame. The payload has to fit into a frame.
 pub(crate) fn data(stream: u32, is_last: bool, payload: &[u8]) -> Result<Vec<u8>, SpdyError> {
     let mut frame = Vec::with_capacity(HEAD_BYTES + payload.len());
     frame.extend_from_slice(&(stream & 0x7fff_ffff).to_be_bytes());
@@ -128,13 +127,13 @@ pub(crate) fn data(stream: u32, is_last: bool, payload: &[u8]) -> Result<Vec<u8>
     Ok(frame)
 }
 
-/// The answer to a ping.
+/// Returns the response to a ping.
 pub(crate) fn ping(number: u32) -> Result<Vec<u8>, SpdyError> {
     control_frame(PING, &number.to_be_bytes())
 }
 
-/// Refuses a stream that the server opened.
-pub(crate) fn refusal(stream: u32) -> Result<Vec<u8>, SpdyError> {
+/// Returns a frame that rejects a stream opened by the server.
+pub(crate) fn rejection(stream: u32) -> Result<Vec<u8>, SpdyError> {
     const REFUSED_STREAM: u32 = 3;
     let payload = [stream.to_be_bytes(), REFUSED_STREAM.to_be_bytes()];
     control_frame(RST_STREAM, payload.as_flattened())
@@ -157,7 +156,7 @@ fn flags_and_length(is_last: bool, length: usize) -> Result<[u8; 4], SpdyError> 
     Ok([u8::from(is_last) * FIN, high, middle, low])
 }
 
-/// Opens streams. The compression of headers has one state per connection.
+/// Opens streams. The header compression has one state per connection.
 #[derive(Debug)]
 pub(crate) struct Opener(Compress);
 
@@ -169,7 +168,7 @@ impl Opener {
         Ok(Self(compress))
     }
 
-    /// A frame that opens a stream with one header, whose name is in lower case.
+    /// Returns a frame that opens a stream with one header with a lower-case name.
     pub(crate) fn open(
         &mut self,
         stream: u32,
@@ -182,10 +181,10 @@ impl Opener {
             block.extend_from_slice(&length.to_be_bytes());
             block.extend_from_slice(word.as_bytes());
         }
-        // zlib adds a head, a dictionary's checksum and the marker of the flush, far less than this
+        // zlib adds a head, the dictionary's checksum and the flush marker, far less than this
         let mut payload = Vec::with_capacity(block.len() + 128);
         payload.extend_from_slice(&stream.to_be_bytes());
-        // no stream it belongs to, the highest priority, no credential
+        // no associated stream, highest priority, no credential
         payload.extend_from_slice(&[0; 6]);
         let room = payload.capacity();
         let done = self

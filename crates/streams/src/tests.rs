@@ -1,5 +1,4 @@
-//! Sessions over real sockets: a client, what this crate does, and a streaming server that
-//! behaves or does not.
+//! Sessions over real sockets: a client, this crate, and a streaming server, correct or faulty.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,11 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::copy::{BUFFER_BYTES, End, join};
+use crate::copy::{BUFFER_BYTES, End, copy_bidirectional};
 use crate::{CommandStreams, Limits, Sessions, headers};
 use crate::{is_remote_command_v5, is_tunneled_spdy};
 
-/// For what is a matter of milliseconds, on a machine that is busy.
+/// Timeout for operations that take milliseconds, on a busy host.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 const UPGRADE: &str = "POST /exec?x=1 HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\n\
@@ -27,7 +26,7 @@ const UPGRADE: &str = "POST /exec?x=1 HTTP/1.1\r\nHost: node\r\nConnection: Upgr
 const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly";
 
-/// A node that passes everything on to one streaming server, which a test plays itself.
+/// A node with one streaming server that the test plays itself.
 pub(crate) struct Node {
     address: SocketAddr,
     pub(crate) sessions: Sessions,
@@ -42,7 +41,7 @@ impl Node {
         Self::serving(limits, runtime, url).await
     }
 
-    pub(crate) async fn passing_to(limits: Limits, url: String) -> Self {
+    pub(crate) async fn with_url(limits: Limits, url: String) -> Self {
         let runtime = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         Self::serving(limits, runtime, url).await
     }
@@ -51,7 +50,7 @@ impl Node {
         let shutdown = CancellationToken::new();
         let sessions = Sessions::new(limits, shutdown.clone());
         let router = Router::new()
-            .fallback(pass_on)
+            .fallback(handle)
             .with_state((sessions.clone(), url));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("bound");
@@ -64,15 +63,15 @@ impl Node {
         }
     }
 
-    /// A client that has sent `words`.
+    /// Connects a client that sends `words`.
     pub(crate) async fn client(&self, words: &str) -> TcpStream {
         let mut client = TcpStream::connect(self.address).await.expect("connect");
         client.write_all(words.as_bytes()).await.expect("write");
         client
     }
 
-    /// The streaming server's end, and the head of what it was asked.
-    pub(crate) async fn asked(&self) -> (TcpStream, String) {
+    /// Accepts a connection of the node; returns it with the head of its request.
+    pub(crate) async fn accept(&self) -> (TcpStream, String) {
         let (mut stream, _) = timeout(SOON, self.runtime.accept())
             .await
             .expect("in time")
@@ -81,10 +80,10 @@ impl Node {
         (stream, head)
     }
 
-    /// A session, with both ends in the test's hands.
+    /// Opens a session; the test has both ends.
     async fn session(&self) -> (TcpStream, TcpStream) {
         let mut client = self.client(UPGRADE).await;
-        let (mut runtime, _) = self.asked().await;
+        let (mut runtime, _) = self.accept().await;
         runtime.write_all(SWITCHED).await.expect("write");
         let head = read_head(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -92,20 +91,20 @@ impl Node {
         (client, runtime)
     }
 
-    pub(crate) async fn all_places_are_free(&self) {
+    pub(crate) async fn wait_for_all_permits(&self) {
         let free = async {
             while self.sessions.open() > 0 {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(SOON, free).await.expect("places are given back");
+        timeout(SOON, free).await.expect("permits are released");
     }
 }
 
-async fn pass_on(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
+async fn handle(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
     let client = Some([10, 0, 0, 9].into());
-    let joined = match sessions.reserve(&request) {
-        Ok(place) if is_remote_command_v5(request.headers()) => {
+    let response = match sessions.reserve(&request) {
+        Ok(permit) if is_remote_command_v5(request.headers()) => {
             let query = request.uri().query().unwrap_or_default();
             let streams = CommandStreams {
                 stdin: query.contains("in"),
@@ -113,18 +112,18 @@ async fn pass_on(State((sessions, url)): State<(Sessions, String)>, request: Req
                 stderr: query.contains("err"),
                 tty: query.contains("tty"),
             };
-            place.translate(request, &url, streams)
+            permit.translate(request, &url, streams)
         }
-        Ok(place) if is_tunneled_spdy(request.headers()) => {
-            place.tunnel(request, &url, client).await
+        Ok(permit) if is_tunneled_spdy(request.headers()) => {
+            permit.tunnel(request, &url, client).await
         }
-        Ok(place) => place.join(request, &url, client).await,
+        Ok(permit) => permit.proxy(request, &url, client).await,
         Err(error) => Err(error),
     };
-    joined.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
+    response.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
 }
 
-/// Up to the empty line, byte by byte: what comes behind is not touched.
+/// Reads up to the empty line, byte by byte, without reading ahead.
 pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let read = async {
@@ -145,7 +144,7 @@ pub(crate) async fn read_exactly(stream: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&read), expected);
 }
 
-/// Everything up to the end, which a reset is too.
+/// Reads up to the end or a reset.
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
     let _ = timeout(SOON, stream.read_to_end(&mut read))
@@ -154,18 +153,18 @@ async fn read_to_end(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-fn quick() -> Limits {
+fn with_short_timeout() -> Limits {
     Limits {
-        answer: Duration::from_millis(200),
+        upgrade_timeout: Duration::from_millis(200),
         ..Limits::default()
     }
 }
 
 #[tokio::test]
-async fn a_request_is_replayed_and_bytes_pass_both_ways_also_those_that_came_early() {
+async fn proxied_session_copies_early_bytes_both_ways() {
     let node = Node::start(Limits::default()).await;
     let mut client = node.client(&format!("{UPGRADE}eager")).await;
-    let (mut runtime, head) = node.asked().await;
+    let (mut runtime, head) = node.accept().await;
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("post /exec/token http/1.1\r\n"), "{head}");
     for line in [
@@ -195,57 +194,60 @@ async fn a_request_is_replayed_and_bytes_pass_both_ways_also_those_that_came_ear
 }
 
 #[tokio::test]
-async fn what_the_runtime_has_said_arrives_before_the_end_of_its_connection() {
+async fn runtime_output_arrives_before_end_of_session() {
     let node = Node::start(Limits::default()).await;
     let (mut client, mut runtime) = node.session().await;
-    let last_words = "x".repeat(1 << 20);
+    let last_output = "x".repeat(1 << 20);
     let write = async {
         runtime
-            .write_all(last_words.as_bytes())
+            .write_all(last_output.as_bytes())
             .await
             .expect("write");
         drop(runtime);
     };
-    let (said, ()) = tokio::join!(read_to_end(&mut client), write);
-    assert_eq!(said.len(), last_words.len());
-    node.all_places_are_free().await;
+    let (bytes, ()) = tokio::join!(read_to_end(&mut client), write);
+    assert_eq!(bytes.len(), last_output.len());
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_leaves_no_connection_to_the_runtime() {
+async fn disconnected_client_closes_runtime_connection() {
     let node = Node::start(Limits::default()).await;
     let (client, mut runtime) = node.session().await;
     assert_eq!(node.sessions.open(), 1);
     drop(client);
     assert_eq!(read_to_end(&mut runtime).await, "");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_before_the_answer_leaves_nothing_either() {
+async fn client_disconnect_before_response_closes_runtime_connection() {
     let node = Node::start(Limits::default()).await;
     let client = node.client(UPGRADE).await;
-    let (mut runtime, _) = node.asked().await;
+    let (mut runtime, _) = node.accept().await;
     drop(client);
     assert_eq!(read_to_end(&mut runtime).await, "");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn the_runtimes_refusal_is_passed_on_as_far_as_it_fits() {
+async fn runtime_error_response_is_passed_on_truncated() {
     let node = Node::start(Limits::default()).await;
     let mut client = node.client(UPGRADE).await;
-    let (mut runtime, _) = node.asked().await;
-    let refusal = "HTTP/1.1 403 Forbidden\r\nX-Why: no\r\nContent-Length: 4\r\n\r\nno!\n";
-    runtime.write_all(refusal.as_bytes()).await.expect("write");
+    let (mut runtime, _) = node.accept().await;
+    let rejection = "HTTP/1.1 403 Forbidden\r\nX-Why: no\r\nContent-Length: 4\r\n\r\nno!\n";
+    runtime
+        .write_all(rejection.as_bytes())
+        .await
+        .expect("write");
     let head = read_head(&mut client).await.to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 403 "), "{head}");
     assert!(head.contains("\r\nx-why: no\r\n"), "{head}");
     read_exactly(&mut client, "no!\n").await;
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 
     let mut client = node.client(UPGRADE).await;
-    let (mut runtime, _) = node.asked().await;
+    let (mut runtime, _) = node.accept().await;
     tokio::spawn(async move {
         let head = b"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n";
         runtime.write_all(head).await.expect("write");
@@ -255,23 +257,23 @@ async fn the_runtimes_refusal_is_passed_on_as_far_as_it_fits() {
     let length = head.split("content-length: ").nth(1).expect("a length");
     let length = length.split("\r\n").next().expect("a line");
     let length: usize = length.parse().expect("a number");
-    assert!(length <= Limits::default().refusal_bytes, "{head}");
+    assert!(length <= Limits::default().rejection_bytes, "{head}");
 }
 
 #[tokio::test]
-async fn a_streaming_server_that_misbehaves_is_told_of_in_a_500() {
+async fn invalid_runtime_response_returns_500() {
     #[rustfmt::skip]
     let cases: [(&[u8], &str); 4] = [
-        (b"", "broke off"),
+        (b"", "streaming server broke"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "invalid upgrade response: status code 200"),
-        (b"what?\r\n\r\n", "broke off"),
-        (b"HTTP/1.1 101 Switching", "broke off"),
+        (b"what?\r\n\r\n", "streaming server broke"),
+        (b"HTTP/1.1 101 Switching", "streaming server broke"),
     ];
-    for (said, expected) in cases {
+    for (bytes, expected) in cases {
         let node = Node::start(Limits::default()).await;
         let mut client = node.client(UPGRADE).await;
-        let (mut runtime, _) = node.asked().await;
-        runtime.write_all(said).await.expect("write");
+        let (mut runtime, _) = node.accept().await;
+        runtime.write_all(bytes).await.expect("write");
         drop(runtime);
         let head = read_head(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 500 "), "{expected}: {head}");
@@ -279,23 +281,23 @@ async fn a_streaming_server_that_misbehaves_is_told_of_in_a_500() {
         let read = client.read(&mut body).await.expect("a body");
         let body = String::from_utf8_lossy(&body[..read]).into_owned();
         assert!(body.contains(expected), "{expected}: {body}");
-        node.all_places_are_free().await;
+        node.wait_for_all_permits().await;
     }
 }
 
 #[tokio::test]
-async fn a_streaming_server_that_never_answers_is_given_up() {
-    let node = Node::start(quick()).await;
+async fn hung_streaming_server_times_out() {
+    let node = Node::start(with_short_timeout()).await;
     let mut client = node.client(UPGRADE).await;
-    let (mut runtime, _) = node.asked().await;
+    let (mut runtime, _) = node.accept().await;
     let head = read_head(&mut client).await;
     assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
     assert_eq!(read_to_end(&mut runtime).await, "");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn urls_that_cannot_be_used_are_told_of() {
+async fn unusable_streaming_url_returns_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let gone = listener.local_addr().expect("bound");
     drop(listener);
@@ -317,12 +319,12 @@ async fn urls_that_cannot_be_used_are_told_of() {
         let read = client.read(&mut body).await.expect("a body");
         let body = String::from_utf8_lossy(&body[..read]).into_owned();
         assert!(body.contains(expected), "{expected}: {body}");
-        node.all_places_are_free().await;
+        node.wait_for_all_permits().await;
     }
 }
 
 #[tokio::test]
-async fn sessions_beyond_the_bound_are_refused_and_a_place_is_free_when_one_ends() {
+async fn session_limit_returns_429_and_frees_permit_at_end() {
     let limits = Limits {
         sessions: 3,
         ..Limits::default()
@@ -339,18 +341,18 @@ async fn sessions_beyond_the_bound_are_refused_and_a_place_is_free_when_one_ends
     }
     assert_eq!(node.sessions.open(), 3);
     open.clear();
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
     node.session().await;
 }
 
 #[tokio::test]
-async fn sessions_end_with_the_agent() {
+async fn sessions_end_with_agent_shutdown() {
     let node = Node::start(Limits::default()).await;
     let (mut client, mut runtime) = node.session().await;
     node.shutdown.cancel();
     assert_eq!(read_to_end(&mut client).await, "");
     assert_eq!(read_to_end(&mut runtime).await, "");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
     let mut late = node.client(UPGRADE).await;
     let head = read_head(&mut late).await;
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
@@ -359,7 +361,7 @@ async fn sessions_end_with_the_agent() {
 type Headers = &'static [(&'static str, &'static str)];
 
 #[test]
-fn requests_that_are_no_upgrades_are_refused() {
+fn requests_without_upgrade_are_rejected() {
     #[rustfmt::skip]
     let cases: [(Version, Headers, &str); 9] = [
         (Version::HTTP_11, &[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")], "ok"),
@@ -371,7 +373,7 @@ fn requests_that_are_no_upgrades_are_refused() {
         (Version::HTTP_10, &[("connection", "upgrade"), ("upgrade", "x")], "Upgrade request required"),
         (Version::HTTP_11, &[("connection", "upgrade"), ("upgrade", "x"), ("content-length", "7")],
             "an upgrade request has no body"),
-        (Version::HTTP_2, &[], "streams are served over HTTP/1.1 only: HTTP/2 knows no upgrade"),
+        (Version::HTTP_2, &[], "streams require HTTP/1.1: HTTP/2 has no upgrade"),
     ];
     for (version, headers, expected) in cases {
         let mut request = http::Request::builder().version(version);
@@ -388,7 +390,7 @@ fn requests_that_are_no_upgrades_are_refused() {
 }
 
 #[test]
-fn no_credential_is_passed_on_and_nothing_else_is_left_out() {
+fn replay_removes_credentials_only() {
     let token = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
     let (with_others, upper) = (
         format!("v4.channel.k8s.io, {token} ,x"),
@@ -428,12 +430,12 @@ fn no_credential_is_passed_on_and_nothing_else_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_ends_when_nothing_was_said_for_the_idle_time_and_not_before() {
+async fn session_ends_after_idle_timeout() {
     let (mut client, near) = duplex(64);
     let (far, mut runtime) = duplex(64);
     let idle = Duration::from_secs(4 * 3600);
     let began = Instant::now();
-    let joined = tokio::spawn(join(near, far, idle));
+    let joined = tokio::spawn(copy_bidirectional(near, far, idle));
     tokio::time::advance(Duration::from_secs(3 * 3600)).await;
     client.write_all(b"x").await.expect("write");
     assert_eq!(runtime.read_u8().await.expect("byte"), b'x');
@@ -442,10 +444,10 @@ async fn a_session_ends_when_nothing_was_said_for_the_idle_time_and_not_before()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_stops_the_runtime() {
+async fn client_that_does_not_read_blocks_runtime() {
     let (client, near) = duplex(64);
     let (far, mut runtime) = duplex(64);
-    let joined = tokio::spawn(join(near, far, Duration::from_secs(3600)));
+    let joined = tokio::spawn(copy_bidirectional(near, far, Duration::from_secs(3600)));
     let mut taken = 0;
     while let Ok(written) = timeout(Duration::from_secs(1), runtime.write(&[0; 64])).await {
         taken += written.expect("write");

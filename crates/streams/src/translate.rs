@@ -1,5 +1,5 @@
-//! Exec and attach: channels of a WebSocket `v5.channel.k8s.io`, onto the SPDY streams of a
-//! runtime's streaming server, which need not know the WebSocket's subprotocol.
+//! Exec and attach: maps channels of a WebSocket `v5.channel.k8s.io` to SPDY streams of the
+//! runtime, which need not support the subprotocol.
 
 mod status;
 
@@ -18,19 +18,19 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::StreamError;
-use crate::copy::{Activity, BUFFER_BYTES, End, FAREWELL};
+use crate::copy::{Activity, BUFFER_BYTES, CLOSE_TIMEOUT, End};
 use crate::spdy::{self, Control, Head, Opener, SpdyError};
 use crate::websocket::{self, FromClient, Received, STATUS_TIMEOUT, ToClient};
 use status::Status;
 
-/// The protocol of the SPDY connection: a JSON status at its end, and a stream for resizes.
+/// Stream protocol of the SPDY connection: a JSON status at the end, and a stream for resizes.
 pub(crate) const REMOTE_COMMAND_V4: &str = "v4.channel.k8s.io";
 
-/// For the runtime to accept the streams, as upstream's `createStreamResponseTimeout`.
+/// Timeout for the runtime to accept the streams, as upstream `createStreamResponseTimeout`.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most bytes of the runtime's status.
+/// Maximum bytes of the runtime's status.
 const MAX_STATUS_BYTES: usize = 64 << 10;
-/// Answers to the runtime that wait for its connection.
+/// Maximum queued replies to the runtime.
 const MAX_REPLIES: usize = 16;
 
 const STDIN: u8 = 0;
@@ -39,10 +39,10 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CHANNELS: u8 = 5;
-/// Instead of a channel: the client closes the channel that follows.
+/// Marks a message that closes the channel in its second byte.
 const CLOSE: u8 = 255;
 
-/// The streams of a command, as the runtime was asked for them.
+/// The requested streams of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandStreams {
     /// The client sends stdin.
@@ -56,7 +56,7 @@ pub struct CommandStreams {
 }
 
 impl CommandStreams {
-    /// Channels in the order in which their streams are opened.
+    /// Returns the channels in the order in which their streams are opened.
     fn channels(self) -> impl Iterator<Item = u8> {
         let channels = [
             (ERROR, true),
@@ -69,7 +69,7 @@ impl CommandStreams {
         open.map(|(channel, _)| channel)
     }
 
-    /// The lowest channel towards the client.
+    /// Returns the lowest channel towards the client.
     fn first_output(self) -> u8 {
         let mut outputs = [(STDOUT, self.stdout), (STDERR, self.stderr)].into_iter();
         let first = outputs.find(|(_, is_open)| *is_open);
@@ -77,8 +77,8 @@ impl CommandStreams {
     }
 }
 
-/// Serves a client until the command, the client or either connection is done. `connect` is
-/// awaited when the client's WebSocket stands: from there on errors are a status in its channel.
+/// Serves a client until the command, the client or either connection ends. `connect` is awaited
+/// after the WebSocket handshake: from there on errors are a status in its channel.
 pub(crate) async fn serve<C, R>(
     client: C,
     connect: impl Future<Output = Result<R, StreamError>>,
@@ -90,7 +90,7 @@ where
     R: AsyncRead + AsyncWrite,
 {
     let (mut to_client, mut from_client) = websocket::serve(client).await;
-    // an empty message says that the connection stands
+    // an empty message confirms the connection
     let begun = send(&mut to_client, streams.first_output(), &[]).await;
     if begun.is_err() {
         return End::Client;
@@ -107,7 +107,7 @@ where
             let json = status.to_json();
             let sent = timeout(STATUS_TIMEOUT, send(&mut to_client, ERROR, &json)).await;
             if !matches!(sent, Ok(Ok(()))) {
-                tracing::debug!(?status, "client has not taken the status of its command");
+                tracing::debug!(?status, "command status not sent: client does not read");
             }
             End::Runtime
         }
@@ -118,17 +118,17 @@ where
     end
 }
 
-/// Why a command's streams are no longer served.
+/// Why the streams of a command ended.
 enum Ended {
-    /// The command, with this status.
+    /// The command ended, with this status.
     Command(Status),
-    /// The client is done or gone.
+    /// The client closed its side or disconnected.
     Client,
-    /// Nothing was sent for too long.
+    /// Idle timeout.
     Idle,
 }
 
-/// The client takes nothing any more.
+/// The client does not read any more.
 struct ClientGone;
 
 async fn send<C>(to: &mut ToClient<C>, channel: u8, bytes: &[u8]) -> Result<(), ClientGone>
@@ -182,16 +182,17 @@ where
     let mut write = pin!(write(to_runtime, urgent, waiting));
     let ended = tokio::select! {
         biased;
-        // first: what the runtime has sent reaches the client even if it has gone already
+        // first: the runtime's last output reaches the client even if the client has closed its
+        // side
         ended = output.pass() => ended,
         ended = input.pass(from_client) => ended,
-        // it ends after both of the others
+        // ends after both of the others
         () = &mut write => Ended::Client,
         () = activity.idle(idle) => Ended::Idle,
     };
     if matches!(ended, Ended::Client) {
-        // what the client has sent before its end
-        let _ = timeout(FAREWELL, write).await;
+        // what the client sent before its end
+        let _ = timeout(CLOSE_TIMEOUT, write).await;
     }
     ended
 }
@@ -217,20 +218,20 @@ where
         .map_err(Broken::Io)
 }
 
-/// Why the runtime's connection is no longer of use.
+/// Why the connection to the runtime is unusable.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("the container runtime's streaming server broke off: {0}")]
+    #[error("connection to the container runtime's streaming server broke: {0}")]
     Io(#[source] std::io::Error),
-    #[error("the container runtime's streaming server sends what is not expected: {0}")]
+    #[error("the container runtime's streaming server sent an invalid frame: {0}")]
     Frame(#[from] SpdyError),
-    #[error("the container runtime's streaming server refused the {0} stream")]
-    Refused(&'static str),
+    #[error("the container runtime's streaming server rejected the {0} stream")]
+    Rejected(&'static str),
     #[error("the container runtime's streaming server did not accept all streams in time")]
     NotAccepted,
-    #[error("the container runtime's streaming server sends a status of more than {0} bytes")]
+    #[error("the container runtime's streaming server sent a status of more than {0} bytes")]
     LongStatus(usize),
-    #[error("the container runtime's streaming server pings without reading the answers")]
+    #[error("the container runtime's streaming server does not read ping responses")]
     Replies,
 }
 
@@ -250,7 +251,7 @@ fn stream_type(channel: u8) -> &'static str {
     }
 }
 
-/// The open streams and how far they are.
+/// The open streams and their state.
 #[derive(Debug)]
 struct Table(Vec<Stream>);
 
@@ -259,12 +260,12 @@ struct Stream {
     id: u32,
     channel: u8,
     is_accepted: bool,
-    /// The runtime sends nothing more on it.
+    /// The runtime has closed its half.
     is_ended: bool,
 }
 
 impl Table {
-    /// Streams of a client have odd numbers.
+    /// Assigns odd numbers, as streams of a client have.
     fn new(streams: CommandStreams) -> Self {
         let ids = (1..).step_by(2);
         let streams = ids.zip(streams.channels()).map(|(id, channel)| Stream {
@@ -294,17 +295,17 @@ impl Table {
         self.0.iter().all(|stream| stream.is_accepted)
     }
 
-    /// Whether all of the output has come, and the status.
+    /// Returns whether the output and the status are complete.
     fn is_complete(&self) -> bool {
         let mut outputs = self.0.iter();
         outputs.all(|it| it.is_ended || [STDIN, RESIZE].contains(&it.channel))
     }
 }
 
-/// What both directions know.
+/// State shared by both directions.
 #[derive(Debug)]
 struct Shared<'a> {
-    /// All streams are accepted.
+    /// Notified when all streams are accepted.
     accepted: Notify,
     /// Either side has closed stdin.
     stdin_closed: AtomicBool,
@@ -319,14 +320,14 @@ struct Input<'a> {
     shared: &'a Shared<'a>,
 }
 
-/// What a client's message says.
+/// A message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientMessage<'a> {
     Data(u8, &'a [u8]),
     Close(u8),
-    /// Empty, or for a channel that there is not; upstream ignores these too.
+    /// Empty, or for an unknown channel; ignored, as upstream.
     Ignored,
-    /// Against the protocol; the session ends.
+    /// Violates the protocol; ends the session.
     Invalid,
 }
 
@@ -366,7 +367,7 @@ impl Input<'_> {
                 ClientMessage::Data(RESIZE, payload) => self.data(self.resize, payload).await,
                 ClientMessage::Close(STDIN) => self.close_stdin().await,
                 ClientMessage::Invalid => {
-                    tracing::debug!("client does not speak v5.channel.k8s.io");
+                    tracing::debug!("client violates v5.channel.k8s.io");
                     return Ended::Client;
                 }
                 ClientMessage::Data(..) | ClientMessage::Close(_) | ClientMessage::Ignored => {
@@ -380,8 +381,8 @@ impl Input<'_> {
         }
     }
 
-    /// Waits until the runtime has accepted all streams. Returns what the client sent first in that
-    /// time: without a read, a client that is gone would hold the session.
+    /// Waits until the runtime has accepted all streams. Returns the first message of that time:
+    /// without a read, a disconnected client would hold the session.
     async fn accepted<C>(&self, from_client: &mut FromClient<C>) -> Result<Option<Bytes>, Ended>
     where
         C: AsyncRead + AsyncWrite + Unpin,
@@ -435,7 +436,7 @@ struct Output<'a, C, R> {
     to_client: &'a mut ToClient<C>,
     replies: mpsc::Sender<Vec<u8>>,
     table: Table,
-    /// What came in the error stream.
+    /// Content of the error stream.
     message: Vec<u8>,
     shared: &'a Shared<'a>,
 }
@@ -450,12 +451,12 @@ where
             match self.frame().await {
                 Ok(()) => self.shared.activity.touch(),
                 Err(OutputError::Client) => return Ended::Client,
-                // it may have said all before
+                // the output may be complete
                 Err(OutputError::Runtime(Broken::Io(_))) if !self.message.is_empty() => break,
                 Err(OutputError::Runtime(error)) => return error.into(),
             }
         }
-        Ended::Command(Status::of_message(&self.message))
+        Ended::Command(Status::from_message(&self.message))
     }
 
     async fn frame(&mut self) -> Result<(), OutputError> {
@@ -491,7 +492,7 @@ where
         read.map(drop).map_err(Broken::Io)
     }
 
-    /// Passes the payload on in parts, however long the frame is.
+    /// Passes the payload on in parts, so that the frame length is not limited.
     async fn data(&mut self, stream: u32, length: usize) -> Result<(), OutputError> {
         let channel = self.table.channel(stream);
         let mut rest = length;
@@ -522,7 +523,7 @@ where
 
     fn control(&mut self, control: Control) -> Result<(), Broken> {
         match control {
-            Control::Open(stream) => self.reply(spdy::refusal(stream)?),
+            Control::Open(stream) => self.reply(spdy::rejection(stream)?),
             Control::Ping(number) => self.reply(spdy::ping(number)?),
             Control::Reply { stream, is_last } => {
                 if let Some(stream) = self.table.stream(stream) {
@@ -538,7 +539,7 @@ where
             }
             Control::Reset(stream) => match self.table.stream(stream) {
                 Some(stream) if !stream.is_accepted => {
-                    Err(Broken::Refused(stream_type(stream.channel)))
+                    Err(Broken::Rejected(stream_type(stream.channel)))
                 }
                 _ => self.end(stream),
             },
@@ -546,7 +547,7 @@ where
         }
     }
 
-    /// The runtime's half of a stream has ended. If that is stdin, so has the client's.
+    /// Handles the end of the runtime's half of a stream; also closes the client's half of stdin.
     fn end(&mut self, stream: u32) -> Result<(), Broken> {
         let Some(ended) = self.table.stream(stream) else {
             return Ok(());
@@ -559,7 +560,7 @@ where
         Ok(())
     }
 
-    /// Sends a frame past stdin, which may be waiting for the command to read it.
+    /// Sends a frame ahead of stdin, which may block until the command reads it.
     fn reply(&mut self, frame: Vec<u8>) -> Result<(), Broken> {
         self.replies.try_send(frame).map_err(|_| Broken::Replies)
     }
@@ -576,8 +577,8 @@ impl From<Broken> for OutputError {
     }
 }
 
-/// Writes frames, replies first, until there come no more. Whether the runtime still takes them
-/// does not matter: what it has sent is read to its end.
+/// Writes frames, replies first, until the channels close. Write errors are ignored: what the
+/// runtime has sent is read to its end.
 async fn write<R>(
     mut to_runtime: WriteHalf<R>,
     mut urgent: mpsc::Receiver<Vec<u8>>,
@@ -601,7 +602,7 @@ async fn write<R>(
             to_runtime.flush().await
         };
         if let Err(error) = written.await {
-            tracing::debug!(%error, "streaming server takes no input");
+            tracing::debug!(%error, "streaming server does not read input");
             is_broken = true;
         }
     }

@@ -1,4 +1,4 @@
-//! SPDY in the binary messages of a WebSocket, joined to a SPDY connection of the runtime.
+//! Copies between SPDY in the binary messages of a WebSocket and a SPDY connection of the runtime.
 
 #[cfg(test)]
 mod tests;
@@ -12,8 +12,8 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::copy::{Activity, BUFFER_BYTES, End};
 use crate::websocket::{self, FromClient, Received, ToClient};
 
-/// Copies both ways until either side is done, breaks, or both are silent for `idle`.
-pub(crate) async fn join<C, R>(client: C, runtime: R, idle: Duration) -> End
+/// Copies both ways until either side ends or fails, or both are idle for `idle`.
+pub(crate) async fn serve<C, R>(client: C, runtime: R, idle: Duration) -> End
 where
     C: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + AsyncWrite,
@@ -23,7 +23,8 @@ where
     let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let end = tokio::select! {
         biased;
-        // first: what the runtime has sent reaches the client even if it has gone already
+        // first: the runtime's last output reaches the client even if the client has closed its
+        // side
         () = wrap(&mut from_runtime, &mut to_client, &activity) => End::Runtime,
         () = unwrap(&mut from_client, &mut to_runtime, &activity) => End::Client,
         () = activity.idle(idle) => End::Idle,
@@ -32,7 +33,7 @@ where
     end
 }
 
-/// Until the runtime is done or the client takes nothing.
+/// Copies until the runtime ends or the client does not read any more.
 async fn wrap<C>(from: &mut (impl AsyncRead + Unpin), to: &mut ToClient<C>, activity: &Activity)
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -51,7 +52,7 @@ where
     }
 }
 
-/// Until the client is done, sends text, or the runtime takes nothing.
+/// Copies until the client ends or sends text, or the runtime does not read any more.
 async fn unwrap<C>(
     from: &mut FromClient<C>,
     to: &mut (impl AsyncWrite + Unpin),

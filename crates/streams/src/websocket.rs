@@ -1,4 +1,4 @@
-//! WebSockets that are served here instead of by the runtime: their handshake and their end.
+//! WebSockets that are served here instead of by the runtime: handshake and close.
 
 #[cfg(test)]
 mod tests;
@@ -21,29 +21,29 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use crate::copy::{BUFFER_BYTES, FAREWELL};
+use crate::copy::{BUFFER_BYTES, CLOSE_TIMEOUT};
 use crate::{StreamError, headers};
 
-/// Max size of a message. kubectl sends 32 KiB.
+/// Maximum message size. kubectl sends 32 KiB.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// The subprotocol of exec and attach that can close a stream.
+/// Subprotocol of exec and attach that can close a stream.
 pub(crate) const REMOTE_COMMAND_V5: &str = "v5.channel.k8s.io";
-/// What the subprotocol of a tunnel has before that of the SPDY connection.
+/// Prefix of a tunnel's subprotocol, before the protocol of the SPDY connection.
 const TUNNEL_PREFIX: &str = "SPDY/3.1+";
 const KUBERNETES_SUFFIX: &str = ".k8s.io";
 
 pub(crate) type ToClient<S> = SplitSink<WebSocketStream<S>, Message>;
 pub(crate) type FromClient<S> = SplitStream<WebSocketStream<S>>;
 
-/// Whether a request begins a WebSocket with the subprotocol `v5.channel.k8s.io`, which
-/// [`Place::translate`](crate::Place::translate) serves.
+/// Returns whether a request starts a WebSocket with the subprotocol `v5.channel.k8s.io`, which
+/// [`SessionPermit::translate`](crate::SessionPermit::translate) serves.
 pub fn is_remote_command_v5(headers: &HeaderMap) -> bool {
     is_websocket(headers) && protocols(headers).contains(&REMOTE_COMMAND_V5)
 }
 
-/// Whether a request begins a WebSocket that carries SPDY, which
-/// [`Place::tunnel`](crate::Place::tunnel) serves.
+/// Returns whether a request starts a WebSocket that carries SPDY, which
+/// [`SessionPermit::tunnel`](crate::SessionPermit::tunnel) serves.
 pub fn is_tunneled_spdy(headers: &HeaderMap) -> bool {
     is_websocket(headers) && !tunneled_protocols(headers).is_empty()
 }
@@ -51,10 +51,10 @@ pub fn is_tunneled_spdy(headers: &HeaderMap) -> bool {
 fn is_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(UPGRADE).map(HeaderValue::as_bytes);
     upgrade.is_some_and(|it| it.eq_ignore_ascii_case(b"websocket"))
-        && headers::asks_for_upgrade(headers)
+        && headers::requests_upgrade(headers)
 }
 
-/// The subprotocols that the client offers, in its order.
+/// Returns the offered subprotocols, in the client's order.
 fn protocols(headers: &HeaderMap) -> Vec<&str> {
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let values = values.filter_map(|value| value.to_str().ok());
@@ -64,7 +64,7 @@ fn protocols(headers: &HeaderMap) -> Vec<&str> {
         .collect()
 }
 
-/// The protocols of SPDY connections that the client offers to tunnel.
+/// Returns the offered protocols of tunneled SPDY connections.
 pub(crate) fn tunneled_protocols(headers: &HeaderMap) -> Vec<&str> {
     let offered = protocols(headers).into_iter();
     let tunneled = offered.filter_map(|it| it.strip_prefix(TUNNEL_PREFIX));
@@ -73,15 +73,15 @@ pub(crate) fn tunneled_protocols(headers: &HeaderMap) -> Vec<&str> {
         .collect()
 }
 
-/// The subprotocol of a tunnel, for the protocol of the SPDY connection.
+/// Returns the subprotocol of a tunnel, for the protocol of the SPDY connection.
 pub(crate) fn tunnel_protocol(spdy: &str) -> String {
     format!("{TUNNEL_PREFIX}{spdy}")
 }
 
-/// The answer that begins a WebSocket.
+/// Returns the response that starts a WebSocket.
 ///
 /// # Errors
-/// The request is not one of RFC 6455.
+/// The request violates RFC 6455.
 pub(crate) fn accept<B>(
     request: &Request<B>,
     protocol: Option<&str>,
@@ -112,7 +112,7 @@ pub(crate) fn accept<B>(
     Ok(answer)
 }
 
-/// The server's end of a WebSocket whose handshake is done.
+/// Returns the server's end of a WebSocket after the handshake.
 pub(crate) async fn serve<S>(connection: S) -> (ToClient<S>, FromClient<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -126,8 +126,8 @@ where
     socket.split()
 }
 
-/// Ends a WebSocket: the client is told, has time to answer, and the connection is closed. Closed
-/// at once, unread bytes of the client would reset it and take away what was sent last.
+/// Sends a close frame, waits for the reply with a timeout, and closes the connection. An immediate
+/// close with unread bytes would reset it and lose the last message.
 pub(crate) async fn close<S>(mut to_client: ToClient<S>, mut from_client: FromClient<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -142,26 +142,26 @@ where
         }
         while let Some(Ok(_)) = from_client.next().await {}
         if let Ok(mut socket) = to_client.reunite(from_client) {
-            // a proper end, as far as the client still takes it
+            // a clean close, if the client still reads
             let _ = socket.get_mut().shutdown().await;
         }
     };
-    if timeout(FAREWELL, close).await.is_err() {
-        tracing::debug!(after = ?FAREWELL, "client has not answered the end of its WebSocket");
+    if timeout(CLOSE_TIMEOUT, close).await.is_err() {
+        tracing::debug!(after = ?CLOSE_TIMEOUT, "no reply to the close frame");
     }
 }
 
-/// What a message asks for.
+/// Content of a message.
 pub(crate) enum Received {
-    /// Its bytes are for a channel or the tunnel.
+    /// Bytes for a channel or the tunnel.
     Bytes(bytes::Bytes),
     /// The same, as text.
     Text(bytes::Bytes),
-    /// The client is done, gone, or does not speak the protocol.
+    /// The client ended, disconnected, or violates the protocol.
     End,
 }
 
-/// The next message with data. A ping is answered, and so is a close.
+/// Returns the next data message. Pings and close frames are answered.
 pub(crate) async fn receive<S>(from_client: &mut FromClient<S>) -> Received
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -180,5 +180,5 @@ where
     }
 }
 
-/// Deadline for what is said last.
+/// Timeout for the last message.
 pub(crate) const STATUS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
-//! The dictionary that SPDY/3 compresses headers with, from its specification.
+//! The header compression dictionary of SPDY/3, from its specification.
 
-/// Words that stand in the dictionary behind their length.
+/// Words of the dictionary, each after its length.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "options", "head", "post", "put", "delete", "trace", "accept", "accept-charset",
@@ -15,7 +15,7 @@ const WORDS: &[&str] = &[
     "public", "set-cookie", "keep-alive", "origin",
 ];
 
-/// What stands behind the words.
+/// Text after the words.
 const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410411412413414415416417\
     502504505203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request\
     401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented\
@@ -24,11 +24,11 @@ const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410
     application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdch\
     charset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// The dictionary; 1423 bytes.
+/// Returns the dictionary; 1423 bytes.
 pub(crate) fn dictionary() -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in WORDS {
-        // no word is longer than 255 bytes
+        // no word has more than 255 bytes
         let length = u8::try_from(word.len()).unwrap_or(u8::MAX);
         bytes.extend_from_slice(&[0, 0, 0, length]);
         bytes.extend_from_slice(word.as_bytes());

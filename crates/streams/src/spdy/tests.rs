@@ -1,11 +1,11 @@
-//! Frames against bytes written down by hand, and what is refused.
+//! Frames against hand-written bytes, and invalid frames.
 
 use flate2::{Decompress, FlushDecompress};
 
 use super::{Control, Head, MAX_CONTROL_BYTES, Opener, SpdyError, control, data, dictionary, head};
-use super::{ping, refusal};
+use super::{ping, rejection};
 
-/// Reads headers of frames as a server does.
+/// Decompresses headers as a server does.
 pub(crate) struct Headers(Decompress);
 
 impl Headers {
@@ -13,7 +13,8 @@ impl Headers {
         Self(Decompress::new(true))
     }
 
-    /// The one header of a frame that opens a stream, from behind the frame's head.
+    /// Returns the only header of a frame that opens a stream; `payload` starts after the frame's
+    /// head.
     pub(crate) fn read(&mut self, payload: &[u8]) -> (u32, String, String) {
         let stream = u32::from_be_bytes(*payload.first_chunk().expect("a stream"));
         let compressed = payload.get(10..).expect("headers");
@@ -62,7 +63,10 @@ fn frames_are_written_as_specified() {
         (data(3, false, b"hi"), b"\0\0\0\x03\0\0\0\x02hi"),
         (data(3, true, b""), b"\0\0\0\x03\x01\0\0\0"),
         (ping(2), b"\x80\x03\0\x06\0\0\0\x04\0\0\0\x02"),
-        (refusal(4), b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x04\0\0\0\x03"),
+        (
+            rejection(4),
+            b"\x80\x03\0\x03\0\0\0\x08\0\0\0\x04\0\0\0\x03",
+        ),
         (data(1, false, &[0; 300]), b"\0\0\0\x01\0\0\x01\x2c"),
     ];
     for (frame, expected) in cases {
@@ -88,7 +92,7 @@ fn headers_of_all_streams_share_one_compression() {
                 length: payload.len()
             })
         );
-        // says that it needs the dictionary, as the specification wants it
+        // the zlib head requires the dictionary, as specified
         if stream == 1 {
             assert_eq!(payload.get(11).map(|flags| flags & 0x20), Some(0x20));
             assert_eq!(payload.get(12..16), Some(&[0xe3, 0xc6, 0xa7, 0xc2][..]));
@@ -99,7 +103,7 @@ fn headers_of_all_streams_share_one_compression() {
 }
 
 #[test]
-fn heads_are_read_or_refused() {
+fn frame_heads_are_parsed_or_rejected() {
     let data = |stream, is_last, length| {
         Ok(Head::Data {
             stream,
@@ -138,7 +142,7 @@ fn heads_are_read_or_refused() {
 }
 
 #[test]
-fn control_frames_are_read_or_refused() {
+fn control_frames_are_parsed_or_rejected() {
     let reply = |stream, is_last| Ok(Control::Reply { stream, is_last });
     type Case<'a> = (u16, bool, &'a [u8], Result<Control, SpdyError>);
     let cases: [Case<'_>; 9] = [
@@ -149,7 +153,7 @@ fn control_frames_are_read_or_refused() {
         (6, false, b"\0\0\0\x08", Ok(Control::Ping(8))),
         (6, false, b"\0\0\x08", Err(SpdyError::Truncated(6, 3))),
         (2, false, b"", Err(SpdyError::Truncated(2, 0))),
-        // go away, a window's update, an unknown type
+        // GOAWAY, WINDOW_UPDATE, an unknown type
         (7, false, b"", Ok(Control::Other)),
         (77, true, b"?", Ok(Control::Other)),
     ];

@@ -1,4 +1,4 @@
-//! The status at the end of a command, as `v5.channel.k8s.io` has it on channel 3.
+//! The status at the end of a command, on channel 3 of `v5.channel.k8s.io`.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +42,9 @@ struct Cause {
 }
 
 impl Status {
-    /// What a client is told after the runtime has sent this message in its error stream.
-    /// Statuses are made anew, so that a client sees the same ones with every runtime.
-    pub(super) fn of_message(message: &[u8]) -> Self {
+    /// Returns the client's status for a message of the runtime's error stream. It is rebuilt, so
+    /// that it does not depend on the runtime.
+    pub(super) fn from_message(message: &[u8]) -> Self {
         if message.is_empty() {
             return Self::success();
         }
@@ -63,7 +63,7 @@ impl Status {
         }
     }
 
-    /// The agent or the runtime failed, with upstream's words around the cause.
+    /// Returns the status for a failure of agent or runtime, with upstream's text around the cause.
     pub(super) fn internal_error(cause: &str) -> Self {
         Self {
             status: "Failure".to_owned(),
@@ -81,7 +81,7 @@ impl Status {
     }
 
     pub(super) fn to_json(&self) -> Vec<u8> {
-        // there is nothing in it that JSON cannot say
+        // serialization cannot fail
         serde_json::to_vec(self).unwrap_or_default()
     }
 
@@ -96,7 +96,7 @@ impl Status {
         Self::internal_error(&format!("error stream protocol error: {what}"))
     }
 
-    /// The command's exit code, out of the causes.
+    /// Returns the status with the exit code of the causes.
     fn exit(self) -> Self {
         let Some(details) = self.details else {
             return Self::protocol_error("details must be set");
@@ -132,7 +132,7 @@ mod tests {
     use super::Status;
 
     #[test]
-    fn statuses_of_the_runtime_become_upstreams() {
+    fn runtime_statuses_map_to_upstream_statuses() {
         let internal = |cause: &str| {
             format!(
                 "{{\"metadata\":{{}},\"status\":\"Failure\",\"message\":\"Internal error occurred: \
@@ -180,7 +180,7 @@ mod tests {
             ),
         ];
         for (message, expected) in cases {
-            let json = Status::of_message(message.as_bytes()).to_json();
+            let json = Status::from_message(message.as_bytes()).to_json();
             assert_eq!(String::from_utf8_lossy(&json), expected, "{message}");
         }
     }

@@ -1,5 +1,5 @@
-//! Commands over real sockets: a client that speaks `v5.channel.k8s.io`, and a streaming server
-//! that knows SPDY only.
+//! Commands over real sockets: a client that uses `v5.channel.k8s.io`, and a streaming server that
+//! supports only SPDY.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::tests::{Node, SOON, read_head};
 
 const SUCCESS: &str = r#"{"metadata":{},"status":"Success"}"#;
 
-/// The client's end, behind the handshake.
+/// The client's end, after the handshake.
 struct Client(WebSocketStream<TcpStream>);
 
 impl Client {
@@ -45,7 +45,7 @@ impl Client {
         self.0.send(message).await.expect("sent");
     }
 
-    /// The next message: its channel and the rest as text.
+    /// Returns the channel and the text of the next message.
     async fn next(&mut self) -> Option<(u8, String)> {
         let message = timeout(SOON, self.0.next()).await.expect("in time")?;
         match message.expect("a message") {
@@ -56,7 +56,7 @@ impl Client {
             Message::Close(frame) => {
                 let code = frame.expect("a reason").code;
                 assert_eq!(u16::from(code), 1000);
-                // its answer goes out with the next look
+                // the next read sends the close frame
                 let end = timeout(SOON, self.0.next()).await.expect("in time");
                 assert!(end.is_none_or(|end| end.is_err()));
                 None
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// All messages until the end.
+    /// Returns all messages until the end.
     async fn rest(&mut self) -> Vec<(u8, String)> {
         let mut messages = Vec::new();
         while let Some(message) = self.next().await {
@@ -82,9 +82,9 @@ struct Runtime {
 }
 
 impl Runtime {
-    /// Up to the streams it was asked for, none of them accepted.
+    /// Accepts the connection and reads the requested streams, without accepting them.
     async fn begin(node: &Node, streams: &[(u32, &str)]) -> Self {
-        let (mut stream, head) = node.asked().await;
+        let (mut stream, head) = node.accept().await;
         let head = head.to_ascii_lowercase();
         assert!(head.starts_with("post /exec/token http/1.1\r\n"), "{head}");
         for line in [
@@ -159,7 +159,7 @@ impl Runtime {
         self.headers.read(&payload)
     }
 
-    /// The next data: stream, text, and whether it was the last.
+    /// Returns the next data: stream, text, and whether it is the last.
     async fn read(&mut self) -> (u32, String, bool) {
         let (head, payload) = self.frame().await;
         let Head::Data {
@@ -197,7 +197,7 @@ fn text(channel: u8, text: &str) -> (u8, String) {
 }
 
 #[test]
-fn client_messages_are_told_apart() {
+fn client_messages_are_parsed() {
     use ClientMessage::{Close, Data, Ignored, Invalid};
     let cases: [(&[u8], ClientMessage<'_>); 9] = [
         (b"", Ignored),
@@ -216,7 +216,7 @@ fn client_messages_are_told_apart() {
 }
 
 #[tokio::test]
-async fn command_with_stdin_runs_to_its_status() {
+async fn command_with_stdin_returns_status() {
     let node = Node::start(Limits::default()).await;
     let mut client = Client::start(&node, "in,out,err").await;
     let streams = [(1, "error"), (3, "stdin"), (5, "stdout"), (7, "stderr")];
@@ -224,7 +224,7 @@ async fn command_with_stdin_runs_to_its_status() {
     assert_eq!(
         client.next().await,
         Some(text(1, "")),
-        "the connection stands"
+        "the connection is confirmed"
     );
     client.send(b"\0early").await;
     for id in [7, 1, 5, 3] {
@@ -235,7 +235,7 @@ async fn command_with_stdin_runs_to_its_status() {
     assert_eq!(client.next().await, Some(text(1, "out")));
     runtime.data(7, false, b"err").await;
     assert_eq!(client.next().await, Some(text(2, "err")));
-    // a channel that is not the client's, an empty message, a text
+    // a channel of the server, an empty message, a text
     client.send(b"\x01x").await;
     client.send(b"").await;
     let typed = Message::text("\0typed");
@@ -243,14 +243,14 @@ async fn command_with_stdin_runs_to_its_status() {
     assert_eq!(runtime.read().await, (3, "typed".to_owned(), false));
     client.send(b"\xff\0").await;
     assert_eq!(runtime.read().await, (3, String::new(), true));
-    // what comes behind its end, and a second end, lead nowhere: the ping's answer comes next
+    // bytes after its end and a second end are ignored: the ping's reply comes next
     client.send(b"\0late").await;
     client.send(b"\xff\0").await;
     runtime.control(6, &2_u32.to_be_bytes()).await;
     let (head, payload) = runtime.frame().await;
     assert!(matches!(head, Head::Control { kind: 6, .. }), "{head:?}");
     assert_eq!(payload, 2_u32.to_be_bytes());
-    // a stream of the server's is refused
+    // a stream of the server is rejected
     let opened = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0];
     runtime.control(1, &opened).await;
     let (head, _) = runtime.frame().await;
@@ -258,10 +258,10 @@ async fn command_with_stdin_runs_to_its_status() {
     let exit = br#"{"status":"Failure","reason":"NonZeroExitCode","message":"x",
         "details":{"causes":[{"reason":"ExitCode","message":"3"}]}}"#;
     runtime.data(1, true, exit).await;
-    runtime.data(5, true, b"last words").await;
+    runtime.data(5, true, b"last line").await;
     runtime.reset(7).await;
     let rest = client.rest().await;
-    assert_eq!(rest.first(), Some(&text(1, "last words")));
+    assert_eq!(rest.first(), Some(&text(1, "last line")));
     let [_, (3, status)] = rest.as_slice() else {
         panic!("{rest:?}");
     };
@@ -270,7 +270,7 @@ async fn command_with_stdin_runs_to_its_status() {
         "{status}"
     );
     runtime.is_left().await;
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn terminal_has_resizes_and_no_stderr() {
     let size = r#"{"Width":80,"Height":24}"#;
     client.send(&[b"\x04", size.as_bytes()].concat()).await;
     assert_eq!(runtime.read().await, (7, size.to_owned(), false));
-    // the runtime closes stdin, and so does the client's side
+    // the runtime closes stdin; the client's side follows
     runtime.data(3, true, b"").await;
     assert_eq!(runtime.read().await, (3, String::new(), true));
     runtime.data(1, true, SUCCESS.as_bytes()).await;
@@ -291,7 +291,7 @@ async fn terminal_has_resizes_and_no_stderr() {
 }
 
 #[tokio::test]
-async fn long_output_arrives_whole_before_the_status() {
+async fn long_output_is_complete_before_status() {
     let node = Node::start(Limits::default()).await;
     let mut client = Client::start(&node, "out").await;
     let mut runtime = Runtime::start(&node, &[(1, "error"), (3, "stdout")]).await;
@@ -302,7 +302,7 @@ async fn long_output_arrives_whole_before_the_status() {
         // a client that still sends does not lose the status
         drop(runtime);
     };
-    client.send(b"\0nobody wants this").await;
+    client.send(b"\0unread").await;
     let (rest, ()) = tokio::join!(client.rest(), write);
     let output: usize = rest
         .iter()
@@ -311,11 +311,11 @@ async fn long_output_arrives_whole_before_the_status() {
         .sum();
     assert_eq!(output, long.len());
     assert_eq!(rest.last(), Some(&text(3, SUCCESS)));
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn stdin_that_nobody_reads_holds_up_no_output() {
+async fn unread_stdin_does_not_block_output() {
     let node = Node::start(Limits::default()).await;
     let mut client = Client::start(&node, "in,out").await;
     let streams = [(1, "error"), (3, "stdin"), (5, "stdout")];
@@ -326,7 +326,7 @@ async fn stdin_that_nobody_reads_holds_up_no_output() {
         let message = Message::binary(vec![0; 1 << 20]);
         while sink.send(message.clone()).await.is_ok() {}
     });
-    // more than the sockets' buffers take, while the runtime reads nothing
+    // more than the socket buffers hold, while the runtime does not read
     for _ in 0..64 {
         runtime.data(5, false, &[b'y'; 1 << 16]).await;
         let mut rest = 1 << 16;
@@ -338,14 +338,14 @@ async fn stdin_that_nobody_reads_holds_up_no_output() {
     drop(source);
     flood.abort();
     runtime.is_left().await;
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn client_that_leaves_ends_the_command() {
+async fn client_disconnect_ends_command() {
     let node = Node::start(Limits::default()).await;
     let streams = [(1, "error"), (3, "stdin"), (5, "stdout")];
-    // without a word, with a close, against the protocol
+    // without a close, with a close, with a protocol violation
     for ends in [
         None,
         Some(Message::Close(None)),
@@ -354,7 +354,7 @@ async fn client_that_leaves_ends_the_command() {
         let mut client = Client::start(&node, "in,out").await;
         let mut runtime = Runtime::start(&node, &streams).await;
         assert_eq!(client.next().await, Some(text(1, "")));
-        client.send(b"\0last words").await;
+        client.send(b"\0last line").await;
         match ends {
             None => drop(client),
             Some(message) => {
@@ -362,30 +362,33 @@ async fn client_that_leaves_ends_the_command() {
                 while let Some(Ok(_)) = timeout(SOON, client.0.next()).await.expect("an end") {}
             }
         }
-        assert_eq!(runtime.read().await, (3, "last words".to_owned(), false));
+        assert_eq!(runtime.read().await, (3, "last line".to_owned(), false));
         runtime.is_left().await;
-        node.all_places_are_free().await;
+        node.wait_for_all_permits().await;
     }
 }
 
 #[tokio::test]
-async fn runtime_that_fails_is_a_status() {
+async fn runtime_failure_becomes_status() {
     let node = Node::start(Limits::default()).await;
     let broken = |what: &str| status(&format!("the container runtime's streaming server {what}"));
     let streams = [(1, "error"), (3, "stdout")];
 
-    // it refuses
+    // rejected
     let mut client = Client::start(&node, "out").await;
-    let (mut runtime, _) = node.asked().await;
-    let refusal =
+    let (mut runtime, _) = node.accept().await;
+    let rejection =
         "HTTP/1.1 404 Not Found\r\nContent-Length: 26\r\n\r\n{\"message\":\"no container\"}";
-    runtime.write_all(refusal.as_bytes()).await.expect("write");
+    runtime
+        .write_all(rejection.as_bytes())
+        .await
+        .expect("write");
     let expected = status("unable to upgrade connection: no container");
     assert_eq!(client.rest().await, [text(1, ""), expected]);
 
-    // it chooses another protocol
+    // another protocol
     let mut client = Client::start(&node, "err").await;
-    let (mut runtime, _) = node.asked().await;
+    let (mut runtime, _) = node.accept().await;
     let other = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
         Upgrade: SPDY/3.1\r\n\r\n";
     runtime.write_all(other.as_bytes()).await.expect("write");
@@ -398,14 +401,14 @@ async fn runtime_that_fails_is_a_status() {
         "{words}"
     );
 
-    // it refuses a stream
+    // a rejected stream
     let mut client = Client::start(&node, "out").await;
     let mut runtime = Runtime::begin(&node, &streams).await;
     runtime.reset(3).await;
-    let expected = broken("refused the stdout stream");
+    let expected = broken("rejected the stdout stream");
     assert_eq!(client.rest().await, [text(1, ""), expected]);
 
-    // it breaks off without a status
+    // disconnected without a status
     let mut client = Client::start(&node, "out").await;
     let mut runtime = Runtime::start(&node, &streams).await;
     runtime.data(3, true, b"half").await;
@@ -415,9 +418,9 @@ async fn runtime_that_fails_is_a_status() {
         panic!("{rest:?}");
     };
     assert_eq!(half, "half");
-    assert!(words.contains("streaming server broke off"), "{words}");
+    assert!(words.contains("streaming server broke"), "{words}");
 
-    // it sends what is not SPDY
+    // not SPDY
     let mut client = Client::start(&node, "out").await;
     let mut runtime = Runtime::start(&node, &streams).await;
     runtime
@@ -425,20 +428,20 @@ async fn runtime_that_fails_is_a_status() {
         .write_all(b"\x80\x02\0\x01\0\0\0\0")
         .await
         .expect("write");
-    let expected = broken("sends what is not expected: SPDY version 2 instead of 3");
+    let expected = broken("sent an invalid frame: SPDY version 2 instead of 3");
     assert_eq!(client.rest().await, [text(1, ""), expected]);
 
-    // its status has no end
+    // an endless status
     let mut client = Client::start(&node, "out").await;
     let mut runtime = Runtime::start(&node, &streams).await;
     runtime.data(1, false, &[b'x'; (64 << 10) + 1]).await;
-    let expected = broken("sends a status of more than 65536 bytes");
+    let expected = broken("sent a status of more than 65536 bytes");
     assert_eq!(client.rest().await, [text(1, ""), expected]);
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn session_ends_that_is_silent_for_too_long() {
+async fn translated_session_ends_after_idle_timeout() {
     let limits = Limits {
         idle: Duration::from_millis(100),
         ..Limits::default()
@@ -448,22 +451,22 @@ async fn session_ends_that_is_silent_for_too_long() {
     let mut runtime = Runtime::start(&node, &[(1, "error"), (3, "stdout")]).await;
     assert_eq!(client.rest().await, [text(1, "")]);
     runtime.is_left().await;
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn runtime_that_is_not_there_is_a_status() {
+async fn unreachable_runtime_becomes_status() {
     let gone = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
         .expect("bind");
     let url = format!("http://{}/exec", gone.local_addr().expect("bound"));
     drop(gone);
-    let node = Node::passing_to(Limits::default(), url).await;
+    let node = Node::with_url(Limits::default(), url).await;
     let mut client = Client::start(&node, "out").await;
     let rest = client.rest().await;
     let [_, (3, words)] = &rest[..] else {
         panic!("{rest:?}");
     };
     assert!(words.contains("error dialing backend: "), "{words}");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }

@@ -1,4 +1,4 @@
-//! Tunnels over real sockets: what is inside is the runtime's and the client's.
+//! Tunnels over real sockets; the test plays client and runtime.
 
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,10 +16,10 @@ const TUNNEL: &str = "GET /portForward HTTP/1.1\r\nHost: node\r\nConnection: Upg
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer secret\r\n\
     Sec-WebSocket-Protocol: v9.k8s.io, SPDY/3.1+portforward.k8s.io\r\n\r\n";
 
-/// A tunnel, with both ends in the test's hands.
+/// Opens a tunnel; the test has both ends.
 async fn tunnel(node: &Node) -> (WebSocketStream<TcpStream>, TcpStream) {
     let mut client = node.client(TUNNEL).await;
-    let (mut runtime, head) = node.asked().await;
+    let (mut runtime, head) = node.accept().await;
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("post /exec/token http/1.1\r\n"), "{head}");
     for line in [
@@ -52,7 +52,7 @@ async fn next(client: &mut WebSocketStream<TcpStream>) -> Option<Message> {
 }
 
 #[tokio::test]
-async fn bytes_pass_in_messages_both_ways_until_the_runtime_ends() {
+async fn tunnel_copies_both_ways_until_runtime_ends() {
     let node = Node::start(Limits::default()).await;
     let (mut client, mut runtime) = tunnel(&node).await;
     for bytes in ["ping", "", "pong"] {
@@ -69,16 +69,16 @@ async fn bytes_pass_in_messages_both_ways_until_the_runtime_ends() {
         while let Some(Message::Binary(bytes)) = next(&mut client).await {
             read += bytes.len();
         }
-        // the answer to its close
+        // the reply to its close frame
         while next(&mut client).await.is_some() {}
         read
     };
     assert_eq!(tokio::join!(read, write).0, long.len());
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }
 
 #[tokio::test]
-async fn client_that_is_done_or_sends_text_closes_the_runtimes_connection() {
+async fn client_close_or_text_closes_runtime_connection() {
     let node = Node::start(Limits::default()).await;
     for end in [
         None,
@@ -95,12 +95,12 @@ async fn client_that_is_done_or_sends_text_closes_the_runtimes_connection() {
         let read = runtime.read_to_end(&mut rest);
         let _ = timeout(SOON, read).await.expect("an end");
         assert_eq!(rest, b"");
-        node.all_places_are_free().await;
+        node.wait_for_all_permits().await;
     }
 }
 
 #[tokio::test]
-async fn handshakes_that_fail_are_answered_over_http() {
+async fn failed_tunnel_handshake_returns_http_error() {
     let node = Node::start(Limits::default()).await;
     #[rustfmt::skip]
     let cases = [
@@ -110,16 +110,16 @@ async fn handshakes_that_fail_are_answered_over_http() {
     ];
     for (answer, status, words) in cases {
         let mut client = node.client(TUNNEL).await;
-        let (mut runtime, _) = node.asked().await;
+        let (mut runtime, _) = node.accept().await;
         runtime.write_all(answer.as_bytes()).await.expect("write");
         let head = read_head(&mut client).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         read_exactly(&mut client, words).await;
     }
-    // the runtime is not asked
+    // the runtime is not contacted
     let request = TUNNEL.replace("Version: 13", "Version: 8");
     let mut client = node.client(&request).await;
     let head = read_head(&mut client).await;
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
-    node.all_places_are_free().await;
+    node.wait_for_all_permits().await;
 }

@@ -1,4 +1,4 @@
-//! Which requests begin a WebSocket that is served here.
+//! Which requests start a WebSocket that is served here.
 
 use http::{HeaderMap, Method, Request};
 
@@ -16,7 +16,7 @@ fn offers(protocols: &[&'static str]) -> HeaderMap {
 }
 
 #[test]
-fn subprotocols_select_what_is_served_here() {
+fn subprotocols_select_served_websockets() {
     let cases: [(&[&str], bool, &[&str]); 8] = [
         (&[], false, &[]),
         (&["v5.channel.k8s.io"], true, &[]),
@@ -58,7 +58,7 @@ fn subprotocols_select_what_is_served_here() {
 }
 
 #[test]
-fn handshake_answers_with_the_key_of_rfc_6455() {
+fn handshake_returns_accept_key_of_rfc_6455() {
     let request = |method, version: &str, key: &str| {
         let request = Request::builder().method(method);
         let request = request.header("sec-websocket-version", version);
@@ -75,12 +75,12 @@ fn handshake_answers_with_the_key_of_rfc_6455() {
     let accepted = header("sec-websocket-accept");
     assert_eq!(accepted, Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
     assert_eq!(header("sec-websocket-protocol"), Some("v5.channel.k8s.io"));
-    for refused in [
+    for request in [
         request(Method::POST, "13", key),
         request(Method::GET, "12", key),
         request(Method::GET, "13", ""),
     ] {
-        let error = accept(&refused, None).expect_err("refused");
+        let error = accept(&request, None).expect_err("rejected");
         assert_eq!(error.status(), 400, "{error}");
     }
 }
