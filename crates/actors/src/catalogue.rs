@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 pub use windlass_types::PhaseOverride;
+use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{PodWorkerState, RejectedManifest};
 use windlass_types::{
@@ -19,9 +20,7 @@ use windlass_types::{
 pub use windlass_volume_plan::volume_plan::Releaser;
 use windlass_volume_plan::volume_source::PodVolumes;
 
-use crate::mailbox::{MailboxSender, SendError};
 use crate::mounted_volume_cache::MountedVolumeCache;
-use crate::slots::{Merge, SlotSender};
 
 /// Message: a pod source sends its pods to PodStorage.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, Paths, keep_client_certificate};
 use windlass_client::{ApiClients, ClientLimits, ObjectKey};

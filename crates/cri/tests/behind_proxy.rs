@@ -11,7 +11,7 @@ use futures::StreamExt;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use tonic::Code;
-use windlass_actors::clock::SystemClock;
+use windlass_mailboxes::clock::SystemClock;
 use windlass_cri::{
     CriClient, CriCode, CriOptions, CriResult, HungCalls, RuntimeService, TrackedRuntime,
 };

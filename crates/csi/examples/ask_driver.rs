@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tonic::Code;
 use windlass_csi::{CsiClient, CsiNode};
 use windlass_metrics::Metrics;
-use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
+use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, FaultKind};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let driver = CsiDriver::start(options)?;
     ask(&socket).await?;
 
-    let busy = Trouble::Refuse(Code::Aborted, "the driver is being upgraded".to_owned());
+    let busy = FaultKind::Reject(Code::Aborted, "the driver is being upgraded".to_owned());
     driver.fault(Method::NodeGetInfo, Fault::before(busy));
     match ask(&socket).await {
         Err(error) => println!("then: {error}"),

@@ -1,5 +1,5 @@
 //! Builds the node's API over a board with one pod and asks it a few things, as kubectl and
-//! Prometheus do. Who may ask is not looked at: `windlass_auth::protect` goes in front of the router.
+//! Prometheus do. Who may ask is not looked at: `windlass_auth::require_auth` goes in front of the router.
 //!
 //! `cargo run -p windlass-node-api --example ask_the_node -- [/run/containerd/containerd.sock]`
 //!
@@ -14,7 +14,8 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use serde_json::{from_value, json};
 use tower::ServiceExt;
-use windlass_actors::{StatusCache, SystemClock};
+use windlass_actors::StatusCache;
+use windlass_mailboxes::SystemClock;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_metrics::Metrics;

@@ -51,7 +51,7 @@
 //! # What it does not do
 //!
 //! It authenticates and authorizes nobody (`windlass_auth`), speaks no TLS (`windlass_https`), and
-//! measures nothing (`windlass_stats`). Without `windlass_auth::protect` in front, the router of
+//! measures nothing (`windlass_stats`). Without `windlass_auth::require_auth` in front, the router of
 //! [`ServerType::ReadWrite`] runs commands for everybody.
 
 mod answer;

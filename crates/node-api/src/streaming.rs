@@ -22,7 +22,7 @@ use axum::routing::{get, post};
 use futures::FutureExt;
 use windlass_cri::{CriCode, CriError, StreamSet};
 use windlass_https::Peer;
-use windlass_streams::{CommandStreams, Place, StreamError};
+use windlass_streams::{CommandStreams, SessionPermit, StreamError};
 use windlass_streams::{is_remote_command_v5, is_tunneled_spdy};
 use windlass_types::PodExt;
 
@@ -227,7 +227,7 @@ async fn start_port_forward(
 /// Joins a command's streams: those of a WebSocket that the runtime need not know are translated.
 async fn join_command(
     api: &NodeApi,
-    place: Place,
+    place: SessionPermit,
     request: Request,
     (url, subresource, streams): (&str, &str, StreamSet),
 ) -> Result<Response, Refusal> {
@@ -244,9 +244,9 @@ async fn join_command(
     Ok(place.translate(request, url, streams)?)
 }
 
-async fn join(place: Place, request: Request, url: &str) -> Result<Response, Refusal> {
+async fn join(place: SessionPermit, request: Request, url: &str) -> Result<Response, Refusal> {
     let client = client(&request);
-    Ok(place.join(request, url, client).await?)
+    Ok(place.proxy(request, url, client).await?)
 }
 
 fn client(request: &Request) -> Option<IpAddr> {
@@ -263,7 +263,7 @@ async fn run_command(
     let query = Query::of(request.uri())?;
     let pod = target.pod.find(api)?;
     // what a command writes is kept until it ends
-    let _place = api.sessions.take()?;
+    let _place = api.sessions.acquire()?;
     let line = query.first("cmd").unwrap_or_default();
     let command: Vec<_> = line.split(' ').map(str::to_owned).collect();
     let id = target.running(api, &pod).await?;

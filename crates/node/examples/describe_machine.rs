@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::io::{self, Write};
 
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_node::MachineRoots;
 use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{

@@ -62,8 +62,13 @@ mod status;
 mod fake_runtime;
 mod jitter;
 
+use windlass_mailboxes::ActorKind;
+
 pub use csi_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
 pub use lease::{NodeLease, NodeLeaseDeps};
 pub use machine::{Machine, MachineRoots};
 pub use pod_cidr::{PodCidrDeps, run_pod_cidr_sync};
 pub use status::{NodeStatus, NodeStatusDeps, NodeStatusSettings};
+
+/// Receives state channels and the completions of its requests.
+pub const NODE_STATUS: ActorKind = ActorKind::new("NodeStatus", 4);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use futures::StreamExt;
 use serde_json::{from_value, json};
 use tokio::sync::watch;
-use windlass_actors::{ActorKind, NodeUpdate, SimClock, slots};
+use windlass_actors::NodeUpdate;
+use windlass_mailboxes::{ActorKind, SimClock, slots};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_volume_plan::volume_source::VolumeSource;
@@ -33,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     server.create(&colours);
 
     let metrics = Metrics::new()?;
-    let (sender, mut changed) = slots(ActorKind::SyncLoop, &metrics);
+    let (sender, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let (_node, node_seen) = watch::channel(NodeUpdate::default());
     let cache = ObjectCache::new(ObjectCacheDeps {
         clients: Some(server.clients_of_node("n1")),

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
+use windlass_actors::ObjectsChanged;
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};

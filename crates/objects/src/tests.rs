@@ -8,7 +8,8 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use windlass_actors::{ActorKind, NodeUpdate, ObjectsChanged, SimClock, SlotReceiver, slots};
+use windlass_actors::{NodeUpdate, ObjectsChanged};
+use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_reads::ChangeDetection;
@@ -92,7 +93,7 @@ impl World {
         let clock = Arc::new(SimClock::starting_at(base));
         let server = FakeApiServer::with_clock(clock.clone());
         let metrics = Metrics::new().expect("metrics");
-        let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
+        let (sender, changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
         let events = Arc::new(Events::default());
         let (node, node_seen) = watch::channel(NodeUpdate::default());
         let clients = clients(&server);

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
+use windlass_actors::ObjectsChanged;
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::TokenSpec;

@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{
-    ActorKind, PlegHealth, RuntimeName, StatusCache, SystemClock, mailbox, run_actors, slots,
-    start_actor,
-};
+use windlass_actors::{PlegHealth, RuntimeName, StatusCache};
+use windlass_mailboxes::{ActorKind, SystemClock, mailbox, run_actors, slots, start_actor};
 use windlass_cri::{CriClient, CriOptions, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};
@@ -43,8 +41,8 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
     let version = version.map_err(|error| error.to_string())?;
     println!("watching {} {}", version.name, version.version);
 
-    let (_questions, mailbox) = mailbox(ActorKind::Pleg, &metrics);
-    let (changes, mut changed) = slots(ActorKind::SyncLoop, &metrics);
+    let (_questions, mailbox) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
+    let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let cache = StatusCache::new();
     let clock = Arc::new(SystemClock);
     let deps = PlegDeps {

@@ -17,12 +17,8 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::ActorKind;
-use windlass_actors::{
-    CompletionSender, Completions, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
-    PlegHealth, PlegMessage, PodChanged, RuntimeName, SlotReceiver, SlotSender, StatusCache,
-    completions, slots, spawn_io,
-};
+use windlass_actors::{GetObserved, InspectError, InspectPod, PlegHealth, PlegMessage, PodChanged, RuntimeName, StatusCache};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, Merge, SlotReceiver, SlotSender, completions, slots, spawn_io};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_pacing::Limiter;
@@ -148,7 +144,7 @@ impl Pleg {
     /// A Pleg that has not looked yet.
     pub fn new(deps: PlegDeps, mailbox: Mailbox<PlegMessage>) -> Self {
         let (completion_sender, completion_stream) = completions();
-        let (pending_events, event_stream) = slots(ActorKind::Pleg, &deps.metrics);
+        let (pending_events, event_stream) = slots(crate::PLEG, &deps.metrics.mailboxes);
         Self {
             deps,
             completions: completion_sender,

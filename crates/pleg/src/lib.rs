@@ -8,7 +8,7 @@
 //!
 //! # The way in
 //!
-//! * [`Pleg`] is the actor; start it with `windlass_actors::start_actor`
+//! * [`Pleg`] is the actor; start it with `windlass_mailboxes::start_actor`
 //! * [`PlegDeps`] are what it works with: the runtime, a clock, metrics, the cache that it fills
 //!   and the lane on which changes come
 //! * `windlass_actors::StatusCache` is the cache, `PodChanged` a change, `PlegHandle` the way to
@@ -21,9 +21,8 @@
 //!
 //! use futures::StreamExt;
 //! use tokio_util::sync::CancellationToken;
-//! use windlass_actors::{
-//!     ActorKind, PlegHealth, RuntimeName, StatusCache, SystemClock, mailbox, run_actors, slots, start_actor,
-//! };
+//! use windlass_actors::{PlegHealth, RuntimeName, StatusCache};
+//! use windlass_mailboxes::{ActorKind, SystemClock, mailbox, run_actors, slots, start_actor};
 //! use windlass_cri::{CriClient, CriOptions, HungCalls};
 //! use windlass_metrics::Metrics;
 //! use windlass_pleg::{Pleg, PlegDeps};
@@ -33,8 +32,8 @@
 //! run_actors(&runtime, async {
 //!     let metrics = Metrics::new()?;
 //!     let options = CriOptions::new(metrics.clone());
-//!     let (_ask, questions) = mailbox(ActorKind::Pleg, &metrics);
-//!     let (changes, mut changed) = slots(ActorKind::SyncLoop, &metrics);
+//!     let (_ask, questions) = mailbox(crate::PLEG, &metrics.mailboxes);
+//!     let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
 //!     let cache = StatusCache::new();
 //!     let clock = Arc::new(SystemClock);
 //!     let deps = PlegDeps {
@@ -87,4 +86,10 @@ pub mod actor;
 mod io;
 mod queue;
 
+use windlass_mailboxes::ActorKind;
+
 pub use actor::{Pleg, PlegDeps};
+
+/// Inspections are coalesced per pod: 110 concurrent requests, the completions of 8 inspections in
+/// flight, plus slack.
+pub const PLEG: ActorKind = ActorKind::new("Pleg", 256);

@@ -9,11 +9,9 @@ use futures::StreamExt;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::clock::SimClock;
-use windlass_actors::{
-    ActorKind, Merge, PlegHandle, PlegHealth, PodChanged, RuntimeName, SlotReceiver, StatusCache,
-    mailbox, slots, start_actor,
-};
+use windlass_mailboxes::clock::SimClock;
+use windlass_actors::{PlegHandle, PlegHealth, PodChanged, RuntimeName, StatusCache};
+use windlass_mailboxes::{ActorKind, Merge, SlotReceiver, mailbox, slots, start_actor};
 use windlass_cri::{HungCalls, RuntimeService, TrackedRuntime};
 use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};
@@ -42,8 +40,8 @@ async fn beside_a_pleg<R>(
     let runtime = FakeRuntime::new(Arc::clone(&clock), 5);
     prepare(&runtime).await;
     let metrics = Metrics::new().expect("metrics");
-    let (mailbox_sender, pleg_mailbox) = mailbox(ActorKind::Pleg, &metrics);
-    let (change_sender, changes) = slots(ActorKind::SyncLoop, &metrics);
+    let (mailbox_sender, pleg_mailbox) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
+    let (change_sender, changes) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let hung = HungCalls::new(Arc::clone(&clock));
     let cache = StatusCache::new();
     let deps = PlegDeps {

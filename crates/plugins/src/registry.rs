@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_actors::spawn_io;
+use windlass_mailboxes::spawn_io;
 use windlass_metrics::Metrics;
 use windlass_node_rules::plugin_registration::{SocketId, SocketPlan, plan_sockets};
 

@@ -71,6 +71,14 @@ pub mod registry;
 mod start_limiter;
 pub mod worker;
 
+use windlass_mailboxes::ActorKind;
+
 pub use registry::{PodWorkers, PodWorkersDeps};
 pub use start_limiter::StartLimiter;
 pub use worker::WorkerDeps;
+
+/// One completion in flight for each of 250 workers, plus slack.
+pub const POD_WORKERS: ActorKind = ActorKind::new("PodWorkers", 256);
+
+/// Receives a slot and its completions: one job, one timer, one kill in flight.
+pub const POD_WORKER: ActorKind = ActorKind::new("PodWorker", 4);

@@ -12,10 +12,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-use windlass_actors::{
-    ActorKind, ProbePod, ProbeResults, ProbeTargets, ProbeUpdate, SlotReceiver, SystemClock,
-    run_actors, slots, start_actor,
-};
+use windlass_actors::{ProbePod, ProbeResults, ProbeTargets, ProbeUpdate};
+use windlass_mailboxes::{ActorKind, SlotReceiver, SystemClock, run_actors, slots, start_actor};
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_metrics::Metrics;
@@ -48,8 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn probe() -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let clock = Arc::new(SystemClock);
-    let (sender, pods) = slots(ActorKind::ReadinessManager, &metrics);
-    let (updates, mut changes) = slots(ActorKind::SyncLoop, &metrics);
+    let (sender, pods) = slots(windlass_probes::actor_kind(ProbeKind::Readiness), &metrics.mailboxes);
+    let (updates, mut changes) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     // only exec probes use the runtime: this client never connects
     let runtime = CriClient::connect("unix:///no/runtime.sock", CriOptions::new(metrics.clone()))?;
     let deps = ProbeDeps {

@@ -17,9 +17,8 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
-use windlass_actors::{
-    CompletionSender, Completions, Delivery, ProbePod, SlotReceiver, completions, spawn_io,
-};
+use windlass_actors::ProbePod;
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io};
 use windlass_types::{PodUid, ProbeKind};
 
 use crate::io::{Completion, persist, run_attempt};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use windlass_actors::CompletionSender;
+use windlass_mailboxes::CompletionSender;
 use windlass_checks::{CheckError, Checks};
 use windlass_cri::{CriCode, RuntimeService};
 use windlass_pod_lifecycle::probe::{

@@ -7,7 +7,7 @@
 //! # The way in
 //!
 //! * [`ProbeManager`] is the actor, one for each `ProbeKind`; start it with
-//!   `windlass_actors::start_actor`
+//!   `windlass_mailboxes::start_actor`
 //! * [`ProbeDeps`] are its dependencies: the runtime for commands, `windlass_checks::NetChecks` for
 //!   requests, the receivers of events and results
 //! * it receives running containers as `windlass_actors::ProbePod` and sends `ProbeUpdate`
@@ -19,8 +19,9 @@
 //!
 //! use windlass_checks::Checks;
 //! use windlass_cri::RuntimeService;
-//! use windlass_actors::{ActorKind, ProbePod, ProbeResults, ProbeUpdate, SlotReceiver, SlotSender};
-//! use windlass_actors::{SystemClock, slots, start_actor};
+//! use windlass_actors::{ProbePod, ProbeResults, ProbeUpdate};
+//! use windlass_mailboxes::{ActorKind, SlotReceiver, SlotSender};
+//! use windlass_mailboxes::{SystemClock, slots, start_actor};
 //! use windlass_metrics::Metrics;
 //! use windlass_probes::{ProbeDeps, ProbeManager};
 //! use windlass_types::{EventRecorder, PodUid, ProbeKind};
@@ -32,8 +33,8 @@
 //!     events: Arc<dyn EventRecorder>,
 //!     metrics: Metrics,
 //! ) -> (SlotSender<PodUid, ProbePod>, SlotReceiver<PodUid, ProbeUpdate>, ProbeResults) {
-//!     let (sender, pods) = slots(ActorKind::ReadinessManager, &metrics);
-//!     let (updates, changed) = slots(ActorKind::SyncLoop, &metrics);
+//!     let (sender, pods) = slots(windlass_probes::actor_kind(ProbeKind::Readiness), &metrics.mailboxes);
+//!     let (updates, changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
 //!     let results = ProbeResults::default();
 //!     let deps = ProbeDeps {
 //!         runtime,
@@ -78,5 +79,18 @@ mod io;
 mod probes;
 mod timers;
 
+use windlass_mailboxes::ActorKind;
+use windlass_types::ProbeKind;
+
 pub use actor::ProbeManager;
 pub use probes::ProbeDeps;
+
+/// Label of the probe manager of a kind. It receives a slot per pod, its timer and the completions of
+/// its probes.
+pub const fn actor_kind(kind: ProbeKind) -> ActorKind {
+    match kind {
+        ProbeKind::Liveness => ActorKind::new("LivenessManager", 4),
+        ProbeKind::Readiness => ActorKind::new("ReadinessManager", 4),
+        ProbeKind::Startup => ActorKind::new("StartupManager", 4),
+    }
+}

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate, SlotSender};
+use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate};
+use windlass_mailboxes::SlotSender;
 use windlass_checks::Checks;
 use windlass_cri::RuntimeService;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};

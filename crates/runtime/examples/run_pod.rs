@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
 use windlass_manifests::manifest::Origin;

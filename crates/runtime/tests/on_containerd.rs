@@ -12,7 +12,7 @@ use futures::StreamExt;
 use support::{Agent, all_running};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions, RuntimeService};

@@ -14,10 +14,8 @@ use futures::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, ConfigChanged, Mailbox, SourceSnapshot, SystemClock, mailbox, run_actors,
-    start_actor,
-};
+use windlass_actors::{ConfigChanged, SourceSnapshot};
+use windlass_mailboxes::{ActorKind, Mailbox, SystemClock, mailbox, run_actors, start_actor};
 use windlass_manifests::merge::Mode;
 use windlass_metrics::Metrics;
 use windlass_sources::{
@@ -53,8 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn merge() -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let clock = Arc::new(SystemClock);
-    let (storage, snapshots) = mailbox(ActorKind::PodStorage, &metrics);
-    let (sync_loop, mut changes) = mailbox(ActorKind::SyncLoop, &metrics);
+    let (storage, snapshots) = mailbox(windlass_sources::POD_STORAGE, &metrics.mailboxes);
+    let (sync_loop, mut changes) = mailbox(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let deps = PodStorageDeps {
         mode: Mode::Incremental,
         sources: [PodSource::File, PodSource::Http, PodSource::Api].into(),

@@ -16,10 +16,11 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use windlass_actors::{MailboxSender, SourceSnapshot, SystemClock, start_actor};
+//! use windlass_actors::SourceSnapshot;
+//! use windlass_mailboxes::{MailboxSender, SystemClock, start_actor};
 //! use windlass_sources::{FileSource, FileSourceConfig};
 //!
-//! /// Reads manifests for as long as the program runs. Call it inside `windlass_actors::run_actors`.
+//! /// Reads manifests for as long as the program runs. Call it inside `windlass_mailboxes::run_actors`.
 //! fn follow(storage: MailboxSender<SourceSnapshot>) {
 //!     start_actor(FileSource::new(FileSourceConfig {
 //!         path: "/etc/kubernetes/manifests".into(),
@@ -63,7 +64,15 @@ mod storage;
 
 mod snapshot;
 
+use windlass_mailboxes::ActorKind;
+
 pub use api::{ApiSource, ApiSourceConfig};
 pub use file::{FileSource, FileSourceConfig};
 pub use http::{HttpSource, HttpSourceConfig};
 pub use storage::{PodStorage, PodStorageDeps};
+
+/// Receives only its completions: a pass, an event and a timer, one of each in flight.
+pub const API_SOURCE: ActorKind = ActorKind::new("ApiSource", 4);
+
+/// Three sources with one snapshot in flight each: 3, doubled.
+pub const POD_STORAGE: ActorKind = ActorKind::new("PodStorage", 8);

@@ -1,6 +1,7 @@
 //! Sends the snapshots of a source to PodStorage in order.
 
-use windlass_actors::{MailboxSender, RejectedManifest, SourceSnapshot};
+use windlass_actors::{RejectedManifest, SourceSnapshot};
+use windlass_mailboxes::MailboxSender;
 use windlass_types::{PodOp, PodSource, SharedPod};
 
 /// Result of one pass of a source.

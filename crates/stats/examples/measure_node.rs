@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::{
     HostStats, HostStatsConfig, KernelRoots, RunningPod, RunningPods, StatsSource, Summary,
-    SystemCgroups, VolumeFigure, VolumeFigures, Wanted,
+    SystemCgroups, VolumeStatsEntry, VolumeStatsProvider, StatsSelection,
 };
 use windlass_types::{Clock, ContainerId, PodUid};
 
@@ -31,8 +31,8 @@ impl RunningPods for Nothing {
 }
 
 #[async_trait]
-impl VolumeFigures for Nothing {
-    async fn of_pod(&self, _: &PodUid, _: Duration) -> Vec<VolumeFigure> {
+impl VolumeStatsProvider for Nothing {
+    async fn of_pod(&self, _: &PodUid, _: Duration) -> Vec<VolumeStatsEntry> {
         Vec::new()
     }
 }
@@ -70,10 +70,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         images: nothing,
         clock: Arc::new(SystemClock),
     });
-    stats.node(Wanted::CPU_AND_MEMORY).await?;
+    stats.node(StatsSelection::CPU_AND_MEMORY).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    let node = stats.node(Wanted::ALL).await?;
-    let pods = stats.pods(Wanted::ALL).await?;
+    let node = stats.node(StatsSelection::ALL).await?;
+    let pods = stats.pods(StatsSelection::ALL).await?;
     let summary = serde_json::to_string_pretty(&Summary::new(&name, node, pods))?;
     writeln!(io::stdout(), "{summary}")?;
     Ok(())

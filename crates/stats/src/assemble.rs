@@ -6,8 +6,8 @@ use windlass_cri::RuntimeFs;
 use windlass_types::corev1::Volume;
 use windlass_types::{ContainerId, Pod, PodExt, Timestamp};
 
-use crate::disk::{PodFiles, Taken};
-use crate::pods::VolumeFigure;
+use crate::disk::{PodFiles, DiskUsageTotal};
+use crate::pods::VolumeStatsEntry;
 use crate::usage::{FsUsage, PodUsage, VolumeUsage};
 
 /// What is known of the disk, for all pods.
@@ -29,7 +29,7 @@ pub(crate) fn add_disk(
     pod: Option<&Pod>,
     facts: &DiskFacts<'_>,
     files: Option<&PodFiles>,
-    volumes: &[VolumeFigure],
+    volumes: &[VolumeStatsEntry],
 ) {
     let mut sum = Sum::default();
     for container in &mut usage.containers {
@@ -52,7 +52,7 @@ pub(crate) fn add_disk(
     if let Some(files) = files {
         // also those of containers that do not run: they are there until their pod goes
         let all = files.logs.values().chain([&files.others]);
-        for Taken { bytes, inodes } in all {
+        for DiskUsageTotal { bytes, inodes } in all {
             sum.add(Some(*bytes), Some(*inodes));
         }
     }
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    fn volume(name: &str, used: u64) -> VolumeFigure {
-        VolumeFigure {
+    fn volume(name: &str, used: u64) -> VolumeStatsEntry {
+        VolumeStatsEntry {
             name: name.to_owned(),
             claim: (name == "claimed").then(|| "c1".to_owned()),
             fs: FsUsage {
@@ -193,7 +193,7 @@ mod tests {
             layers: Some(&layers),
             at: Timestamp::UNIX_EPOCH,
         };
-        let taken = |bytes| Taken { bytes, inodes: 1 };
+        let taken = |bytes| DiskUsageTotal { bytes, inodes: 1 };
         let files = PodFiles {
             logs: [
                 ("web".to_owned(), taken(20)),

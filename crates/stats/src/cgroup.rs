@@ -122,7 +122,7 @@ impl Cgroups {
     }
 
     /// Begins a look: names of devices are read anew if I/O is asked for.
-    pub(crate) fn begin_look(&mut self, io: bool) {
+    pub(crate) fn begin_collection(&mut self, io: bool) {
         self.countable = COUNTED;
         if io {
             let table = read_all(&self.proc.join("partitions")).unwrap_or_default();
@@ -131,7 +131,7 @@ impl Cgroups {
     }
 
     /// Ends a look: files of cgroups that it did not ask for are closed.
-    pub(crate) fn end_look(&mut self, at: Timestamp) {
+    pub(crate) fn end_collection(&mut self, at: Timestamp) {
         let look = self.look;
         self.look += 1;
         self.entries.retain(|_, entry| {

@@ -45,12 +45,12 @@ fn device_of(dir: &Path, proc: &Path) -> Option<String> {
 
 /// Bytes and inodes that something takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct DiskUsageTotal {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
 }
 
-impl std::ops::AddAssign for Taken {
+impl std::ops::AddAssign for DiskUsageTotal {
     fn add_assign(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.inodes = self.inodes.saturating_add(other.inodes);
@@ -71,9 +71,9 @@ pub(crate) struct PodFilePaths {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodFiles {
     /// Logs by container; one without a directory is left out.
-    pub(crate) logs: BTreeMap<String, Taken>,
+    pub(crate) logs: BTreeMap<String, DiskUsageTotal>,
     /// Files directly in the pod's log directory, and its hosts file.
-    pub(crate) others: Taken,
+    pub(crate) others: DiskUsageTotal,
 }
 
 impl PodFiles {
@@ -92,17 +92,17 @@ impl PodFiles {
 }
 
 /// Files directly in a directory; links are never followed.
-fn files_in(dir: &Path) -> Option<Taken> {
-    let mut all = Taken::default();
+fn files_in(dir: &Path) -> Option<DiskUsageTotal> {
+    let mut all = DiskUsageTotal::default();
     for entry in fs::read_dir(dir).ok()?.take(MOST_ENTRIES).flatten() {
         all += file(&entry.path()).unwrap_or_default();
     }
     Some(all)
 }
 
-fn file(path: &Path) -> Option<Taken> {
+fn file(path: &Path) -> Option<DiskUsageTotal> {
     let metadata = fs::symlink_metadata(path).ok()?;
-    metadata.is_file().then(|| Taken {
+    metadata.is_file().then(|| DiskUsageTotal {
         bytes: metadata.blocks().saturating_mul(BLOCK),
         inodes: 1,
     })

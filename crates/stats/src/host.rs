@@ -28,11 +28,11 @@ use windlass_types::{Clock, ContainerId, PodUid, SandboxId, Timestamp};
 use crate::cgroup::Cgroups;
 use crate::disk::{PodFiles, file_system};
 use crate::logs::LogUsage;
-use crate::places::Places;
-use crate::pods::{RunningPods, VolumeFigures};
-use crate::refreshed::{Ages, Refreshed};
+use crate::cgroup_paths::CgroupPaths;
+use crate::pods::{RunningPods, VolumeStatsProvider};
+use crate::refreshing_cache::{AgeLimits, RefreshingCache};
 use crate::resource::{PodFigures, ResourceFigures, ResourceUsage};
-use crate::source::{NoFigures, StatsError, StatsSource, Wanted};
+use crate::source::{StatsUnavailable, StatsError, StatsSource, StatsSelection};
 use crate::usage::{FsUsage, NodeUsage, PodUsage};
 use crate::volumes::VolumeCache;
 
@@ -40,17 +40,17 @@ use crate::volumes::VolumeCache;
 /// with the kernel.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// File systems are asked anew each second: evictions depend on it.
-const FILE_SYSTEMS: Ages = ages(1, 60);
+const FILE_SYSTEMS: AgeLimits = ages(1, 60);
 /// Logs grow more slowly than they are cheap to count, and runtimes themselves look at their
 /// snapshots every ten seconds (containerd's `stats_collect_period`).
-const SLOW: Ages = ages(10, 120);
+const SLOW: AgeLimits = ages(10, 120);
 
 /// Images of sandboxes: a label must not change while a pod runs, so that a new one is asked for at
 /// once, and an old one stays known.
-const IMAGES: Ages = ages(0, 3600);
+const IMAGES: AgeLimits = ages(0, 3600);
 
-const fn ages(fresh: u64, stale: u64) -> Ages {
-    Ages {
+const fn ages(fresh: u64, stale: u64) -> AgeLimits {
+    AgeLimits {
         fresh: Duration::from_secs(fresh),
         stale: Duration::from_secs(stale),
         patience: Duration::from_secs(2),
@@ -107,7 +107,7 @@ pub struct HostStatsConfig {
     /// Which pods there are.
     pub pods: Arc<dyn RunningPods>,
     /// What their volumes hold.
-    pub volumes: Arc<dyn VolumeFigures>,
+    pub volumes: Arc<dyn VolumeStatsProvider>,
     /// What the runtime knows of writable layers.
     pub runtime: Arc<dyn RuntimeStats>,
     /// What the image service knows of its file systems.
@@ -120,27 +120,27 @@ pub struct HostStatsConfig {
 #[derive(Debug)]
 pub struct HostStats {
     config: Arc<HostStatsConfig>,
-    node: Looks<NodeState>,
-    pods: Looks<PodState>,
-    node_fs: Refreshed<FsUsage>,
-    runtime_fs: Refreshed<RuntimeFileSystems>,
-    image_info: Refreshed<ImageFsInfo>,
-    layers: Refreshed<HashMap<ContainerId, RuntimeFs>>,
-    files: Refreshed<HashMap<PodUid, PodFiles>>,
-    sandbox_images: Refreshed<HashMap<SandboxId, String>>,
+    node: CollectionQueue<NodeState>,
+    pods: CollectionQueue<PodState>,
+    node_fs: RefreshingCache<FsUsage>,
+    runtime_fs: RefreshingCache<RuntimeFileSystems>,
+    image_info: RefreshingCache<ImageFsInfo>,
+    layers: RefreshingCache<HashMap<ContainerId, RuntimeFs>>,
+    files: RefreshingCache<HashMap<PodUid, PodFiles>>,
+    sandbox_images: RefreshingCache<HashMap<SandboxId, String>>,
     volumes: Option<VolumeCache>,
 }
 
 #[derive(Debug)]
 struct NodeState {
     cgroups: Option<Cgroups>,
-    places: Places,
+    cgroup_paths: CgroupPaths,
 }
 
 #[derive(Debug)]
 struct PodState {
     cgroups: Option<Cgroups>,
-    places: Places,
+    cgroup_paths: CgroupPaths,
 }
 
 #[derive(Debug)]
@@ -162,24 +162,24 @@ impl HostStats {
                 .inspect_err(|error| tracing::warn!(%error, "no cgroups: pods are not measured"))
                 .ok()
         };
-        let places = || Places::new(&config.cgroup_root);
+        let cgroup_paths = || CgroupPaths::new(&config.cgroup_root);
         let period = config.volume_period;
         let volumes = period.map(|age| VolumeCache::new(Arc::clone(&config.volumes), age));
         Self {
-            node: Looks::new(NodeState {
+            node: CollectionQueue::new(NodeState {
                 cgroups: opened(cgroups()),
-                places: places(),
+                cgroup_paths: cgroup_paths(),
             }),
-            pods: Looks::new(PodState {
+            pods: CollectionQueue::new(PodState {
                 cgroups: cgroups().ok(),
-                places: places(),
+                cgroup_paths: cgroup_paths(),
             }),
-            node_fs: Refreshed::new(FILE_SYSTEMS),
-            runtime_fs: Refreshed::new(FILE_SYSTEMS),
-            image_info: Refreshed::new(SLOW),
-            layers: Refreshed::new(SLOW),
-            files: Refreshed::new(SLOW),
-            sandbox_images: Refreshed::new(IMAGES),
+            node_fs: RefreshingCache::new(FILE_SYSTEMS),
+            runtime_fs: RefreshingCache::new(FILE_SYSTEMS),
+            image_info: RefreshingCache::new(SLOW),
+            layers: RefreshingCache::new(SLOW),
+            files: RefreshingCache::new(SLOW),
+            sandbox_images: RefreshingCache::new(IMAGES),
             volumes,
             config: Arc::new(config),
         }
@@ -236,17 +236,17 @@ impl HostStats {
 
 #[async_trait]
 impl StatsSource for HostStats {
-    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
+    async fn node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError> {
         self.measure_node(wanted).await
     }
 
-    async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+    async fn pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
         self.measure_pods(wanted).await
     }
 
     async fn resource(&self) -> Result<ResourceUsage, StatsError> {
-        let wanted = Wanted::CPU_AND_MEMORY;
-        let pods = self.look_at_pods(self.ready_pods(), wanted, PodFigures::of);
+        let wanted = StatsSelection::CPU_AND_MEMORY;
+        let pods = self.collect_pods(self.ready_pods(), wanted, PodFigures::of);
         let (node, pods) = tokio::try_join!(self.measure_node(wanted), pods)?;
         Ok(ResourceUsage {
             node: ResourceFigures::of(&node.cgroup),
@@ -261,12 +261,12 @@ impl StatsSource for HostStats {
 
 /// Looks that block, one at a time.
 #[derive(Debug)]
-struct Looks<S> {
+struct CollectionQueue<S> {
     state: Arc<Mutex<S>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl<S: Send + 'static> Looks<S> {
+impl<S: Send + 'static> CollectionQueue<S> {
     fn new(state: S) -> Self {
         Self {
             state: Arc::new(Mutex::new(state)),
@@ -281,8 +281,8 @@ impl<S: Send + 'static> Looks<S> {
     async fn run<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Result<T, NoFigures> {
-        let late = NoFigures::Late(PATIENCE);
+    ) -> Result<T, StatsUnavailable> {
+        let late = StatsUnavailable::Late(PATIENCE);
         let turn = Arc::clone(&self.turn).lock_owned();
         let turn = timeout(PATIENCE, turn).await.map_err(|_| late)?;
         let state = Arc::clone(&self.state);

@@ -6,8 +6,8 @@
 //! # The way in
 //!
 //! * [`HostStats`] measures this machine; [`HostStatsConfig`] says where, and who knows which pods
-//!   ([`RunningPods`]), volumes ([`VolumeFigures`]) and file systems of the runtime there are
-//! * [`StatsSource`] is the port that those use who show figures; [`Wanted`] says what besides processor
+//!   ([`RunningPods`]), volumes ([`VolumeStatsProvider`]) and file systems of the runtime there are
+//! * [`StatsSource`] is the port that those use who show figures; [`StatsSelection`] says what besides processor
 //!   and memory is to be read
 //! * [`usage`] has the figures as plain data
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`, [`cadvisor_metrics`]
@@ -65,16 +65,16 @@ mod disk;
 mod machine;
 mod network;
 pub mod parse;
-mod places;
+mod cgroup_paths;
 mod rate;
-mod refreshed;
+mod refreshing_cache;
 pub mod topology;
 mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
-pub use pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
+pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use resource::{ResourceUsage, resource_metrics};
-pub use source::{NoFigures, StatsError, StatsSource, Wanted};
+pub use source::{StatsUnavailable, StatsError, StatsSource, StatsSelection};
 pub use summary::Summary;

@@ -30,7 +30,7 @@ pub trait RunningPods: Send + Sync + Debug + 'static {
 
 /// What one volume of a pod holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeFigure {
+pub struct VolumeStatsEntry {
     /// Its name in the pod's spec.
     pub name: String,
     /// The claim behind it, in the pod's namespace.
@@ -43,8 +43,8 @@ pub struct VolumeFigure {
 
 /// Measures volumes.
 #[async_trait]
-pub trait VolumeFigures: Send + Sync + Debug + 'static {
+pub trait VolumeStatsProvider: Send + Sync + Debug + 'static {
     /// The volumes of a pod, ordered by name, with figures no older than `max_age`. May take as
     /// long as counting a large tree; who cannot wait drops the future.
-    async fn of_pod(&self, uid: &PodUid, max_age: Duration) -> Vec<VolumeFigure>;
+    async fn of_pod(&self, uid: &PodUid, max_age: Duration) -> Vec<VolumeStatsEntry>;
 }

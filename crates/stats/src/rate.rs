@@ -13,12 +13,12 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// The last looks at one counter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rate {
-    older: Option<Look>,
-    newer: Option<Look>,
+    older: Option<CounterSample>,
+    newer: Option<CounterSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct CounterSample {
     at: Timestamp,
     value: u64,
 }
@@ -27,8 +27,8 @@ impl Rate {
     /// Takes a look at the counter; what it grows by in each second, since the youngest look that
     /// is old enough. `None` without one, and when the counter went back.
     pub(crate) fn look(&mut self, at: Timestamp, value: u64) -> Option<u64> {
-        let now = Look { at, value };
-        let is_basis = |look: &Look| {
+        let now = CounterSample { at, value };
+        let is_basis = |look: &CounterSample| {
             let age = now.since(look);
             (SHORTEST..=LONGEST).contains(&age)
         };
@@ -52,7 +52,7 @@ impl Rate {
     }
 }
 
-impl Look {
+impl CounterSample {
     /// Zero if the other look is the later one.
     fn since(&self, other: &Self) -> Duration {
         let passed = self.at.duration_since(other.at);

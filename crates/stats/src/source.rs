@@ -10,7 +10,7 @@ use crate::usage::{NodeUsage, PodUsage};
 
 /// What is to be measured besides CPU and memory, which always are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct StatsSelection {
     /// Network interfaces of the node and of pods.
     pub network: bool,
     /// File systems: the node's, images, containers, logs, volumes.
@@ -21,7 +21,7 @@ pub struct Wanted {
     pub processes: bool,
 }
 
-impl Wanted {
+impl StatsSelection {
     /// CPU and memory only: `only_cpu_and_memory=true`, `/metrics/resource`.
     pub const CPU_AND_MEMORY: Self = Self {
         network: false,
@@ -45,19 +45,19 @@ pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
     ///
     /// # Errors
     /// There is no figure of it.
-    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError>;
+    async fn node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError>;
     /// All pods that have a sandbox, ordered by namespace and name.
     ///
     /// # Errors
     /// Their cgroups do not answer.
-    async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError>;
+    async fn pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError>;
     /// What `/metrics/resource` shows of both. Who can, keeps no more than that of a pod when it
     /// measures the next.
     ///
     /// # Errors
     /// As the two.
     async fn resource(&self) -> Result<ResourceUsage, StatsError> {
-        let wanted = Wanted::CPU_AND_MEMORY;
+        let wanted = StatsSelection::CPU_AND_MEMORY;
         let (node, pods) = tokio::try_join!(self.node(wanted), self.pods(wanted))?;
         Ok(ResourceUsage::of(&node, pods))
     }
@@ -73,15 +73,15 @@ pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
 pub enum StatsError {
     /// Of the node.
     #[error("failed to get root cgroup stats: {0}")]
-    Node(NoFigures),
+    Node(StatsUnavailable),
     /// Of pods.
     #[error("failed to list pod stats: {0}")]
-    Pods(NoFigures),
+    Pods(StatsUnavailable),
 }
 
 /// Why there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoFigures {
+pub enum StatsUnavailable {
     /// The kernel, or the look before this one, took too long.
     #[error("cgroups did not answer within {} s", .0.as_secs())]
     Late(Duration),

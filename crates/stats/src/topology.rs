@@ -18,7 +18,7 @@ impl Topology {
     /// `GetUniqueCPUPropertyCount`). A core's number is unique within its socket only.
     pub fn read(processors: &Path) -> Self {
         let entries = fs::read_dir(processors).into_iter().flatten().flatten();
-        let places = entries.filter_map(|entry| {
+        let cgroup_paths = entries.filter_map(|entry| {
             let name = entry.file_name();
             let number = name.to_str()?.strip_prefix("cpu")?;
             number.parse::<u32>().ok()?;
@@ -31,10 +31,10 @@ impl Topology {
             let socket = number("topology/physical_package_id")?;
             online.then_some((socket, number("topology/core_id")?))
         });
-        let places: BTreeSet<(i64, i64)> = places.collect();
-        let sockets: BTreeSet<i64> = places.iter().map(|(socket, _)| *socket).collect();
+        let cgroup_paths: BTreeSet<(i64, i64)> = cgroup_paths.collect();
+        let sockets: BTreeSet<i64> = cgroup_paths.iter().map(|(socket, _)| *socket).collect();
         Self {
-            cores: places.len() as u64,
+            cores: cgroup_paths.len() as u64,
             sockets: sockets.len() as u64,
         }
     }

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use tokio::time::{Instant, timeout};
 use windlass_types::PodUid;
 
-use crate::pods::{VolumeFigure, VolumeFigures};
+use crate::pods::{VolumeStatsEntry, VolumeStatsProvider};
 
 /// Pods whose volumes are measured at a time.
 const AT_A_TIME: usize = 8;
@@ -28,7 +28,7 @@ pub(crate) struct VolumeCache(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    source: Arc<dyn VolumeFigures>,
+    source: Arc<dyn VolumeStatsProvider>,
     period: Duration,
     pods: Mutex<HashMap<PodUid, Known>>,
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -36,7 +36,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Known {
-    figures: Arc<Vec<VolumeFigure>>,
+    figures: Arc<Vec<VolumeStatsEntry>>,
     /// When they were last asked for, with or without success.
     asked: Instant,
 }
@@ -44,7 +44,7 @@ struct Known {
 impl VolumeCache {
     /// Nothing is known. `period` is the most that a figure is old when it is told
     /// (`volumeStatsAggPeriod`), but for what takes longer to measure.
-    pub(crate) fn new(source: Arc<dyn VolumeFigures>, period: Duration) -> Self {
+    pub(crate) fn new(source: Arc<dyn VolumeStatsProvider>, period: Duration) -> Self {
         Self(Arc::new(Inner {
             source,
             period,
@@ -55,7 +55,7 @@ impl VolumeCache {
 
     /// The volumes of these pods, as far as they are known after a short while. All others are
     /// forgotten.
-    pub(crate) async fn of_pods(&self, pods: &[PodUid]) -> HashMap<PodUid, Arc<Vec<VolumeFigure>>> {
+    pub(crate) async fn of_pods(&self, pods: &[PodUid]) -> HashMap<PodUid, Arc<Vec<VolumeStatsEntry>>> {
         self.lock().retain(|uid, _| pods.contains(uid));
         let old = self.old(pods);
         if !old.is_empty() {
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[async_trait]
-    impl VolumeFigures for Fake {
-        async fn of_pod(&self, uid: &PodUid, _max_age: Duration) -> Vec<VolumeFigure> {
+    impl VolumeStatsProvider for Fake {
+        async fn of_pod(&self, uid: &PodUid, _max_age: Duration) -> Vec<VolumeStatsEntry> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             if uid.as_str().starts_with("hung") {
                 std::future::pending::<()>().await;
             }
-            vec![VolumeFigure {
+            vec![VolumeStatsEntry {
                 name: "data".to_owned(),
                 claim: None,
                 fs: FsUsage {
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_volume_is_measured_once_in_a_period_and_forgotten_with_its_pod() {
         let fake = Arc::new(Fake::default());
-        let source: Arc<dyn VolumeFigures> = Arc::<Fake>::clone(&fake);
+        let source: Arc<dyn VolumeStatsProvider> = Arc::<Fake>::clone(&fake);
         let cache = VolumeCache::new(source, Duration::from_secs(60));
         let pods = uids(&["a", "b"]);
         for _ in 0..3 {

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_status::{
     EventLog, EventRecorder, PodStatusEntry, PodStatusStore, StatusSubscription,
 };

@@ -54,6 +54,8 @@ mod events;
 mod manager;
 mod status_store;
 
+use windlass_mailboxes::ActorKind;
+
 pub use api_events::{ApiEvents, EventSender};
 pub use events::EventLog;
 pub use manager::{StatusManager, StatusManagerDeps};
@@ -61,3 +63,6 @@ pub use status_store::{
     PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription, current_entry,
 };
 pub use windlass_types::EventRecorder;
+
+/// Receives slots per pod, and the completions of its requests.
+pub const STATUS_MANAGER: ActorKind = ActorKind::new("StatusManager", 4);

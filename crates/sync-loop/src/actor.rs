@@ -20,12 +20,8 @@ use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
-use windlass_actors::{
-    CompletionSender, Completions, ConfigChanged, Delivery, KillPod, Mailbox, NodeUpdate,
-    ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState,
-    ShutdownState, SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged,
-    VolumesHandle, completions, spawn_io,
-};
+use windlass_actors::{ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, SlotReceiver, completions, spawn_io};
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_node_rules::admission::NodeAbilities;

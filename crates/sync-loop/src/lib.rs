@@ -68,5 +68,10 @@ mod runtime_check;
 mod actor;
 mod housekeeping;
 
+use windlass_mailboxes::ActorKind;
+
 pub use actor::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 pub use event::SyncLoopEvent;
+
+/// As the upstream update channel; one merge yields at most 5 updates per source.
+pub const SYNC_LOOP: ActorKind = ActorKind::new("SyncLoop", 50);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::Code;
-pub use windlass_proto::csi_v1::node_service_capability::rpc::Type as Ability;
+pub use windlass_proto::csi_v1::node_service_capability::rpc::Type as Capability;
 
 pub use mounts::mounts_below;
 use serve::Server;
@@ -31,7 +31,7 @@ pub struct DriverOptions {
     /// Its name.
     pub name: String,
     /// The name it registers under, if that is another: a lie.
-    pub told_name: Option<String>,
+    pub registered_name: Option<String>,
     /// Versions of CSI that it tells when it registers.
     pub versions: Vec<String>,
     /// Its own name of the node.
@@ -41,7 +41,7 @@ pub struct DriverOptions {
     /// Topology segments of the node.
     pub topology: BTreeMap<String, String>,
     /// What it can do.
-    pub abilities: BTreeSet<Ability>,
+    pub capabilities: BTreeSet<Capability>,
     /// The agent's `--root-dir`: sockets lie below it.
     pub root_dir: PathBuf,
     /// Where the contents of volumes lie.
@@ -60,15 +60,15 @@ impl DriverOptions {
         let root_dir = root_dir.into();
         Self {
             name: name.to_owned(),
-            told_name: None,
+            registered_name: None,
             versions: vec!["1.0.0".to_owned()],
             node_id: "node-of-the-driver".to_owned(),
             max_volumes: 0,
             topology: BTreeMap::new(),
-            abilities: BTreeSet::from([
-                Ability::StageUnstageVolume,
-                Ability::GetVolumeStats,
-                Ability::ExpandVolume,
+            capabilities: BTreeSet::from([
+                Capability::StageUnstageVolume,
+                Capability::GetVolumeStats,
+                Capability::ExpandVolume,
             ]),
             storage: root_dir.with_extension(format!("storage-of-{name}")),
             registration_socket: format!("{name}-reg.sock"),
@@ -122,14 +122,14 @@ pub enum Method {
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Whether the call has its effect all the same.
-    pub when: When,
+    pub timing: FaultTiming,
     /// What goes wrong.
-    pub what: Trouble,
+    pub kind: FaultKind,
 }
 
 /// Before or after the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum FaultTiming {
     /// Nothing is done.
     Before,
     /// All is done.
@@ -138,7 +138,7 @@ pub enum When {
 
 /// What goes wrong.
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub enum FaultKind {
     /// An answer with this code and text.
     Refuse(Code, String),
     /// The answer takes this long.
@@ -151,15 +151,15 @@ pub enum Trouble {
 
 impl Fault {
     /// Something that goes wrong before anything is done.
-    pub fn before(what: Trouble) -> Self {
-        let when = When::Before;
-        Self { when, what }
+    pub fn before(kind: FaultKind) -> Self {
+        let timing = FaultTiming::Before;
+        Self { timing, kind }
     }
 
     /// Something that goes wrong when all is done.
-    pub fn after(what: Trouble) -> Self {
-        let when = When::After;
-        Self { when, what }
+    pub fn after(kind: FaultKind) -> Self {
+        let timing = FaultTiming::After;
+        Self { timing, kind }
     }
 }
 
@@ -279,8 +279,8 @@ impl CsiDriver {
     /// # Errors
     /// It said that the driver is not registered, or nothing within the time.
     pub async fn registered(&self, count: usize, within: Duration) -> Result<(), String> {
-        let mut told = self.shared.told.subscribe();
-        let enough = told.wait_for(|told| *told >= count);
+        let mut count_changes = self.shared.registration_count.subscribe();
+        let enough = count_changes.wait_for(|it| *it >= count);
         match tokio::time::timeout(within, enough).await {
             Ok(_) => self.registrations().pop().unwrap_or(Ok(())),
             Err(_) => Err(format!("not told how the registration ended in {within:?}")),

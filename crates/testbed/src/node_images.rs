@@ -280,13 +280,13 @@ impl<'a> Files<'a> {
             let compiler = self.platform.c_compiler();
             let mut cc = Command::new(&compiler);
             cc.arg(format!("-print-file-name={library}"));
-            let said = cc.output().with_context(|| {
+            let output = cc.output().with_context(|| {
                 format!(
                     "{compiler} (fix: install Debian's gcc for {})",
                     self.platform
                 )
             })?;
-            let path = String::from_utf8(said.stdout)?;
+            let path = String::from_utf8(output.stdout)?;
             self.package_of(Path::new(path.trim()))?;
         }
         Ok(())

@@ -29,7 +29,8 @@ use windlass::wiring::{
     self, Agent, AgentParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
     VolumeParts, WorkerParts,
 };
-use windlass_actors::{SimClock, SourceSnapshot};
+use windlass_actors::SourceSnapshot;
+use windlass_mailboxes::SimClock;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
 use windlass_fake_api::{FakeApiServer, User};

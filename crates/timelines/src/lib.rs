@@ -14,7 +14,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use windlass_actors::SystemClock;
+//! use windlass_mailboxes::SystemClock;
 //! use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
 //! use windlass_types::{Pod, PodExt};
 //!

@@ -15,10 +15,8 @@ use serde_json::{from_value, json};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
-use windlass_actors::{
-    ActorKind, NodeExpander, NodeUpdate, MountedVolumeCache, SimClock, SourcesReady, VolumesHandle,
-    mailbox, slots, start_actor,
-};
+use windlass_actors::{NodeExpander, NodeUpdate, MountedVolumeCache, SourcesReady, VolumesHandle};
+use windlass_mailboxes::{ActorKind, SimClock, mailbox, slots, start_actor};
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_volume_plan::volume_plan::Releaser;
 use windlass_volume_plan::volume_source::plain_volumes;
@@ -51,8 +49,8 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     let clock = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
     let events = Arc::new(Elsewhere);
     let metrics = Metrics::new()?;
-    let (sender, inbox) = mailbox(ActorKind::VolumeManager, &metrics);
-    let (changed, mut told) = slots(ActorKind::SyncLoop, &metrics);
+    let (sender, inbox) = mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
+    let (changed, mut told) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let handle = VolumesHandle {
         mailbox: sender,
         mounted: MountedVolumeCache::default(),

@@ -19,11 +19,8 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{
-    CompletionSender, Completions, NodeExpander, Delivery, Mailbox, NodeUpdate, SetUpVolumes, MountedVolumeCache,
-    SlotSender, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse,
-    completions, spawn_io,
-};
+use windlass_actors::{NodeExpander, NodeUpdate, SetUpVolumes, MountedVolumeCache, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, SlotSender, completions, spawn_io};
 use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_metrics::Metrics;

@@ -6,7 +6,7 @@
 //!
 //! # The way in
 //!
-//! * [`VolumeManager`] is the actor; start it with `windlass_actors::start_actor`
+//! * [`VolumeManager`] is the actor; start it with `windlass_mailboxes::start_actor`
 //! * [`VolumeManagerDeps`] are what it works with; `windlass_actors::VolumesHandle` is how it is asked
 //! * [`VolumeUsages`] is what volumes hold: watched where a pod has a limit, measured where somebody asks
 //! * [`InstrumentedVolumes`] is plugins with counters and timelines around them
@@ -17,13 +17,14 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use windlass_actors::{Mailbox, VolumeManagerMessage, VolumesHandle, start_actor};
+//! use windlass_actors::{VolumeManagerMessage, VolumesHandle};
+//! use windlass_mailboxes::{Mailbox, start_actor};
 //! use windlass_volume_plan::volume_plan::Releaser;
 //! use windlass_volume_plan::volume_source::plain_volumes;
 //! use windlass_types::{PodExt, SharedPod};
 //! use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
 //!
-//! /// Call it inside `windlass_actors::run_actors`.
+//! /// Call it inside `windlass_mailboxes::run_actors`.
 //! async fn use_volumes(
 //!     deps: VolumeManagerDeps,
 //!     mailbox: Mailbox<VolumeManagerMessage>,
@@ -63,6 +64,11 @@ mod io;
 mod measured;
 mod usage;
 
+use windlass_mailboxes::ActorKind;
+
 pub use actor::{DriverRegistrations, VolumeManager, VolumeManagerDeps};
 pub use measured::InstrumentedVolumes;
 pub use usage::{PodVolumeStats, VolumeUsages, VolumeUsagesDeps};
+
+/// At most one request for each of 250 pods, plus slack.
+pub const VOLUME_MANAGER: ActorKind = ActorKind::new("VolumeManager", 256);

@@ -14,7 +14,8 @@ use futures::StreamExt;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{SlotSender, VolumesChanged, spawn_io};
+use windlass_actors::VolumesChanged;
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{
     EmptyDirLimit, LOOK_PERIOD, STATS_PERIOD, VolumeStats, claim_of, empty_dir_limits, next_round,

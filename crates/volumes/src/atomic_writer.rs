@@ -1,5 +1,5 @@
-//! Writes the content of a configMap, secret, downwardAPI or projected volume so that a reader
-//! sees all of the old or all of the new, laid out as programs in pods expect it:
+//! Writes the payload of a configMap, secret, downwardAPI or projected volume so that a reader sees
+//! either the old or the new content, in upstream's layout:
 //!
 //! ```text
 //! ..2026_11_21_06_42_50.123456789/   the content
@@ -7,10 +7,9 @@
 //! password -> ..data/password        one link for each name at the top
 //! ```
 //!
-//! New content goes to a new directory, and one rename moves `..data` over to it. The file system
-//! is the only record: a writer that was killed between any two steps leaves what the next one
-//! recognizes and finishes or throws away. Everything is reached from the volume's descriptor and
-//! no link is followed.
+//! New content is written to a new directory, and one rename replaces `..data`. The file system is
+//! the only state: after a kill between any two steps, the next write completes or discards the
+//! rest. All paths are opened from the volume's descriptor without following links.
 
 mod content;
 
@@ -31,35 +30,35 @@ use content::{new_directory, same_content, write_content};
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Longest path and longest name in it that the kernel takes.
-const MAX_PATH: usize = 4096;
-const MAX_NAME: usize = 255;
+/// Limits of the kernel in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_NAME_BYTES: usize = 255;
 
 /// Files by path relative to the volume's root.
 pub(crate) type Files = BTreeMap<String, PayloadFile>;
 
-/// What the files are to look like besides what the payload says.
+/// Options beside the payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteOptions {
-    /// `securityContext.fsGroup`: owns the files and may read them.
+    /// `securityContext.fsGroup`: group of the files, which may read them.
     pub(crate) fs_group: Option<u32>,
-    /// The present, for the name of a new directory.
+    /// Current time, for the name of a new directory.
     pub(crate) now: Timestamp,
 }
 
-/// What a write came to.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// The content was there already, and stayed as it is.
+    /// The content was up to date.
     Unchanged,
-    /// The content is new.
+    /// The content was replaced.
     Replaced,
 }
 
-/// Makes a volume's directory show exactly these files. The directory must exist.
+/// Makes a volume's directory, which must exist, contain exactly these files.
 ///
 /// # Errors
-/// A path leaves the volume, or the file system refuses; trying again is safe.
+/// A path leaves the volume, or a file operation fails; repeating the call is safe.
 pub(crate) fn write_payload(
     volume: &str,
     dir: &Path,
@@ -70,9 +69,9 @@ pub(crate) fn write_payload(
     let mut write = Write::open(dir, files, options)?;
     for step in STEPS {
         let progress = write.run(step).inspect_err(|_| {
-            // a full file system is to have room again, also for others
+            // free space on a full file system
             if let Err(error) = write.run(Step::Sweep) {
-                tracing::debug!(volume = %dir.display(), %error, "left behind");
+                tracing::debug!(volume = %dir.display(), %error, "cleanup failed");
             }
         })?;
         if progress == Progress::UpToDate {
@@ -84,11 +83,10 @@ pub(crate) fn write_payload(
     Ok(WriteOutcome::Replaced)
 }
 
-/// Makes sure that a volume shows what an earlier write gave it, whose last steps may be missing.
-/// False if it shows nothing yet.
+/// Keeps the payload of a previous write and completes its links. False if there is no payload.
 ///
 /// # Errors
-/// The file system refuses; trying again is safe.
+/// A file operation fails; repeating the call is safe.
 pub(crate) fn ensure_payload(dir: &Path) -> Result<bool, VolumeError> {
     let failed = |error| VolumeError::io("open", dir, error);
     let root = match openat(CWD, dir, DIRECTORY, Mode::empty()) {
@@ -108,24 +106,24 @@ pub(crate) fn ensure_payload(dir: &Path) -> Result<bool, VolumeError> {
     Ok(true)
 }
 
-/// The steps of a write in order; a process may die between any two.
+/// The steps of a write in order; the agent may be killed between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Looks whether the present content is what is wanted.
+    /// Compares the current content with the desired one.
     Compare,
-    /// Removes what writes that failed or were killed left, which may fill the file system.
+    /// Removes leftovers of failed or interrupted writes.
     Sweep,
-    /// Makes the new directory.
+    /// Creates the new directory.
     Make,
     /// Writes the files into it.
     Fill,
-    /// Makes the new link beside the old one.
+    /// Creates the new link beside the old one.
     Prepare,
-    /// Renames it over the old one: from here on readers see the new content.
+    /// Renames it over the old one: readers now see the new content.
     Swap,
-    /// Makes the links for new names.
+    /// Creates the links for new names.
     Link,
-    /// Removes the links of names that went, and everything that is not the present content.
+    /// Removes links of removed names and old content.
     Clean,
 }
 
@@ -142,19 +140,19 @@ pub(crate) const STEPS: [Step; 8] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// On to the next step.
+    /// Continue with the next step.
     Next,
-    /// The content is the wanted one.
+    /// The content is up to date.
     UpToDate,
 }
 
-/// A write under way.
+/// A write in progress.
 pub(crate) struct Write<'a> {
     dir: &'a Path,
     root: OwnedFd,
     files: &'a Files,
     options: WriteOptions,
-    /// Name of the directory that is to be, or is, the content.
+    /// Name of the current or new content directory.
     current: String,
 }
 
@@ -194,7 +192,7 @@ impl<'a> Write<'a> {
         let Some(current) = self.link_target(DATA).filter(|name| is_content(name)) else {
             return Ok(Progress::Next);
         };
-        // what cannot be read is not what is wanted: it is written anew
+        // unreadable content is rewritten
         let same = openat(&self.root, &current, DIRECTORY, Mode::empty())
             .and_then(|fd| same_content(&fd, self.files, self.options.fs_group));
         if same != Ok(true) {
@@ -204,10 +202,10 @@ impl<'a> Write<'a> {
         Ok(Progress::UpToDate)
     }
 
-    /// What `..data` does not show is shown by nobody.
+    /// Removes content directories that `..data` does not point to.
     fn sweep(&self) -> Result<(), VolumeError> {
-        let shown = self.link_target(DATA);
-        self.remove_contents_but(shown.as_deref())
+        let current = self.link_target(DATA);
+        self.remove_contents_but(current.as_deref())
     }
 
     fn remove_contents_but(&self, kept: Option<&str>) -> Result<(), VolumeError> {
@@ -222,8 +220,8 @@ impl<'a> Write<'a> {
         Ok(())
     }
 
-    /// Upstream's name ends in random digits; here they are the nanoseconds, counted on until
-    /// the name is free.
+    /// Creates the content directory. Upstream's name ends in random digits; here they are the
+    /// nanoseconds, incremented until the name is free.
     fn make(&mut self) -> Result<(), Errno> {
         let now = self.options.now;
         let stamp = now.strftime("..%Y_%m_%d_%H_%M_%S").to_string();
@@ -259,8 +257,8 @@ impl<'a> Write<'a> {
         renameat(&self.root, NEW_DATA, &self.root, DATA)
     }
 
-    /// Only links into the content and former contents go: other entries are mount points of
-    /// volumes that a container nests into this one.
+    /// Removes only links into the content and old content: other entries are mount points of nested
+    /// volumes.
     fn clean(&mut self) -> Result<(), VolumeError> {
         let failed = |error| VolumeError::io("clean", self.dir, error);
         let names = self.names();
@@ -278,7 +276,7 @@ impl<'a> Write<'a> {
         self.remove_contents_but(Some(&self.current))
     }
 
-    /// First components of the paths: what a user sees at the top of the volume.
+    /// First components of the paths: the entries at the top of the volume.
     fn names(&self) -> BTreeSet<&'a str> {
         let files: &'a Files = self.files;
         let firsts = files.keys().filter_map(|path| path.split('/').next());
@@ -303,7 +301,7 @@ fn link<'a>(root: &OwnedFd, names: impl IntoIterator<Item = &'a str>) -> Result<
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
-        // a directory is the mount point of another volume, which hides the name anyway
+        // a directory is the mount point of a nested volume
         match link_target(root, name) {
             Some(found) if found != target => {
                 unlinkat(root, name, AtFlags::empty())?;
@@ -319,7 +317,7 @@ fn entries(dir: &OwnedFd) -> Result<Vec<(String, FileType)>, Errno> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
-        // a name that is not text is not one of ours
+        // other names are not written by this module
         if let Ok(name) = entry.file_name().to_str()
             && !matches!(name, "." | "..")
         {
@@ -352,17 +350,17 @@ impl Step {
     }
 }
 
-/// The name of a directory with content: `..2026_…`. Nothing else may be read through `..data`.
+/// Whether it is the name of a content directory, `..2026_…`, the only valid target of `..data`.
 fn is_content(name: &str) -> bool {
     let rest = name.strip_prefix("..").unwrap_or_default();
     rest.starts_with(|c: char| c.is_ascii_digit()) && !name.contains('/')
 }
 
-/// Nothing may be written outside of the volume or over its own entries.
+/// Rejects paths outside the volume or over its own entries.
 fn check_paths(volume: &str, files: &Files) -> Result<(), VolumeError> {
     for path in files.keys() {
-        let bad = |part: &str| matches!(part, "" | "." | "..") || part.len() > MAX_NAME;
-        let why = if path.len() > MAX_PATH {
+        let bad = |part: &str| matches!(part, "" | "." | "..") || part.len() > MAX_NAME_BYTES;
+        let why = if path.len() > MAX_PATH_BYTES {
             "is longer than 4096 bytes"
         } else if path.starts_with("..") {
             "must not start with '..'"

@@ -1,10 +1,10 @@
-//! `volumeMode: Block` of a local volume: a device of this node that containers see as one.
+//! `volumeMode: Block` of a local volume: a device of this node that containers see as a device.
 //!
-//! Below the pod lies a link to the device, which containers are given, and below
-//! `plugins/kubernetes.io~local-volume/volumeDevices/<volume>` the device itself is bound for each pod
-//! that uses it, as upstream has it. The link is made first and goes last: what it names is found.
-//! While a pod has the device it is kept open, so that its numbers cannot come to mean another one
-//! (upstream binds a loop device to it for that).
+//! The pod directory contains a link to the device for its containers. As upstream, the device is
+//! also bind-mounted for each pod below
+//! `plugins/kubernetes.io~local-volume/volumeDevices/<volume>`. The link is created first and removed
+//! last, so that discovery finds the volume. The device stays open while a pod uses it, so that its
+//! number is not reused (upstream binds a loop device for that).
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -26,17 +26,17 @@ use crate::mounts::{bind, mounted};
 use crate::port::VolumeRequest;
 use crate::programs::Programs;
 
-/// Devices that are kept open, by the link of the pod that has them.
+/// Open devices by the link of the pod that uses them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenDevices(Arc<Mutex<HashMap<PathBuf, File>>>);
 
 impl OpenDevices {
-    fn keep(&self, link: &Path, device: File) {
+    fn insert(&self, link: &Path, device: File) {
         let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         devices.insert(link.to_owned(), device);
     }
 
-    fn close(&self, link: &Path) {
+    fn remove(&self, link: &Path) {
         let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         devices.remove(link);
     }
@@ -67,7 +67,7 @@ pub(crate) async fn set_up(
     machine
         .step(&queue, "binding a device", move || bind_node(&device, &node))
         .await?;
-    open.keep(&link, file);
+    open.insert(&link, file);
     Ok(MountedVolume {
         content: MountedContent::Device(link),
         read_only: request.volume.read_only,
@@ -75,7 +75,7 @@ pub(crate) async fn set_up(
     })
 }
 
-/// Takes the device from a pod.
+/// Unmaps the device of a pod.
 pub(crate) async fn tear_down(
     machine: &Machine,
     open: &OpenDevices,
@@ -83,7 +83,7 @@ pub(crate) async fn tear_down(
     link: PathBuf,
     volume: &str,
 ) -> Result<(), VolumeError> {
-    open.close(&link);
+    open.remove(&link);
     let queue = local::device_queue(volume);
     let node = machine.local_devices().join(volume).join(uid.as_str());
     release_node(machine, &queue, node).await?;
@@ -95,7 +95,7 @@ pub(crate) async fn tear_down(
         .await
 }
 
-/// Takes away the file that a device is bound to, with what an agent of upstream bound to that.
+/// Removes the bind mount of a device and the loop device of the Go kubelet.
 pub(crate) async fn release_node(
     machine: &Machine,
     queue: &IoQueue,
@@ -113,7 +113,7 @@ pub(crate) async fn release_node(
         .await
 }
 
-/// The device behind the path, and itself, open.
+/// Resolves and opens the device.
 fn open_device(path: &Path) -> Result<(PathBuf, File), VolumeError> {
     let missing = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => VolumeError::Failed {
@@ -129,14 +129,14 @@ fn open_device(path: &Path) -> Result<(PathBuf, File), VolumeError> {
             "path {path:?} is not a block device"
         )));
     }
-    // not blocking: a drive without a medium is still a device
+    // non-blocking: a drive without a medium is still a device
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(flags).open(&device);
     Ok((device, file.map_err(missing)?))
 }
 
-/// What a boot ago led to another device is replaced.
+/// Creates the link, or replaces one to another device from before a reboot.
 fn make_link(link: &Path, device: &Path) -> Result<(), VolumeError> {
     if fs::read_link(link).is_ok_and(|to| to == device) {
         return Ok(());
@@ -163,10 +163,10 @@ fn bind_node(device: &Path, node: &Path) -> Result<(), VolumeError> {
     bind(device, node, &[])
 }
 
-/// An agent that bound a loop device to the node's file left it busy.
+/// Detaches the loop device by which the Go kubelet keeps the file busy.
 async fn release_loop(machine: &Machine, queue: &IoQueue, node: &Path) -> Result<(), VolumeError> {
     let place = node.to_owned();
-    let found = machine.step(queue, "looking for loop devices", move || {
+    let found = machine.step(queue, "finding loop devices", move || {
         Ok(loop_device_of(&place))
     });
     let Some(device) = found.await? else {

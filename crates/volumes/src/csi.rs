@@ -1,4 +1,4 @@
-//! Volumes of CSI drivers: this machine for [`CsiVolumes`], and what is left to do around it.
+//! CSI volumes: the host port of [`CsiVolumes`], and unmounting of nested mounts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,21 +25,21 @@ use crate::remove::remove_tree;
 use crate::usage::Measured;
 use crate::walks::OwnershipChange;
 
-/// Directory of its kind below a pod.
+/// Directory of CSI volumes below a pod.
 pub(crate) const CSI_DIR: &str = "kubernetes.io~csi";
 
-/// What the volumes of CSI drivers need beside the machine.
+/// Dependencies of CSI volumes.
 #[derive(Clone, Debug)]
 pub struct CsiConfig {
     /// Name of this node.
     pub node_name: String,
-    /// Who is registered.
+    /// Registered drivers.
     pub drivers: CsiDrivers,
-    /// What the API server knows.
+    /// API server objects.
     pub objects: Arc<dyn CsiObjects>,
 }
 
-/// The volumes of CSI drivers on a machine.
+/// CSI volumes on this host.
 pub(crate) fn csi_volumes(machine: &Arc<Machine>, config: CsiConfig) -> CsiVolumes {
     CsiVolumes::new(CsiVolumesDeps {
         paths: CsiPaths::new(machine.paths.clone()),
@@ -50,19 +50,19 @@ pub(crate) fn csi_volumes(machine: &Arc<Machine>, config: CsiConfig) -> CsiVolum
     })
 }
 
-/// True for a volume of a CSI driver.
+/// Whether it is a CSI volume.
 pub(crate) fn is_csi(volume: &DiscoveredVolume) -> bool {
     volume.plugin_dir == CSI_DIR
 }
 
-/// An agent without an API server cannot know what CSI volumes need.
+/// The error without an API server, whose objects CSI volumes need.
 pub(crate) fn without_csi() -> VolumeError {
     VolumeError::failed(format!(
         "{CSI_PLUGIN}: the agent is not connected to an API server"
     ))
 }
 
-/// Unmounts what containers left mounted in a volume; the volume itself is its driver's.
+/// Unmounts mounts of containers in a volume; the driver unmounts the volume itself.
 pub(crate) async fn release_nested(
     machine: &Machine,
     queue: &IoQueue,
@@ -71,7 +71,7 @@ pub(crate) async fn release_nested(
 ) -> Result<(), VolumeError> {
     let target = CsiPaths::new(machine.paths.clone()).target(uid, volume);
     let work = move || unmount_below(&target);
-    machine.step(queue, "releasing volumes", work).await
+    machine.step(queue, "tearing down a volume", work).await
 }
 
 fn unmount_below(target: &Path) -> Result<(), VolumeError> {
@@ -86,7 +86,7 @@ fn unmount_below(target: &Path) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// What a driver measured; `None` if it told no bytes.
+/// Usage that a driver reported; `None` without bytes.
 pub(crate) fn measured(driver: &str, usage: &VolumeUsage) -> Option<Measured> {
     let of = |unit| usage.entries.iter().find(|entry| entry.unit == unit);
     let bytes = of(UsageUnit::Bytes)?;
@@ -102,7 +102,7 @@ pub(crate) fn measured(driver: &str, usage: &VolumeUsage) -> Option<Measured> {
     Some((stats, StatsSource::Driver(driver.to_owned())))
 }
 
-/// Device of a volume of a pod, as its notes say. Blocks.
+/// Sets the device of a discovered volume from its volume data file. Blocks.
 pub(crate) fn set_device(paths: &NodePaths, uid: &PodUid, volume: &mut DiscoveredVolume) {
     let paths = CsiPaths::new(paths.clone());
     volume.device = paths.shared_device(uid, &volume.name, volume.block);
@@ -115,7 +115,7 @@ fn io_queue(queue: &IoQueueKind) -> IoQueue {
     }
 }
 
-/// The machine as CSI volumes see it.
+/// The host port of CSI volumes.
 #[derive(Debug)]
 struct CsiHost(Arc<Machine>);
 
@@ -174,8 +174,8 @@ impl VolumeHost for CsiHost {
             pod_path: dir,
             group,
         };
-        let given = self.0.change_ownership(wanted).await;
-        given.map_err(|error| error.to_string())
+        let changed = self.0.change_ownership(wanted).await;
+        changed.map_err(|error| error.to_string())
     }
 }
 

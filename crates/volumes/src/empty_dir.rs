@@ -1,7 +1,7 @@
 //! `emptyDir`: a directory of the pod, a tmpfs for `medium: Memory`, a hugetlbfs for `HugePages`.
 //!
-//! A volume that was made once is the pod's: a file `ready` among the plugin's notes says so, where
-//! the Go kubelet has it, and from then on neither mode nor group is touched.
+//! The file `ready` in the plugin's directory, as in the Go kubelet, marks a volume as set up; from
+//! then on its mode and group are not changed.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
@@ -18,36 +18,36 @@ use crate::error::VolumeError;
 use crate::mounts::mounted;
 use crate::remove::remove_tree;
 
-/// An emptyDir to be made.
+/// An emptyDir to set up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmptyDir<'a> {
-    /// Where it lies.
+    /// Its directory.
     pub(crate) dir: &'a Path,
-    /// What it is made of.
+    /// Its medium.
     pub(crate) medium: EmptyDirMedium,
     /// `securityContext.fsGroup`.
     pub(crate) fs_group: Option<u32>,
-    /// Directory of the plugin's notes about the volume; `None` keeps none.
-    pub(crate) notes: Option<&'a Path>,
+    /// Directory of the ready file; `None` for no ready file.
+    pub(crate) meta_dir: Option<&'a Path>,
 }
 
-/// The steps of making one, in order; the agent may die between any two.
+/// The steps of a set-up in order; the agent may be killed between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Makes the directory.
+    /// Creates the directory.
     Make,
-    /// Mounts memory on it.
+    /// Mounts the memory file system.
     Mount,
-    /// Lets every user of it write.
-    Open,
-    /// Notes that it is the pod's from now on.
-    Note,
+    /// Sets mode and group.
+    SetMode,
+    /// Creates the ready file.
+    MarkReady,
 }
 
-pub(crate) const STEPS: [Step; 4] = [Step::Make, Step::Mount, Step::Open, Step::Note];
+pub(crate) const STEPS: [Step; 4] = [Step::Make, Step::Mount, Step::SetMode, Step::MarkReady];
 
 impl EmptyDir<'_> {
-    /// Makes the volume. Content is never touched.
+    /// Sets up the volume. Content is never changed.
     pub(crate) fn set_up(&self) -> Result<(), VolumeError> {
         if self.is_ready()? {
             return Ok(());
@@ -59,15 +59,15 @@ impl EmptyDir<'_> {
         match step {
             Step::Make => make_directory(self.dir),
             Step::Mount => self.mount(),
-            Step::Open => set_mode(self.dir, self.mode(), self.fs_group)
+            Step::SetMode => set_mode(self.dir, self.mode(), self.fs_group)
                 .map_err(|error| VolumeError::io("set the mode of", self.dir, error)),
-            Step::Note => self.note(),
+            Step::MarkReady => self.mark_ready(),
         }
     }
 
-    /// Made before. Memory is gone after a boot, whatever the notes say.
+    /// Whether the volume is set up. A memory volume must also be mounted: it is lost at a reboot.
     fn is_ready(&self) -> Result<bool, VolumeError> {
-        if !self.notes.is_some_and(|notes| notes.join(READY).exists()) {
+        if !self.meta_dir.is_some_and(|dir| dir.join(READY).exists()) {
             return Ok(false);
         }
         match self.medium {
@@ -88,7 +88,7 @@ impl EmptyDir<'_> {
         }
     }
 
-    /// A tmpfs is sticky, as the kernel makes it: upstream's tests look at that, subPaths take it over.
+    /// A tmpfs keeps the kernel's sticky bit: upstream's tests check it and subPaths inherit it.
     fn mode(&self) -> u32 {
         match self.medium {
             EmptyDirMedium::Memory { .. } => 0o1777,
@@ -96,21 +96,21 @@ impl EmptyDir<'_> {
         }
     }
 
-    fn note(&self) -> Result<(), VolumeError> {
-        let Some(notes) = self.notes else {
+    fn mark_ready(&self) -> Result<(), VolumeError> {
+        let Some(meta_dir) = self.meta_dir else {
             return Ok(());
         };
-        make_directory(notes)?;
-        let ready = notes.join(READY);
+        make_directory(meta_dir)?;
+        let ready = meta_dir.join(READY);
         let made = File::create(&ready);
         made.map(drop)
             .map_err(|error| VolumeError::io("create file", &ready, error))
     }
 }
 
-/// Takes the notes away, before anything of the volume goes.
-pub(crate) fn forget(notes: &Path) -> Result<(), VolumeError> {
-    remove_tree(notes).map_err(|source| VolumeError::Leftover { source })
+/// Removes the ready file, before the volume.
+pub(crate) fn remove_meta_dir(meta_dir: &Path) -> Result<(), VolumeError> {
+    remove_tree(meta_dir).map_err(|source| VolumeError::Leftover { source })
 }
 
 const READY: &str = "ready";
@@ -123,14 +123,13 @@ fn make_directory(dir: &Path) -> Result<(), VolumeError> {
         .map_err(|error| VolumeError::io("create directory", dir, error))
 }
 
-/// A second tmpfs on the same place would hide what the containers wrote, so an existing one
-/// stays, whoever mounted it.
+/// Keeps an existing tmpfs: a second one would hide the content.
 fn mount_memory(dir: &Path, size: Option<u64>) -> Result<(), VolumeError> {
     if mounted(dir)?.is_some_and(|mount| mount.fs_type == "tmpfs") {
         return Ok(());
     }
     let size = size.map_or(String::new(), |bytes| format!(",size={bytes}"));
-    // kernels before 6.4 refuse noswap; without it the volume may be swapped out
+    // kernels before 6.4 reject noswap; without it the volume may be swapped out
     let with = mount_kind("tmpfs", dir, format!("mode=1777{size},noswap"));
     match with {
         Err(Errno::INVAL) => mount_kind("tmpfs", dir, format!("mode=1777{size}")),
@@ -142,12 +141,12 @@ fn mount_memory(dir: &Path, size: Option<u64>) -> Result<(), VolumeError> {
 fn mount_huge_pages(dir: &Path, page_size: u64, size: Option<u64>) -> Result<(), VolumeError> {
     if mounted(dir)?.is_some_and(|mount| mount.fs_type == "hugetlbfs") {
         let failed = |error| VolumeError::io("inspect", dir, error);
-        let present = statfs(dir).map_err(failed)?.f_bsize.cast_unsigned();
-        if present == page_size {
+        let current = statfs(dir).map_err(failed)?.f_bsize.cast_unsigned();
+        if current == page_size {
             return Ok(());
         }
         return Err(VolumeError::failed(format!(
-            "mounted dir {} pagesize '{present}' and requested medium size '{page_size}' differ",
+            "mounted dir {} pagesize '{current}' and requested medium size '{page_size}' differ",
             dir.display()
         )));
     }
@@ -162,8 +161,8 @@ fn mount_kind(kind: &str, dir: &Path, data: String) -> Result<(), Errno> {
     mount(kind, dir, kind, flags, data.as_c_str())
 }
 
-/// Every user of every container may write. Through the descriptor and without following a
-/// link: the path itself could have been replaced.
+/// Sets mode and group through a descriptor and without following links: the path may have been
+/// replaced.
 fn set_mode(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(CWD, dir, flags, Mode::empty())?;
@@ -174,16 +173,15 @@ fn set_mode(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
     fchmod(&fd, Mode::from_raw_mode(0o2000 | mode))
 }
 
-/// What is to be told once at start: memory volumes may reach the disk. `None` if they cannot, or
-/// nothing is swapped (upstream's text).
+/// Upstream's warning that memory volumes may be swapped to disk; `None` if they cannot be.
 pub fn memory_swap_warning(root_dir: &Path) -> Option<String> {
     let swaps = match fs::read_to_string("/proc/swaps") {
         Ok(swaps) => swaps,
-        // a kernel without swap
+        // kernel without swap
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(_) => String::new(),
     };
-    // the first line is a heading
+    // skip the header line
     let areas = swaps.lines().skip(1).filter(|line| !line.trim().is_empty());
     if areas.count() == 0 || supports_noswap(root_dir) {
         return None;
@@ -195,7 +193,7 @@ pub fn memory_swap_warning(root_dir: &Path) -> Option<String> {
     )
 }
 
-/// Tries it: distributions take the option back to older kernels.
+/// Tests the option, because distributions backport it to older kernels.
 fn supports_noswap(root_dir: &Path) -> bool {
     let dir = root_dir.join("plugins/kubernetes.io/empty-dir/noswap-test");
     if make_directory(&dir).is_err() {
@@ -208,7 +206,7 @@ fn supports_noswap(root_dir: &Path) -> bool {
             tracing::warn!(dir = %dir.display(), %error, "cannot unmount a test mount");
         }
     }
-    // in the way of nobody, and used again at the next start
+    // harmless if it stays: the next start reuses it
     let _ = fs::remove_dir(&dir);
     mounted
 }

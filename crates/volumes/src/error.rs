@@ -1,4 +1,4 @@
-//! What setting up, tearing down and removing can fail with.
+//! Errors of setting up, tearing down and removing volumes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::io_queue::IoQueueError;
 /// A volume that could not be set up or torn down.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// Windlass cannot make this type of volume.
+    /// The volume type is not supported.
     #[error("volume {volume:?}: volume type {kind} is not supported by this agent yet")]
     Unsupported {
         /// Name in the pod spec.
@@ -18,74 +18,72 @@ pub enum VolumeError {
         /// Field name of the type.
         kind: String,
     },
-    /// The volume's definition makes no sense.
+    /// The volume definition is invalid.
     #[error("volume {volume:?}: {message}")]
     Invalid {
         /// Name in the pod spec.
         volume: String,
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// What is at a host path is not what the volume asks for.
+    /// The host path does not have the required type.
     #[error("hostPath type check failed: {} {wanted}", path.display())]
     HostPathType {
         /// The path on the node.
         path: PathBuf,
-        /// `is not a directory`, in upstream's words.
+        /// Upstream's text, such as `is not a directory`.
         wanted: &'static str,
     },
-    /// Nobody resolved what the volume shows.
+    /// The content needs an API server.
     #[error(
-        "volume {volume:?}: nobody resolved the content of this {kind} volume, because the agent \
-         is not connected to an API server"
+        "volume {volume:?}: {kind} volumes require an API server connection (standalone mode)"
     )]
-    NoContent {
+    RequiresApiServer {
         /// Name in the pod spec.
         volume: String,
         /// Field name of the type.
         kind: String,
     },
-    /// What the volume is to show cannot be had, and it shows nothing yet.
+    /// The payload is unavailable and the volume has no previous one.
     #[error("{0}")]
-    Withheld(String),
-    /// Content that was replaced cannot be removed.
-    #[error("cannot remove former content: {source}")]
+    PayloadUnavailable(String),
+    /// Obsolete content cannot be removed.
+    #[error("cannot remove obsolete content: {source}")]
     Leftover {
-        /// Which, and why.
+        /// Path and cause.
         #[source]
         source: RemoveError,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// What a volume is made of is not as it has to be, or a program of the node failed; in
-    /// upstream's words.
+    /// Another failure, with upstream's text.
     #[error("{message}")]
     Failed {
-        /// Upstream's name of what failed, where it is not that of the whole operation, such as
+        /// Upstream's name of the failed step, if it differs from the whole operation, such as
         /// `MountVolume.NewMounter initialization`.
         step: Option<&'static str>,
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// The work was given up before its end.
-    #[error("work on {} was stopped", path.display())]
+    /// The operation was cancelled.
+    #[error("operation on {} was cancelled", path.display())]
     Stopped {
-        /// On what.
+        /// Its path.
         path: PathBuf,
     },
-    /// A CSI driver, or what it needs, failed.
+    /// A CSI operation failed.
     #[error(transparent)]
     Csi(#[from] windlass_csi::MountError),
-    /// The file system does not answer.
+    /// The I/O queue timed out or is saturated.
     #[error(transparent)]
     IoQueue(#[from] IoQueueError),
 }
@@ -106,8 +104,8 @@ impl VolumeError {
         }
     }
 
-    /// Upstream's name of the step that failed, if it is another than `MountVolume.SetUp` and the
-    /// like. With ` failed for volume "x" : ` after it, it begins the message that users see.
+    /// Upstream's name of the failed step, if it is not the whole operation such as
+    /// `MountVolume.SetUp`. It begins the event text: `<step> failed for volume "x" : …`.
     pub fn step(&self) -> Option<&'static str> {
         match self {
             Self::Failed { step, .. } => *step,
@@ -115,7 +113,7 @@ impl VolumeError {
         }
     }
 
-    /// Which failure this is if a volume was to be grown.
+    /// Class of this error for volume expansion.
     pub fn expansion_error(&self) -> ExpansionError {
         match self {
             Self::Csi(error) => error.expansion_error(),
@@ -124,13 +122,13 @@ impl VolumeError {
         }
     }
 
-    /// What trying again would bring. A host path may appear without the pod changing.
+    /// Retry class of this error. A host path may appear without a pod update.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unsupported { .. } | Self::Invalid { .. } => Retry::Never,
             Self::HostPathType { .. }
-            | Self::NoContent { .. }
-            | Self::Withheld(_)
+            | Self::RequiresApiServer { .. }
+            | Self::PayloadUnavailable(_)
             | Self::Leftover { .. }
             | Self::Failed { .. }
             | Self::Stopped { .. }
@@ -144,25 +142,25 @@ impl VolumeError {
 /// A directory tree that could not be removed completely.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// A file system is mounted in the tree; what is below it is not touched.
+    /// A mount is in the tree; its content is not touched.
     #[error("{} is a mount point", path.display())]
     Mounted {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot remove {}: {source}", path.display())]
     Io {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
 }
 
 impl RemoveError {
-    /// What trying again would bring.
+    /// Retry class of this error.
     pub fn retry(&self) -> Retry {
         Retry::Later
     }

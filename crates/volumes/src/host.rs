@@ -1,6 +1,4 @@
-//! Volumes on this machine.
-//!
-//! Which plugin does what; each has a file of its own.
+//! Volumes on this host: dispatch to the plugins, each in its own file.
 
 use std::fs;
 use std::io;
@@ -25,7 +23,7 @@ use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::subpath::clean_sub_paths;
 use crate::usage::{Measured, VolumeMeter};
 
-/// Directory of its kind below a pod.
+/// Directory of local volumes below a pod.
 const LOCAL_DIR: &str = "kubernetes.io~local-volume";
 
 /// Implementation of [`VolumePlugins`] on the node.
@@ -40,8 +38,7 @@ pub struct HostVolumes {
 }
 
 impl HostVolumes {
-    /// Works below `paths.root_dir`; nothing is touched yet. `queues` may be shared with other work
-    /// on files.
+    /// Volumes below `paths.root_dir`. `queues` may be shared with other file work.
     pub fn new(paths: NodePaths, queues: Arc<IoQueues>) -> Self {
         Self {
             machine: Arc::new(Machine::new(paths.clone(), Arc::clone(&queues))),
@@ -53,7 +50,7 @@ impl HostVolumes {
         }
     }
 
-    /// Knows more of its node. Comes before [`HostVolumes::with_csi`].
+    /// Sets the node settings. Call it before [`HostVolumes::with_csi`].
     pub fn with_config(mut self, config: HostVolumesConfig) -> Self {
         let mut machine = Machine::new(self.paths.clone(), Arc::clone(&self.queues));
         machine.config = config;
@@ -61,7 +58,7 @@ impl HostVolumes {
         self
     }
 
-    /// Has the volumes of CSI drivers, too.
+    /// Adds CSI volumes.
     pub fn with_csi(mut self, config: CsiConfig) -> Self {
         self.csi = Some(csi::csi_volumes(&self.machine, config));
         self
@@ -79,7 +76,7 @@ impl VolumePlugins for HostVolumes {
         let dir = self.paths.pod_dir(uid);
         let (paths, of) = (self.paths.clone(), uid.clone());
         self.queues
-            .run(&pod_volumes_queue(uid), "looking for volumes", move || {
+            .run(&pod_volumes_queue(uid), "listing volumes", move || {
                 let mut found = volumes_in(&dir, "volumes", false)?;
                 found.extend(volumes_in(&dir, "volumeDevices", true)?);
                 for volume in &mut found {
@@ -98,7 +95,7 @@ impl VolumePlugins for HostVolumes {
     async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
         let dir = self.paths.pods_dir();
         self.queues
-            .run("node:volumes", "looking for pods", move || {
+            .run("node:volumes", "listing pods", move || {
                 Ok(names_in(&dir)?.into_iter().map(PodUid::from).collect())
             })
             .await
@@ -109,7 +106,7 @@ impl VolumePlugins for HostVolumes {
         let csi = CsiPaths::new(self.paths.clone());
         let plugins = self.paths.root_dir.join("plugins");
         self.queues
-            .run("node:volumes", "looking for devices", move || {
+            .run("node:volumes", "listing devices", move || {
                 let mut names = names_in(&mounts)?;
                 names.extend(names_in(&devices)?);
                 names.sort();
@@ -167,7 +164,7 @@ impl VolumePlugins for HostVolumes {
         let (dir, request) = (self.paths.pod_dir(&uid), request.clone());
         let allocatable_memory = self.machine.config.allocatable_memory;
         self.queues
-            .run(&pod_volumes_queue(&uid), "setting up volumes", move || {
+            .run(&pod_volumes_queue(&uid), "setting up a volume", move || {
                 let site = VolumeSite {
                     pod_dir: &dir,
                     pod: &request.pod,
@@ -201,10 +198,10 @@ impl VolumePlugins for HostVolumes {
         check_uid(uid)?;
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
         let queue = queue_for_plugin_dir(uid, &volume.plugin_dir);
-        // what is bound of a volume keeps it busy
+        // subPath bind mounts keep the volume busy
         let (pod_dir, name) = (dir.clone(), volume.name.clone());
         self.queues
-            .run_in(&queue, "releasing subPaths", move || {
+            .run_in(&queue, "unmounting subPaths", move || {
                 clean_sub_paths(&pod_dir, Some(&name))
             })
             .await?;
@@ -228,7 +225,7 @@ impl VolumePlugins for HostVolumes {
             _ => {}
         }
         self.queues
-            .run_in(&queue, "releasing volumes", move || {
+            .run_in(&queue, "tearing down a volume", move || {
                 tear_down_volume(&dir, &volume)
             })
             .await
@@ -239,7 +236,7 @@ impl VolumePlugins for HostVolumes {
     }
 
     fn set_event_recorder(&self, events: Arc<dyn EventRecorder>) {
-        // told once; a second recorder would be another agent's
+        // the first recorder stays
         let _ = self.machine.events.set(events);
     }
 
@@ -266,8 +263,8 @@ impl VolumePlugins for HostVolumes {
     }
 }
 
-/// The queue of a pod's volumes for one that lies in a directory of this kind. It is not the queue of the
-/// volume's device: a walk that hangs in a volume may end only when that is taken away.
+/// The queue of a pod's volumes in this plugin directory. It differs from the queue of the device: a
+/// hung ownership change may end only when the volume is unmounted.
 fn queue_for_plugin_dir(uid: &PodUid, plugin_dir: &str) -> IoQueue {
     match plugin_dir {
         csi::CSI_DIR | LOCAL_DIR | nfs::PLUGIN_DIR => IoQueue::Device(pod_volumes_queue(uid)),
@@ -275,7 +272,7 @@ fn queue_for_plugin_dir(uid: &PodUid, plugin_dir: &str) -> IoQueue {
     }
 }
 
-/// The queue for looking at a path in a volume of a pod.
+/// The queue for work on a path in a pod volume.
 pub fn queue_for_path(uid: &PodUid, path: &Path) -> IoQueue {
     let queues = path
         .iter()
@@ -307,8 +304,7 @@ fn volumes_in(pod_dir: &Path, above: &str, block: bool) -> Result<Vec<Discovered
     Ok(found)
 }
 
-/// As [`names_in_dir`]; a file in the directory's place, which is not ours, keeps nobody from finding
-/// what is.
+/// As [`names_in_dir`]; also empty for a foreign file in place of the directory.
 fn names_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
     match names_in_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
@@ -316,8 +312,7 @@ fn names_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
     }
 }
 
-/// Names in a directory, sorted; none if it is missing. A name that is not text is left out: it is
-/// not one of ours.
+/// Names in a directory, sorted; empty if it is missing. Names that are not UTF-8 are skipped.
 pub fn names_in_dir(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,10 +1,10 @@
-//! Blocking file work in queues: one call at a time in each, with a deadline, on a bounded number of
-//! threads.
+//! I/O queues: blocking file work, one call at a time per queue, with a deadline and a bounded
+//! number of threads.
 //!
-//! *owns* the permits for blocking threads, and who has them · *invariant* a queue holds at most one
-//! permit, however long its file system hangs; what a device does costs work on the node's own disk no
-//! permit · *bound* [`DISK_PERMITS`] and [`DEVICE_PERMITS`]; a caller over it waits within its deadline, for
-//! a device [`PERMIT_TIMEOUT`], and is told who has the permits · *restart* nothing to restore.
+//! *owns* the permits for blocking threads · *invariant* a queue holds at most one permit, also
+//! while its file system hangs; work on devices takes no permits from work on the node's own disk ·
+//! *bound* [`DISK_PERMITS`] and [`DEVICE_PERMITS`]; further callers wait until their deadline, for a
+//! device [`PERMIT_TIMEOUT`], and the error names the holders · *restart* nothing to restore.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,59 +15,59 @@ use tokio::time::{Instant, timeout};
 
 use windlass_types::{PodUid, Retry};
 
-/// Calls on the node's own disk at a time. Each takes milliseconds; 32 of them fill the queue of any
-/// one disk, and as many again may have to remove a large tree.
+/// Max concurrent calls on the node's own disk. Each takes milliseconds: 32 saturate any disk, and 32
+/// more may be removing large trees.
 const DISK_PERMITS: usize = 64;
-/// Calls at a time on what may never answer: as many as the volumes that the largest nodes can have
-/// attached (a driver's limit is 127 at the most), one for each. A thread that hangs costs some 20 KiB.
+/// Max concurrent calls on devices and servers that may hang: one for each volume that the largest
+/// nodes can attach (a driver's limit is at most 127). A hung thread takes about 20 KiB.
 pub(crate) const DEVICE_PERMITS: usize = 128;
-/// Blocking threads for file work of pods. The process must allow more threads than this, so
-/// that even this many calls that hang leave manifests and state files room.
+/// Max blocking threads for file work of pods. The process must allow more threads, so that manifests
+/// and state files work even if all of these hang.
 pub const IO_PERMITS: usize = DISK_PERMITS + DEVICE_PERMITS;
 
-/// How long a call on a device waits for a permit: below the ten seconds after which a pod asks what its
-/// volumes wait for.
+/// Time a call on a device waits for a permit: below the ten seconds after which a pod worker reads
+/// the state of its volumes.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A call that holds a permit of the disk for longer than this while others wait counts as one of a
-/// device: what lies at a hostPath is known only by looking.
+/// A call that holds a disk permit longer than this while others wait counts as a device call: a
+/// hostPath may be on any file system.
 const SLOW_CALL_THRESHOLD: Duration = Duration::from_secs(10);
-/// How often who waits looks for such calls.
+/// Interval at which waiters check for slow calls.
 const SLOW_CALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Volumes that are told by name when there is no permit.
+/// Max volumes that the error names.
 const MAX_NAMED_VOLUMES: usize = 3;
 
-/// Forgotten queues are swept when the table reaches this many, well above the pods of a node.
+/// Unused queues are removed when the table reaches this size, well above the pods of a node.
 const SWEEP_AT: usize = 1024;
 
-/// Work of a queue did not come to its end.
+/// Work in a queue did not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoQueueError {
-    /// The file system did not answer in time; the call may still end later.
+    /// The call exceeded the deadline; it may still complete later.
     #[error("{action} did not end within {seconds} s")]
     Deadline {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// How long.
+        /// The deadline.
         seconds: u64,
     },
-    /// Others have all permits and do not end; the call did not begin.
-    #[error("waits for a permit: {}", describe_holders(*hanging, named))]
+    /// Hung calls hold all permits; the call did not start.
+    #[error("no free I/O thread: {}", describe_holders(*hanging, named))]
     Saturated {
-        /// Volumes with a call that hangs.
+        /// Number of volumes with a hung call.
         hanging: usize,
-        /// The oldest of them, with what hangs.
+        /// The oldest of them, with the hung operation.
         named: Vec<String>,
     },
-    /// The thread that worked was lost.
+    /// The worker thread panicked or was cancelled.
     #[error("{action} was interrupted")]
     Lost {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
     },
 }
 
 impl IoQueueError {
-    /// What trying again would bring.
+    /// Retry class of this error.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Deadline { .. } | Self::Saturated { .. } => Retry::Later,
@@ -76,12 +76,12 @@ impl IoQueueError {
     }
 }
 
-/// Where calls queue, one at a time.
+/// A queue in which calls run one at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IoQueue {
-    /// Touches the node's own disk and memory only.
+    /// For work on the node's own disk and memory.
     Disk(String),
-    /// Touches what this device or volume shows, which may never answer: a server, a driver's mount.
+    /// For work on this device or mount, which may hang: a server, a driver's mount.
     Device(String),
 }
 
@@ -93,12 +93,12 @@ impl IoQueue {
     }
 }
 
-/// The queue of a pod's volumes: its other files do not wait for a volume that hangs.
+/// Key of the queue of a pod's volumes, so that a hung volume does not block its other files.
 pub(crate) fn pod_volumes_queue(uid: &PodUid) -> String {
     format!("{uid}/volumes")
 }
 
-/// Runs closures on the blocking pool.
+/// The I/O queues of the node.
 #[derive(Debug)]
 pub struct IoQueues {
     permits: Arc<Permits>,
@@ -107,14 +107,14 @@ pub struct IoQueues {
 }
 
 impl IoQueues {
-    /// IoQueues without anything in them; `deadline` holds for each call.
+    /// Empty queues; `deadline` applies to each call.
     pub fn new(deadline: Duration) -> Self {
         Self {
             permits: Arc::new(Permits {
                 disk: Arc::new(Semaphore::new(DISK_PERMITS)),
                 device: Arc::new(Semaphore::new(DEVICE_PERMITS)),
                 calls: Mutex::default(),
-                // whoever finds no permit is to hear of it, not of the deadline
+                // the error names the holders instead of the deadline
                 permit_timeout: PERMIT_TIMEOUT.min(deadline / 2),
                 slow_call_threshold: SLOW_CALL_THRESHOLD.min(deadline / 2),
             }),
@@ -123,10 +123,10 @@ impl IoQueues {
         }
     }
 
-    /// Runs `work` on the node's own disk in the queue `key`, as [`IoQueues::run_in`] does.
+    /// Runs `work` in the disk queue `key`, as [`IoQueues::run_in`].
     ///
     /// # Errors
-    /// Those of `work`, and [`IoQueueError`] if it does not end.
+    /// Those of `work`, and [`IoQueueError`] if it does not complete.
     pub async fn run<T: Send + 'static, E: From<IoQueueError> + Send + 'static>(
         &self,
         key: &str,
@@ -136,23 +136,23 @@ impl IoQueues {
         self.run_in(&IoQueue::Disk(key.to_owned()), action, work).await
     }
 
-    /// Runs `work` in a queue. After the deadline the caller goes on without it; the queue stays taken
-    /// until `work` really ends.
+    /// Runs `work` in a queue. After the deadline it returns an error; the queue stays occupied until
+    /// `work` ends.
     ///
     /// # Errors
-    /// Those of `work`, and [`IoQueueError`] if it does not end.
+    /// Those of `work`, and [`IoQueueError`] if it does not complete.
     pub async fn run_in<T: Send + 'static, E: From<IoQueueError> + Send + 'static>(
         &self,
         queue: &IoQueue,
         action: &'static str,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let turn = self.turn(queue.key());
+        let semaphore = self.semaphore(queue.key());
         let (permits, queue) = (Arc::clone(&self.permits), queue.clone());
         let job = async move {
             let lost = || IoQueueError::Lost { action };
-            let turn = turn.acquire_owned().await.map_err(|_| lost())?;
-            let permit = permits.take(queue, action).await?;
+            let turn = semaphore.acquire_owned().await.map_err(|_| lost())?;
+            let permit = permits.acquire(queue, action).await?;
             tokio::task::spawn_blocking(move || {
                 let result = work();
                 drop((turn, permit));
@@ -161,17 +161,17 @@ impl IoQueues {
             .await
             .map_err(|_| IoQueueError::Lost { action })?
         };
-        let late = || {
+        let deadline_exceeded = || {
             Err(E::from(IoQueueError::Deadline {
                 action,
                 seconds: self.deadline.as_secs(),
             }))
         };
         let ended = timeout(self.deadline, job).await;
-        ended.unwrap_or_else(|_| late())
+        ended.unwrap_or_else(|_| deadline_exceeded())
     }
 
-    fn turn(&self, key: &str) -> Arc<Semaphore> {
+    fn semaphore(&self, key: &str) -> Arc<Semaphore> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = queues.get(key).and_then(Weak::upgrade) {
             return queue;
@@ -185,7 +185,7 @@ impl IoQueues {
     }
 }
 
-/// The two budgets, and the calls that take from them.
+/// The permits and the calls that hold them.
 #[derive(Debug)]
 struct Permits {
     disk: Arc<Semaphore>,
@@ -198,7 +198,7 @@ struct Permits {
 #[derive(Debug, Default)]
 struct Calls {
     next: u64,
-    /// In the order in which they began.
+    /// In the order of their start.
     running: BTreeMap<u64, Call>,
 }
 
@@ -207,11 +207,11 @@ struct Call {
     queue: IoQueue,
     action: &'static str,
     since: Instant,
-    /// Given back with the call.
+    /// Released when the call ends.
     permit: OwnedSemaphorePermit,
 }
 
-/// A permit of one call.
+/// Guard of a running call.
 #[derive(Debug)]
 struct Permit {
     permits: Arc<Permits>,
@@ -226,7 +226,7 @@ impl Drop for Permit {
 }
 
 impl Permits {
-    async fn take(self: Arc<Self>, queue: IoQueue, action: &'static str) -> Result<Permit, IoQueueError> {
+    async fn acquire(self: Arc<Self>, queue: IoQueue, action: &'static str) -> Result<Permit, IoQueueError> {
         let permit = match &queue {
             IoQueue::Disk(_) => self.disk_permit(action).await?,
             IoQueue::Device(_) => self.device_permit(action).await?,
@@ -270,7 +270,7 @@ impl Permits {
         }
     }
 
-    /// Calls on the disk that do not end move to the permits of devices, while there are any.
+    /// Moves slow disk calls to free device permits.
     fn move_slow_calls(&self) {
         let mut calls = self.calls();
         let running = calls.running.values_mut();
@@ -306,11 +306,11 @@ impl Permits {
     }
 }
 
-/// Who has the permits, in words that stay the same while the same hang.
+/// Describes the holders; the text is stable while the same calls hang.
 fn describe_holders(hanging: usize, named: &[String]) -> String {
     let names = named.join(", ");
     match hanging.saturating_sub(named.len()) {
-        _ if hanging == 0 => format!("{DEVICE_PERMITS} volumes are being worked on"),
+        _ if hanging == 0 => format!("{DEVICE_PERMITS} volumes are in use"),
         0 => format!("{hanging} volumes hang: {names}"),
         others => format!("{hanging} volumes hang: {names} and {others} others"),
     }

@@ -1,16 +1,17 @@
-//! Volumes of pods on this node: set-up, teardown, what is found of an earlier life.
+//! Volumes of pods on this node: set-up, tear-down, discovery.
 //!
-//! For whoever has to show a pod's volumes to something: emptyDir (disk, memory, huge pages), hostPath, the
-//! four kinds whose files are computed (configMap, secret, downwardAPI, projected), local, NFS, and CSI
-//! through `windlass-csi`.
+//! For programs that mount volumes for pods: emptyDir (disk, memory, huge pages), hostPath, the four
+//! payload types (configMap, secret, downwardAPI, projected), local, NFS, and CSI through
+//! `windlass-csi`.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`VolumePlugins`] is the port, [`HostVolumes`] this machine behind it; [`MemoryVolumes`] is a model
-//!   for tests
+//! * [`VolumePlugins`] is the port, [`HostVolumes`] implements it on this host; [`MemoryVolumes`] is
+//!   a model for tests
 //! * [`VolumeRequest`] is one volume of a pod, as `windlass_volume_plan::volume_source` resolves it
-//! * [`IoQueues`] is where blocking work runs: one call at a time for each pod, with a deadline
-//! * [`remove_tree`], [`set_volume_ownership`], [`prepare_sub_path`] and [`mounts_beneath`] are useful alone
+//! * [`IoQueues`] run blocking work: one call at a time per queue, with a deadline
+//! * [`remove_tree`], [`set_volume_ownership`], [`prepare_sub_path`] and [`mounts_beneath`] can be
+//!   used alone
 //!
 //! # Example
 //!
@@ -18,36 +19,35 @@
 //! use windlass_types::corev1::HostPathVolumeSource;
 //! use windlass_volumes::check_host_path;
 //!
-//! let passwords = |kind: &str| HostPathVolumeSource {
+//! let host_path = |kind: &str| HostPathVolumeSource {
 //!     path: "/etc/passwd".to_owned(),
 //!     type_: Some(kind.to_owned()),
 //! };
-//! check_host_path("users", &passwords("File"))?;
-//! let error = check_host_path("users", &passwords("Directory")).err();
-//! let words = error.map(|error| error.to_string()).unwrap_or_default();
-//! assert_eq!(words, "hostPath type check failed: /etc/passwd is not a directory");
+//! check_host_path("users", &host_path("File"))?;
+//! let error = check_host_path("users", &host_path("Directory")).err();
+//! let text = error.map(|error| error.to_string()).unwrap_or_default();
+//! assert_eq!(text, "hostPath type check failed: /etc/passwd is not a directory");
 //! # Ok::<_, windlass_volumes::VolumeError>(())
 //! ```
 //!
-//! `cargo run -p windlass-volumes --example show_a_config_map` sets two volumes up, changes one, and takes
-//! them away.
+//! `cargo run -p windlass-volumes --example show_a_config_map` sets up two volumes, updates one, and
+//! tears them down.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * Every function may be repeated at any time, also by a new agent after `kill -9`: nothing is kept in
-//!   memory that matters. The file system, the mount table and the notes that plugins leave beside a volume
-//!   are the record.
-//! * A reader of a computed volume sees all of the old or all of the new: one rename moves it over.
-//! * Nothing under a pod's control is opened by following a link out of its directory.
-//! * A device on which anything was found is never formatted, and what lies on a disk or server that a
-//!   volume shows is never removed.
-//! * Each call has the deadline of its [`IoQueues`]. What may never answer (devices, servers) has threads of
-//!   its own, [`IO_PERMITS`] in all: devices that hang cost the files of other pods nothing.
+//! * Every function may be repeated at any time, also after `kill -9`. The state is in the file
+//!   system, the mount table and the files that plugins write beside a volume.
+//! * A reader of a payload volume sees either the old or the new content: one rename replaces it.
+//! * Paths under a pod's control are opened without following links out of their directory.
+//! * Only devices on which `blkid` finds nothing are formatted. Content of disks and servers is never
+//!   removed.
+//! * Each call has the deadline of its [`IoQueues`]. Work on devices and servers, which may hang, has
+//!   separate threads, at most [`IO_PERMITS`] with those for files.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It asks no API server and decides nothing about when: `windlass-volume-manager` does. It attaches no
-//! device and knows no cloud's disks but by CSI. Mounting needs root; directories and files do not.
+//! It does not contact the API server or schedule calls: `windlass-volume-manager` does. It does not
+//! attach devices; cloud disks need CSI. Mounts require root; directories and files do not.
 
 mod atomic_writer;
 mod block;
@@ -55,7 +55,7 @@ mod csi;
 mod empty_dir;
 mod error;
 mod format;
-mod grow;
+mod resize;
 mod host;
 mod host_path;
 mod io_queue;

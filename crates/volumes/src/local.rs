@@ -1,9 +1,9 @@
 //! `local`: a directory or block device of this node that a PersistentVolume names.
 //!
-//! A directory is bound to its place below each pod. A block device that is to be a file system gets
-//! one if it holds nothing, is mounted once for the node (`plugins/kubernetes.io/local-volume/mounts`),
-//! and that mount is bound. The path is the author's of the PersistentVolume, so links in it are
-//! followed. That a bind mount is there means that everything before it was done.
+//! A directory is bind-mounted for each pod. A block device in file system mode is formatted if it is
+//! empty, mounted once for the node (`plugins/kubernetes.io/local-volume/mounts`), and that mount is
+//! bind-mounted. The path comes from the PersistentVolume, so its links are followed. An existing
+//! bind mount means that all previous steps completed.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -17,7 +17,7 @@ use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
 
 use crate::error::VolumeError;
 use crate::format::format_and_mount;
-use crate::grow::grow;
+use crate::resize::resize_file_system;
 use crate::io_queue::IoQueue;
 use crate::machine::Machine;
 use crate::mount_info::{MountPoint, mounts_of};
@@ -26,11 +26,10 @@ use crate::pod_volumes::pod_group;
 use crate::port::VolumeRequest;
 use crate::walks::OwnershipChange;
 
-/// Upstream's step of which a path that is not there is a failure.
+/// Upstream's step that fails for a missing path.
 const NEW_MOUNTER: &str = "MountVolume.NewMounter initialization";
 
-/// Mounts the file system of a block device for the node. A directory, and a device that containers
-/// see as such, need nothing.
+/// Mounts the file system of a block device for the node. No-op for a directory or block mode.
 pub(crate) async fn stage(
     machine: &Machine,
     request: &VolumeRequest,
@@ -43,7 +42,7 @@ pub(crate) async fn stage(
     let queue = device_queue(&volume.volume_name);
     let (path, target) = (volume.path.clone(), global_mount(machine, volume));
     let due = machine
-        .step(&queue, "looking at a local volume", move || {
+        .step(&queue, "inspecting a local volume", move || {
             let due = kind(&path)? == Kind::Block && mounted(&target)?.is_none();
             if due {
                 make_directory(&target)?;
@@ -74,7 +73,7 @@ pub(crate) async fn stage(
         remove_empty(&target)
     });
     if let Err(error) = removed.await {
-        tracing::warn!(%error, "left behind");
+        tracing::warn!(%error, "cleanup failed");
     }
     Err(VolumeError::failed(message))
 }
@@ -85,20 +84,20 @@ pub(crate) async fn unstage(machine: &Machine, name: &str) -> Result<(), VolumeE
     let mount = machine.local_mounts().join(name);
     let devices = machine.local_devices().join(name);
     machine
-        .step(&device_queue(name), "releasing a local volume", move || {
+        .step(&device_queue(name), "unmounting a local volume", move || {
             if mounted(&mount)?.is_some() {
                 check_unused(&mount)?;
                 unmount(&mount, UnmountFlags::NOFOLLOW)
                     .map_err(|error| VolumeError::io("unmount", &mount, error))?;
             }
             remove_empty(&mount)?;
-            // not empty while the device is in some pod
+            // not empty while a pod uses the device
             remove_if_empty(&devices)
         })
         .await
 }
 
-/// A pod that is bound to the mount still needs it, whoever forgot that.
+/// Fails if the mount is still bind-mounted for a pod.
 fn check_unused(mount: &Path) -> Result<(), VolumeError> {
     let failed = |error| VolumeError::io("look for mounts of", mount, error);
     let others = mounts_of(mount).map_err(failed)?;
@@ -116,12 +115,12 @@ pub(crate) fn device_name(volume: &str) -> DeviceName {
     DeviceName(format!("{LOCAL_PLUGIN}/{volume}"))
 }
 
-/// The PersistentVolume of a device of this kind.
+/// The PersistentVolume of a local device.
 pub(crate) fn volume_of(device: &DeviceName) -> Option<&str> {
     device.0.strip_prefix(LOCAL_PLUGIN)?.strip_prefix('/')
 }
 
-/// Binds the volume to its place below the pod.
+/// Bind-mounts the volume in the directory of the pod.
 pub(crate) async fn set_up(
     machine: &Machine,
     request: &VolumeRequest,
@@ -133,17 +132,17 @@ pub(crate) async fn set_up(
     let options = joined_options(&request.volume.mount_options, read_only);
     let target = target(machine, request)?;
     let global = global_mount(machine, volume);
-    let turn = machine.lock_directory(&volume.path);
-    let _alone = turn.lock().await;
+    let lock = machine.lock_directory(&volume.path);
+    let _guard = lock.lock().await;
 
     let (path, place) = (volume.path.clone(), target.clone());
-    let (source, there) = machine
-        .step(&queue, "looking at a local volume", move || {
+    let (source, is_mounted) = machine
+        .step(&queue, "inspecting a local volume", move || {
             let source = source(&path, &global)?;
             Ok((source, mounted(&place)?.is_some()))
         })
         .await?;
-    if !there && !read_only {
+    if !is_mounted && !read_only {
         change_ownership(machine, request, volume, &source, &target).await?;
     }
     let place = target.clone();
@@ -161,13 +160,12 @@ pub(crate) async fn set_up(
     Ok(MountedVolume {
         content: MountedContent::Path(target),
         read_only,
-        // upstream's rule: what nobody may write to keeps the labels that it has
+        // as upstream: a read-only volume keeps its labels
         relabel: !read_only,
     })
 }
 
-/// Grows the file system of a block device. A directory, and a device that containers see as such,
-/// have nothing to grow.
+/// Resizes the file system of a block device. No-op for a directory or block mode.
 pub(crate) async fn expand(
     machine: &Machine,
     request: &VolumeRequest,
@@ -178,17 +176,17 @@ pub(crate) async fn expand(
     }
     check(volume)?;
     let (queue, path) = (device_queue(&volume.volume_name), volume.path.clone());
-    let found = machine.step(&queue, "looking at a local volume", move || kind(&path));
+    let found = machine.step(&queue, "inspecting a local volume", move || kind(&path));
     match found.await {
         Ok(Kind::Directory) => Ok(()),
-        Ok(Kind::Block) => grow(machine, &volume.path, &target(machine, request)?).await,
-        // the mount is there: it is no step of it that failed
+        Ok(Kind::Block) => resize_file_system(machine, &volume.path, &target(machine, request)?).await,
+        // the volume is mounted, so the NewMounter step does not apply
         Err(VolumeError::Failed { message, .. }) => Err(VolumeError::failed(message)),
         Err(error) => Err(error),
     }
 }
 
-/// A volume that several pods use belongs to the group of the first of them.
+/// Changes the ownership unless another pod uses the volume: the first pod determines the group.
 async fn change_ownership(
     machine: &Machine,
     request: &VolumeRequest,
@@ -203,7 +201,7 @@ async fn change_ownership(
     let others = machine
         .step(
             &device_queue(&volume.volume_name),
-            "looking for other users of a local volume",
+            "finding other users of a local volume",
             move || group_of_others(&place, &pods),
         )
         .await?;
@@ -219,10 +217,10 @@ async fn change_ownership(
             };
             machine.change_ownership(walk).await
         }
-        Some(present) => {
-            if present != group.gid {
+        Some(current) => {
+            if current != group.gid {
                 let message = format!(
-                    "The requested fsGroup is {}, but the volume {} has GID {present}. The volume \
+                    "The requested fsGroup is {}, but the volume {} has GID {current}. The volume \
                      may not be shareable.",
                     group.gid,
                     request.volume.dir_name(),
@@ -234,7 +232,7 @@ async fn change_ownership(
     }
 }
 
-/// The group of a directory that other pods have mounted; `None` if none has.
+/// The group of a directory that other pods mount; `None` without other pods.
 fn group_of_others(source: &Path, pods: &Path) -> Result<Option<u32>, VolumeError> {
     let failed = |error| VolumeError::io("look for mounts of", source, error);
     let pods = pods.canonicalize().unwrap_or_else(|_| pods.to_owned());
@@ -246,7 +244,7 @@ fn group_of_others(source: &Path, pods: &Path) -> Result<Option<u32>, VolumeErro
     Ok(Some(metadata.gid()))
 }
 
-/// What lies at the path of a local volume.
+/// File type of a local volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Directory,
@@ -271,10 +269,10 @@ fn kind(path: &Path) -> Result<Kind, VolumeError> {
     }
 }
 
-/// What is bound.
+/// The source of the bind mount.
 fn source(path: &Path, global: &Path) -> Result<PathBuf, VolumeError> {
     match kind(path)? {
-        // the walk for a group follows no link
+        // the ownership change does not follow links
         Kind::Directory => path
             .canonicalize()
             .map_err(|error| VolumeError::io("resolve", path, error)),
@@ -287,7 +285,7 @@ fn source(path: &Path, global: &Path) -> Result<PathBuf, VolumeError> {
     }
 }
 
-/// What can be said against a volume without looking at the node.
+/// Validates a volume without accessing the node.
 pub(crate) fn check(volume: &LocalVolume) -> Result<(), VolumeError> {
     check_name(&volume.volume_name)?;
     let path = volume.path.to_string_lossy();
@@ -319,7 +317,7 @@ pub(crate) fn target(machine: &Machine, request: &VolumeRequest) -> Result<PathB
     let dir = request.volume.dir(&pod_dir);
     dir.ok_or_else(|| VolumeError::Invalid {
         volume: request.volume.name.clone(),
-        message: "lies nowhere".to_owned(),
+        message: "not a directory volume".to_owned(),
     })
 }
 
@@ -327,7 +325,7 @@ fn global_mount(machine: &Machine, volume: &LocalVolume) -> PathBuf {
     machine.local_mounts().join(&volume.volume_name)
 }
 
-/// The queue of a PersistentVolume, shared by all pods that have it.
+/// The queue of a PersistentVolume, shared by all pods that use it.
 pub(crate) fn device_queue(volume: &str) -> IoQueue {
     IoQueue::Device(device_name(volume).0)
 }
@@ -340,8 +338,7 @@ pub(crate) fn make_directory(dir: &Path) -> Result<(), VolumeError> {
         .map_err(|error| VolumeError::io("create directory", dir, error))
 }
 
-/// Removes a directory on which something was mounted. What has something in it stays, and is an
-/// error: nobody knows whose it is.
+/// Removes a former mount directory. Unknown content is an error and stays.
 pub(crate) fn remove_empty(dir: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -351,7 +348,7 @@ pub(crate) fn remove_empty(dir: &Path) -> Result<(), VolumeError> {
     }
 }
 
-/// Removes a directory unless something is in it.
+/// Removes a directory unless it has content.
 pub(crate) fn remove_if_empty(dir: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

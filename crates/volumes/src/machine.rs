@@ -1,4 +1,4 @@
-//! What every plugin works with: paths, queues, the node's programs, who is told.
+//! State shared by the volume plugins: paths, I/O queues, programs, event recorder.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::port::VolumeRequest;
 use crate::programs::Programs;
 use crate::walks::Walks;
 
-/// What the plugins know of the node.
+/// Node settings of the plugins.
 #[derive(Clone, Debug, Default)]
 pub struct HostVolumesConfig {
     /// Memory that all pods may use, in bytes; 0 if unknown.
@@ -34,13 +34,13 @@ pub(crate) struct Machine {
     pub(crate) queues: Arc<IoQueues>,
     pub(crate) config: HostVolumesConfig,
     pub(crate) walks: Walks,
-    /// Set once the agent has somebody to record_event.
+    /// Set once the event recorder exists.
     pub(crate) events: OnceLock<Arc<dyn EventRecorder>>,
-    /// Directories that pods share, while one of them is set up.
+    /// Locks of directories that pods share.
     shared: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
-    /// Steps that still run before the agent "dies"; for tests of what a kill leaves.
+    /// Steps until the simulated kill.
     #[cfg(test)]
-    pub(crate) lives: Mutex<Option<usize>>,
+    pub(crate) steps_before_kill: Mutex<Option<usize>>,
 }
 
 impl Machine {
@@ -53,12 +53,12 @@ impl Machine {
             events: OnceLock::new(),
             shared: Mutex::default(),
             #[cfg(test)]
-            lives: Mutex::new(None),
+            steps_before_kill: Mutex::new(None),
         }
     }
 
-    /// One step of a plugin that touches the node, in a queue. A plugin is a row of such steps: the
-    /// agent may die between any two, and whoever comes next goes through all of them again.
+    /// Runs one step of a plugin in an I/O queue. The agent may be killed between any two steps; the
+    /// next agent run repeats all of them.
     pub(crate) async fn step<T: Send + 'static>(
         &self,
         queue: &IoQueue,
@@ -70,15 +70,15 @@ impl Machine {
     }
 
     #[cfg(not(test))]
-    #[expect(clippy::unnecessary_wraps, reason = "tests let it die here")]
+    #[expect(clippy::unnecessary_wraps, reason = "fails only in tests")]
     pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
         Ok(())
     }
 
     #[cfg(test)]
     pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *lives {
+        let mut steps_before_kill = self.steps_before_kill.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *steps_before_kill {
             Some(0) => {
                 return Err(VolumeError::Stopped {
                     path: PathBuf::from("killed"),
@@ -90,14 +90,14 @@ impl Machine {
         Ok(())
     }
 
-    /// The label that a volume is to be mounted with; `None` leaves labels to the runtime.
+    /// SELinux label of the mount; `None` leaves labels to the runtime.
     pub(crate) fn label_of(&self, request: &VolumeRequest) -> Option<String> {
         let node = self.config.selinux.as_ref()?;
         let label = mount_label(&request.pod, &request.volume, node);
-        // its driver may not be able to mount with a label at all, so this is no failure yet
+        // not an error yet: the driver may not support mounting with a label
         label.unwrap_or_else(|error| {
             let (pod, volume) = (request.pod.full_name(), &request.volume.name);
-            tracing::warn!(%pod, volume, %error, "mounts without a label");
+            tracing::warn!(%pod, volume, %error, "mounting without an SELinux label");
             None
         })
     }
@@ -108,16 +108,16 @@ impl Machine {
         }
     }
 
-    /// Whoever holds what this returns is alone with a directory that pods share.
+    /// The lock of a directory that pods share.
     pub(crate) fn lock_directory(&self, dir: &Path) -> Arc<tokio::sync::Mutex<()>> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|_, turn| turn.strong_count() > 0);
-        if let Some(turn) = shared.get(dir).and_then(Weak::upgrade) {
-            return turn;
+        shared.retain(|_, lock| lock.strong_count() > 0);
+        if let Some(lock) = shared.get(dir).and_then(Weak::upgrade) {
+            return lock;
         }
-        let turn = Arc::new(tokio::sync::Mutex::new(()));
-        shared.insert(dir.to_owned(), Arc::downgrade(&turn));
-        turn
+        let lock = Arc::new(tokio::sync::Mutex::new(()));
+        shared.insert(dir.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 
     /// `plugins/kubernetes.io/local-volume/mounts`: file systems of block devices, by

@@ -358,7 +358,7 @@ impl VolumePlugins for MemoryVolumes {
         let payload = match &volume.source {
             VolumeSource::Payload(_, payload) => Some(payload.clone()),
             VolumeSource::Withheld(_, why) => match self.payload(&uid, &volume.name) {
-                None => return Err(VolumeError::Withheld(why.clone())),
+                None => return Err(VolumeError::PayloadUnavailable(why.clone())),
                 shown => shown,
             },
             _ => None,

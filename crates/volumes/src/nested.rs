@@ -1,7 +1,7 @@
-//! Mount points inside of a volume that is mounted read-only.
+//! Mount points inside a volume that is mounted read-only.
 //!
-//! A container may mount another volume below the place of this one. The runtime cannot make the
-//! directory for it in a read-only mount, so it is made beforehand.
+//! A container may mount another volume below this one. The runtime cannot create the directory in a
+//! read-only mount, so the agent creates it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use windlass_types::{Pod, PodExt};
 use crate::atomic_writer::DIRECTORY;
 use crate::error::VolumeError;
 
-/// Paths relative to the volume's root at which some container mounts something else.
+/// Paths relative to the volume's root at which a container mounts another volume.
 pub(crate) fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<String> {
     let all = pod.init_containers().iter().chain(pod.containers());
     let mut points: Vec<String> = all.flat_map(|c| nested_in(c, volume)).collect();
@@ -22,7 +22,7 @@ pub(crate) fn nested_mount_points(pod: &Pod, volume: &str) -> Vec<String> {
     points
 }
 
-/// Makes them. What is there already, also a link to content, is left as it is.
+/// Creates the mount points. Existing entries, also links to content, are kept.
 pub(crate) fn make_nested_mount_points(dir: &Path, points: &[String]) -> Result<(), VolumeError> {
     for point in points {
         make_beneath(dir, point)
@@ -47,7 +47,7 @@ fn nested_in(container: &Container, volume: &str) -> Vec<String> {
             let Some(below) = other.strip_prefix(own.as_slice()) else {
                 continue;
             };
-            // a point below another one lies in that one's volume
+            // a nested point belongs to the inner volume
             if below.is_empty() || above.is_some_and(|above| below.starts_with(above)) {
                 continue;
             }
@@ -70,7 +70,7 @@ fn make_beneath(dir: &Path, point: &str) -> Result<(), Errno> {
         };
         fd = match openat(&fd, part, DIRECTORY, Mode::empty()) {
             Ok(fd) => fd,
-            // a name of the content: the mount goes onto it, or fails and says so
+            // a file of the content: the runtime mounts onto it or fails
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(error) => return Err(error),
         };

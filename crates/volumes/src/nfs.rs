@@ -1,7 +1,6 @@
-//! `nfs`: an export of a server, mounted for each pod by the node's own `mount`.
+//! `nfs`: an export of a server, mounted for each pod by the node's `mount` program.
 //!
-//! A server that does not answer holds a helper, never a thread of the agent: nothing here looks into
-//! the mount, only into the mount table.
+//! A hung server blocks only the helper process: the agent reads the mount table, never the mount.
 
 use std::path::Path;
 
@@ -16,10 +15,10 @@ use crate::mount_info::mounts_beneath;
 use crate::mounts::{MountCall, joined_options, mount_by_program, mounted, unmount_by_program};
 use crate::port::VolumeRequest;
 
-/// Directory of its kind below a pod.
+/// Directory of NFS volumes below a pod.
 pub(crate) const PLUGIN_DIR: &str = "kubernetes.io~nfs";
 
-/// Mounts the export, unless something is mounted there.
+/// Mounts the export unless it is mounted.
 pub(crate) async fn set_up(
     machine: &Machine,
     request: &VolumeRequest,
@@ -33,16 +32,16 @@ pub(crate) async fn set_up(
     let read_only = request.volume.read_only;
 
     let place = dir.clone();
-    let there = machine
+    let is_mounted = machine
         .step(&queue, "making a volume's directory", move || {
-            let there = mounted(&place)?.is_some();
-            if !there {
+            let is_mounted = mounted(&place)?.is_some();
+            if !is_mounted {
                 make_directory(&place)?;
             }
-            Ok(there)
+            Ok(is_mounted)
         })
         .await?;
-    if !there {
+    if !is_mounted {
         machine.kill_point()?;
         let options = joined_options(&request.volume.mount_options, read_only);
         let call = MountCall {
@@ -54,7 +53,7 @@ pub(crate) async fn set_up(
         let done = mount_by_program(&machine.config.programs, call).await;
         if let Err(error) = done {
             if let Err(error) = release(machine, &queue, &dir).await {
-                tracing::warn!(%error, "left behind");
+                tracing::warn!(%error, "cleanup failed");
             }
             return Err(error);
         }
@@ -66,8 +65,8 @@ pub(crate) async fn set_up(
     })
 }
 
-/// Unmounts the export with what containers left mounted in it, and removes the directory if it is
-/// empty. What is on the server is never touched.
+/// Unmounts the export and mounts of containers in it, and removes the empty directory. Content of
+/// the server is never removed.
 pub(crate) async fn tear_down(
     machine: &Machine,
     uid: &PodUid,
@@ -79,7 +78,7 @@ pub(crate) async fn tear_down(
 async fn release(machine: &Machine, queue: &IoQueue, dir: &Path) -> Result<(), VolumeError> {
     let place = dir.to_owned();
     let mounts = machine
-        .step(queue, "looking for mounts", move || {
+        .step(queue, "listing mounts", move || {
             mounts_beneath(&place)
                 .map_err(|error| VolumeError::io("list the mounts below", &place, error))
         })
@@ -90,8 +89,8 @@ async fn release(machine: &Machine, queue: &IoQueue, dir: &Path) -> Result<(), V
     }
     let place = dir.to_owned();
     machine
-        .step(queue, "releasing volumes", move || {
-            // removing what is still mounted would ask the server
+        .step(queue, "tearing down a volume", move || {
+            // removing a mounted directory would contact the server
             match mounted(&place)? {
                 None => remove_empty(&place),
                 Some(_) => Err(VolumeError::failed(format!(
@@ -112,14 +111,14 @@ fn source(volume: &NfsVolume) -> String {
     }
 }
 
-/// The server's name is any text of a pod's author. `mount` takes one that begins with a dash for an
-/// option, and `--fstab=…` has it mount any directory of the node.
+/// Rejects server names that begin with a dash: `mount` treats them as options, and `--fstab=…` could
+/// mount any directory of the node.
 fn check_source(request: &VolumeRequest, source: &str) -> Result<(), VolumeError> {
     if !source.starts_with('-') {
         return Ok(());
     }
     Err(VolumeError::Invalid {
         volume: request.volume.name.clone(),
-        message: format!("{source:?} is not an export of a server"),
+        message: format!("{source:?} is not an NFS export"),
     })
 }

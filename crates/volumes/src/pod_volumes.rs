@@ -1,4 +1,4 @@
-//! The volumes that the node makes by itself, each under its pod's directory.
+//! Volumes that need only files and memory of the node, each in its pod's directory.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
 use crate::atomic_writer::{WriteOptions, ensure_payload, write_payload};
-use crate::empty_dir::{EmptyDir, forget};
+use crate::empty_dir::{EmptyDir, remove_meta_dir};
 use crate::error::VolumeError;
 use crate::host_path::check_host_path;
 use crate::mount_info::mounts_beneath;
@@ -21,8 +21,8 @@ use crate::remove::remove_tree;
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 
-/// Kinds whose content belongs to the pod and goes with it. Of any other nothing may be removed but
-/// the empty directory that it was mounted on.
+/// Plugins whose content belongs to the pod and is removed with it. For others only the empty mount
+/// directory is removed.
 const OWN_CONTENT: [&str; 5] = [
     EMPTY_DIR,
     "kubernetes.io~configmap",
@@ -31,29 +31,29 @@ const OWN_CONTENT: [&str; 5] = [
     "kubernetes.io~projected",
 ];
 
-/// Where a volume is set up, and for whom.
+/// Pod and directory of a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VolumeSite<'a> {
     /// Directory of the pod.
     pub pod_dir: &'a Path,
     /// The pod.
     pub pod: &'a Pod,
-    /// Dates what is written.
+    /// Timestamp of written content.
     pub now: Timestamp,
     /// Memory that all pods of the node may use, in bytes; 0 if unknown.
     pub allocatable_memory: u64,
 }
 
-/// Sets up one volume that needs nothing but files and memory of the node.
+/// Sets up a volume that needs only files and memory of the node.
 ///
 /// # Errors
-/// [`VolumeError::Unsupported`] for any other.
+/// [`VolumeError::Unsupported`] for other volumes.
 pub(crate) fn set_up_volume(
     site: VolumeSite<'_>,
     volume: &PodVolume,
 ) -> Result<MountedVolume, VolumeError> {
     let name = &volume.name;
-    // validation refuses such names long before; here they would leave the pod's directory
+    // validation already rejects such names; here they would escape the pod directory
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(VolumeError::Invalid {
             volume: name.clone(),
@@ -80,7 +80,7 @@ pub(crate) fn set_up_volume(
         }
         (VolumeSource::Withheld(_, why), Some(dir)) => {
             if !ensure_payload(&dir)? {
-                return Err(VolumeError::Withheld(why.clone()));
+                return Err(VolumeError::PayloadUnavailable(why.clone()));
             }
             (dir, true)
         }
@@ -95,7 +95,7 @@ pub(crate) fn set_up_volume(
             });
         }
         (VolumeSource::Unresolved(kind), _) => {
-            return Err(VolumeError::NoContent {
+            return Err(VolumeError::RequiresApiServer {
                 volume: name.clone(),
                 kind: kind.clone(),
             });
@@ -110,13 +110,13 @@ pub(crate) fn set_up_volume(
     };
     Ok(MountedVolume {
         content: MountedContent::Path(path),
-        // content that others own is read-only whatever a mount says
+        // payload volumes are always read-only
         read_only: volume.read_only || volume.source.is_computed(),
         relabel: own,
     })
 }
 
-/// The group that a pod asks for, and when its volumes are gone through for it.
+/// `fsGroup` and `fsGroupChangePolicy` of a pod.
 pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
     let context = PodExt::spec(pod).security_context.as_ref()?;
     let policy = match context.fs_group_change_policy.as_deref() {
@@ -131,12 +131,12 @@ pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
     })
 }
 
-/// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
-/// of the pod's own goes with it.
+/// Unmounts a volume of a pod and all mounts in it, deepest first, and removes content that the pod
+/// owns.
 pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Result<(), VolumeError> {
     let dir = volume_path(pod_dir, found);
     if found.plugin_dir == EMPTY_DIR {
-        forget(&meta_dir(pod_dir, &found.name))?;
+        remove_meta_dir(&meta_dir(pod_dir, &found.name))?;
     }
     unmount_beneath(&dir)?;
     if OWN_CONTENT.contains(&found.plugin_dir.as_str()) {
@@ -150,7 +150,7 @@ pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Resu
     }
 }
 
-/// Where a volume lies below its pod's directory.
+/// Path of a volume in its pod directory.
 pub(crate) fn volume_path(pod_dir: &Path, found: &DiscoveredVolume) -> PathBuf {
     let above = if found.block {
         "volumeDevices"
@@ -187,7 +187,7 @@ fn make_empty_dir(
         dir,
         medium,
         fs_group: pod_group(site.pod, false).map(|group| group.gid),
-        notes: Some(&meta_dir(site.pod_dir, volume)),
+        meta_dir: Some(&meta_dir(site.pod_dir, volume)),
     };
     empty_dir.set_up()
 }
@@ -206,18 +206,18 @@ fn set_up_payload(
             size: memory_volume_size(site.pod, None, site.allocatable_memory),
         },
     };
-    let place = EmptyDir {
+    let empty_dir = EmptyDir {
         dir,
         medium,
         fs_group,
-        notes: None,
+        meta_dir: None,
     };
-    place.set_up()?;
+    empty_dir.set_up()?;
     make_nested_mount_points(dir, &nested)?;
     let now = site.now;
     let options = WriteOptions { fs_group, now };
     let written = write_payload(volume, dir, &payload.files, options)?;
-    tracing::debug!(volume = %dir.display(), ?written, "content");
+    tracing::debug!(volume = %dir.display(), ?written, "payload written");
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn meta_dir(pod_dir: &Path, volume: &str) -> PathBuf {
     pod_dir.join("plugins").join(EMPTY_DIR).join(volume)
 }
 
-/// The field that is set, for the error text.
+/// The volume type, for the error text.
 fn kind_of(source: &VolumeSource) -> String {
     match source {
         VolumeSource::EmptyDir(_) => "emptyDir",

@@ -1,9 +1,8 @@
-//! Port to whatever sets up and releases single volumes.
+//! Port to single volumes: set-up, tear-down and measurement.
 //!
-//! Every call may be repeated at any time, also by a new agent after `kill -9`, and ends: with an
-//! error at its deadline rather than never. [`crate::HostVolumes`] is the node, models implement
-//! it for simulations. Who calls what when is decided in `windlass_volume_plan::volume_plan` and kept by
-//! the VolumeManager.
+//! Every call may be repeated at any time, also after `kill -9`, and has a deadline.
+//! [`crate::HostVolumes`] implements it on the node, [`crate::MemoryVolumes`] for simulations.
+//! `windlass_volume_plan::volume_plan` decides which calls are made, the VolumeManager makes them.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,61 +15,59 @@ use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid, SharedPod
 use crate::error::VolumeError;
 use crate::usage::Measured;
 
-/// One volume of a pod, to be set up.
+/// A volume of a pod to set up.
 #[derive(Clone, Debug)]
 pub struct VolumeRequest {
     /// The pod.
     pub pod: SharedPod,
     /// The volume.
     pub volume: PodVolume,
-    /// Dates what is written.
+    /// Timestamp of written content.
     pub now: Timestamp,
 }
 
-/// Sets up and releases volumes.
+/// Sets up and tears down volumes.
 #[async_trait]
 pub trait VolumePlugins: Send + Sync + Debug + 'static {
-    /// Volumes of one pod that lie on the node; none if it has no directory.
+    /// Volumes of one pod on the node; empty without a pod directory.
     async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError>;
 
     /// Pods that have a directory.
     async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError>;
 
-    /// Devices that are staged on the node, whoever staged them.
+    /// Devices that are staged on the node.
     async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError>;
 
-    /// Makes a volume's device ready for the pods of this node (NodeStageVolume, the global mount of
-    /// a local device). A volume without a device is ready.
+    /// Stages the device of a volume (NodeStageVolume, the global mount of a local device). No-op for
+    /// a volume without a device.
     async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError>;
 
-    /// Takes a device back that no pod uses any more. One that is not staged is fine.
+    /// Unstages a device that no pod uses. A device that is not staged is not an error.
     async fn unstage(&self, device: &DeviceName) -> Result<(), VolumeError>;
 
-    /// Shows a volume, whose device is staged, to one pod. What is set up already is brought up to
-    /// date and otherwise left alone.
+    /// Sets up a volume, whose device is staged, for one pod. An existing volume is only updated.
     async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError>;
 
-    /// Grows the file system of a mounted volume to this many bytes, or to what its device has;
-    /// what has nothing to grow has grown.
+    /// Expands a mounted volume to this many bytes, or to the size of its device. No-op for volumes
+    /// without a size.
     async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError>;
 
-    /// Why a controller does not attach a volume: true if its driver said that the node has no room
-    /// for it. The driver is asked then how many volumes fit by now.
+    /// Whether a volume is not attached because the node is at the attach limit of its driver; if so,
+    /// the limit is refreshed.
     async fn is_node_full(&self, _volume: &PodVolume) -> bool {
         false
     }
 
-    /// Takes a volume from a pod, with what its containers left mounted in it, and with its content
-    /// where that belongs to the pod. One that is not there is fine.
+    /// Tears down a volume of a pod, including mounts of its containers, and the content if the pod
+    /// owns it. A missing volume is not an error.
     async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError>;
 
-    /// The pod is to lose its volumes: what is under way for it and may take long, such as giving a
-    /// large volume to a group, ends early with an error. What cannot be ended goes on.
+    /// Cancels long operations in progress for a pod, such as an ownership change, before its volumes
+    /// are torn down. Operations that cannot be cancelled continue.
     async fn cancel_operations(&self, _uid: &PodUid) {}
 
-    /// What a volume that is set up holds. `None` if nobody can tell: it is not the node's to
-    /// measure, as a hostPath, or its driver does not say. May take as long as counting a large
-    /// tree does; dropping the future ends it.
+    /// Usage of a volume. `None` for volumes that are not measured, such as hostPath or a driver
+    /// without usage. May take long for a large tree; dropping the future cancels it.
     async fn usage(
         &self,
         uid: &PodUid,
@@ -80,6 +77,6 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
         Ok(None)
     }
 
-    /// Where events of pods go from now on: the plugins are made before there is anybody to tell.
+    /// Sets the recorder of pod events, which is created after the plugins.
     fn set_event_recorder(&self, _events: Arc<dyn EventRecorder>) {}
 }

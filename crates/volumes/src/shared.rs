@@ -1,8 +1,8 @@
-//! The agent's directory on a mount that others can see through.
+//! The agent's root directory on a shared mount.
 //!
-//! A mount that one container makes in a volume (`Bidirectional`) reaches the node and other
-//! containers only if the volume lies on a shared mount, and a volume that is mounted after the
-//! runtime was started in a mount namespace of its own is seen there only then, too.
+//! A mount that a container makes in a volume (`Bidirectional`) reaches the node and other containers
+//! only on a shared mount. The same holds for volumes mounted after a runtime with its own mount
+//! namespace was started.
 
 use std::io;
 use std::path::Path;
@@ -11,18 +11,18 @@ use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
 
 use crate::mount_info::mount_above;
 
-/// Makes sure that a directory is on a shared mount, by binding it to itself if it is not
-/// (upstream `MakeRShared`). Safe to repeat; what is mounted below stays.
+/// Ensures that a directory is on a shared mount; bind-mounts it to itself if necessary (upstream
+/// `MakeRShared`). Idempotent; mounts below it stay.
 ///
 /// # Errors
-/// The kernel refuses: without CAP_SYS_ADMIN nothing can be mounted.
+/// The mount fails, for example without CAP_SYS_ADMIN.
 pub fn make_shared(dir: &Path) -> io::Result<()> {
     let mount = mount_above(dir)?;
     if mount.as_ref().is_some_and(|mount| mount.shared) {
         return Ok(());
     }
     let dir = dir.canonicalize()?;
-    // an agent that was killed in between has bound it already
+    // bound by a previous agent run that was killed
     if mount.is_none_or(|mount| mount.path != dir) {
         mount_bind_recursive(&dir, &dir)?;
     }
@@ -40,7 +40,7 @@ mod tests {
     use crate::mount_info::mounts_beneath;
 
     #[test]
-    fn a_directory_is_put_on_a_shared_mount_once_and_shows_what_was_mounted_below_it() {
+    fn make_shared_is_idempotent_and_keeps_mounts_below() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounts need root");
             return;
@@ -49,7 +49,7 @@ mod tests {
         let (outer, root) = (base.path().join("outer"), base.path().join("outer/root"));
         let volume = root.join("volume");
         fs::create_dir_all(&volume).expect("directories");
-        // whatever the mount of this machine is like
+        // independent of the mounts of the host
         mount_bind(&outer, &outer).expect("bound");
         mount_change(&outer, MountPropagationFlags::PRIVATE).expect("private");
         mount("tmpfs", &volume, "tmpfs", MountFlags::empty(), None).expect("mounted");
@@ -65,7 +65,7 @@ mod tests {
         let before = mounts_beneath(&outer).expect("table");
         make_shared(&root).expect("again");
         assert_eq!(mounts_beneath(&outer).expect("table"), before);
-        // of an agent that was killed after the first step
+        // as after a kill between the steps
         mount_change(&root, MountPropagationFlags::PRIVATE).expect("private");
         make_shared(&root).expect("shared");
         assert_eq!(on_a_shared_mount(), (true, true));

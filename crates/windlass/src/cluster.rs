@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::watch;
-use windlass_actors::spawn_io;
+use windlass_mailboxes::spawn_io;
 use windlass_certs::{
     CertificateStore, Credentials, KeepClient, KeepServing, Paths, ServingNames, ServingPair,
     keep_client_certificate, keep_serving_certificate,

@@ -15,7 +15,7 @@
 //! use std::sync::Arc;
 //!
 //! use windlass::{build, wiring};
-//! use windlass_actors::{SystemClock, run_actors};
+//! use windlass_mailboxes::{SystemClock, run_actors};
 //! use windlass_config::{KubeletFlags, load};
 //! use windlass_metrics::Metrics;
 //!

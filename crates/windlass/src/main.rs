@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use windlass::health::AgentHealth;
 use windlass::{build, wiring};
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_config::{Config, KubeletFlags, checks};
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
@@ -88,7 +88,7 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     }
     process::prepare(&config.kubelet);
     let runtime = process::tokio_runtime()?;
-    windlass_actors::run_actors(&runtime, agent(&config, clock, verbosity))
+    windlass_mailboxes::run_actors(&runtime, agent(&config, clock, verbosity))
 }
 
 /// Runs until a signal arrives or `--cleanup-and-exit` has finished. Containers keep running.

@@ -20,10 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{
-    ConfigChanged, MailboxSender, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle,
-    ProbeResults, ProbesHandle, RejectedManifest, Shutdown, SlotSender, SourceSnapshot,
-};
+use windlass_actors::{ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults, ProbesHandle, RejectedManifest, SourceSnapshot};
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;

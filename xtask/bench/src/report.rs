@@ -213,13 +213,13 @@ fn machine() -> anyhow::Result<String> {
     let kernel = output("uname", &["-r"])?;
     let programs = Programs::from_env(run::step)?;
     let daemon = programs.daemon();
-    let version = programs.said(daemon)?;
+    let version = programs.version_output(daemon)?;
     let version = version
         .split_ascii_whitespace()
         .nth(2)
         .unwrap_or("?")
         .to_owned();
-    let oci_runtime = programs.said(programs.oci_runtime())?;
+    let oci_runtime = programs.version_output(programs.oci_runtime())?;
     let oci_runtime = oci_runtime
         .lines()
         .next()

@@ -88,7 +88,7 @@ pub async fn keep_client_certificate(keep: KeepClient) {
     // certificates obtained since the server last accepted one
     let mut replaced = 0;
     loop {
-        if keep.identity.standing() == Standing::Accepted {
+        if keep.identity.certificate_status() == Standing::Accepted {
             replaced = 0;
         }
         let next = keep.next(replaced).await;
@@ -141,7 +141,7 @@ pub async fn keep_client_certificate(keep: KeepClient) {
 impl KeepClient {
     async fn next(&self, replaced: u32) -> Step {
         let (validity, bootstrap) = self.load().await;
-        let refused_for = match self.identity.standing() {
+        let refused_for = match self.identity.certificate_status() {
             Standing::RefusedSince(since) => Some(Instant::now().duration_since(since)),
             Standing::Unknown | Standing::Accepted => None,
         };

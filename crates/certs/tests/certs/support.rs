@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use windlass_actors::SimClock;
+use windlass_mailboxes::SimClock;
 use windlass_certs::{Bootstrap, CertificateStore, KeepClient, keep_client_certificate};
 use windlass_client::{ApiClient, ApiClients, ClientIdentity};
 use windlass_fake_api::{FakeApiServer, User};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use windlass_actors::{SimClock, SystemClock};
+use windlass_mailboxes::{SimClock, SystemClock};
 use windlass_certs::{Beginning, CertificateStore, Credentials, Paths};
 use windlass_client::{ApiClient, ApiClients, ApiErrorKind, ClientLimits, ObjectKey};
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer, User};

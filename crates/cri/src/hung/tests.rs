@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_actors::clock::SimClock;
+use windlass_mailboxes::clock::SimClock;
 use windlass_types::Clock;
 
 use super::*;

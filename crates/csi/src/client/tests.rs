@@ -8,7 +8,9 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use windlass_metrics::Metrics;
 use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
-use windlass_testbed::csi_driver::{Ability, CsiDriver, DriverOptions, Fault, Method, Trouble};
+use windlass_testbed::csi_driver::{
+    Capability, CsiDriver, DriverOptions, Fault, FaultKind, Method,
+};
 
 use super::{CSI_TIMEOUT, CsiClient, access_mode, classify, code_name};
 use crate::port::{CsiError, CsiNode, NodeCapability, PublishRequest, StageRequest, UsageUnit};
@@ -155,8 +157,10 @@ async fn calls_transfer_all_fields_in_both_directions() {
     let fixture = Fixture::new(|options| {
         options.topology = map("topology.example.com/zone", "z1");
         options.max_volumes = 12;
-        options.capabilities.insert(Ability::SingleNodeMultiWriter);
-        options.capabilities.insert(Ability::VolumeCondition);
+        options
+            .capabilities
+            .insert(Capability::SingleNodeMultiWriter);
+        options.capabilities.insert(Capability::VolumeCondition);
     });
     let client = fixture.client();
     let info = client.info().await.unwrap();
@@ -236,7 +240,7 @@ async fn calls_transfer_all_fields_in_both_directions() {
 #[tokio::test]
 async fn publish_sends_mount_group_and_block_access() {
     let fixture = Fixture::new(|options| {
-        options.capabilities = BTreeSet::from([Ability::VolumeMountGroup]);
+        options.capabilities = BTreeSet::from([Capability::VolumeMountGroup]);
     });
     let (group, block) = (fixture.published(), fixture.published());
     let group = PublishRequest {
@@ -277,7 +281,7 @@ async fn hung_driver_call_times_out_as_uncertain() {
     let client = fixture.client();
     fixture
         .driver
-        .fault(Method::NodeStageVolume, Fault::before(Trouble::Hang));
+        .fault(Method::NodeStageVolume, Fault::before(FaultKind::Hang));
     let stage = client.stage(fixture.staged());
     let passes = async {
         let begin = Instant::now();
@@ -301,8 +305,11 @@ async fn hung_driver_call_times_out_as_uncertain() {
 
 #[tokio::test]
 async fn call_to_killed_driver_is_uncertain_and_repeatable() {
-    for fault in [Fault::before(Trouble::Die), Fault::after(Trouble::Die)] {
-        let done = fault.when == windlass_testbed::csi_driver::When::After;
+    for fault in [
+        Fault::before(FaultKind::Exit),
+        Fault::after(FaultKind::Exit),
+    ] {
+        let done = fault.timing == windlass_testbed::csi_driver::FaultTiming::After;
         let mut fixture = Fixture::new(|_| ());
         let client = fixture.client();
         let stage = StageRequest {
@@ -341,7 +348,7 @@ async fn error_of_missing_driver_names_its_socket() {
 #[tokio::test]
 async fn driver_error_keeps_its_text_up_to_a_limit() {
     let fixture = Fixture::new(|_| ());
-    let refusal = |text: String| Fault::before(Trouble::Refuse(Code::NotFound, text));
+    let refusal = |text: String| Fault::before(FaultKind::Reject(Code::NotFound, text));
     fixture.driver.fault(
         Method::NodeUnpublishVolume,
         refusal("no such volume".into()),

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use windlass_metrics::Metrics;
 use windlass_node_rules::plugin_registration::SocketId;
 use windlass_plugins::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
-use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
+use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, FaultKind, Method};
 
 use super::{Announcement, Announcements, CsiRegistration};
 use crate::CsiDrivers;
@@ -114,8 +114,8 @@ async fn driver_without_node_info_does_not_delay_other_drivers() {
         })
         .unwrap()
     };
-    let silent = faulty("silent.example.com", Trouble::Hang);
-    let refusal = Trouble::Refuse(tonic::Code::Internal, "not today".to_owned());
+    let silent = faulty("silent.example.com", FaultKind::Hang);
+    let refusal = FaultKind::Reject(tonic::Code::Internal, "not today".to_owned());
     let refusing = faulty("refusing.example.com", refusal);
     let nameless = DriverOptions {
         node_id: String::new(),
@@ -153,7 +153,7 @@ async fn driver_name_that_is_a_path_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let agent = Agent::start(&root, None);
     let options = DriverOptions {
-        told_name: Some("../../../etc".to_owned()),
+        registered_name: Some("../../../etc".to_owned()),
         ..options(&root, NAME)
     };
     let driver = CsiDriver::start(options).unwrap();

@@ -149,7 +149,7 @@ impl Sent {
                 tracing::debug!(error = %NotTaken, "an answer is given up");
                 drop(lock(&left).take());
                 if let Some(connection) = connection {
-                    connection.send_away();
+                    connection.close();
                 }
             }
             drop(place);

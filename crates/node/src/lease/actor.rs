@@ -14,7 +14,8 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{CompletionSender, Completions, Delivery, NodeUpdate, completions, spawn_io};
+use windlass_actors::NodeUpdate;
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, completions, spawn_io};
 use windlass_types::coordinationv1::Lease;
 use windlass_types::view::HeartbeatStatus;
 

@@ -2,7 +2,7 @@
 
 use tokio::task::LocalSet;
 use tokio::time::sleep;
-use windlass_actors::{SimClock, start_actor};
+use windlass_mailboxes::{SimClock, start_actor};
 use windlass_fake_api::{FakeApiServer, On};
 use windlass_types::Timestamp;
 use windlass_types::coordinationv1::Lease;

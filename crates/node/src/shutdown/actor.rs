@@ -16,9 +16,8 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_actors::{
-    CompletionSender, Completions, Delivery, PodWorkersHandle, ShutdownState, completions, spawn_io,
-};
+use windlass_actors::{PodWorkersHandle, ShutdownState};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, completions, spawn_io};
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_status::PodStatusStore;
 use windlass_types::view::EventType;

@@ -93,7 +93,7 @@ impl ShutdownRecord {
 
 #[cfg(test)]
 mod tests {
-    use windlass_actors::SimClock;
+    use windlass_mailboxes::SimClock;
 
     use super::*;
 

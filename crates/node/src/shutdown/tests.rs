@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, PodWorkersHandle, ShutdownState, SlotReceiver, UpdatePod, mailbox, slots,
-    start_actor,
-};
+use windlass_actors::{PodWorkersHandle, ShutdownState, UpdatePod};
+use windlass_mailboxes::{ActorKind, SlotReceiver, mailbox, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_status::{PodStatusEntry, PodStatusStore};
@@ -54,8 +52,8 @@ struct TestEnv {
 
 fn test_env(pods: &[(&str, i32)]) -> TestEnv {
     let metrics = Metrics::new().expect("families");
-    let (updates, kills) = slots(ActorKind::PodWorkers, &metrics);
-    let (mailbox, _) = mailbox(ActorKind::PodWorkers, &metrics);
+    let (updates, kills) = slots(ActorKind::new("PodWorkers", 256), &metrics.mailboxes);
+    let (mailbox, _) = mailbox(ActorKind::new("PodWorkers", 256), &metrics.mailboxes);
     let env = TestEnv {
         board: PodStatusStore::new(),
         workers: PodWorkersHandle { updates, mailbox },

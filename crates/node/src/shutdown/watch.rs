@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_actors::CompletionSender;
+use windlass_mailboxes::CompletionSender;
 
 use super::actor::ShutdownEvent;
 use super::logind::{Logind, LogindBus, LogindError};

@@ -14,10 +14,8 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{
-    ActorKind, CompletionSender, Completions, Delivery, Mailbox, MailboxSender, NodeUpdate,
-    RuntimeState, ShutdownState, VolumesInUse, completions, mailbox, spawn_io,
-};
+use windlass_actors::{NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, MailboxSender, completions, mailbox, spawn_io};
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_types::corev1::Node;
 
@@ -50,7 +48,7 @@ impl NodeStatus {
     /// Creates an actor that has not started.
     pub fn new(deps: NodeStatusDeps) -> Self {
         let (fsm, first) = NodeStatusFsm::begin(deps.settings.clone());
-        let (watch, events) = mailbox(ActorKind::NodeStatus, &deps.metrics);
+        let (watch, events) = mailbox(crate::NODE_STATUS, &deps.metrics.mailboxes);
         let (sender, completions) = completions();
         let now = deps.clock.now();
         Self {

@@ -45,18 +45,18 @@ impl Startup {
         if let (Some(tried), None, true) = (self.tried, self.registered, created) {
             self.registered = Some(now);
             if let Some(booted) = self.booted {
-                to.node_startup_pre_kubelet.set(seconds(booted, self.began));
+                to.node.startup_pre_kubelet.set(seconds(booted, self.began));
             }
-            to.node_startup_pre_registration
+            to.node.startup_pre_registration
                 .set(seconds(self.began, tried));
-            to.node_startup_registration.set(seconds(tried, now));
+            to.node.startup_registration.set(seconds(tried, now));
         }
         if let (Some(registered), None, true) = (self.registered, self.ready, is_ready(node)) {
             self.ready = Some(now);
-            to.node_startup_post_registration
+            to.node.startup_post_registration
                 .set(seconds(registered, now));
             if let Some(booted) = self.booted {
-                to.node_startup.set(seconds(booted, now));
+                to.node.startup.set(seconds(booted, now));
             }
         }
     }

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
-use windlass_actors::{SimClock, VolumesInUse, start_actor};
+use windlass_actors::VolumesInUse;
+use windlass_mailboxes::{SimClock, start_actor};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_types::corev1::{Node, NodeCondition, Taint};

@@ -371,7 +371,7 @@ async fn without_the_gate_nothing_is_asked_and_upstreams_word_is_told() {
         clients: Some(world.server.clients_of_node("n1")),
         clock: world.clock.clone(),
         events: world.events.clone(),
-        changed: slots(ActorKind::SyncLoop, &world.metrics).0,
+        changed: slots(ActorKind::new("SyncLoop", 50), &world.metrics.mailboxes).0,
         node: Arc::new(NodeFacts::default()),
         node_seen: world.node.subscribe(),
         metrics: world.metrics.volumes.clone(),

@@ -360,7 +360,7 @@ async fn a_node_may_read_what_is_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn without_an_api_server_pods_have_their_own_fields_and_nothing_else() {
     let metrics = Metrics::new().expect("metrics");
-    let (changed, _receiver) = slots(ActorKind::SyncLoop, &metrics);
+    let (changed, _receiver) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let cache = ObjectCache::new(ObjectCacheDeps {
         clients: None,
         clock: Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH)),

@@ -12,10 +12,8 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{
-    ActorKind, Delivery, Mailbox, PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState,
-    SlotReceiver, SlotSender, UpdatePod, slots,
-};
+use windlass_actors::{PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState, UpdatePod};
+use windlass_mailboxes::{Delivery, Mailbox, SlotReceiver, SlotSender, slots};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{PodExt, PodUid};
 
@@ -130,7 +128,7 @@ impl PodWorkers {
     }
 
     fn spawn(&mut self, uid: PodUid, begin: InitialState) {
-        let (lane, updates) = slots(ActorKind::PodWorker, &self.deps.metrics);
+        let (lane, updates) = slots(crate::POD_WORKER, &self.deps.metrics.mailboxes);
         self.lanes.insert(uid.clone(), lane);
         PodWorkerActor::new(uid, Arc::clone(&self.deps), begin, updates).start();
     }

@@ -14,10 +14,8 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{
-    CompletionSender, Completions, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod,
-    ProbeTargets, RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, completions, spawn_io,
-};
+use windlass_actors::{KillPod, PodWorkersMessage, ProbePod, ProbeTargets, RuntimeState, UpdatePod, WorkerFinished};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Merge, SlotReceiver, completions, spawn_io};
 use windlass_cri::{HungCall, for_pod};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};

@@ -115,12 +115,12 @@ impl TestEnv {
         let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
         let clock = Arc::new(SimClock::starting_at(epoch));
         let results = ProbeResults::new(restored);
-        let (sender, updates) = slots(ActorKind::SyncLoop, &metrics);
+        let (sender, updates) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
         let checks = FakeChecks::default();
         let runtime = FakeRuntime::new(clock.clone(), 1);
         let events = Arc::new(Events::default());
         let lanes = ProbeKind::ALL.map(|kind| {
-            let (lane, pods) = slots(ActorKind::LivenessManager, &metrics);
+            let (lane, pods) = slots(windlass_probes::actor_kind(ProbeKind::Liveness), &metrics.mailboxes);
             let deps = ProbeDeps {
                 runtime: Arc::new(runtime.clone()),
                 checks: Arc::new(checks.clone()),

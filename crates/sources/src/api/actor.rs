@@ -15,10 +15,8 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
 use futures::StreamExt;
 use tokio::sync::watch;
-use windlass_actors::{
-    ApiPodUpdate, Delivery, Mailbox, MailboxSender, NodeUpdate, SlotSender, SourceSnapshot,
-    spawn_io,
-};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, SourceSnapshot};
+use windlass_mailboxes::{Delivery, Mailbox, MailboxSender, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
 use windlass_types::view::{EventType, PodWatch};
 use windlass_types::{Clock, EventRecorder, Pod, PodSource, PodUid, Reason};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tempfile::TempDir;
-use windlass_actors::{ActorKind, Mailbox, SourceSnapshot, SystemClock, mailbox};
+use windlass_actors::SourceSnapshot;
+use windlass_mailboxes::{Mailbox, SystemClock, mailbox};
 use windlass_metrics::Metrics;
 use windlass_types::{PodExt, PodOp, Timestamp};
 
@@ -273,8 +274,8 @@ struct Source {
 impl Source {
     fn start(path: &Path, period: Duration) -> Self {
         let metrics = Metrics::new().expect("metrics");
-        let (storage, mailbox) = mailbox(ActorKind::PodStorage, &metrics);
-        windlass_actors::start_actor(FileSource::new(FileSourceConfig {
+        let (storage, mailbox) = mailbox(crate::POD_STORAGE, &metrics.mailboxes);
+        windlass_mailboxes::start_actor(FileSource::new(FileSourceConfig {
             path: path.to_owned(),
             node_name: NODE.to_owned(),
             period,

@@ -12,9 +12,8 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
-use windlass_actors::{
-    CompletionSender, Completions, Delivery, MailboxSender, SourceSnapshot, completions, spawn_io,
-};
+use windlass_actors::SourceSnapshot;
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, MailboxSender, completions, spawn_io};
 use windlass_types::PodSource;
 
 use super::io::{FetchError, Fetcher};

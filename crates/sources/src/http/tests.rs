@@ -12,7 +12,8 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use windlass_actors::{ActorKind, Mailbox, SourceSnapshot, mailbox};
+use windlass_actors::SourceSnapshot;
+use windlass_mailboxes::{Mailbox, mailbox};
 use windlass_manifests::manifest::MAX_MANIFEST_BYTES;
 use windlass_metrics::Metrics;
 use windlass_types::{PodExt, PodOp};
@@ -182,10 +183,10 @@ async fn pods_are_fetched_periodically_with_headers() {
         let server = Server::start().await;
         server.set(StatusCode::SERVICE_UNAVAILABLE, "");
         let metrics = Metrics::new().expect("metrics");
-        let (storage, mut mailbox) = mailbox(ActorKind::PodStorage, &metrics);
+        let (storage, mut mailbox) = mailbox(crate::POD_STORAGE, &metrics.mailboxes);
         let mut headers = HeaderMap::new();
         headers.insert("x-token", HeaderValue::from_static("t"));
-        windlass_actors::start_actor(HttpSource::new(HttpSourceConfig {
+        windlass_mailboxes::start_actor(HttpSource::new(HttpSourceConfig {
             url: server.uri(),
             headers,
             node_name: "n".into(),

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler, WrapFuture};
 use tokio::sync::watch;
-use windlass_actors::{
-    ConfigChanged, Delivery, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
-};
+use windlass_actors::{ConfigChanged, RejectedManifest, SourceSnapshot};
+use windlass_mailboxes::{Delivery, Mailbox, MailboxSender};
 use windlass_manifests::merge::{self, Mode, RejectedPod, SourceUpdate};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::view::EventType;

@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, ConfigChanged, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
-    SystemClock, mailbox,
-};
+use windlass_actors::{ConfigChanged, RejectedManifest, SourceSnapshot};
+use windlass_mailboxes::{ActorKind, Mailbox, MailboxSender, SystemClock, mailbox};
 use windlass_manifests::merge::Mode;
 use windlass_metrics::Metrics;
 use windlass_timelines::Timelines;
@@ -40,8 +38,8 @@ struct Storage {
 impl Storage {
     fn start() -> Self {
         let metrics = Metrics::new().expect("metrics");
-        let (sources, mail) = mailbox(ActorKind::PodStorage, &metrics);
-        let (sender, sync_loop) = mailbox(ActorKind::SyncLoop, &metrics);
+        let (sources, mail) = mailbox(crate::POD_STORAGE, &metrics.mailboxes);
+        let (sender, sync_loop) = mailbox(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
         let (rejected_sender, rejected) = watch::channel(Vec::new());
         let events = Arc::new(FakeRecorder::default());
         let deps = PodStorageDeps {
@@ -53,7 +51,7 @@ impl Storage {
             sync_loop: sender,
             rejected: rejected_sender,
         };
-        windlass_actors::start_actor(PodStorage::new(deps, mail));
+        windlass_mailboxes::start_actor(PodStorage::new(deps, mail));
         Self {
             sources,
             sync_loop,
@@ -129,7 +127,7 @@ async fn changes_reach_sync_loop_in_order_and_rejections_watch() {
 async fn full_sync_loop_delays_sources_without_loss() {
     local(async {
         let mut storage = Storage::start();
-        let rounds = 4 * ActorKind::SyncLoop.mailbox_bound();
+        let rounds = 4 * ActorKind::new("SyncLoop", 50).mailbox_bound();
         let sources = storage.sources.clone();
         let sending = tokio::spawn(async move {
             for round in 0..rounds {
@@ -164,7 +162,7 @@ async fn first_of_two_pods_with_same_name_runs() {
         write("a.yaml", "a");
         write("b.yaml", "b");
         let mut storage = Storage::start();
-        windlass_actors::start_actor(crate::FileSource::new(crate::FileSourceConfig {
+        windlass_mailboxes::start_actor(crate::FileSource::new(crate::FileSourceConfig {
             path: directory.path().to_owned(),
             node_name: "n".into(),
             period: std::time::Duration::from_secs(3600),

@@ -98,7 +98,7 @@ fn v2() -> (TempDir, Cgroups) {
     let pages = dir.path().join("hugepages");
     fs::create_dir_all(pages.join("hugepages-2048kB")).expect("a directory");
     let mut cgroups = Cgroups::open(&mount, &proc, &pages).expect("cgroups");
-    cgroups.begin_look(true);
+    cgroups.begin_collection(true);
     (dir, cgroups)
 }
 
@@ -178,7 +178,7 @@ fn rates_come_with_the_second_look_and_files_stay_open_between_them() {
     let (dir, mut cgroups) = v2();
     let rate = |cgroups: &mut Cgroups, at| {
         let usage = cgroups.read(POD, Depth::default(), at).expect("the pod");
-        cgroups.end_look(at);
+        cgroups.end_collection(at);
         usage.cpu.and_then(|cpu| cpu.nano_cores)
     };
     assert_eq!(rate(&mut cgroups, at(0)), None);
@@ -189,9 +189,9 @@ fn rates_come_with_the_second_look_and_files_stay_open_between_them() {
     assert_eq!(rate(&mut cgroups, at(10)), Some(500_000_000));
     assert_eq!(cgroups.open, KEPT);
     // nobody asks for it: its files are closed, then it is forgotten
-    cgroups.end_look(at(20));
+    cgroups.end_collection(at(20));
     assert_eq!((cgroups.open, cgroups.entries.len()), (0, 1));
-    cgroups.end_look(at(131));
+    cgroups.end_collection(at(131));
     assert_eq!(cgroups.entries.len(), 0);
 }
 
@@ -202,7 +202,7 @@ fn descriptors_have_a_bound_and_what_is_beyond_is_read_all_the_same() {
     for second in [0, 5] {
         let usage = cgroups.read(POD, Depth::default(), at(second));
         assert!(usage.is_some_and(|usage| usage.cpu.is_some() && usage.memory.is_some()));
-        cgroups.end_look(at(second));
+        cgroups.end_collection(at(second));
         assert_eq!(cgroups.open, 2);
     }
 }
@@ -245,8 +245,8 @@ fn a_file_that_is_missing_costs_its_own_figures_only() {
     fs::remove_file(pod.join("memory.current")).expect("removed");
     let usage = cgroups.read(POD, ALL, at(0)).expect("the pod");
     assert!(usage.memory.is_some(), "its descriptor is open still");
-    cgroups.end_look(at(0));
-    cgroups.end_look(at(1));
+    cgroups.end_collection(at(0));
+    cgroups.end_collection(at(1));
     let usage = cgroups.read(POD, ALL, at(2)).expect("the pod");
     assert_eq!(usage.memory, None);
 }
@@ -358,7 +358,7 @@ fn the_cgroups_of_this_machine_are_seen() {
         Path::new("/sys/kernel/mm/hugepages"),
     )
     .expect("cgroups");
-    cgroups.begin_look(true);
+    cgroups.begin_collection(true);
     let usage = cgroups.read("/", ALL, at(0)).expect("the root");
     let (cpu, memory) = (usage.cpu.expect("cpu"), usage.memory.expect("memory"));
     assert!(cpu.total_ns > 1_000_000_000, "{cpu:?}");

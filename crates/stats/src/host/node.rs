@@ -12,17 +12,17 @@ use crate::cgroup::{Cgroups, Depth, read_all};
 use crate::machine::Machine;
 use crate::network::read_network;
 use crate::parse::{parse_diskstats, parse_proc_cgroup};
-use crate::source::{NoFigures, StatsError, Wanted};
+use crate::source::{StatsUnavailable, StatsError, StatsSelection};
 use crate::usage::{FsUsage, NodeUsage, SystemUsage};
 
 impl HostStats {
-    pub(super) async fn measure_node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
+    pub(super) async fn measure_node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError> {
         let config = Arc::clone(&self.config);
         let at = config.clock.now();
         let look = self.node.run(move |state| state.look(&config, wanted, at));
         let mut usage = look.await.map_err(StatsError::Node)?;
         if usage.cgroup.cpu.is_none() && usage.cgroup.memory.is_none() {
-            return Err(StatsError::Node(NoFigures::Unknown));
+            return Err(StatsError::Node(StatsUnavailable::Unknown));
         }
         if !wanted.disk {
             return Ok(usage);
@@ -53,10 +53,10 @@ impl HostStats {
 }
 
 impl NodeState {
-    fn look(&mut self, config: &HostStatsConfig, wanted: Wanted, at: Timestamp) -> NodeUsage {
+    fn look(&mut self, config: &HostStatsConfig, wanted: StatsSelection, at: Timestamp) -> NodeUsage {
         let proc = &config.roots.proc;
         let machine = Machine::read(proc);
-        let more = wanted != Wanted::CPU_AND_MEMORY;
+        let more = wanted != StatsSelection::CPU_AND_MEMORY;
         let depth = Depth {
             details: more,
             io: wanted.io,
@@ -66,7 +66,7 @@ impl NodeState {
         let mut root = None;
         let (mut system, mut classes) = (Vec::new(), Vec::new());
         if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin_look(wanted.io);
+            cgroups.begin_collection(wanted.io);
             root = cgroups.read("/", depth, at);
             let own = own_cgroup(cgroups, proc);
             let or = |configured: &str, found: Option<String>| match configured {
@@ -77,7 +77,7 @@ impl NodeState {
                 ("kubelet", or(&config.system.kubelet, own)),
                 ("runtime", or(&config.system.runtime, None)),
                 ("misc", or(&config.system.misc, None)),
-                ("pods", self.places.kubepods(cgroups)),
+                ("pods", self.cgroup_paths.kubepods(cgroups)),
             ];
             let read = |cgroups: &mut Cgroups, name, path: Option<String>| {
                 let path = path?;
@@ -99,11 +99,11 @@ impl NodeState {
                     ("burstable", QosClass::Burstable),
                     ("besteffort", QosClass::BestEffort),
                 ] {
-                    let path = self.places.class(cgroups, class);
+                    let path = self.cgroup_paths.class(cgroups, class);
                     classes.extend(read(cgroups, name, path));
                 }
             }
-            cgroups.end_look(at);
+            cgroups.end_collection(at);
         }
         NodeUsage {
             started_at: machine.booted_at,

@@ -17,15 +17,15 @@ use crate::cgroup::{Cgroups, Depth};
 use crate::disk::{PodFilePaths, PodFiles};
 use crate::logs::LogUsage;
 use crate::network::pod_network;
-use crate::places::Places;
+use crate::cgroup_paths::CgroupPaths;
 use crate::pods::RunningPod;
-use crate::source::{StatsError, Wanted};
+use crate::source::{StatsError, StatsSelection};
 use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
 
 impl HostStats {
-    pub(super) async fn measure_pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+    pub(super) async fn measure_pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
         let pods = self.ready_pods();
-        let looks = self.look_at_pods(Arc::clone(&pods), wanted, |usage| usage);
+        let looks = self.collect_pods(Arc::clone(&pods), wanted, |usage| usage);
         let mut usages = looks.await?;
         let images = async {
             match asks_for_sandboxes(wanted) {
@@ -91,10 +91,10 @@ impl HostStats {
 
     /// Looks at the cgroups of pods; `keep` takes of each what is asked for before the next is
     /// looked at.
-    pub(super) async fn look_at_pods<T: Send + 'static>(
+    pub(super) async fn collect_pods<T: Send + 'static>(
         &self,
         pods: Arc<Vec<RunningPod>>,
-        wanted: Wanted,
+        wanted: StatsSelection,
         keep: fn(PodUsage) -> T,
     ) -> Result<Vec<T>, StatsError> {
         let at = self.config.clock.now();
@@ -216,39 +216,39 @@ fn image_of(info: &str) -> String {
 }
 
 /// One look at all pods.
-struct Look<'a> {
+struct PodCollection<'a> {
     cgroups: Option<&'a mut Cgroups>,
-    places: &'a mut Places,
+    cgroup_paths: &'a mut CgroupPaths,
     at: Timestamp,
 }
 
 impl PodState {
-    fn begin(&mut self, wanted: Wanted, at: Timestamp) -> Look<'_> {
+    fn begin(&mut self, wanted: StatsSelection, at: Timestamp) -> PodCollection<'_> {
         if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin_look(wanted.io);
+            cgroups.begin_collection(wanted.io);
         }
-        Look {
+        PodCollection {
             cgroups: self.cgroups.as_mut(),
-            places: &mut self.places,
+            cgroup_paths: &mut self.cgroup_paths,
             at,
         }
     }
 
     fn end(&mut self, at: Timestamp) {
         if let Some(cgroups) = &mut self.cgroups {
-            cgroups.end_look(at);
+            cgroups.end_collection(at);
         }
-        self.places.end_look();
+        self.cgroup_paths.end_collection();
     }
 }
 
 /// Nobody who asks for processor time and memory only shows the sandbox.
-fn asks_for_sandboxes(wanted: Wanted) -> bool {
-    wanted != Wanted::CPU_AND_MEMORY
+fn asks_for_sandboxes(wanted: StatsSelection) -> bool {
+    wanted != StatsSelection::CPU_AND_MEMORY
 }
 
-impl Look<'_> {
-    fn pod(&mut self, running: &RunningPod, proc: &std::path::Path, wanted: Wanted) -> PodUsage {
+impl PodCollection<'_> {
+    fn pod(&mut self, running: &RunningPod, proc: &std::path::Path, wanted: StatsSelection) -> PodUsage {
         let observed = &running.observed;
         let sandbox = observed.newest_sandbox();
         let depth = Depth {
@@ -262,7 +262,7 @@ impl Look<'_> {
             ..depth
         };
         let path = match &self.cgroups {
-            Some(cgroups) => self.places.pod(cgroups, &observed.uid),
+            Some(cgroups) => self.cgroup_paths.pod(cgroups, &observed.uid),
             None => None,
         };
         let cgroup = path.as_ref().and_then(|path| self.read(path, pod_depth));
@@ -284,7 +284,7 @@ impl Look<'_> {
         }));
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(sandbox) = sandbox {
-            self.places.keep(sandbox.id.as_str());
+            self.cgroup_paths.keep(sandbox.id.as_str());
         }
         let sandbox_usage = sandbox
             .filter(|_| asks_for_sandboxes(wanted))
@@ -321,7 +321,7 @@ impl Look<'_> {
     }
 
     fn place(&mut self, pod: Option<&str>, id: &str) -> Option<String> {
-        self.places.container(self.cgroups.as_deref()?, pod, id)
+        self.cgroup_paths.container(self.cgroups.as_deref()?, pod, id)
     }
 
     fn container(&mut self, pod: Option<&str>, id: &str, depth: Depth) -> Option<CgroupUsage> {
@@ -332,7 +332,7 @@ impl Look<'_> {
     fn read(&mut self, path: &str, depth: Depth) -> Option<CgroupUsage> {
         let usage = self.cgroups.as_deref_mut()?.read(path, depth, self.at);
         if usage.is_none() {
-            self.places.lost(path);
+            self.cgroup_paths.lost(path);
         }
         usage
     }

@@ -13,7 +13,7 @@ use windlass_pod_inputs::resources::QosClass;
 use windlass_cri::{CriClient, CriOptions, RuntimeService, RuntimeStats};
 use windlass_metrics::Metrics;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{HostStats, HostStatsConfig, RunningPod, RunningPods, StatsSource, Wanted};
+use windlass_stats::{HostStats, HostStatsConfig, RunningPod, RunningPods, StatsSource, StatsSelection};
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::environment::scaled;
 use windlass_testbed::images;
@@ -31,7 +31,7 @@ const SCRIPT: &str = "head -c 50000000 /dev/zero > /dev/shm/x; head -c 3000000 /
 /// Looks until what is seen is as expected.
 async fn until(
     stats: &HostStats,
-    wanted: Wanted,
+    wanted: StatsSelection,
     what: &str,
     expected: impl Fn(&PodUsage) -> bool,
 ) -> PodUsage {
@@ -144,7 +144,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
         ..config(containerd.base(), pods)
     });
 
-    let usage = until(&stats, Wanted::CPU_AND_MEMORY, "processor time", |pod| {
+    let usage = until(&stats, StatsSelection::CPU_AND_MEMORY, "processor time", |pod| {
         let cgroup = pod.containers[0].cgroup.as_ref();
         let memory = cgroup.and_then(|it| it.memory.as_ref());
         let cpu = cgroup.and_then(|it| it.cpu.as_ref());
@@ -174,7 +174,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     assert!(whole_memory.usage >= memory.usage, "{whole_memory:?}");
     assert!(usage.sandbox.is_none() && usage.network.is_none());
 
-    let usage = until(&stats, Wanted::ALL, "the disk", |pod| {
+    let usage = until(&stats, StatsSelection::ALL, "the disk", |pod| {
         let app = &pod.containers[0];
         let rootfs = app.rootfs.as_ref().and_then(|fs| fs.used);
         rootfs > Some(3_000_000) && app.logs.is_some()
@@ -207,11 +207,11 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let expected = rootfs + logs.used.unwrap_or(0) + 1000;
     assert_eq!(ephemeral.used, Some(expected), "layer, logs and emptyDir");
 
-    let node = stats.node(Wanted::ALL).await.expect("figures");
+    let node = stats.node(StatsSelection::ALL).await.expect("figures");
     check_node(&node, &kubepods);
 
     client.stop_pod_sandbox(&sandbox).await.expect("stopped");
-    let gone = until(&stats, Wanted::ALL, "the end", |pod| {
+    let gone = until(&stats, StatsSelection::ALL, "the end", |pod| {
         pod.containers[0].cgroup.is_none()
     })
     .await;

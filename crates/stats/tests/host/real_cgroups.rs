@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use windlass_cgroups::{CgroupTree, HostTree};
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_pod_inputs::resources::QosClass;
-use windlass_stats::{HostStats, StatsSource, Wanted, resource_metrics};
+use windlass_stats::{HostStats, StatsSource, StatsSelection, resource_metrics};
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
@@ -96,7 +96,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let (before, rss) = (open_files(), status_kib("VmRSS:"));
     assert_eq!(
         stats
-            .pods(Wanted::CPU_AND_MEMORY)
+            .pods(StatsSelection::CPU_AND_MEMORY)
             .await
             .expect("figures")
             .len(),
@@ -107,7 +107,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let begin = Instant::now();
-        let pods = stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
+        let pods = stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
         slowest = slowest.max(begin.elapsed());
         let complete = pods.iter().all(|pod| {
             let whole =
@@ -124,9 +124,9 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let mean = begin.elapsed() / 10;
     let spent = (processor_time() - spent) / 10;
     let more = status_kib("VmRSS:").saturating_sub(rss);
-    let without_disk = Wanted {
+    let without_disk = StatsSelection {
         disk: false,
-        ..Wanted::ALL
+        ..StatsSelection::ALL
     };
     let begin = Instant::now();
     assert_eq!(stats.pods(without_disk).await.expect("figures").len(), PODS);
@@ -138,7 +138,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     scrapes(&stats).await;
     // the runtime never answers: its figures are absent, all others are there
     let begin = Instant::now();
-    let pods = stats.pods(Wanted::ALL).await.expect("figures");
+    let pods = stats.pods(StatsSelection::ALL).await.expect("figures");
     assert!(
         begin.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -154,7 +154,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
 
     fixed.set(Vec::new());
     assert_eq!(
-        stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures"),
+        stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures"),
         []
     );
     assert!(open_files() <= before + 10, "files of pods that are gone");

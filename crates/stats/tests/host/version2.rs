@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tempfile::TempDir;
 use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
-use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, StatsSource, SystemCgroups, Wanted};
+use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, StatsSource, SystemCgroups, StatsSelection};
 use windlass_types::{ContainerId, PodUid, SandboxId};
 
 use crate::world::{FixedPods, config, running_pod};
@@ -112,9 +112,9 @@ fn node() -> (TempDir, HostStatsConfig) {
 async fn pods_of_the_systemd_driver_are_found_whatever_the_runtime_calls_their_containers() {
     let (_dir, config) = node();
     let stats = HostStats::new(config);
-    let wanted = Wanted {
+    let wanted = StatsSelection {
         disk: false,
-        ..Wanted::ALL
+        ..StatsSelection::ALL
     };
     for _ in 0..2 {
         let pods = stats.pods(wanted).await.expect("figures");
@@ -152,9 +152,9 @@ async fn the_node_is_told_with_its_system_cgroups() {
     let (_dir, config) = node();
     let agent_started = config.started_at;
     let stats = HostStats::new(config);
-    let wanted = Wanted {
+    let wanted = StatsSelection {
         disk: false,
-        ..Wanted::ALL
+        ..StatsSelection::ALL
     };
     let node = stats.node(wanted).await.expect("figures");
     assert_eq!(node.started_at.as_second(), 1_600_000_000);
@@ -185,7 +185,7 @@ async fn the_node_is_told_with_its_system_cgroups() {
     assert_eq!(node.system[0].started_at, agent_started);
     let classes: Vec<&str> = node.classes.iter().map(|it| it.name).collect();
     assert_eq!(classes, ["burstable"]);
-    let lean = stats.node(Wanted::CPU_AND_MEMORY).await.expect("figures");
+    let lean = stats.node(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
     assert_eq!((lean.classes.len(), lean.network, lean.fs), (0, None, None));
     assert_eq!(lean.system.len(), 4);
 }
@@ -195,11 +195,11 @@ async fn a_machine_without_cgroups_is_measured_by_proc() {
     let (dir, mut config) = node();
     config.roots.cgroups = dir.path().join("none");
     let stats = HostStats::new(config);
-    let node = stats.node(Wanted::CPU_AND_MEMORY).await.expect("figures");
+    let node = stats.node(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
     let cpu = node.cgroup.cpu.expect("processor time");
     assert_eq!(cpu.total_ns, 30_000_000);
     assert!(node.cgroup.memory.is_some() && node.system.is_empty());
-    let pods = stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
+    let pods = stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
     assert_eq!((pods.len(), pods[0].containers.len()), (1, 2));
     assert!(pods[0].cgroup.is_none() && pods[0].containers[0].cgroup.is_none());
 }
@@ -210,7 +210,7 @@ async fn a_node_without_any_figure_is_an_error_in_upstreams_words() {
     config.roots.cgroups = dir.path().join("none");
     config.roots.proc = dir.path().join("none");
     let stats = HostStats::new(config);
-    let node = stats.node(Wanted::CPU_AND_MEMORY).await;
+    let node = stats.node(StatsSelection::CPU_AND_MEMORY).await;
     let error = node.expect_err("no figure").to_string();
     assert_eq!(
         error,
@@ -223,7 +223,7 @@ async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
     let (_dir, config) = node();
     let stats = HostStats::new(config);
     let begin = tokio::time::Instant::now();
-    let measured = tokio::try_join!(stats.node(Wanted::ALL), stats.pods(Wanted::ALL));
+    let measured = tokio::try_join!(stats.node(StatsSelection::ALL), stats.pods(StatsSelection::ALL));
     let (node, pods) = measured.expect("figures");
     assert!(
         begin.elapsed() <= Duration::from_secs(3),
@@ -267,9 +267,9 @@ async fn the_image_of_a_sandbox_is_asked_for_until_it_is_told_and_then_no_more()
     let runtime = Arc::new(Telling::default());
     config.runtime = runtime.clone();
     let stats = HostStats::new(config);
-    let wanted = Wanted {
+    let wanted = StatsSelection {
         network: true,
-        ..Wanted::CPU_AND_MEMORY
+        ..StatsSelection::CPU_AND_MEMORY
     };
     let look = async || {
         let pods = stats.pods(wanted).await.expect("figures");
@@ -285,6 +285,6 @@ async fn the_image_of_a_sandbox_is_asked_for_until_it_is_told_and_then_no_more()
     assert_eq!(look().await, (told.clone(), 2));
     assert_eq!(look().await, (told, 2));
     // nobody who asks for less shows it
-    stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
+    stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
     assert_eq!(runtime.asked.load(Ordering::Relaxed), 2);
 }

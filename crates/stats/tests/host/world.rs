@@ -10,8 +10,8 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{
-    HostStatsConfig, KernelRoots, RunningPod, RunningPods, SystemCgroups, VolumeFigure,
-    VolumeFigures,
+    HostStatsConfig, KernelRoots, RunningPod, RunningPods, SystemCgroups, VolumeStatsEntry,
+    VolumeStatsProvider,
 };
 use windlass_types::{
     Clock, ContainerId, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, PodUid,
@@ -55,9 +55,9 @@ impl RunningPods for FixedPods {
 pub(crate) struct OneVolume;
 
 #[async_trait]
-impl VolumeFigures for OneVolume {
-    async fn of_pod(&self, _uid: &PodUid, _max_age: Duration) -> Vec<VolumeFigure> {
-        vec![VolumeFigure {
+impl VolumeStatsProvider for OneVolume {
+    async fn of_pod(&self, _uid: &PodUid, _max_age: Duration) -> Vec<VolumeStatsEntry> {
+        vec![VolumeStatsEntry {
             name: "data".to_owned(),
             claim: None,
             fs: FsUsage {

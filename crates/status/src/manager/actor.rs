@@ -16,10 +16,8 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use futures::stream;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{
-    ApiPodUpdate, CompletionSender, Completions, Delivery, NodeUpdate, SlotReceiver, SourcesReady,
-    completions, spawn_io,
-};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, SourcesReady};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io};
 use windlass_client::ApiClient;
 use windlass_metrics::Metrics;
 use windlass_pod_status::mirror::NodeOwner;

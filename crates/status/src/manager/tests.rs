@@ -7,9 +7,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, ApiPodUpdate, NodeUpdate, SimClock, SlotSender, SourcesReady, slots, start_actor,
-};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, SourcesReady};
+use windlass_mailboxes::{SimClock, SlotSender, slots, start_actor};
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_metrics::Metrics;
@@ -46,7 +45,7 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     };
     let clients = server.clients_of_node("n1");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
-    let (seen, pods) = slots(ActorKind::StatusManager, &metrics);
+    let (seen, pods) = slots(crate::STATUS_MANAGER, &metrics.mailboxes);
     // boxed to keep the futures of the tests small
     let manager = Box::new(StatusManager::new(
         StatusManagerDeps {

@@ -94,9 +94,9 @@ impl Programs {
             oci_runtime,
         };
         if !crio {
-            let said = programs.said("containerd")?;
-            let version = version(&said)
-                .with_context(|| format!("containerd does not say its version: {said}"))?;
+            let output = programs.version_output("containerd")?;
+            let version = version(&output)
+                .with_context(|| format!("containerd does not say its version: {output}"))?;
             programs.runtime = Runtime::Containerd(version);
         }
         Ok(programs)
@@ -132,7 +132,7 @@ impl Programs {
     ///
     /// # Errors
     /// It cannot be run.
-    pub fn said(&self, name: &str) -> anyhow::Result<String> {
+    pub fn version_output(&self, name: &str) -> anyhow::Result<String> {
         let output = Command::new(self.path(name))
             .arg("--version")
             .env("PATH", self.search_path())
@@ -171,8 +171,8 @@ fn folder(variable: &str, needed: &[&str]) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// `containerd github.com/containerd/containerd/v2 v2.3.4 1a2b3c` is `[2, 3]`.
-fn version(said: &str) -> Option<[u64; 2]> {
-    let version = said.split_ascii_whitespace().nth(2)?;
+fn version(output: &str) -> Option<[u64; 2]> {
+    let version = output.split_ascii_whitespace().nth(2)?;
     let mut parts = version.strip_prefix('v').unwrap_or(version).splitn(3, '.');
     let mut number = || parts.next()?.parse().ok();
     Some([number()?, number()?])
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_version_is_read_as_debian_and_upstream_print_it() {
-        let check = |said: &str, expected: Option<[u64; 2]>| assert_eq!(version(said), expected);
+        let check = |output: &str, expected: Option<[u64; 2]>| assert_eq!(version(output), expected);
         let debian = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1";
         check(debian, Some([1, 6]));
         let upstream = "containerd github.com/containerd/containerd/v2 v2.3.4 1a2b3c\n";

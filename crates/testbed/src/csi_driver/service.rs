@@ -14,39 +14,39 @@ use windlass_proto::pluginregistration_v1 as registration;
 use windlass_proto::pluginregistration_v1::registration_server::Registration;
 
 use super::state::Shared;
-use super::{Call, Method, Trouble, When};
+use super::{Call, Method, FaultKind, FaultTiming};
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Service(pub(super) Arc<Shared>);
 
 impl Service {
-    async fn answer<T>(
+    async fn respond<T>(
         &self,
         call: Call,
         act: impl FnOnce(&Shared, &Call) -> Result<T, Status>,
-    ) -> Answer<T> {
-        let fault = self.0.note(&call);
-        if let Some(fault) = fault.as_ref().filter(|fault| fault.when == When::Before) {
-            self.suffer(&fault.what).await?;
+    ) -> RpcResult<T> {
+        let fault = self.0.record_call(&call);
+        if let Some(fault) = fault.as_ref().filter(|fault| fault.timing == FaultTiming::Before) {
+            self.apply_fault(&fault.kind).await?;
         }
         let done = act(&self.0, &call)?;
-        if let Some(fault) = fault.filter(|fault| fault.when == When::After) {
-            self.suffer(&fault.what).await?;
+        if let Some(fault) = fault.filter(|fault| fault.timing == FaultTiming::After) {
+            self.apply_fault(&fault.kind).await?;
         }
         Ok(Response::new(done))
     }
 
-    async fn suffer(&self, trouble: &Trouble) -> Result<(), Status> {
-        match trouble {
-            Trouble::Refuse(code, message) => Err(Status::new(*code, message)),
-            Trouble::Slow(time) => {
+    async fn apply_fault(&self, kind: &FaultKind) -> Result<(), Status> {
+        match kind {
+            FaultKind::Reject(code, message) => Err(Status::new(*code, message)),
+            FaultKind::Slow(time) => {
                 tokio::time::sleep(*time).await;
                 Ok(())
             }
-            Trouble::Hang => std::future::pending().await,
-            Trouble::Die => {
+            FaultKind::Hang => std::future::pending().await,
+            FaultKind::Exit => {
                 self.0.die();
                 std::future::pending().await
             }
@@ -108,13 +108,13 @@ impl Registration for Service {
     async fn get_info(
         &self,
         _: Request<registration::InfoRequest>,
-    ) -> Answer<registration::PluginInfo> {
+    ) -> RpcResult<registration::PluginInfo> {
         let call = Call::new(Method::GetInfo);
-        self.answer(call, |driver, _| {
+        self.respond(call, |driver, _| {
             let options = &driver.options;
             Ok(registration::PluginInfo {
                 r#type: "CSIPlugin".to_owned(),
-                name: options.told_name.as_ref().unwrap_or(&options.name).clone(),
+                name: options.registered_name.as_ref().unwrap_or(&options.name).clone(),
                 endpoint: options.socket().display().to_string(),
                 supported_versions: options.versions.clone(),
             })
@@ -125,11 +125,11 @@ impl Registration for Service {
     async fn notify_registration_status(
         &self,
         request: Request<registration::RegistrationStatus>,
-    ) -> Answer<registration::RegistrationStatusResponse> {
+    ) -> RpcResult<registration::RegistrationStatusResponse> {
         let status = request.into_inner();
         let call = Call::new(Method::NotifyRegistrationStatus);
-        self.answer(call, |driver, _| {
-            driver.told(match status.plugin_registered {
+        self.respond(call, |driver, _| {
+            driver.record_registration(match status.plugin_registered {
                 true => Ok(()),
                 false => Err(status.error),
             });
@@ -144,7 +144,7 @@ impl Identity for Service {
     async fn get_plugin_info(
         &self,
         _: Request<pb::GetPluginInfoRequest>,
-    ) -> Answer<pb::GetPluginInfoResponse> {
+    ) -> RpcResult<pb::GetPluginInfoResponse> {
         Ok(Response::new(pb::GetPluginInfoResponse {
             name: self.0.options.name.clone(),
             vendor_version: "test".to_owned(),
@@ -152,7 +152,7 @@ impl Identity for Service {
         }))
     }
 
-    async fn probe(&self, _: Request<pb::ProbeRequest>) -> Answer<pb::ProbeResponse> {
+    async fn probe(&self, _: Request<pb::ProbeRequest>) -> RpcResult<pb::ProbeResponse> {
         Ok(Response::new(pb::ProbeResponse { ready: Some(true) }))
     }
 }
@@ -162,8 +162,8 @@ impl Node for Service {
     async fn node_get_info(
         &self,
         _: Request<pb::NodeGetInfoRequest>,
-    ) -> Answer<pb::NodeGetInfoResponse> {
-        self.answer(Call::new(Method::NodeGetInfo), |driver, _| {
+    ) -> RpcResult<pb::NodeGetInfoResponse> {
+        self.respond(Call::new(Method::NodeGetInfo), |driver, _| {
             let segments = driver.options.topology.clone();
             Ok(pb::NodeGetInfoResponse {
                 node_id: driver.options.node_id.clone(),
@@ -177,10 +177,10 @@ impl Node for Service {
     async fn node_get_capabilities(
         &self,
         _: Request<pb::NodeGetCapabilitiesRequest>,
-    ) -> Answer<pb::NodeGetCapabilitiesResponse> {
-        self.answer(Call::new(Method::NodeGetCapabilities), |driver, _| {
-            let abilities = driver.options.abilities.iter();
-            let capabilities = abilities.map(|ability| pb::NodeServiceCapability {
+    ) -> RpcResult<pb::NodeGetCapabilitiesResponse> {
+        self.respond(Call::new(Method::NodeGetCapabilities), |driver, _| {
+            let capabilities = driver.options.capabilities.iter();
+            let capabilities = capabilities.map(|capability| pb::NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc {
                     r#type: i32::from(*ability),
                 })),
@@ -195,7 +195,7 @@ impl Node for Service {
     async fn node_stage_volume(
         &self,
         request: Request<pb::NodeStageVolumeRequest>,
-    ) -> Answer<pb::NodeStageVolumeResponse> {
+    ) -> RpcResult<pb::NodeStageVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.staging_target_path);
         let call = Call {
@@ -204,7 +204,7 @@ impl Node for Service {
             secrets: asked.secrets,
             ..Call::of(Method::NodeStageVolume, volume, path).with(asked.volume_capability)
         };
-        self.answer(call, Shared::stage)
+        self.respond(call, Shared::stage)
             .await
             .map(|_| Response::new(pb::NodeStageVolumeResponse {}))
     }
@@ -212,11 +212,11 @@ impl Node for Service {
     async fn node_unstage_volume(
         &self,
         request: Request<pb::NodeUnstageVolumeRequest>,
-    ) -> Answer<pb::NodeUnstageVolumeResponse> {
+    ) -> RpcResult<pb::NodeUnstageVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.staging_target_path);
         let call = Call::of(Method::NodeUnstageVolume, volume, path);
-        self.answer(call, Shared::unstage)
+        self.respond(call, Shared::unstage)
             .await
             .map(|_| Response::new(pb::NodeUnstageVolumeResponse {}))
     }
@@ -224,7 +224,7 @@ impl Node for Service {
     async fn node_publish_volume(
         &self,
         request: Request<pb::NodePublishVolumeRequest>,
-    ) -> Answer<pb::NodePublishVolumeResponse> {
+    ) -> RpcResult<pb::NodePublishVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.target_path);
         let call = Call {
@@ -235,7 +235,7 @@ impl Node for Service {
             secrets: asked.secrets,
             ..Call::of(Method::NodePublishVolume, volume, path).with(asked.volume_capability)
         };
-        self.answer(call, Shared::publish)
+        self.respond(call, Shared::publish)
             .await
             .map(|_| Response::new(pb::NodePublishVolumeResponse {}))
     }
@@ -243,11 +243,11 @@ impl Node for Service {
     async fn node_unpublish_volume(
         &self,
         request: Request<pb::NodeUnpublishVolumeRequest>,
-    ) -> Answer<pb::NodeUnpublishVolumeResponse> {
+    ) -> RpcResult<pb::NodeUnpublishVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.target_path);
         let call = Call::of(Method::NodeUnpublishVolume, volume, path);
-        self.answer(call, Shared::unpublish)
+        self.respond(call, Shared::unpublish)
             .await
             .map(|_| Response::new(pb::NodeUnpublishVolumeResponse {}))
     }
@@ -255,7 +255,7 @@ impl Node for Service {
     async fn node_get_volume_stats(
         &self,
         request: Request<pb::NodeGetVolumeStatsRequest>,
-    ) -> Answer<pb::NodeGetVolumeStatsResponse> {
+    ) -> RpcResult<pb::NodeGetVolumeStatsResponse> {
         let asked = request.into_inner();
         let call = Call {
             staging: PathBuf::from(asked.staging_target_path),
@@ -265,13 +265,13 @@ impl Node for Service {
                 asked.volume_path,
             )
         };
-        self.answer(call, Shared::stats).await
+        self.respond(call, Shared::stats).await
     }
 
     async fn node_expand_volume(
         &self,
         request: Request<pb::NodeExpandVolumeRequest>,
-    ) -> Answer<pb::NodeExpandVolumeResponse> {
+    ) -> RpcResult<pb::NodeExpandVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.volume_path);
         let call = Call {
@@ -280,6 +280,6 @@ impl Node for Service {
             wanted_bytes: asked.capacity_range.map_or(0, |range| range.required_bytes),
             ..Call::of(Method::NodeExpandVolume, volume, path).with(asked.volume_capability)
         };
-        self.answer(call, Shared::expand).await
+        self.respond(call, Shared::expand).await
     }
 }

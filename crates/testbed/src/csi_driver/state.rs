@@ -12,7 +12,7 @@ use tonic::Status;
 use windlass_proto::csi_v1::{self as pb, volume_usage::Unit};
 
 use super::mounts::{attach, bind, detach, resize, unbind};
-use super::{Ability, Call, DriverOptions, Fault, Method};
+use super::{Capability, Call, DriverOptions, Fault, Method};
 
 /// Size of a volume that was never expanded, in bytes.
 const SIZE: u64 = 16 << 20;
@@ -23,7 +23,7 @@ const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 pub(super) struct Shared {
     pub(super) options: DriverOptions,
     /// How often the agent said how a registration ended.
-    pub(super) told: watch::Sender<usize>,
+    pub(super) registration_count: watch::Sender<usize>,
     state: Mutex<State>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
 }
@@ -65,7 +65,7 @@ impl Shared {
         };
         Self {
             options,
-            told: watch::channel(0).0,
+            registration_count: watch::channel(0).0,
             state: Mutex::new(state),
             stop: Mutex::default(),
         }
@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Writes a call down; what is to go wrong with it.
-    pub(super) fn note(&self, call: &Call) -> Option<Fault> {
+    pub(super) fn record_call(&self, call: &Call) -> Option<Fault> {
         let mut state = self.state();
         state.calls.push(call.clone());
         let waiting = state.faults.get_mut(&call.method);
@@ -98,17 +98,17 @@ impl Shared {
     }
 
     /// The agent said how a registration ended.
-    pub(super) fn told(&self, outcome: Result<(), String>) {
+    pub(super) fn record_registration(&self, outcome: Result<(), String>) {
         self.state().registrations.push(outcome);
-        self.told.send_modify(|told| *told += 1);
+        self.registration_count.send_modify(|count| *count += 1);
     }
 
     pub(super) fn content(&self, volume: &str) -> PathBuf {
         self.options.storage.join(volume.replace('/', "_"))
     }
 
-    fn can(&self, ability: Ability) -> bool {
-        self.options.abilities.contains(&ability)
+    fn can(&self, capability: Capability) -> bool {
+        self.options.capabilities.contains(&capability)
     }
 
     pub(super) fn stage(&self, call: &Call) -> Result<(), Status> {
@@ -160,7 +160,7 @@ impl Shared {
         };
         let mut state = self.state();
         let volume = state.volumes.entry(call.volume.clone()).or_default();
-        let staging = self.can(Ability::StageUnstageVolume) && !asked.ephemeral;
+        let staging = self.can(Capability::StageUnstageVolume) && !asked.ephemeral;
         if staging && !volume.staged.contains(&call.staging) {
             let text = format!("{} is published and not staged", call.volume);
             state.violations.push(text.clone());

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use windlass_actors::SimClock;
+use windlass_mailboxes::SimClock;
 use windlass_types::{Clock, Timestamp};
 
 /// A clock that can be stepped.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_actors::SimClock;
+use windlass_mailboxes::SimClock;
 use windlass_types::explain::{PodTimeline, RecordKind};
 use windlass_types::{FinishedSpan, TraceId};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use serde_json::json;
-use windlass_actors::{ActorKind, SimClock, SlotReceiver, slots};
+use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
 use windlass_volume_plan::volume_source::{VolumeSource, plain_volumes};
 use windlass_volume_plan::volume_usage::StatsSource;
 use windlass_timelines::Timelines;
@@ -124,7 +124,7 @@ impl Scene {
         let plugins = Arc::new(Scripted::default());
         *plugins.began.lock().unwrap() = Some(Instant::now());
         let events = Arc::new(Events::default());
-        let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
+        let (sender, changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
         let cancel = CancellationToken::new();
         let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
         let usages = VolumeUsages::new(VolumeUsagesDeps {

@@ -1,4 +1,4 @@
-//! One directory of content: written once, then only compared.
+//! One content directory: written once, then only compared.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,15 +14,14 @@ use windlass_pod_inputs::projection::PayloadFile;
 
 use super::{DIRECTORY, Files};
 
-/// Directories are open to everyone in the pod; what is in them is guarded by the files' modes.
+/// Directories are readable by all users of the pod; file modes protect the content.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// What an fsGroup gets of a volume that is mounted read-only: reading files, entering
-/// directories, and that new entries belong to it too.
+/// Bits for the fsGroup of a read-only volume: read files, enter directories, and pass on the group.
 const GROUP_FILE_BITS: u32 = 0o440;
 const GROUP_DIRECTORY_BITS: u32 = 0o2550;
 
-/// Makes a directory whose mode the umask does not cut.
+/// Creates a directory, ignoring the umask.
 pub(super) fn new_directory(parent: impl AsFd, name: &str) -> Result<(), Errno> {
     mkdirat(&parent, name, Mode::from_raw_mode(0o700))?;
     let fd = openat(&parent, name, DIRECTORY, Mode::empty())?;
@@ -55,14 +54,14 @@ pub(super) fn write_content(
     Ok(())
 }
 
-/// Whether exactly these files are below a directory, with their content, mode and owner.
+/// Whether a directory contains exactly these files, with their content, mode and owner.
 pub(super) fn same_content(
     root: &OwnedFd,
     files: &Files,
     fs_group: Option<u32>,
 ) -> Result<bool, Errno> {
     let mut left: BTreeSet<&str> = files.keys().map(String::as_str).collect();
-    // by name: a volume may have more directories than a process may have open files
+    // by name: a volume may have more directories than the limit of open files
     let mut directories = vec![String::new()];
     while let Some(prefix) = directories.pop() {
         let dir = open_directory(root, &prefix)?;
@@ -111,7 +110,7 @@ fn write_file(
     fs_group: Option<u32>,
 ) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // readable for nobody else until it has its owner
+    // private until it has its owner
     let fd = openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
     let mut out = File::from(fd);
     out.write_all(&file.data).map_err(errno)?;

@@ -1,4 +1,4 @@
-//! Two budgets of threads, with calls that hang until the test lets them go.
+//! Disk and device permits, with calls that hang until the test releases them.
 
 use std::sync::mpsc;
 
@@ -10,14 +10,14 @@ use windlass_types::{Pod, Timestamp};
 use super::*;
 use crate::{HostVolumes, VolumePlugins, VolumeRequest};
 
-/// Calls that hang as long as this lives.
+/// Calls that hang until this is dropped.
 struct Hung {
     gates: Vec<mpsc::Sender<()>>,
     calls: Vec<tokio::task::JoinHandle<Result<(), IoQueueError>>>,
 }
 
 impl Hung {
-    /// One call in each queue, all of them begun or waiting for a permit.
+    /// Starts one call in each queue.
     fn begin(queues: &Arc<IoQueues>, all: impl Iterator<Item = IoQueue>) -> Self {
         let mut hung = Self {
             gates: Vec::new(),
@@ -32,14 +32,14 @@ impl Hung {
                     let _ = closed.recv();
                     Ok(())
                 };
-                queues.run_in(&queue, "looking at a volume", hangs).await
+                queues.run_in(&queue, "inspecting a volume", hangs).await
             }));
         }
         hung
     }
 }
 
-/// Threads as the agent has them.
+/// A runtime with the thread limits of the agent.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -66,13 +66,13 @@ fn device(index: usize) -> IoQueue {
 }
 
 #[test]
-fn two_hundred_devices_that_hang_cost_the_files_of_other_pods_nothing() {
+fn hung_devices_do_not_delay_files_of_other_pods() {
     runtime().block_on(async {
         let queues = Arc::new(IoQueues::new(Duration::from_secs(600)));
-        // two calls at each: the second waits for its turn and takes no permit
+        // two calls at each: the second waits in its queue without a permit
         let all = (0..400).map(|index| device(index % 200));
         let hung = Hung::begin(&queues, all);
-        until("all permits are taken", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
         let mut done = tokio::task::JoinSet::new();
         for pod in 0..1000 {
             let queues = Arc::clone(&queues);
@@ -82,7 +82,7 @@ fn two_hundred_devices_that_hang_cost_the_files_of_other_pods_nothing() {
             });
         }
         let done = timeout(Duration::from_secs(60), done.join_all()).await;
-        let done = done.expect("nobody waits for a device");
+        let done = done.expect("disk calls do not wait for devices");
         assert_eq!(done.into_iter().filter(Result::is_ok).count(), 1000);
         assert_eq!(running(&queues), DEVICE_PERMITS);
         drop(hung.gates);
@@ -94,12 +94,11 @@ fn two_hundred_devices_that_hang_cost_the_files_of_other_pods_nothing() {
 }
 
 #[test]
-fn who_finds_no_place_hears_who_has_them_and_gets_one_when_they_let_go() {
+fn saturation_error_names_holders_until_they_finish() {
     runtime().block_on(async {
-        // permit_timeout is half of it
         let queues = Arc::new(IoQueues::new(Duration::from_millis(600)));
         let hung = Hung::begin(&queues, (0..DEVICE_PERMITS).map(device));
-        until("all permits are taken", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
         let another = device(999);
         let look = || queues.run_in(&another, "looking", || Ok::<_, IoQueueError>(()));
         let error = look().await.expect_err("no permit");
@@ -109,11 +108,11 @@ fn who_finds_no_place_hears_who_has_them_and_gets_one_when_they_let_go() {
         };
         assert_eq!((*hanging, named.len()), (DEVICE_PERMITS, MAX_NAMED_VOLUMES));
         let text = error.to_string();
-        let begin = format!("waits for a permit: {DEVICE_PERMITS} volumes hang: d^");
+        let begin = format!("no free I/O thread: {DEVICE_PERMITS} volumes hang: d^");
         assert!(text.starts_with(&begin), "{text}");
-        let end = "(looking at a volume) and 125 others";
+        let end = "(inspecting a volume) and 125 others";
         assert!(text.ends_with(end), "{text}");
-        // as long as the same hang the words are the same
+        // the text is stable while the same calls hang
         assert_eq!(look().await, Err(error));
         drop(hung.gates);
         for call in hung.calls {
@@ -124,12 +123,12 @@ fn who_finds_no_place_hears_who_has_them_and_gets_one_when_they_let_go() {
 }
 
 #[test]
-fn a_pod_hears_that_its_device_waits_for_a_place_and_another_has_its_files_meanwhile() {
+fn saturated_device_does_not_delay_config_maps() {
     let temp = tempfile::tempdir().expect("a directory");
     runtime().block_on(async {
         let queues = Arc::new(IoQueues::new(Duration::from_millis(600)));
         let hung = Hung::begin(&queues, (0..DEVICE_PERMITS).map(device));
-        until("all permits are taken", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
         let paths = NodePaths {
             root_dir: temp.path().to_owned(),
             ..NodePaths::default()
@@ -164,7 +163,7 @@ fn a_pod_hears_that_its_device_waits_for_a_place_and_another_has_its_files_meanw
         let error = set_up("disk", disk).await.expect_err("no permit");
         let text = error.to_string();
         assert!(
-            text.starts_with("waits for a permit: 128 volumes hang: d^"),
+            text.starts_with("no free I/O thread: 128 volumes hang: d^"),
             "{text}"
         );
         drop(hung.gates);
@@ -175,14 +174,14 @@ fn a_pod_hears_that_its_device_waits_for_a_place_and_another_has_its_files_meanw
 }
 
 #[test]
-fn what_hangs_on_the_disk_gives_its_place_to_who_waits() {
+fn slow_disk_call_frees_its_permit_for_waiters() {
     runtime().block_on(async {
         let queues = Arc::new(IoQueues::new(Duration::from_secs(4)));
         let pods = (0..DISK_PERMITS).map(|pod| IoQueue::Disk(format!("uid-{pod}")));
         let hung = Hung::begin(&queues, pods);
-        until("all permits are taken", || running(&queues) == DISK_PERMITS).await;
+        until("all permits are in use", || running(&queues) == DISK_PERMITS).await;
         let work = queues.run("another", "writing", || Ok::<_, IoQueueError>(()));
-        work.await.expect("a permit of one that took too long");
+        work.await.expect("the permit of a slow call");
         drop(hung.gates);
         for call in hung.calls {
             let _ = call.await.expect("task");
@@ -193,16 +192,16 @@ fn what_hangs_on_the_disk_gives_its_place_to_who_waits() {
 }
 
 #[test]
-fn words_for_who_has_the_places() {
+fn saturation_error_describes_holders() {
     let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let check = |hanging: usize, names: &[&str], expected: &str| {
         let error = IoQueueError::Saturated {
             hanging,
             named: named(names),
         };
-        assert_eq!(error.to_string(), format!("waits for a permit: {expected}"));
+        assert_eq!(error.to_string(), format!("no free I/O thread: {expected}"));
     };
-    check(0, &[], "128 volumes are being worked on");
+    check(0, &[], "128 volumes are in use");
     check(2, &["a", "b"], "2 volumes hang: a, b");
     check(9, &["a", "b", "c"], "9 volumes hang: a, b, c and 6 others");
 }

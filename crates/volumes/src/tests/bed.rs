@@ -76,7 +76,7 @@ impl Bed {
     /// A life of the agent that ends after so many steps.
     pub(super) fn mortal_agent(&self, steps: usize) -> HostVolumes {
         let agent = self.agent();
-        *agent.machine.lives.lock().expect("lock") = Some(steps);
+        *agent.machine.steps_before_kill.lock().expect("lock") = Some(steps);
         agent
     }
 

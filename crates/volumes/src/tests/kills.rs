@@ -50,7 +50,7 @@ async fn check_kills(bed: &Bed, asked: &Asked, there: impl Fn(&PathBuf)) {
 fn check_killed(error: Option<VolumeError>) {
     if let Some(error) = error {
         assert!(
-            error.to_string().contains("work on killed was stopped"),
+            error.to_string().contains("operation on killed was cancelled"),
             "{error}"
         );
     }

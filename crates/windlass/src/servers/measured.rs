@@ -10,7 +10,7 @@ use windlass_actors::StatusCache;
 use windlass_config::Config;
 use windlass_cri::{CriClient, TrackedStats};
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_stats::pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
+use windlass_stats::pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 use windlass_status::{PodStatusStore, current_entry};
@@ -107,10 +107,10 @@ fn select_by_name(
 struct AgentVolumes(VolumeUsages);
 
 #[async_trait]
-impl VolumeFigures for AgentVolumes {
-    async fn of_pod(&self, uid: &PodUid, max_age: Duration) -> Vec<VolumeFigure> {
+impl VolumeStatsProvider for AgentVolumes {
+    async fn of_pod(&self, uid: &PodUid, max_age: Duration) -> Vec<VolumeStatsEntry> {
         let volumes = self.0.stats(uid, max_age).await.into_iter();
-        let figures = volumes.map(|volume| VolumeFigure {
+        let figures = volumes.map(|volume| VolumeStatsEntry {
             name: volume.volume,
             claim: volume.claim,
             fs: FsUsage {

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, SourceSnapshot, mailbox, slots, spawn_io,
-    start_actor,
-};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, SourceSnapshot};
+use windlass_mailboxes::{MailboxSender, mailbox, slots, spawn_io, start_actor};
 use windlass_node::{CsiNodeStatus, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
@@ -52,7 +50,7 @@ pub(super) fn spawn_cluster(
 ) -> ClusterHandles {
     let metrics = &shared.metrics;
     let (seen_sender, seen_slots) =
-        slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, metrics);
+        slots::<PodUid, ApiPodUpdate>(windlass_status::STATUS_MANAGER, &metrics.mailboxes);
     start_actor(StatusManager::new(
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
@@ -67,7 +65,7 @@ pub(super) fn spawn_cluster(
     ));
 
     let (pod_watch_sender, pod_watch) = watch::channel(None);
-    let (event_sender, event_mailbox) = mailbox(ActorKind::ApiSource, metrics);
+    let (event_sender, event_mailbox) = mailbox(windlass_sources::API_SOURCE, &metrics.mailboxes);
     let source = ApiSourceConfig {
         client: cluster.clients.watch.clone(),
         node_name: shared.node_name.clone(),

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeUpdate, spawn_io};
+use windlass_actors::NodeUpdate;
+use windlass_mailboxes::spawn_io;
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use windlass_actors::{StatusCache, spawn_io};
+use windlass_actors::StatusCache;
+use windlass_mailboxes::spawn_io;
 use windlass_runtime::logs::{ContainerLog, LogRotationDeps, rotate_logs};
 use windlass_types::{ContainerState, ObservedContainer};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{ShutdownState, spawn_io, start_actor};
+use windlass_actors::ShutdownState;
+use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
 

@@ -3,10 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use windlass_actors::{
-    Mailbox, PlegHealth, PlegMessage, PodWorkersMessage, ProbesHandle, SlotReceiver, UpdatePod,
-    start_actor,
-};
+use windlass_actors::{PlegHealth, PlegMessage, PodWorkersMessage, ProbesHandle, UpdatePod};
+use windlass_mailboxes::{Mailbox, SlotReceiver, start_actor};
 use windlass_objects::ObjectCache;
 use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;

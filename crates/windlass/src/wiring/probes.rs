@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use windlass_actors::{
-    ActorKind, ProbeResults, ProbeUpdate, ProbesHandle, SlotReceiver, slots, start_actor,
-};
+use windlass_actors::{ProbeResults, ProbeUpdate, ProbesHandle};
+use windlass_mailboxes::{ActorKind, SlotReceiver, slots, start_actor};
 use windlass_checks::Checks;
-use windlass_probes::{ProbeDeps, ProbeManager};
+use windlass_probes::{actor_kind, ProbeDeps, ProbeManager};
 use windlass_store::{ProbeResultFile, ProbeResultTables};
 use windlass_types::{PodUid, ProbeKind};
 
@@ -27,9 +26,9 @@ pub(super) fn spawn_probes(
     let shared = wiring.shared;
     let metrics = &shared.metrics;
     let results = ProbeResults::new(wiring.restored.clone());
-    let (updates, update_slots) = slots(ActorKind::SyncLoop, metrics);
+    let (updates, update_slots) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let managers = ProbeKind::ALL.map(|kind| {
-        let (manager, pods) = slots(actor_of(kind), metrics);
+        let (manager, pods) = slots(actor_kind(kind), &metrics.mailboxes);
         let deps = ProbeDeps {
             runtime: Arc::clone(&shared.runtime),
             checks: Arc::clone(&wiring.checks),
@@ -44,12 +43,4 @@ pub(super) fn spawn_probes(
         manager
     });
     (ProbesHandle { managers, results }, update_slots)
-}
-
-fn actor_of(kind: ProbeKind) -> ActorKind {
-    match kind {
-        ProbeKind::Liveness => ActorKind::LivenessManager,
-        ProbeKind::Readiness => ActorKind::ReadinessManager,
-        ProbeKind::Startup => ActorKind::StartupManager,
-    }
 }

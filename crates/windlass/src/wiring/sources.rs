@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Uri};
 use tokio::sync::watch;
-use windlass_actors::{
-    ActorKind, MailboxSender, RejectedManifest, SourceSnapshot, mailbox, start_actor,
-};
+use windlass_actors::{RejectedManifest, SourceSnapshot};
+use windlass_mailboxes::{MailboxSender, mailbox, start_actor};
 use windlass_manifests::merge::Mode;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
@@ -63,7 +62,7 @@ pub(super) fn spawn_sources(
     MailboxSender<SourceSnapshot>,
     watch::Receiver<Vec<RejectedManifest>>,
 ) {
-    let (storage, mailbox) = mailbox(ActorKind::PodStorage, &shared.metrics);
+    let (storage, mailbox) = mailbox(windlass_sources::POD_STORAGE, &shared.metrics.mailboxes);
     let (rejected_sender, rejected) = watch::channel(Vec::new());
     let deps = PodStorageDeps {
         mode: Mode::Incremental,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_actors::{PlegHealth, ProbeUpdate, SlotReceiver, start_actor};
+use windlass_actors::{PlegHealth, ProbeUpdate};
+use windlass_mailboxes::{SlotReceiver, start_actor};
 use windlass_node_rules::admission::NodeAbilities;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};

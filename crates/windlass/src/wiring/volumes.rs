@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{Mailbox, NodeExpander, VolumeManagerMessage, VolumesInUse, start_actor};
+use windlass_actors::{NodeExpander, VolumeManagerMessage, VolumesInUse};
+use windlass_mailboxes::{Mailbox, start_actor};
 use windlass_csi::CsiObjects;
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;

@@ -8,7 +8,7 @@ use windlass_client::ObjectKey;
 use windlass_csi::attachment_name;
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::csi_driver::{
-    Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
+    Call, CsiDriver, DriverOptions, Fault, Method, FaultKind, mounts_below,
 };
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::VolumeAttachment;
@@ -179,7 +179,7 @@ async fn it_is_in_use_until_it_is_unstaged(
     driver: &CsiDriver,
     created: &Value,
 ) {
-    let busy = Trouble::Refuse(tonic::Code::Internal, "the drawer is stuck".to_owned());
+    let busy = FaultKind::Reject(tonic::Code::Internal, "the drawer is stuck".to_owned());
     driver.always(Method::NodeUnstageVolume, Some(Fault::before(busy)));
     env.delete_pod("attach", Some(1)).await;
     env.pod_gone(created).await;

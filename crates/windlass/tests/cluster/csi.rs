@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_client::{List, ObjectKey, Patch, Selector};
 use windlass_testing::csi_driver::{
-    Ability, Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
+    Call, Capability, CsiDriver, DriverOptions, Fault, FaultKind, Method, mounts_below,
 };
 use windlass_types::corev1::{Event, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
@@ -139,7 +139,7 @@ async fn csi_volume_lifecycle_with_expansion(kind: Kind) {
     assert_eq!(driver.violations(), Vec::<String>::new());
 
     let mut options = DriverOptions::new(root.clone(), "inline.csi.test");
-    options.abilities = BTreeSet::from([Ability::VolumeMountGroup]);
+    options.capabilities = BTreeSet::from([Capability::VolumeMountGroup]);
     let spec = json!({
         "attachRequired": false,
         "podInfoOnMount": true,
@@ -281,7 +281,7 @@ async fn a_growth_that_the_resizer_follows(env: &TestEnv, driver: &CsiDriver) {
         } });
         patch_status::<PersistentVolumeClaim>(env, at(), pending).await;
     };
-    let refused = Trouble::Refuse(tonic::Code::OutOfRange, "too large".to_owned());
+    let refused = FaultKind::Reject(tonic::Code::OutOfRange, "too large".to_owned());
     driver.fault(Method::NodeExpandVolume, Fault::before(refused));
     ask().await;
     env.wait_for::<PersistentVolumeClaim>(at(), "is infeasible", |claim| {
@@ -308,7 +308,7 @@ async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDrive
         bound(env, name, "disk.csi.test", json!({})).await;
     }
     // killed after mounting, before recording it
-    driver.fault(Method::NodePublishVolume, Fault::after(Trouble::Die));
+    driver.fault(Method::NodePublishVolume, Fault::after(FaultKind::Exit));
     let dies = env.create(&with_claim("csi-dies", "dies", json!({}))).await;
     called(driver, Method::NodePublishVolume, 3).await;
     env.events(&dies, &["FailedMount"]).await;
@@ -317,7 +317,7 @@ async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDrive
 
     // the agent is killed during a hung call; other pods do not wait
     let before = driver.calls_of(Method::NodeStageVolume).len();
-    driver.fault(Method::NodeStageVolume, Fault::after(Trouble::Hang));
+    driver.fault(Method::NodeStageVolume, Fault::after(FaultKind::Hang));
     let hangs = env
         .create(&with_claim("csi-hangs", "hangs", json!({})))
         .await;
@@ -409,7 +409,7 @@ async fn an_inline_volume_is_its_pods_own(env: &TestEnv, driver: &mut CsiDriver)
     env.runtime.exec(uid(&created), "echo mine > /v/word").await;
 
     // republished on each sync; a failure changes nothing
-    let refused = Trouble::Refuse(tonic::Code::InvalidArgument, "not now".to_owned());
+    let refused = FaultKind::Reject(tonic::Code::InvalidArgument, "not now".to_owned());
     driver.always(Method::NodePublishVolume, Some(Fault::before(refused)));
     let before = driver.calls_of(Method::NodePublishVolume).len();
     called(driver, Method::NodePublishVolume, before + 1).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use windlass_client::{ObjectKey, Patch};
 use windlass_testing::agent::NODE_NAME;
-use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
+use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, FaultKind};
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::{CSIDriver, CSINode};
 
@@ -121,11 +121,11 @@ async fn entries(env: &TestEnv, expected: &Value) {
 /// Hung, invalid and misplaced drivers do not delay a valid one.
 async fn wrong_ones_are_refused_and_keep_nobody_waiting(env: &TestEnv, disk: &Value) {
     let silent = start(env, "silent.csi.test", |options| {
-        let hang = Fault::before(Trouble::Hang);
+        let hang = Fault::before(FaultKind::Hang);
         options.always = BTreeMap::from([(Method::NodeGetInfo, hang)]);
     });
     let liar = start(env, "liar.csi.test", |options| {
-        options.told_name = Some("../liar".to_owned());
+        options.registered_name = Some("../liar".to_owned());
     });
     let old = start(env, "old.csi.test", |options| {
         options.versions = vec!["0.3.0".to_owned()];

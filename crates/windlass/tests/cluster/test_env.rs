@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, Delete, List, ObjectKey, Selector};
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;

@@ -1,7 +1,7 @@
 //! Plugins with `tokenAttributes` against an API server in the same process.
 
 use serde_json::{Value, json};
-use windlass_actors::SystemClock;
+use windlass_mailboxes::SystemClock;
 use windlass_credentials::credentials::{CredentialSource, TrackedAuth};
 use windlass_fake_api::{FakeApiServer, On};
 use windlass_types::corev1::ServiceAccount;

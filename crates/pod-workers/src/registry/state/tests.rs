@@ -34,7 +34,7 @@ fn kill(removed: bool) -> UpdatePod {
 
 fn run_and_kill(uid: &str, name: &str, removed: bool) -> UpdatePod {
     let mut update = run(uid, name);
-    windlass_actors::Merge::merge(&mut update, kill(removed));
+    windlass_mailboxes::Merge::merge(&mut update, kill(removed));
     update
 }
 
@@ -98,7 +98,7 @@ fn a_pod_asked_for_again_while_it_is_removed_comes_back() {
 
 #[test]
 fn coalesced_messages_mean_what_they_meant_one_by_one() {
-    use windlass_actors::Merge;
+    use windlass_mailboxes::Merge;
     let mut removed_and_back = kill(true);
     removed_and_back.merge(run("1", "web"));
     let mut added_and_removed = run("2", "job");
@@ -136,7 +136,7 @@ fn an_orphan_is_stopped_and_forgotten() {
 
 #[test]
 fn a_pod_that_ends_when_it_is_first_seen_does_not_run_because_it_was_changed_meanwhile() {
-    use windlass_actors::Merge;
+    use windlass_mailboxes::Merge;
     // refused, then updated by a controller before anybody looked
     let mut refused_and_updated = run_and_kill("1", "web", false);
     refused_and_updated.merge(run("1", "web"));

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use windlass_metrics::Metrics;
+use windlass_metrics::MailboxMetrics;
 
 use crate::kind::ActorKind;
 
@@ -76,7 +76,7 @@ pub struct Mailbox<M> {
     kind: ActorKind,
     receiver: mpsc::Receiver<Delivery<M>>,
     arrivals: Arc<Arrivals>,
-    metrics: Metrics,
+    metrics: MailboxMetrics,
 }
 
 impl<M> fmt::Debug for Mailbox<M> {
@@ -92,7 +92,7 @@ pub struct MailboxSender<M> {
     kind: ActorKind,
     sender: mpsc::Sender<Delivery<M>>,
     arrivals: Arc<Arrivals>,
-    metrics: Metrics,
+    metrics: MailboxMetrics,
 }
 
 impl<M> Clone for MailboxSender<M> {
@@ -115,7 +115,7 @@ impl<M> fmt::Debug for MailboxSender<M> {
 }
 
 /// Creates the mailbox of one actor, with the bound of its kind.
-pub fn mailbox<M>(kind: ActorKind, metrics: &Metrics) -> (MailboxSender<M>, Mailbox<M>) {
+pub fn mailbox<M>(kind: ActorKind, metrics: &MailboxMetrics) -> (MailboxSender<M>, Mailbox<M>) {
     let (sender, receiver) = mpsc::channel(kind.mailbox_bound());
     let arrivals = Arc::new(Arrivals::default());
     (
@@ -153,7 +153,7 @@ impl<M: Send + 'static> MailboxSender<M> {
             }
             Err(mpsc::error::TrySendError::Full(())) => {
                 self.metrics
-                    .mailboxes.dropped
+                    .dropped
                     .with_label_values(&[self.kind.as_str()])
                     .inc();
                 Err(TrySendError::Full)
@@ -201,13 +201,10 @@ impl<M: Send + 'static> MailboxSender<M> {
         });
         let name = self.kind.as_str();
         self.metrics
-            .mailboxes.depth
+            .depth
             .with_label_values(&[name])
             .set(depth as f64);
-        self.metrics
-            .mailboxes.oldest
-            .with_label_values(&[name])
-            .set(oldest);
+        self.metrics.oldest.with_label_values(&[name]).set(oldest);
     }
 }
 
@@ -219,7 +216,7 @@ impl<M> Stream for Mailbox<M> {
         if let Poll::Ready(Some(_)) = next {
             self.arrivals.with(|queue| queue.pop_front());
             self.metrics
-                .mailboxes.messages
+                .messages
                 .with_label_values(&[self.kind.as_str()])
                 .inc();
         }
@@ -235,25 +232,22 @@ mod tests {
 
     #[tokio::test]
     async fn try_send_over_bound_drops_and_counts() {
-        let metrics = Metrics::new().expect("metrics");
-        let (sender, mut mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
-        let bound = ActorKind::FileSource.mailbox_bound();
+        let metrics = crate::test_metrics();
+        let (sender, mut mailbox) = mailbox::<usize>(ActorKind::new("FileSource", 4), &metrics);
+        let bound = ActorKind::new("FileSource", 4).mailbox_bound();
         let taken = (0..100)
             .filter(|i| sender.clone().try_send(*i).is_ok())
             .count();
         assert_eq!(taken, bound);
-        let dropped = metrics
-            .mailboxes.dropped
-            .with_label_values(&["FileSource"])
-            .get();
+        let dropped = metrics.dropped.with_label_values(&["FileSource"]).get();
         assert_eq!(dropped as usize, 100 - bound);
         assert_eq!(mailbox.next().await.map(|d| d.open(|m| m)), Some(0));
     }
 
     #[tokio::test]
     async fn post_to_full_mailbox_is_delivered_later() {
-        let metrics = Metrics::new().expect("metrics");
-        let (sender, mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
+        let metrics = crate::test_metrics();
+        let (sender, mailbox) = mailbox::<usize>(ActorKind::new("FileSource", 4), &metrics);
         for i in 0..20 {
             sender.post(i);
         }
@@ -264,19 +258,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn depth_and_age_are_published() {
-        let metrics = Metrics::new().expect("metrics");
-        let (sender, _mailbox) = mailbox::<u8>(ActorKind::Pleg, &metrics);
+        let metrics = crate::test_metrics();
+        let (sender, _mailbox) = mailbox::<u8>(ActorKind::new("Pleg", 256), &metrics);
         sender.try_send(1).expect("room");
         tokio::time::advance(std::time::Duration::from_secs(3)).await;
         sender.try_send(2).expect("room");
         sender.publish_metrics();
-        assert_eq!(
-            metrics.mailboxes.depth.with_label_values(&["Pleg"]).get() as u32,
-            2
-        );
-        assert_eq!(
-            metrics.mailboxes.oldest.with_label_values(&["Pleg"]).get() as u32,
-            3
-        );
+        assert_eq!(metrics.depth.with_label_values(&["Pleg"]).get() as u32, 2);
+        assert_eq!(metrics.oldest.with_label_values(&["Pleg"]).get() as u32, 3);
     }
 }

@@ -22,7 +22,7 @@ const SHORTEST_ID: usize = 8;
 
 /// What was found.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct CgroupPaths {
     layouts: [CgroupLayout; 2],
     root: String,
     pods: HashMap<PodUid, String>,
@@ -31,7 +31,7 @@ pub(crate) struct Places {
     seen: HashSet<String>,
 }
 
-impl Places {
+impl CgroupPaths {
     /// `cgroup_root` is `cgroupRoot`.
     pub(crate) fn new(cgroup_root: &str) -> Self {
         let drivers = [CgroupDriver::Cgroupfs, CgroupDriver::Systemd];
@@ -116,7 +116,7 @@ impl Places {
     }
 
     /// Ends a look: forgets what it did not ask for.
-    pub(crate) fn end_look(&mut self) {
+    pub(crate) fn end_collection(&mut self) {
         let seen = std::mem::take(&mut self.seen);
         self.pods.retain(|uid, _| seen.contains(uid.as_str()));
         self.containers.retain(|id, _| seen.contains(id));

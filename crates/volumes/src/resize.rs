@@ -1,4 +1,5 @@
-//! Growth of the file system on a block device (upstream `ResizeFs.Resize`): as large as its device.
+//! Resizing of the file system on a block device to the size of its device (upstream
+//! `ResizeFs.Resize`).
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,34 +8,34 @@ use crate::error::VolumeError;
 use crate::format::detect_format;
 use crate::machine::Machine;
 
-/// Grows the file system on `device`, which is mounted at `mounted_at`. One that is as large as its
-/// device stays as it is, and so does a device without a file system.
-pub(crate) async fn grow(
+/// Resizes the file system on `device`, which is mounted at `mounted_at`. No-op for a device without
+/// a file system.
+pub(crate) async fn resize_file_system(
     machine: &Machine,
     device: &Path,
     mounted_at: &Path,
 ) -> Result<(), VolumeError> {
     let programs = &machine.config.programs;
     machine.kill_point()?;
-    let present = detect_format(programs, device).await;
-    let present = present.map_err(|error| {
+    let current = detect_format(programs, device).await;
+    let current = current.map_err(|error| {
         let device = device.display();
         VolumeError::failed(format!(
             "ResizeFS.Resize - error checking format for device {device}: {error}"
         ))
     })?;
-    // upstream: `mkfs` takes all of the device by itself
-    let Some(present) = present else {
+    // upstream: `mkfs` will use the whole device
+    let Some(fs_type) = current else {
         return Ok(());
     };
     let on_mount = |words: &[&str]| (words.iter().map(OsString::from).collect(), mounted_at);
-    let (program, (mut arguments, subject)): (_, (Vec<OsString>, &Path)) = match present.as_str() {
+    let (program, (mut arguments, subject)): (_, (Vec<OsString>, &Path)) = match fs_type.as_str() {
         "ext3" | "ext4" => ("resize2fs", (Vec::new(), device)),
         "xfs" => ("xfs_growfs", on_mount(&["-d"])),
         "btrfs" => ("btrfs", on_mount(&["filesystem", "resize", "max"])),
         _ => {
             return Err(VolumeError::failed(format!(
-                "ResizeFS.Resize - resize of format {present} is not supported for device {} \
+                "ResizeFS.Resize - resize of format {fs_type} is not supported for device {} \
                  mounted at {}",
                 device.display(),
                 mounted_at.display()

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
 use tokio::time::Instant;
-use windlass_metrics::Metrics;
+use windlass_metrics::MailboxMetrics;
 
 use crate::kind::ActorKind;
 
@@ -45,7 +45,7 @@ pub struct SlotSender<K, V>(Arc<Shared<K, V>>);
 /// The receiver: a stream for `StreamHandler`.
 pub struct SlotReceiver<K, V> {
     shared: Arc<Shared<K, V>>,
-    metrics: Metrics,
+    metrics: MailboxMetrics,
 }
 
 impl<K, V> fmt::Debug for SlotSender<K, V> {
@@ -65,7 +65,10 @@ impl<K, V> fmt::Debug for SlotReceiver<K, V> {
 }
 
 /// Creates the coalescing channel of one actor.
-pub fn slots<K, V>(kind: ActorKind, metrics: &Metrics) -> (SlotSender<K, V>, SlotReceiver<K, V>) {
+pub fn slots<K, V>(
+    kind: ActorKind,
+    metrics: &MailboxMetrics,
+) -> (SlotSender<K, V>, SlotReceiver<K, V>) {
     let shared = Arc::new(Shared {
         kind,
         state: Mutex::new(State {
@@ -126,7 +129,7 @@ impl<K: Ord + Clone, V: Merge> SlotSender<K, V> {
     }
 
     /// Updates the metrics for the number of filled slots and the age of the oldest.
-    pub fn publish_metrics(&self, metrics: &Metrics) {
+    pub fn publish_metrics(&self, metrics: &MailboxMetrics) {
         let (depth, oldest) = self.0.with(|state| {
             (
                 state.order.len(),
@@ -137,14 +140,8 @@ impl<K: Ord + Clone, V: Merge> SlotSender<K, V> {
             )
         });
         let name = format!("{}/slots", self.0.kind);
-        metrics
-            .mailboxes.depth
-            .with_label_values(&[&name])
-            .set(depth as f64);
-        metrics
-            .mailboxes.oldest
-            .with_label_values(&[&name])
-            .set(oldest);
+        metrics.depth.with_label_values(&[&name]).set(depth as f64);
+        metrics.oldest.with_label_values(&[&name]).set(oldest);
     }
 }
 
@@ -156,7 +153,7 @@ impl<K: Ord + Clone, V> Stream for SlotReceiver<K, V> {
             while let Some((key, _)) = state.order.pop_front() {
                 if let Some(value) = state.values.remove(&key) {
                     self.metrics
-                        .mailboxes.messages
+                        .messages
                         .with_label_values(&[self.shared.kind.as_str()])
                         .inc();
                     return Poll::Ready(Some((key, value)));
@@ -185,8 +182,9 @@ mod tests {
 
     #[tokio::test]
     async fn values_of_same_key_merge_and_keys_keep_order() {
-        let metrics = Metrics::new().expect("metrics");
-        let (sender, receiver) = slots::<&str, Vec<u8>>(ActorKind::PodWorkers, &metrics);
+        let metrics = crate::test_metrics();
+        let (sender, receiver) =
+            slots::<&str, Vec<u8>>(ActorKind::new("PodWorkers", 256), &metrics);
         sender.put("b", vec![1]);
         sender.put("a", vec![2]);
         sender.put("b", vec![3]);
@@ -197,8 +195,8 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_receiver_wakes_on_put() {
-        let metrics = Metrics::new().expect("metrics");
-        let (sender, mut receiver) = slots::<u8, Vec<u8>>(ActorKind::Pleg, &metrics);
+        let metrics = crate::test_metrics();
+        let (sender, mut receiver) = slots::<u8, Vec<u8>>(ActorKind::new("Pleg", 256), &metrics);
         let task = tokio::spawn(async move { receiver.next().await });
         tokio::task::yield_now().await;
         sender.put(7, vec![1]);

@@ -1,6 +1,6 @@
 //! An actor with a coalescing channel for changes and a bounded mailbox for queries.
 //!
-//! `cargo run -p windlass-actors --example run_actor` sends a counter ten thousand changes of three
+//! `cargo run -p windlass-mailboxes --example run_actor` sends a counter ten thousand changes of three
 //! pods, queries it, and then overfills a mailbox without a reader.
 //!
 //! Runs without a container runtime.
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::oneshot;
-use windlass_actors::{
+use windlass_mailboxes::{
     ActorKind, Delivery, Mailbox, Merge, SlotReceiver, mailbox, run_actors, slots, start_actor,
 };
-use windlass_metrics::Metrics;
+use windlass_metrics::{MailboxMetrics, Registrar, Registry};
 
 /// Number of changes of a pod.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ impl StreamHandler<Delivery<GetCounts>> for Counter {
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Arc::new(tokio::runtime::Runtime::new()?);
     run_actors(&runtime, async {
-        let metrics = Metrics::new()?;
-        let (changes, receiver) = slots(ActorKind::SyncLoop, &metrics);
-        let (query_sender, queries) = mailbox(ActorKind::SyncLoop, &metrics);
+        let metrics = MailboxMetrics::new(&Registrar(&Registry::new()))?;
+        let (changes, receiver) = slots(ActorKind::new("SyncLoop", 50), &metrics);
+        let (query_sender, queries) = mailbox(ActorKind::new("SyncLoop", 50), &metrics);
         for pod in ["a", "b", "c"].into_iter().cycle().take(10_000) {
             changes.put(pod, Changed(1));
         }
@@ -89,11 +89,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (handled, counts) = answer.await?;
         println!("{handled} messages handled: {counts:?}");
 
-        let (sender, _mailbox) = mailbox(ActorKind::FileSource, &metrics);
+        let (sender, _mailbox) = mailbox(ActorKind::new("FileSource", 4), &metrics);
         let taken = (0..100)
             .filter(|number| sender.try_send(*number).is_ok())
             .count();
-        let bound = ActorKind::FileSource.mailbox_bound();
+        let bound = ActorKind::new("FileSource", 4).mailbox_bound();
         println!("{taken} of 100 messages accepted, the bound is {bound}");
         Ok(())
     })

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 /// How old a figure may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ages {
+pub(crate) struct AgeLimits {
     /// Up to this age it is told as it is.
     pub(crate) fresh: Duration,
     /// Up to this age it is told if no newer one is there in time.
@@ -21,31 +21,31 @@ pub(crate) struct Ages {
 }
 
 /// The figure. Clones share it.
-pub(crate) struct Refreshed<T>(Arc<Inner<T>>);
+pub(crate) struct RefreshingCache<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
-    ages: Ages,
+    ages: AgeLimits,
     latest: Mutex<Option<(Arc<T>, Instant)>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl<T> Clone for Refreshed<T> {
+impl<T> Clone for RefreshingCache<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> fmt::Debug for Refreshed<T> {
+impl<T> fmt::Debug for RefreshingCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refreshed")
+        f.debug_struct("RefreshingCache")
             .field("ages", &self.0.ages)
             .finish()
     }
 }
 
-impl<T: Send + Sync + 'static> Refreshed<T> {
+impl<T: Send + Sync + 'static> RefreshingCache<T> {
     /// Nothing is known.
-    pub(crate) fn new(ages: Ages) -> Self {
+    pub(crate) fn new(ages: AgeLimits) -> Self {
         Self(Arc::new(Inner {
             ages,
             latest: Mutex::new(None),
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    const AGES: Ages = Ages {
+    const AGES: AgeLimits = AgeLimits {
         fresh: Duration::from_secs(10),
         stale: Duration::from_secs(60),
         patience: Duration::from_secs(2),
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_fresh_is_not_made_anew() {
-        let figure = Refreshed::new(AGES);
+        let figure = RefreshingCache::new(AGES);
         assert_eq!(figure.get(|| ready(Some(1))).await.as_deref(), Some(&1));
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(figure.get(|| ready(Some(2))).await.as_deref(), Some(&1));
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_hangs_costs_patience_and_in_the_end_the_figure() {
-        let figure = Refreshed::new(AGES);
+        let figure = RefreshingCache::new(AGES);
         assert_eq!(figure.get(|| ready(Some(1))).await.as_deref(), Some(&1));
         tokio::time::advance(Duration::from_secs(11)).await;
         let begin = Instant::now();
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_comes_late_is_there_for_the_next() {
-        let figure = Refreshed::new(AGES);
+        let figure = RefreshingCache::new(AGES);
         let late = || async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Some(7)
