@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_mailboxes::SystemClock;
 use windlass_certs::certificate::Certificate;
-use windlass_certs::{Credentials, Paths, keep_client_certificate};
+use windlass_certs::{Credentials, Paths, run_client_rotation};
 use windlass_client::{ApiClients, ClientLimits, ObjectKey};
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, User};
+use windlass_mailboxes::SystemClock;
 use windlass_types::Clock;
 
 #[tokio::main]
@@ -37,13 +37,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let token = KubeconfigUser::Token("abcdef.0123456789abcdef");
     tls.kubeconfig(&files.path().join("bootstrap-kubelet.conf"), token)?;
 
-    let credentials = Credentials::begin(paths, clock.now())?;
-    println!("begins by: {:?}", credentials.beginning);
+    let credentials = Credentials::load(paths, clock.now())?;
+    println!("begins by: {:?}", credentials.startup);
     let clients = ApiClients::connect(&credentials.config, &ClientLimits::default())?;
-    let keep = credentials.keep("n1", clients.main.clone(), true, clock);
-    let keep = keep.ok_or("the kubeconfig has credentials that are not rotated")?;
+    let rotation = credentials.client_rotation("n1", clients.main.clone(), true, clock);
+    let rotation = rotation.ok_or("the kubeconfig has credentials that are not rotated")?;
     // never ends: it also renews what it gets
-    tokio::spawn(keep_client_certificate(keep));
+    tokio::spawn(run_client_rotation(rotation));
     tokio::time::timeout(Duration::from_secs(30), credentials.wait_for_identity()).await?;
 
     let node: Node = clients.main.get(ObjectKey::cluster("n1")).await?;
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("  {} {} by {}", request.method, request.path, request.user);
     }
     let pem = credentials.store.current()?;
-    let certificate = pem.and_then(|pem| Certificate::of_pem(&pem));
+    let certificate = pem.and_then(|pem| Certificate::from_pem(&pem));
     let valid = certificate.ok_or("there is no certificate")?.validity;
     println!("valid from {} to {}", valid.not_before, valid.not_after);
     for file in std::fs::read_dir(files.path().join("pki"))? {

@@ -10,7 +10,7 @@ use windlass_client::{ApiClient, ApiServerConfig, ClientIdentity, ConfigError};
 use windlass_types::{Clock, Timestamp};
 
 use crate::rotation::plan::Validity;
-use crate::rotation::{Bootstrap, KeepClient};
+use crate::rotation::{Bootstrap, ClientRotation};
 use crate::store::CertificateStore;
 
 /// The files that credentials come from.
@@ -33,13 +33,13 @@ pub struct Credentials {
     /// Client certificates.
     pub store: CertificateStore,
     /// How it was decided.
-    pub beginning: Beginning,
+    pub startup: StartupCredentials,
     paths: Paths,
 }
 
 /// How the agent begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum StartupCredentials {
     /// With the client certificate of the kubeconfig, which is kept current.
     Certificate,
     /// With what else the kubeconfig has: nothing of it is rotated.
@@ -50,7 +50,7 @@ pub enum Beginning {
 
 /// There are no credentials to begin with.
 #[derive(Debug, thiserror::Error)]
-pub enum BeginError {
+pub enum StartupCredentialsError {
     /// There is nothing at all.
     #[error(
         "--kubeconfig: {} does not exist: write it, or name credentials to join the cluster with \
@@ -71,7 +71,7 @@ pub enum BeginError {
         /// `--kubeconfig`.
         kubeconfig: PathBuf,
         /// Why that is not enough.
-        reason: Lack,
+        reason: KubeconfigProblem,
         /// What is wrong with the bootstrap kubeconfig.
         #[source]
         error: Box<ConfigError>,
@@ -83,7 +83,7 @@ pub enum BeginError {
 
 /// Why a kubeconfig is not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum KubeconfigProblem {
     /// There is no such file.
     Missing,
     /// It, or the certificate that it names, cannot be used.
@@ -94,7 +94,7 @@ pub enum Lack {
     NotCurrent,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for KubeconfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "there is no such file",
@@ -107,9 +107,9 @@ impl fmt::Display for Lack {
 
 /// What a kubeconfig has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum KubeconfigCredentials {
     /// It is not enough.
-    Lacks(Lack),
+    Insufficient(KubeconfigProblem),
     /// A token, a password or a plugin, and no client certificate.
     Header,
     /// A client certificate that is valid now.
@@ -118,13 +118,13 @@ pub(crate) enum Found {
 
 /// What `--bootstrap-kubeconfig` offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum BootstrapKubeconfig {
     /// It is not given.
     None,
     /// It names a file that is not there: kubeadm removes it once the node has joined.
-    Named,
+    Missing,
     /// The file is there.
-    File,
+    Present,
 }
 
 /// Decides; `None` if there is nothing to begin with. A certificate that is over is begun with if
@@ -132,16 +132,33 @@ pub(crate) enum Offer {
 ///
 /// Unlike upstream, a kubeconfig with a token is used although there are bootstrap credentials:
 /// upstream would write over it.
-pub(crate) fn begin(found: Found, offer: Offer) -> Option<Beginning> {
-    match (found, offer) {
-        (Found::Certificate, _) => Some(Beginning::Certificate),
-        (Found::Header, _) => Some(Beginning::Configured),
-        (Found::Lacks(_), Offer::File) => Some(Beginning::Bootstrap),
-        (Found::Lacks(Lack::NotCurrent), _) => Some(Beginning::Certificate),
+pub(crate) fn startup_credentials(
+    found: KubeconfigCredentials,
+    bootstrap_kubeconfig: BootstrapKubeconfig,
+) -> Option<StartupCredentials> {
+    match (found, bootstrap_kubeconfig) {
+        (KubeconfigCredentials::Certificate, _) => Some(StartupCredentials::Certificate),
+        (KubeconfigCredentials::Header, _) => Some(StartupCredentials::Configured),
+        (KubeconfigCredentials::Insufficient(_), BootstrapKubeconfig::Present) => {
+            Some(StartupCredentials::Bootstrap)
+        }
+        (KubeconfigCredentials::Insufficient(KubeconfigProblem::NotCurrent), _) => {
+            Some(StartupCredentials::Certificate)
+        }
         // which then says that the file is missing
-        (Found::Lacks(_), Offer::Named) => Some(Beginning::Bootstrap),
-        (Found::Lacks(Lack::Anonymous), Offer::None) => Some(Beginning::Configured),
-        (Found::Lacks(Lack::Missing | Lack::Unusable), Offer::None) => None,
+        (KubeconfigCredentials::Insufficient(_), BootstrapKubeconfig::Missing) => {
+            Some(StartupCredentials::Bootstrap)
+        }
+        (
+            KubeconfigCredentials::Insufficient(KubeconfigProblem::Anonymous),
+            BootstrapKubeconfig::None,
+        ) => Some(StartupCredentials::Configured),
+        (
+            KubeconfigCredentials::Insufficient(
+                KubeconfigProblem::Missing | KubeconfigProblem::Unusable,
+            ),
+            BootstrapKubeconfig::None,
+        ) => None,
     }
 }
 
@@ -153,36 +170,43 @@ impl Credentials {
     ///
     /// # Errors
     /// There are no credentials; which flag and file to see to.
-    pub fn begin(paths: Paths, now: Timestamp) -> Result<Self, BeginError> {
+    pub fn load(paths: Paths, now: Timestamp) -> Result<Self, StartupCredentialsError> {
         let store = CertificateStore::client(&paths.cert_dir);
         let read = ApiServerConfig::from_kubeconfig(&paths.kubeconfig);
         let found = found(&paths.kubeconfig, &read, now);
-        let offer = match &paths.bootstrap_kubeconfig {
-            None => Offer::None,
-            Some(path) if path.exists() => Offer::File,
-            Some(_) => Offer::Named,
+        let bootstrap_kubeconfig = match &paths.bootstrap_kubeconfig {
+            None => BootstrapKubeconfig::None,
+            Some(path) if path.exists() => BootstrapKubeconfig::Present,
+            Some(_) => BootstrapKubeconfig::Missing,
         };
-        let beginning = begin(found, offer);
-        tracing::info!(?found, ?offer, ?beginning, "credentials for the API server");
-        let config = match (beginning, read, &paths.bootstrap_kubeconfig) {
-            (Some(Beginning::Bootstrap), _, Some(bootstrap)) => {
+        let startup = startup_credentials(found, bootstrap_kubeconfig);
+        tracing::info!(
+            ?found,
+            ?bootstrap_kubeconfig,
+            ?startup,
+            "credentials for the API server"
+        );
+        let config = match (startup, read, &paths.bootstrap_kubeconfig) {
+            (Some(StartupCredentials::Bootstrap), _, Some(bootstrap)) => {
                 bootstrapped(&paths.kubeconfig, bootstrap, &store, found)?
             }
-            (Some(Beginning::Certificate), Ok(config), _) => {
+            (Some(StartupCredentials::Certificate), Ok(config), _) => {
                 // from here on the loop reads the files, and knows which certificate is newer
                 let identity = config.identity().detached();
                 config.with_identity(identity)
             }
             (_, Ok(config), _) => config,
-            (_, Err(_), _) if found == Found::Lacks(Lack::Missing) => {
-                return Err(BeginError::Missing(paths.kubeconfig));
+            (_, Err(_), _)
+                if found == KubeconfigCredentials::Insufficient(KubeconfigProblem::Missing) =>
+            {
+                return Err(StartupCredentialsError::Missing(paths.kubeconfig));
             }
-            (_, Err(error), _) => return Err(BeginError::Kubeconfig(Box::new(error))),
+            (_, Err(error), _) => return Err(StartupCredentialsError::Kubeconfig(Box::new(error))),
         };
         Ok(Self {
             config,
             store,
-            beginning: beginning.unwrap_or(Beginning::Configured),
+            startup: startup.unwrap_or(StartupCredentials::Configured),
             paths,
         })
     }
@@ -190,7 +214,7 @@ impl Credentials {
     /// Returns as soon as a request would not be anonymous: at once, but for a node that waits
     /// for its first certificate.
     pub async fn wait_for_identity(&self) {
-        if self.beginning == Beginning::Configured {
+        if self.startup == StartupCredentials::Configured {
             return;
         }
         let identity = self.config.identity();
@@ -203,16 +227,16 @@ impl Credentials {
         }
     }
 
-    /// What [`crate::keep_client_certificate`] works with; `None` if the kubeconfig has no client
+    /// What [`crate::run_client_rotation`] works with; `None` if the kubeconfig has no client
     /// certificate and will not get one. `client` is one of `config`'s.
-    pub fn keep(
+    pub fn client_rotation(
         &self,
         node: &str,
         client: ApiClient,
         rotate: bool,
         clock: Arc<dyn Clock>,
-    ) -> Option<KeepClient> {
-        (self.beginning != Beginning::Configured).then(|| KeepClient {
+    ) -> Option<ClientRotation> {
+        (self.startup != StartupCredentials::Configured).then(|| ClientRotation {
             node: node.to_owned(),
             store: self.store.clone(),
             kubeconfig: Some(self.paths.kubeconfig.clone()),
@@ -229,17 +253,23 @@ impl Credentials {
     }
 }
 
-fn found(path: &Path, read: &Result<ApiServerConfig, ConfigError>, now: Timestamp) -> Found {
+fn found(
+    path: &Path,
+    read: &Result<ApiServerConfig, ConfigError>,
+    now: Timestamp,
+) -> KubeconfigCredentials {
     let config = match read {
         Ok(config) => config,
-        Err(_) if !path.exists() => return Found::Lacks(Lack::Missing),
-        Err(_) => return Found::Lacks(Lack::Unusable),
+        Err(_) if !path.exists() => {
+            return KubeconfigCredentials::Insufficient(KubeconfigProblem::Missing);
+        }
+        Err(_) => return KubeconfigCredentials::Insufficient(KubeconfigProblem::Unusable),
     };
-    match Validity::of(config.identity()) {
-        Some(validity) if validity.is_current(now) => Found::Certificate,
-        Some(_) => Found::Lacks(Lack::NotCurrent),
-        None if config.has_header() => Found::Header,
-        None => Found::Lacks(Lack::Anonymous),
+    match Validity::from_identity(config.identity()) {
+        Some(validity) if validity.is_current(now) => KubeconfigCredentials::Certificate,
+        Some(_) => KubeconfigCredentials::Insufficient(KubeconfigProblem::NotCurrent),
+        None if config.has_header() => KubeconfigCredentials::Header,
+        None => KubeconfigCredentials::Insufficient(KubeconfigProblem::Anonymous),
     }
 }
 
@@ -248,14 +278,16 @@ fn bootstrapped(
     kubeconfig: &Path,
     bootstrap: &Path,
     store: &CertificateStore,
-    found: Found,
-) -> Result<ApiServerConfig, BeginError> {
+    found: KubeconfigCredentials,
+) -> Result<ApiServerConfig, StartupCredentialsError> {
     let config = ApiServerConfig::from_kubeconfig(bootstrap).map_err(|error| {
         let reason = match found {
-            Found::Lacks(lack) => lack,
-            Found::Header | Found::Certificate => Lack::Unusable,
+            KubeconfigCredentials::Insufficient(lack) => lack,
+            KubeconfigCredentials::Header | KubeconfigCredentials::Certificate => {
+                KubeconfigProblem::Unusable
+            }
         };
-        BeginError::Bootstrap {
+        StartupCredentialsError::Bootstrap {
             kubeconfig: kubeconfig.to_owned(),
             reason,
             error: Box::new(error),
@@ -264,7 +296,7 @@ fn bootstrapped(
     let pair = store.current_path();
     config
         .write_kubeconfig(kubeconfig, &pair, &pair)
-        .map_err(|error| BeginError::Write(Box::new(error)))?;
+        .map_err(|error| StartupCredentialsError::Write(Box::new(error)))?;
     Ok(config.with_identity_alone(ClientIdentity::none()))
 }
 
@@ -274,28 +306,61 @@ mod tests {
 
     #[test]
     fn what_the_kubeconfig_has_and_whether_there_is_a_bootstrap_one_decide() {
-        let check = |found, offer, expected: &str| {
-            let decided = begin(found, offer);
+        let check = |found, bootstrap_kubeconfig, expected: &str| {
+            let decided = startup_credentials(found, bootstrap_kubeconfig);
             let line = decided.map_or("nothing".to_owned(), |it| format!("{it:?}"));
-            assert_eq!(line, expected, "{found:?} {offer:?}");
+            assert_eq!(line, expected, "{found:?} {bootstrap_kubeconfig:?}");
         };
-        for offer in [Offer::None, Offer::Named, Offer::File] {
-            check(Found::Certificate, offer, "Certificate");
-            check(Found::Header, offer, "Configured");
+        for bootstrap_kubeconfig in [
+            BootstrapKubeconfig::None,
+            BootstrapKubeconfig::Missing,
+            BootstrapKubeconfig::Present,
+        ] {
+            check(
+                KubeconfigCredentials::Certificate,
+                bootstrap_kubeconfig,
+                "Certificate",
+            );
+            check(
+                KubeconfigCredentials::Header,
+                bootstrap_kubeconfig,
+                "Configured",
+            );
         }
         let lines = [
-            (Lack::Missing, ["nothing", "Bootstrap", "Bootstrap"]),
-            (Lack::Unusable, ["nothing", "Bootstrap", "Bootstrap"]),
-            (Lack::Anonymous, ["Configured", "Bootstrap", "Bootstrap"]),
             (
-                Lack::NotCurrent,
+                KubeconfigProblem::Missing,
+                ["nothing", "Bootstrap", "Bootstrap"],
+            ),
+            (
+                KubeconfigProblem::Unusable,
+                ["nothing", "Bootstrap", "Bootstrap"],
+            ),
+            (
+                KubeconfigProblem::Anonymous,
+                ["Configured", "Bootstrap", "Bootstrap"],
+            ),
+            (
+                KubeconfigProblem::NotCurrent,
                 ["Certificate", "Certificate", "Bootstrap"],
             ),
         ];
         for (lack, [none, named, file]) in lines {
-            check(Found::Lacks(lack), Offer::None, none);
-            check(Found::Lacks(lack), Offer::Named, named);
-            check(Found::Lacks(lack), Offer::File, file);
+            check(
+                KubeconfigCredentials::Insufficient(lack),
+                BootstrapKubeconfig::None,
+                none,
+            );
+            check(
+                KubeconfigCredentials::Insufficient(lack),
+                BootstrapKubeconfig::Missing,
+                named,
+            );
+            check(
+                KubeconfigCredentials::Insufficient(lack),
+                BootstrapKubeconfig::Present,
+                file,
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Certificate {
 
 impl Certificate {
     /// Reads the first certificate of a PEM text; `None` if there is no readable one.
-    pub fn of_pem(pem: &[u8]) -> Option<Self> {
+    pub fn from_pem(pem: &[u8]) -> Option<Self> {
         let pem = x509_parser::pem::Pem::iter_from_buffer(pem)
             .flatten()
             .find(|block| block.label == "CERTIFICATE")?;

@@ -5,8 +5,8 @@
 //!
 //! # The way in
 //!
-//! * [`Credentials::begin`] reads the files at [`Paths`] and decides what to begin with
-//! * [`keep_client_certificate`] and [`keep_serving_certificate`] keep the two certificates current, for
+//! * [`Credentials::load`] reads the files at [`Paths`] and decides what to begin with
+//! * [`run_client_rotation`] and [`run_serving_rotation`] keep the two certificates current, for
 //!   as long as they run
 //! * [`self_signed()`] is the serving certificate of a node that nobody signs one for
 //! * [`PodKey`] is a key that a pod is given
@@ -46,7 +46,7 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use windlass_certs::{Credentials, Paths, keep_client_certificate};
+//! use windlass_certs::{Credentials, Paths, run_client_rotation};
 //! use windlass_client::{ApiClients, ClientLimits};
 //!
 //! # async fn run(clock: Arc<dyn windlass_types::Clock>) -> Result<(), Box<dyn std::error::Error>> {
@@ -55,10 +55,10 @@
 //!     bootstrap_kubeconfig: Some("/etc/kubernetes/bootstrap-kubelet.conf".into()),
 //!     cert_dir: "/var/lib/kubelet/pki".into(),
 //! };
-//! let credentials = Credentials::begin(paths, clock.now())?;
+//! let credentials = Credentials::load(paths, clock.now())?;
 //! let clients = ApiClients::connect(&credentials.config, &ClientLimits::default())?;
-//! if let Some(keep) = credentials.keep("n1", clients.main.clone(), true, clock) {
-//!     tokio::spawn(keep_client_certificate(keep));
+//! if let Some(rotation) = credentials.client_rotation("n1", clients.main.clone(), true, clock) {
+//!     tokio::spawn(run_client_rotation(rotation));
 //! }
 //! // static pods start here; what needs the API server comes after
 //! credentials.wait_for_identity().await;
@@ -82,12 +82,12 @@ pub mod self_signed;
 mod signing;
 mod store;
 
-pub use bootstrap::{BeginError, Beginning, Credentials, Paths};
+pub use bootstrap::{Credentials, Paths, StartupCredentials, StartupCredentialsError};
 pub use csr::{RequestError, ServingNames};
 pub use pod_key::{PodKey, PodKeyType, UnknownKeyType};
 pub use rotation::{
-    Bootstrap, KeepClient, KeepServing, ServingPair, keep_client_certificate,
-    keep_serving_certificate,
+    Bootstrap, ClientRotation, ServingPair, ServingRotation, run_client_rotation,
+    run_serving_rotation,
 };
 pub use self_signed::{SelfSignedError, self_signed};
 pub use signing::SigningError;

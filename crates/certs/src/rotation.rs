@@ -11,5 +11,5 @@ pub(crate) mod serving;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Bootstrap, KeepClient, keep_client_certificate};
-pub use serving::{KeepServing, ServingPair, keep_serving_certificate};
+pub use client::{Bootstrap, ClientRotation, run_client_rotation};
+pub use serving::{ServingPair, ServingRotation, run_serving_rotation};

@@ -18,7 +18,7 @@ use crate::store::{StoreError, read, write_beside};
 /// How long it is valid: upstream's.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How far it reaches back, for clocks that disagree: upstream's.
-const BACKDATED: Duration = Duration::from_secs(3600);
+const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// There is no self-signed certificate.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub fn self_signed(
 ) -> Result<ServingPair, SelfSignedError> {
     let (chain, key) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
     if let (Some(mut pem), Some(key)) = (read(chain.clone())?, read(key.clone())?)
-        && Certificate::of_pem(&pem).is_some_and(|it| it.validity.is_current(now))
+        && Certificate::from_pem(&pem).is_some_and(|it| it.validity.is_current(now))
     {
         pem.push(b'\n');
         pem.extend(key);
@@ -96,7 +96,7 @@ fn make(
     params.subject_alt_names.extend(ips);
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default());
-    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_before = epoch + now.saturating_sub(BACKDATING);
     params.not_after = epoch + now + LIFE;
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
@@ -120,10 +120,10 @@ mod tests {
             self_signed(&directory, "n1", &names, now).expect("made")
         };
         let first = made(0);
-        let certificate = Certificate::of_pem(first.pem()).expect("readable");
+        let certificate = Certificate::from_pem(first.pem()).expect("readable");
         assert_eq!(certificate.names.dns, ["n1"]);
         assert_eq!(certificate.names.ips, names.ips);
-        let read = |pair: &ServingPair| Certificate::of_pem(pair.pem()).expect("readable");
+        let read = |pair: &ServingPair| Certificate::from_pem(pair.pem()).expect("readable");
         assert_eq!(read(&made(364)), certificate);
         assert_ne!(read(&made(365)), certificate);
         for (file, mode) in [("kubelet.crt", 0o644), ("kubelet.key", 0o600)] {

@@ -107,7 +107,7 @@ pub(crate) fn decision(csr: &CertificateSigningRequest) -> Decision {
     }
 }
 
-/// Sends a request and waits for the signature, at most `patience`. A request of the same name is
+/// Sends a request and waits for the signature, at most `timeout`. A request of the same name is
 /// the same question, asked before a restart: its answer is waited for.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub(crate) async fn sign(
     client: &ApiClient,
     identity: &Identity,
     request: &Request,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, SigningError> {
     let name = &request.name;
     match client.create(None, &object(identity, request)).await {
@@ -127,11 +127,11 @@ pub(crate) async fn sign(
         Err(error) => return Err(SigningError::Create(error)),
     }
     let waiting = wait(client, name);
-    let ended = tokio::time::timeout(patience, waiting).await;
+    let ended = tokio::time::timeout(timeout, waiting).await;
     let chain = ended.unwrap_or_else(|_| {
         Err(SigningError::Undecided {
             name: name.clone(),
-            waited: patience,
+            waited: timeout,
         })
     })?;
     tracing::info!(name, "signing request granted");

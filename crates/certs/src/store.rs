@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use windlass_types::Timestamp;
 
 /// Older files that are kept beside the current one.
-const KEPT: usize = 3;
+const MAX_OLD_FILES: usize = 3;
 
 /// The certificates of one purpose in one directory.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl CertificateStore {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep_pending_key(&self, key: &str) -> Result<(), StoreError> {
+    pub fn save_pending_key(&self, key: &str) -> Result<(), StoreError> {
         let path = self.pending_path();
         make_directory(&self.directory)
             .and_then(|()| write_private(&path, key.as_bytes()))
@@ -120,7 +120,7 @@ impl CertificateStore {
     }
 
     /// Forgets the key of a signing request that was refused.
-    pub(crate) fn drop_pending_key(&self) {
+    pub(crate) fn delete_pending_key(&self) {
         // what is left behind is replaced by the next request's key
         let _ = fs::remove_file(self.pending_path());
     }
@@ -137,7 +137,7 @@ impl CertificateStore {
             .filter(|name| name.starts_with(&prefix) && name != newest)
             .collect();
         names.sort();
-        let surplus = names.len().saturating_sub(KEPT);
+        let surplus = names.len().saturating_sub(MAX_OLD_FILES);
         for name in &names[..surplus] {
             let _ = fs::remove_file(self.directory.join(name));
         }
@@ -227,7 +227,11 @@ mod tests {
         let files = fs::read_dir(dir.path().join("pki"))
             .expect("readable")
             .count();
-        assert_eq!(files, 1 + KEPT + 1, "the newest, those kept, the link");
+        assert_eq!(
+            files,
+            1 + MAX_OLD_FILES + 1,
+            "the newest, those kept, the link"
+        );
     }
 
     #[test]
@@ -235,7 +239,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let store = CertificateStore::client(dir.path());
         assert!(store.pending_key().expect("readable").is_none());
-        store.keep_pending_key("secret").expect("written");
+        store.save_pending_key("secret").expect("written");
         assert_eq!(
             store.pending_key().expect("readable").as_deref(),
             Some("secret")

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::lag::{Informers, token_of_own_pod};
 use crate::object::{field, meta, text};
 use crate::path::Target;
-use crate::refusal::Refusal;
 use crate::request::ApiRequest;
+use crate::status_error::StatusError;
 use crate::store::{Key, Store};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -36,7 +36,7 @@ pub(crate) fn admit_node(
     node: &str,
     target: &Target,
     request: &ApiRequest,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     let store = informers.store;
     let reads = request.method == Method::GET;
     let creates = request.method == Method::POST;
@@ -52,13 +52,13 @@ pub(crate) fn admit_node(
         }
         _ if reads => Ok(()),
         ("pods", None) if creates => mirror_pod(store, node, &request.body),
-        ("pods", None) if request.method != Method::DELETE => Err(Refusal::forbidden(format!(
+        ("pods", None) if request.method != Method::DELETE => Err(StatusError::forbidden(format!(
             "node {node:?} may not change the spec of a pod"
         ))),
         ("pods", _) => own_pod(store, node, target),
         ("nodes", None) if request.method == Method::DELETE => {
             let message = format!("node {node:?} is not allowed to delete nodes");
-            Err(Refusal::forbidden(message))
+            Err(StatusError::forbidden(message))
         }
         ("nodes" | "csinodes", _) => {
             let name = target.name.as_deref().or(meta(&request.body, "name"));
@@ -67,7 +67,7 @@ pub(crate) fn admit_node(
         }
         ("leases", _) => {
             if target.namespace.as_deref() != Some("kube-node-lease") {
-                return Err(Refusal::forbidden(
+                return Err(StatusError::forbidden(
                     "can only access leases in the \"kube-node-lease\" system namespace",
                 ));
             }
@@ -84,13 +84,13 @@ pub(crate) fn admit_node(
     }
 }
 
-fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(), Refusal> {
+fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(), StatusError> {
     let fields = request.query.get("fieldSelector").unwrap_or_default();
     if reads && (target.name.is_some() || fields.contains("metadata.name=")) {
         return Ok(());
     }
     let message = "can only read namespaced objects of this type by name";
-    Err(Refusal::forbidden(message))
+    Err(StatusError::forbidden(message))
 }
 
 /// A node watches the requests of its own pods and makes them; signing is not for it.
@@ -100,8 +100,8 @@ fn pod_certificate_request(
     target: &Target,
     request: &ApiRequest,
     (reads, creates): (bool, bool),
-) -> Result<(), Refusal> {
-    let forbidden = |message: &str| Err(Refusal::forbidden(message));
+) -> Result<(), StatusError> {
+    let forbidden = |message: &str| Err(StatusError::forbidden(message));
     if target.subresource.is_some() || !(reads || creates) {
         return forbidden("nodes may not change PodCertificateRequests");
     }
@@ -127,7 +127,7 @@ fn pod_certificate_request(
     let namespace = target.namespace.as_deref();
     let full_name = format!("{}/{}", namespace.unwrap_or_default(), says("podName"));
     let Some(pod) = object("pods", namespace, says("podName")) else {
-        return Err(Refusal::unknown(format!(
+        return Err(StatusError::unknown(format!(
             "while retrieving pod {full_name:?} named in the PodCertificateRequest: pod {:?} not \
              found",
             says("podName")
@@ -155,39 +155,41 @@ fn pod_certificate_request(
 }
 
 /// A node reads its claims and what is behind them one by one; it can watch none of them.
-fn gets_only(target: &Target, reads: bool) -> Result<(), Refusal> {
+fn gets_only(target: &Target, reads: bool) -> Result<(), StatusError> {
     match (reads, &target.name) {
         (true, Some(_)) => Ok(()),
         _ => {
             let message = "can only get individual resources of this type";
-            Err(Refusal::forbidden(message))
+            Err(StatusError::forbidden(message))
         }
     }
 }
 
-fn own_name(node: &str, name: Option<&str>, target: &Target) -> Result<(), Refusal> {
+fn own_name(node: &str, name: Option<&str>, target: &Target) -> Result<(), StatusError> {
     if name == Some(node) {
         return Ok(());
     }
     let name = name.unwrap_or_default();
     let resource = &target.resource;
     let message = format!("node {node:?} is not allowed to modify {resource} {name:?}");
-    Err(Refusal::forbidden(message))
+    Err(StatusError::forbidden(message))
 }
 
-fn own_pod(store: &Store, node: &str, target: &Target) -> Result<(), Refusal> {
+fn own_pod(store: &Store, node: &str, target: &Target) -> Result<(), StatusError> {
     let key = target.key(target.name.as_deref().unwrap_or_default());
-    let pod = store.get(&key).ok_or_else(|| Refusal::not_found(&key))?;
+    let pod = store
+        .get(&key)
+        .ok_or_else(|| StatusError::not_found(&key))?;
     if text(&pod, &["spec", "nodeName"]) == Some(node) {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!(
+    Err(StatusError::forbidden(format!(
         "node {node:?} can only change pods with spec.nodeName set to itself"
     )))
 }
 
-fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), Refusal> {
-    let refuse = |why: String| Err(Refusal::forbidden(why));
+fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), StatusError> {
+    let refuse = |why: String| Err(StatusError::forbidden(why));
     let annotation = field(pod, &["metadata", "annotations"]).and_then(|all| all.get(MIRROR));
     if annotation.is_none() {
         return refuse(format!(
@@ -241,7 +243,12 @@ fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), Refusal> {
 }
 
 /// A node may not give itself labels by which others are kept away from it.
-fn own_labels(store: &Store, node: &str, target: &Target, change: &Value) -> Result<(), Refusal> {
+fn own_labels(
+    store: &Store,
+    node: &str,
+    target: &Target,
+    change: &Value,
+) -> Result<(), StatusError> {
     let old = store.get(&target.key(node));
     let Some(Value::Object(labels)) = field(change, &["metadata", "labels"]) else {
         return Ok(());
@@ -252,7 +259,7 @@ fn own_labels(store: &Store, node: &str, target: &Target, change: &Value) -> Res
             .and_then(|old| field(old, &["metadata", "labels"]));
         let unchanged = before.and_then(|labels| labels.get(label)) == Some(value);
         if !unchanged && !may_set(label) {
-            return Err(Refusal::forbidden(format!(
+            return Err(StatusError::forbidden(format!(
                 "is not allowed to modify labels: {label}"
             )));
         }

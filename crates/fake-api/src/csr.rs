@@ -16,7 +16,7 @@ use crate::store::{Key, Store};
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 /// The shortest lifetime that a request may ask for.
-const SHORTEST: Duration = Duration::from_secs(600);
+const MIN_VALIDITY: Duration = Duration::from_secs(600);
 
 /// Says in a new request who made it.
 pub(crate) fn on_create(request: &mut Value, user: &User) {
@@ -115,7 +115,7 @@ fn sign(
     check(&request, csr, purpose)?;
     let asked = field(csr, &["spec", "expirationSeconds"]).and_then(Value::as_u64);
     let lifetime = match asked.map(Duration::from_secs) {
-        Some(asked) => lifetime.min(asked.max(SHORTEST)),
+        Some(asked) => lifetime.min(asked.max(MIN_VALIDITY)),
         None => lifetime,
     };
     let certificate = authority

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use windlass_types::Timestamp;
 
 use crate::object::{field, has_finalizers, meta, metadata, seconds, text};
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::{Key, Store, version_of};
 use crate::write::raise_generation;
 
@@ -25,8 +25,8 @@ pub(crate) fn delete(
     now: Timestamp,
     key: &Key,
     options: &Value,
-) -> Result<Deletion, Refusal> {
-    let old = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
+) -> Result<Deletion, StatusError> {
+    let old = store.get(key).ok_or_else(|| StatusError::not_found(key))?;
     check_preconditions(key, &old, options)?;
     let asked = options.get("gracePeriodSeconds").and_then(Value::as_i64);
     if key.is("", "pods") {
@@ -112,7 +112,7 @@ fn remove(store: &mut Store, key: &Key, last: Value) -> Deletion {
     Deletion::Gone(store.remove(key, (*last).clone()).unwrap_or(last))
 }
 
-fn check_preconditions(key: &Key, object: &Value, options: &Value) -> Result<(), Refusal> {
+fn check_preconditions(key: &Key, object: &Value, options: &Value) -> Result<(), StatusError> {
     let wanted = |name| text(options, &["preconditions", name]);
     let uid = meta(object, "uid").unwrap_or_default();
     if let Some(wanted) = wanted("uid")
@@ -121,7 +121,7 @@ fn check_preconditions(key: &Key, object: &Value, options: &Value) -> Result<(),
         let why = format!(
             "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
         );
-        return Err(Refusal::conflict(key, &why));
+        return Err(StatusError::conflict(key, &why));
     }
     let version = version_of(object);
     if let Some(wanted) = wanted("resourceVersion")
@@ -131,7 +131,7 @@ fn check_preconditions(key: &Key, object: &Value, options: &Value) -> Result<(),
             "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in \
              object meta: {version}"
         );
-        return Err(Refusal::conflict(key, &why));
+        return Err(StatusError::conflict(key, &why));
     }
     Ok(())
 }

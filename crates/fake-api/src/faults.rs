@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lag::InformerLag;
-use crate::peers::RawAnswer;
+use crate::peers::RawResponse;
 use crate::server::Shared;
 
 /// Which calls a fault acts on.
@@ -81,7 +81,7 @@ pub enum Fault {
     /// The call is served, but the connection breaks before the answer.
     DropReply,
     /// The call is not served and gets this answer.
-    Answer(RawAnswer),
+    Response(RawResponse),
 }
 
 /// Names a fault that was added, to lift it.
@@ -134,8 +134,8 @@ impl Faults {
     }
 
     /// Calls get this answer in place of the server's own.
-    pub fn answer(&self, on: On, answer: RawAnswer) -> FaultId {
-        self.add(on, Fault::Answer(answer))
+    pub fn answer(&self, on: On, answer: RawResponse) -> FaultId {
+        self.add(on, Fault::Response(answer))
     }
 
     /// Calls are served, but their answers are lost.

@@ -13,11 +13,11 @@ use tower::BoxError;
 
 use crate::faults::Fault;
 use crate::identity::User;
-use crate::peers::RawAnswer;
+use crate::peers::RawResponse;
 use crate::query::Query;
-use crate::refusal::Refusal;
-use crate::request::{self, Answer, ApiRequest};
+use crate::request::{self, ApiRequest, Reply};
 use crate::server::{RequestRecord, Shared};
+use crate::status_error::StatusError;
 
 /// The body of an answer.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -69,7 +69,7 @@ where
         .and_then(|value| value.strip_prefix("Bearer "));
     let now = shared.clock.now();
     let known = match (token, &user) {
-        (None, None) => Err(Refusal::unauthorized()),
+        (None, None) => Err(StatusError::unauthorized()),
         _ => shared.lock().user_of(now, token, &mut request.user),
     };
 
@@ -83,7 +83,7 @@ where
             record(&shared, &request, query, 0);
             return std::future::pending().await;
         }
-        Some(Fault::Answer(answer)) => {
+        Some(Fault::Response(answer)) => {
             record(&shared, &request, query, answer.status);
             return raw(answer);
         }
@@ -91,7 +91,7 @@ where
         Some(Fault::Error { .. } | Fault::DropReply) | None => {}
     }
     let injected = match &fault {
-        Some(Fault::Error { code, retry_after }) => Err(Refusal::injected(*code, *retry_after)),
+        Some(Fault::Error { code, retry_after }) => Err(StatusError::injected(*code, *retry_after)),
         _ => Ok(()),
     };
     let answer = injected
@@ -99,9 +99,9 @@ where
         .and(readable)
         .and_then(|()| serve(&shared, &request));
     let code = match &answer {
-        Ok(Answer::Object(code, _)) => *code,
-        Ok(Answer::Events(_)) => 200,
-        Err(refusal) => refusal.code,
+        Ok(Reply::Object(code, _)) => *code,
+        Ok(Reply::Events(_)) => 200,
+        Err(error) => error.code,
     };
     record(&shared, &request, query, code);
     if fault == Some(Fault::DropReply) {
@@ -110,7 +110,7 @@ where
     respond(answer)
 }
 
-fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Answer, Refusal> {
+fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Reply, StatusError> {
     let now = shared.clock.now();
     let mut state = shared.lock();
     let before = state.store.version();
@@ -124,12 +124,12 @@ fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Answer, Refusal> 
     answer
 }
 
-fn read_body(request: &mut ApiRequest, body: &[u8]) -> Result<(), Refusal> {
+fn read_body(request: &mut ApiRequest, body: &[u8]) -> Result<(), StatusError> {
     if body.is_empty() {
         return Ok(());
     }
     request.body = serde_json::from_slice(body).map_err(|error| {
-        Refusal::bad_request(format!("the body of the request is not JSON: {error}"))
+        StatusError::bad_request(format!("the body of the request is not JSON: {error}"))
     })?;
     Ok(())
 }
@@ -149,29 +149,29 @@ fn record(shared: &Arc<Shared>, request: &ApiRequest, query: &str, status: u16) 
     shared.changed.notify_waiters();
 }
 
-fn respond(answer: Result<Answer, Refusal>) -> Result<Response<ApiBody>, BoxError> {
+fn respond(answer: Result<Reply, StatusError>) -> Result<Response<ApiBody>, BoxError> {
     let mut response = Response::builder().header(header::CONTENT_TYPE, "application/json");
     let body = match answer {
-        Ok(Answer::Object(code, object)) => {
+        Ok(Reply::Object(code, object)) => {
             response = response.status(StatusCode::from_u16(code)?);
             whole(&object)
         }
-        Ok(Answer::Events(watching)) => {
+        Ok(Reply::Events(watching)) => {
             let frames = watching.into_stream().map(|line| Ok(Frame::data(line)));
             StreamBody::new(frames).boxed_unsync()
         }
-        Err(refusal) => {
-            response = response.status(StatusCode::from_u16(refusal.code)?);
-            if let Some(seconds) = refusal.retry_after {
+        Err(error) => {
+            response = response.status(StatusCode::from_u16(error.code)?);
+            if let Some(seconds) = error.retry_after {
                 response = response.header(header::RETRY_AFTER, seconds.to_string());
             }
-            whole(&refusal.status())
+            whole(&error.status())
         }
     };
     Ok(response.body(body)?)
 }
 
-fn raw(answer: &RawAnswer) -> Result<Response<ApiBody>, BoxError> {
+fn raw(answer: &RawResponse) -> Result<Response<ApiBody>, BoxError> {
     let mut response = Response::builder().status(StatusCode::from_u16(answer.status)?);
     for (name, value) in &answer.headers {
         response = response.header(*name, *value);

@@ -14,8 +14,8 @@ use windlass_types::Timestamp;
 use crate::identity::Access;
 use crate::object::{meta, text};
 use crate::path::Target;
-use crate::refusal::Refusal;
 use crate::request::ApiRequest;
+use crate::status_error::StatusError;
 use crate::store::{Key, Store};
 
 /// When the storage had which version.
@@ -81,7 +81,7 @@ impl Informers<'_> {
         target: &Target,
         request: &ApiRequest,
         access: &Access,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         let (Some(version), Some(name)) = (self.version, name_of_referent(target, request)) else {
             return Ok(());
         };
@@ -101,7 +101,7 @@ impl Informers<'_> {
             "" => access.resource.clone(),
             subresource => format!("{}/{subresource}", access.resource),
         };
-        Err(Refusal::forbidden(format!(
+        Err(StatusError::forbidden(format!(
             "{} {name:?} is forbidden: User \"system:node:{node}\" cannot {} resource \
              {resource:?} in API group {:?} in the namespace {:?}: no relationship found between \
              node '{node}' and this object",
@@ -169,11 +169,11 @@ pub(crate) fn token_of_own_pod(
     node: &str,
     target: &Target,
     body: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     let account = target.name.as_deref().unwrap_or_default();
     let forbidden = |why: &str| {
         let message = format!("serviceaccounts {account:?} is forbidden: {why}");
-        Err(Refusal::forbidden(message))
+        Err(StatusError::forbidden(message))
     };
     let bound = |field: &str| text(body, &["spec", "boundObjectRef", field]);
     let (Some("v1"), Some("Pod"), Some(name)) = (bound("apiVersion"), bound("kind"), bound("name"))
@@ -188,7 +188,7 @@ pub(crate) fn token_of_own_pod(
         ..target.clone()
     };
     let Some(pod) = informers.get(&pods.key(name)) else {
-        return Err(Refusal::not_found_by_lister("pod", name));
+        return Err(StatusError::not_found_by_lister("pod", name));
     };
     if meta(&pod, "uid") != Some(uid) {
         return forbidden(&format!(

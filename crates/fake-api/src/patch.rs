@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::strategic;
 
 /// Applies the body of a PATCH request to an object of `resource`.
@@ -11,7 +11,7 @@ pub(crate) fn apply(
     resource: &str,
     object: &mut Value,
     patch: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     match content_type.split(';').next().unwrap_or_default().trim() {
         "application/strategic-merge-patch+json" => strategic::apply(resource, object, patch),
         "application/merge-patch+json" => {
@@ -19,7 +19,7 @@ pub(crate) fn apply(
             Ok(())
         }
         "application/json-patch+json" => json_patch(object, patch),
-        other => Err(Refusal::unsupported_patch(other)),
+        other => Err(StatusError::unsupported_patch(other)),
     }
 }
 
@@ -44,10 +44,10 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// RFC 6902: `add`, `replace`, `remove` and `test`, which is what controllers send.
-fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Refusal> {
+fn json_patch(object: &mut Value, patch: &Value) -> Result<(), StatusError> {
     let operations = patch
         .as_array()
-        .ok_or_else(|| Refusal::bad_request("a JSON patch must be a list of operations"))?;
+        .ok_or_else(|| StatusError::bad_request("a JSON patch must be a list of operations"))?;
     for operation in operations {
         let word = |key: &str| {
             operation
@@ -66,7 +66,7 @@ fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Refusal> {
         };
         if !done {
             let message = format!("the operation {name} {path} cannot be applied");
-            return Err(Refusal::invalid(message));
+            return Err(StatusError::invalid(message));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What a path of the API means.
 
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::Key;
 
 /// A set of objects, one object or one of its subresources.
@@ -16,14 +16,14 @@ pub(crate) struct Target {
 
 impl Target {
     /// Reads a path such as `/api/v1/namespaces/default/pods/web/status`.
-    pub(crate) fn parse(path: &str) -> Result<Self, Refusal> {
+    pub(crate) fn parse(path: &str) -> Result<Self, StatusError> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let (group, version) = match parts.next() {
             Some("api") => ("", parts.next()),
             Some("apis") => (parts.next().unwrap_or_default(), parts.next()),
-            _ => return Err(Refusal::no_such_api()),
+            _ => return Err(StatusError::no_such_api()),
         };
-        let version = version.ok_or_else(Refusal::no_such_api)?;
+        let version = version.ok_or_else(StatusError::no_such_api)?;
         let rest: Vec<&str> = parts.collect();
         let (namespace, rest) = match rest.as_slice() {
             // `namespaces/x/status` is a part of the namespace, anything else is inside it
@@ -38,7 +38,7 @@ impl Target {
             [resource] => (*resource, None, None),
             [resource, name] => (*resource, Some(*name), None),
             [resource, name, subresource] => (*resource, Some(*name), Some(*subresource)),
-            _ => return Err(Refusal::no_such_api()),
+            _ => return Err(StatusError::no_such_api()),
         };
         Ok(Self {
             group: group.to_owned(),

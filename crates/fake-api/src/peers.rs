@@ -3,7 +3,7 @@
 
 /// An answer that is given in place of the server's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawAnswer {
+pub struct RawResponse {
     /// HTTP status code.
     pub status: u16,
     /// Names and values of headers.
@@ -15,7 +15,7 @@ pub struct RawAnswer {
 const JSON: (&str, &str) = ("content-type", "application/json");
 const HTML: (&str, &str) = ("content-type", "text/html");
 
-impl RawAnswer {
+impl RawResponse {
     /// Priority and fairness rejects: its queues are full. Not a `Status` object.
     pub fn too_many_requests() -> Self {
         Self {

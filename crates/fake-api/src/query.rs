@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 
 /// Names and values, the last of each name.
 #[derive(Clone, Debug, Default)]
@@ -25,12 +25,12 @@ impl Query {
     }
 
     /// `resourceVersion` as a number.
-    pub(crate) fn version(&self) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn version(&self) -> Result<Option<u64>, StatusError> {
         let Some(text) = self.get("resourceVersion") else {
             return Ok(None);
         };
         let version = text.parse().map_err(|_| {
-            Refusal::bad_request(format!("resourceVersion: Invalid value: {text:?}"))
+            StatusError::bad_request(format!("resourceVersion: Invalid value: {text:?}"))
         })?;
         Ok(Some(version))
     }

@@ -15,9 +15,9 @@ use crate::lag::Informers;
 use crate::object::meta;
 use crate::path::Target;
 use crate::query::Query;
-use crate::refusal::Refusal;
 use crate::select::Selection;
 use crate::server::{Shared, State};
+use crate::status_error::StatusError;
 use crate::store::Key;
 use crate::subresources;
 use crate::watch::Watching;
@@ -50,7 +50,7 @@ impl ApiRequest {
 
 /// What a request is answered with.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     /// One object with an HTTP status code.
     Object(u16, Arc<Value>),
     /// A stream of events.
@@ -63,7 +63,7 @@ pub(crate) fn serve(
     state: &mut State,
     now: Timestamp,
     request: &ApiRequest,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, StatusError> {
     match request.path.as_str() {
         "/healthz" | "/livez" | "/readyz" => return Ok(ok(json!("ok"))),
         "/version" => {
@@ -92,9 +92,9 @@ pub(crate) fn serve(
     match (&target.name, &request.method) {
         (None, &Method::POST) if target.resource == "tokenreviews" => {
             let answer = subresources::review_token(&state.tokens, now, &request.body);
-            Ok(Answer::Object(201, answer))
+            Ok(Reply::Object(201, answer))
         }
-        (None, &Method::POST) if target.resource == "subjectaccessreviews" => Ok(Answer::Object(
+        (None, &Method::POST) if target.resource == "subjectaccessreviews" => Ok(Reply::Object(
             201,
             Arc::new(review_access(state, &request.body)),
         )),
@@ -105,7 +105,7 @@ pub(crate) fn serve(
             let key = target.key(name);
             serve_object(state, now, &target, &key, method, request)
         }
-        _ => Err(Refusal::method_not_allowed()),
+        _ => Err(StatusError::method_not_allowed()),
     }
 }
 
@@ -116,22 +116,22 @@ fn serve_object(
     key: &Key,
     method: &Method,
     request: &ApiRequest,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, StatusError> {
     let store = &mut state.store;
     let body = &request.body;
     match (method, target.subresource.as_deref()) {
         (&Method::GET, None | Some("status")) => {
-            let object = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
-            Ok(Answer::Object(200, object))
+            let object = store.get(key).ok_or_else(|| StatusError::not_found(key))?;
+            Ok(Reply::Object(200, object))
         }
         (&Method::PUT, None | Some("status")) => {
             let existed = store.get(key).is_some();
             let object = write::update(store, now, target, key, body.clone())?;
-            Ok(Answer::Object(if existed { 200 } else { 201 }, object))
+            Ok(Reply::Object(if existed { 200 } else { 201 }, object))
         }
         (&Method::PATCH, None | Some("status")) => {
             let object = write::patch(store, target, key, &request.content_type, body)?;
-            Ok(Answer::Object(200, object))
+            Ok(Reply::Object(200, object))
         }
         (&Method::DELETE, None) => {
             let options = with_query(body, &request.query);
@@ -139,18 +139,18 @@ fn serve_object(
         }
         (&Method::POST, Some("eviction")) if key.resource == "pods" => {
             let done = subresources::evict(store, now, key, body)?;
-            Ok(Answer::Object(201, Arc::new(done)))
+            Ok(Reply::Object(201, Arc::new(done)))
         }
         (&Method::POST, Some("binding")) if key.resource == "pods" => {
             let done = subresources::bind(store, now, key, body)?;
-            Ok(Answer::Object(201, Arc::new(done)))
+            Ok(Reply::Object(201, Arc::new(done)))
         }
         (&Method::POST, Some("token")) if key.resource == "serviceaccounts" => {
             let tokens = &mut state.tokens;
             let issued = subresources::issue_token(store, tokens, now, target, key, body)?;
-            Ok(Answer::Object(201, issued))
+            Ok(Reply::Object(201, issued))
         }
-        _ => Err(Refusal::method_not_allowed()),
+        _ => Err(StatusError::method_not_allowed()),
     }
 }
 
@@ -160,7 +160,7 @@ fn create(
     now: Timestamp,
     target: &Target,
     request: &ApiRequest,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, StatusError> {
     let mut object = request.body.clone();
     let is_csr = target.resource == "certificatesigningrequests";
     if is_csr {
@@ -172,7 +172,7 @@ fn create(
         // why it cannot be signed is said in the request itself
         let _ = csr::approve(&mut state.store, &shared.authority, now, name, lifetime);
     }
-    Ok(Answer::Object(201, object))
+    Ok(Reply::Object(201, object))
 }
 
 /// What the authorization hook is asked about.
@@ -198,13 +198,13 @@ fn access(target: &Target, request: &ApiRequest) -> Access {
     }
 }
 
-fn forbidden(target: &Target, request: &ApiRequest) -> Refusal {
+fn forbidden(target: &Target, request: &ApiRequest) -> StatusError {
     let access = access(target, request);
     let scope = match access.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {namespace:?}"),
     };
-    Refusal::forbidden(format!(
+    StatusError::forbidden(format!(
         "{} is forbidden: User {:?} cannot {} resource {:?} in API group {:?} {scope}",
         target.key(&access.name).qualified(),
         request.user.name,
@@ -227,7 +227,7 @@ fn delete_set(
     now: Timestamp,
     target: &Target,
     request: &ApiRequest,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, StatusError> {
     let selection = selection(target, &request.query)?;
     let options = with_query(&request.body, &request.query);
     for (key, object) in state.store.list(&target.group, &target.resource) {
@@ -240,7 +240,7 @@ fn delete_set(
     ))
 }
 
-fn selection(target: &Target, query: &Query) -> Result<Selection, Refusal> {
+fn selection(target: &Target, query: &Query) -> Result<Selection, StatusError> {
     Selection::parse(
         &target.resource,
         target.namespace.as_deref(),
@@ -254,18 +254,18 @@ fn read_set(
     state: &State,
     target: &Target,
     request: &ApiRequest,
-) -> Result<Answer, Refusal> {
+) -> Result<Reply, StatusError> {
     let query = &request.query;
     let selection = selection(target, query)?;
     if request.is_watch() {
         let watching = Watching::begin(shared, state, target, selection, query)?;
-        return Ok(Answer::Events(Box::new(watching)));
+        return Ok(Reply::Events(Box::new(watching)));
     }
     let asked = query.version()?;
     let stale = state.faults.stale.filter(|_| asked.is_some());
     let version = stale.unwrap_or(state.store.version());
     if let Some(asked) = asked.filter(|asked| *asked > version) {
-        return Err(Refusal::too_new(asked, version));
+        return Err(StatusError::too_new(asked, version));
     }
     let set = state
         .store
@@ -307,10 +307,10 @@ fn with_query(body: &Value, query: &Query) -> Value {
 }
 
 /// Pods are returned, for other types there is a `Status`.
-fn deleted(key: &Key, deletion: Deletion) -> Answer {
+fn deleted(key: &Key, deletion: Deletion) -> Reply {
     match deletion {
-        Deletion::Gone(object) if key.resource == "pods" => Answer::Object(200, object),
-        Deletion::Pending(object) => Answer::Object(200, object),
+        Deletion::Gone(object) if key.resource == "pods" => Reply::Object(200, object),
+        Deletion::Pending(object) => Reply::Object(200, object),
         Deletion::Gone(object) => ok(json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {
@@ -322,6 +322,6 @@ fn deleted(key: &Key, deletion: Deletion) -> Answer {
     }
 }
 
-fn ok(value: Value) -> Answer {
-    Answer::Object(200, Arc::new(value))
+fn ok(value: Value) -> Reply {
+    Reply::Object(200, Arc::new(value))
 }

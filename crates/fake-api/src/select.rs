@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::object::{field, meta};
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::Key;
 
 /// Which objects of a set a request is about.
@@ -79,7 +79,7 @@ impl Selection {
         namespace: Option<&str>,
         fields: &str,
         labels: &str,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, StatusError> {
         let fields = parse_fields(fields)?;
         let more = FIELDS.iter().find(|(name, _)| *name == resource);
         for requirement in &fields {
@@ -88,7 +88,7 @@ impl Selection {
                 || more.is_some_and(|(_, keys)| keys.contains(&key));
             if !known {
                 let message = format!("field label not supported: {key}");
-                return Err(Refusal::bad_request(message));
+                return Err(StatusError::bad_request(message));
             }
         }
         Ok(Self {
@@ -142,7 +142,7 @@ fn field_text(object: &Value, key: &str) -> String {
     }
 }
 
-fn parse_fields(text: &str) -> Result<Vec<Requirement>, Refusal> {
+fn parse_fields(text: &str) -> Result<Vec<Requirement>, StatusError> {
     let terms = text.split(',').filter(|term| !term.is_empty());
     terms
         .map(|term| {
@@ -154,14 +154,14 @@ fn parse_fields(text: &str) -> Result<Vec<Requirement>, Refusal> {
                 (key, value, true)
             } else {
                 let message = format!("invalid selector: '{text}'; can't understand '{term}'");
-                return Err(Refusal::bad_request(message));
+                return Err(StatusError::bad_request(message));
             };
             Ok(requirement(key, equal, vec![value.to_owned()]))
         })
         .collect()
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, Refusal> {
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, StatusError> {
     let mut found = Vec::new();
     for term in split_outside_braces(text) {
         let term = term.trim();
@@ -169,7 +169,7 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, Refusal> {
             continue;
         }
         found.push(parse_label(term).ok_or_else(|| {
-            Refusal::bad_request(format!("unable to parse requirement: {term:?}"))
+            StatusError::bad_request(format!("unable to parse requirement: {term:?}"))
         })?);
     }
     Ok(found)

@@ -23,7 +23,7 @@ use crate::faults::{FaultState, Faults};
 use crate::identity::{Access, User};
 use crate::in_process::InProcess;
 use crate::path::Target;
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::Store;
 use crate::subresources::Token;
 use crate::tls::TlsServer;
@@ -122,10 +122,10 @@ impl State {
         now: Timestamp,
         token: Option<&str>,
         user: &mut User,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         if let Some(token) = token {
             let known = self.tokens.get(token).filter(|token| token.is_valid(now));
-            *user = known.ok_or_else(Refusal::unauthorized)?.user.clone();
+            *user = known.ok_or_else(StatusError::unauthorized)?.user.clone();
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl FakeApiServer {
             let old = state
                 .store
                 .get(&key)
-                .ok_or_else(|| Refusal::not_found(&key))?;
+                .ok_or_else(|| StatusError::not_found(&key))?;
             let mut object: K = decode(&old);
             change(&mut object);
             write::overwrite(&mut state.store, &key, &old, encode(&object))
@@ -409,11 +409,11 @@ fn target<K: Resource>(namespace: Option<&str>) -> Target {
 }
 
 #[track_caller]
-fn expect_done<T>(result: Result<T, Refusal>) -> T {
+fn expect_done<T>(result: Result<T, StatusError>) -> T {
     match result {
         Ok(done) => done,
         #[expect(clippy::panic, reason = "a test that sets the scene wrongly ends here")]
-        Err(refusal) => panic!("the fake API server refused: {}", refusal.message),
+        Err(error) => panic!("the fake API server refused: {}", error.message),
     }
 }
 

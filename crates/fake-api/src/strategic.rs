@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::merge_keys::{ListRule, list_rule};
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -13,9 +13,9 @@ const ORDER: &str = "$setElementOrder/";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
 /// Applies a patch to an object of `resource`.
-pub(crate) fn apply(resource: &str, object: &mut Value, patch: &Value) -> Result<(), Refusal> {
+pub(crate) fn apply(resource: &str, object: &mut Value, patch: &Value) -> Result<(), StatusError> {
     let (Value::Object(object), Value::Object(patch)) = (object, patch) else {
-        return Err(Refusal::bad_request("a patch must be an object"));
+        return Err(StatusError::bad_request("a patch must be an object"));
     };
     Patching { resource }.merge_map(object, patch, "")
 }
@@ -30,7 +30,7 @@ impl Patching<'_> {
         object: &mut Map<String, Value>,
         patch: &Map<String, Value>,
         path: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         match patch.get(DIRECTIVE).and_then(Value::as_str) {
             Some("replace") => {
                 object.clear();
@@ -72,7 +72,7 @@ impl Patching<'_> {
         key: &str,
         change: &Value,
         path: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         match (change, object.get_mut(key)) {
             (Value::Null, _) => {
                 object.remove(key);
@@ -114,7 +114,7 @@ impl Patching<'_> {
         changes: &[Value],
         by: &str,
         path: &str,
-    ) -> Result<Vec<Value>, Refusal> {
+    ) -> Result<Vec<Value>, StatusError> {
         let directive = |change: &Value| {
             let text = change.get(DIRECTIVE).and_then(Value::as_str);
             text.map(str::to_owned)
@@ -129,14 +129,14 @@ impl Patching<'_> {
         }
         for change in changes {
             let Value::Object(fields) = change else {
-                return Err(Refusal::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "{path}: not a list of objects"
                 )));
             };
             let directive = directive(change);
             let Some(id) = fields.get(by) else {
                 let message = format!("map: {change} does not contain declared merge key: {by}");
-                return Err(Refusal::invalid(message));
+                return Err(StatusError::invalid(message));
             };
             let at = list.iter().position(|old| old.get(by) == Some(id));
             match (directive.as_deref(), at) {
@@ -158,8 +158,8 @@ impl Patching<'_> {
     }
 }
 
-fn unknown_directive(directive: &str) -> Refusal {
-    Refusal::bad_request(format!("unknown patch directive {directive:?}"))
+fn unknown_directive(directive: &str) -> StatusError {
+    StatusError::bad_request(format!("unknown patch directive {directive:?}"))
 }
 
 fn join(path: &str, key: &str) -> String {

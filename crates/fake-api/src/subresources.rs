@@ -12,7 +12,7 @@ use crate::delete;
 use crate::identity::User;
 use crate::object::{as_map, field, meta, seconds, section, text};
 use crate::path::Target;
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::{Key, Store};
 
 /// The server's own audience: of tokens and of reviews that name none.
@@ -39,7 +39,7 @@ pub(crate) fn evict(
     now: Timestamp,
     key: &Key,
     eviction: &Value,
-) -> Result<Value, Refusal> {
+) -> Result<Value, StatusError> {
     let options = eviction.get("deleteOptions").cloned().unwrap_or_default();
     delete::delete(store, now, key, &options)?;
     Ok(success())
@@ -51,13 +51,13 @@ pub(crate) fn bind(
     now: Timestamp,
     key: &Key,
     binding: &Value,
-) -> Result<Value, Refusal> {
+) -> Result<Value, StatusError> {
     let node = text(binding, &["target", "name"])
-        .ok_or_else(|| Refusal::invalid("target.name: Required value"))?;
-    let old = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
+        .ok_or_else(|| StatusError::invalid("target.name: Required value"))?;
+    let old = store.get(key).ok_or_else(|| StatusError::not_found(key))?;
     if let Some(assigned) = text(&old, &["spec", "nodeName"]) {
         let why = format!("pod {} is already assigned to node {assigned:?}", key.name);
-        return Err(Refusal::conflict(key, &why));
+        return Err(StatusError::conflict(key, &why));
     }
     let mut pod = (*old).clone();
     section(&mut pod, "spec").insert("nodeName".to_owned(), json!(node));
@@ -83,12 +83,12 @@ pub(crate) fn issue_token(
     target: &Target,
     key: &Key,
     request: &Value,
-) -> Result<Arc<Value>, Refusal> {
-    let account = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
+) -> Result<Arc<Value>, StatusError> {
+    let account = store.get(key).ok_or_else(|| StatusError::not_found(key))?;
     let uid = text(request, &["metadata", "uid"]).unwrap_or_default();
     if !uid.is_empty() && text(&account, &["metadata", "uid"]) != Some(uid) {
         let why = format!("the UID in the token request ({uid}) is not the service account's");
-        return Err(Refusal::conflict(key, &why));
+        return Err(StatusError::conflict(key, &why));
     }
     let spec = request.get("spec").cloned().unwrap_or_default();
     let lifetime = spec.get("expirationSeconds").and_then(Value::as_i64);
@@ -96,7 +96,7 @@ pub(crate) fn issue_token(
     if lifetime < 600 {
         let message = "spec.expirationSeconds: Invalid value: may not specify a duration less \
                        than 10 minutes";
-        return Err(Refusal::invalid(message));
+        return Err(StatusError::invalid(message));
     }
     let mut audiences: Vec<String> = match spec.get("audiences").and_then(Value::as_array) {
         Some(list) => list
@@ -157,7 +157,7 @@ pub(crate) fn issue_token(
     Ok(Arc::new(answer))
 }
 
-fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), Refusal> {
+fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), StatusError> {
     let resource = match text(bound, &["kind"]) {
         Some("Pod") => "pods",
         Some("Secret") => "secrets",
@@ -165,7 +165,7 @@ fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), Refu
         other => {
             let message =
                 format!("cannot bind token for serviceaccount to object of type {other:?}");
-            return Err(Refusal::bad_request(message));
+            return Err(StatusError::bad_request(message));
         }
     };
     let key = Key {
@@ -177,7 +177,9 @@ fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), Refu
         },
         name: text(bound, &["name"]).unwrap_or_default().to_owned(),
     };
-    let object = store.get(&key).ok_or_else(|| Refusal::not_found(&key))?;
+    let object = store
+        .get(&key)
+        .ok_or_else(|| StatusError::not_found(&key))?;
     let uid = meta(&object, "uid").unwrap_or_default();
     match text(bound, &["uid"]) {
         Some(asked) if asked != uid => {
@@ -185,7 +187,7 @@ fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), Refu
                 "the UID in the bound object reference ({asked}) does not match the UID in \
                  record. The object might have been deleted and then recreated"
             );
-            Err(Refusal::conflict(&key, &why))
+            Err(StatusError::conflict(&key, &why))
         }
         _ => Ok(()),
     }

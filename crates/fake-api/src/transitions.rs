@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::object::{field, text};
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 
 /// Lists of a pod's status, and where the specs of their containers are. Ephemeral containers
 /// never run twice.
@@ -14,7 +14,7 @@ const LISTS: [(&str, Option<&str>); 3] = [
 ];
 
 /// Compares the status of a pod with the one before (upstream `ValidatePodStatusUpdate`).
-pub(crate) fn check(old: &Value, new: &Value) -> Result<(), Refusal> {
+pub(crate) fn check(old: &Value, new: &Value) -> Result<(), StatusError> {
     for (statuses, specs) in LISTS {
         if specs.is_some() && all_may_restart(old) {
             continue;
@@ -32,7 +32,7 @@ pub(crate) fn check(old: &Value, new: &Value) -> Result<(), Refusal> {
             let spec = specs.and_then(|specs| list(old, &["spec", specs]).iter().find(of_it));
             if !spec.is_some_and(|spec| restarts(old, spec, code.unwrap_or_default())) {
                 let field = format!("status.{statuses}[{at}].state");
-                return Err(Refusal::invalid(format!(
+                return Err(StatusError::invalid(format!(
                     "{field}: Forbidden: may not be transitioned to non-terminated state"
                 )));
             }

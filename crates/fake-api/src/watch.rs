@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::defaults::kind_of;
 use crate::path::Target;
 use crate::query::Query;
-use crate::refusal::Refusal;
 use crate::select::Selection;
 use crate::server::{Shared, State};
+use crate::status_error::StatusError;
 use crate::store::Change;
 
 /// How often a watch that asked for bookmarks gets one.
@@ -49,7 +49,7 @@ impl Watching {
         target: &Target,
         selection: Selection,
         query: &Query,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, StatusError> {
         let asked = query.version()?;
         let initial = query.flag("sendInitialEvents");
         check_options(state, query, initial)?;
@@ -70,18 +70,18 @@ impl Watching {
             over: false,
         };
         if state.faults.failing_watches {
-            watching.end_with(&Refusal::failing_watch());
+            watching.end_with(&StatusError::failing_watch());
             return Ok(watching);
         }
         match (initial, asked) {
             (Some(true), _) if state.faults.no_watch_progress => {
-                watching.end_with(&Refusal::no_watch_progress());
+                watching.end_with(&StatusError::no_watch_progress());
             }
             (Some(true), asked) => {
                 let stale = state.faults.stale.filter(|_| asked == Some(0));
                 let version = stale.unwrap_or(watching.version);
                 if let Some(asked) = asked.filter(|asked| *asked > version) {
-                    return Err(Refusal::too_new(asked, version));
+                    return Err(StatusError::too_new(asked, version));
                 }
                 watching.send_set(state, version);
                 watching.bookmark(version, true);
@@ -165,7 +165,7 @@ impl Watching {
             return;
         }
         let Some(changes) = state.store.since(self.version) else {
-            return self.end_with(&Refusal::expired(self.version, state.store.oldest()));
+            return self.end_with(&StatusError::expired(self.version, state.store.oldest()));
         };
         let mut events: Vec<(&Change, &'static str, Value)> = changes
             .filter_map(|change| {
@@ -238,8 +238,8 @@ impl Watching {
         self.push("BOOKMARK", &object);
     }
 
-    fn end_with(&mut self, refusal: &Refusal) {
-        self.push("ERROR", &refusal.status());
+    fn end_with(&mut self, error: &StatusError) {
+        self.push("ERROR", &error.status());
         self.over = true;
     }
 
@@ -250,7 +250,7 @@ impl Watching {
     }
 }
 
-fn check_options(state: &State, query: &Query, initial: Option<bool>) -> Result<(), Refusal> {
+fn check_options(state: &State, query: &Query, initial: Option<bool>) -> Result<(), StatusError> {
     let matching = query.get("resourceVersionMatch").unwrap_or_default();
     let why = match (initial, matching) {
         (None, "") => return Ok(()),
@@ -268,7 +268,7 @@ fn check_options(state: &State, query: &Query, initial: Option<bool>) -> Result<
              sendInitialEvents is provided"
         }
     };
-    Err(Refusal::invalid(format!(
+    Err(StatusError::invalid(format!(
         "ListOptions.meta.k8s.io \"\" is invalid: {why}"
     )))
 }

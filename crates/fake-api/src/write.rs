@@ -8,7 +8,7 @@ use windlass_types::Timestamp;
 use crate::defaults::{self, has_generation, has_status};
 use crate::object::{as_map, carry, field, has_finalizers, meta, metadata, seconds};
 use crate::path::Target;
-use crate::refusal::Refusal;
+use crate::status_error::StatusError;
 use crate::store::{Key, Store, version_of};
 
 /// Creates an object.
@@ -17,13 +17,13 @@ pub(crate) fn create(
     now: Timestamp,
     target: &Target,
     mut object: Value,
-) -> Result<Arc<Value>, Refusal> {
+) -> Result<Arc<Value>, StatusError> {
     if let (Some(path), Some(body)) = (&target.namespace, meta(&object, "namespace"))
         && path != body
     {
         let message = "the namespace of the provided object does not match the namespace sent on \
                        the request";
-        return Err(Refusal::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     let name = match (meta(&object, "name"), meta(&object, "generateName")) {
         (Some(name), _) => name.to_owned(),
@@ -33,16 +33,16 @@ pub(crate) fn create(
         }
         (None, None) => {
             let message = "metadata.name: Required value: name or generateName is required";
-            return Err(Refusal::invalid(message));
+            return Err(StatusError::invalid(message));
         }
     };
     let key = target.key(&name);
     if store.get(&key).is_some() {
-        return Err(Refusal::already_exists(&key));
+        return Err(StatusError::already_exists(&key));
     }
     if meta(&object, "resourceVersion").is_some() {
         let message = "resourceVersion should not be set on objects to be created";
-        return Err(Refusal::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     let uid = format!("00000000-0000-4000-8000-{:012x}", store.next_number());
     let metadata = metadata(&mut object);
@@ -75,21 +75,21 @@ pub(crate) fn update(
     target: &Target,
     key: &Key,
     object: Value,
-) -> Result<Arc<Value>, Refusal> {
+) -> Result<Arc<Value>, StatusError> {
     if meta(&object, "name").is_some_and(|name| name != key.name) {
         let message = "the name of the object does not match the name on the URL";
-        return Err(Refusal::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     let Some(old) = store.get(key) else {
         // leases are among the few types that an update may create
         if key.resource == "leases" && target.subresource.is_none() {
             return create(store, now, target, object);
         }
-        return Err(Refusal::not_found(key));
+        return Err(StatusError::not_found(key));
     };
     if version_of(&object).is_empty() && defaults::needs_version(&key.resource) {
         let message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
-        return Err(Refusal::invalid(message));
+        return Err(StatusError::invalid(message));
     }
     replace(store, target, key, &old, object)
 }
@@ -101,8 +101,8 @@ pub(crate) fn patch(
     key: &Key,
     content_type: &str,
     change: &Value,
-) -> Result<Arc<Value>, Refusal> {
-    let old = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
+) -> Result<Arc<Value>, StatusError> {
+    let old = store.get(key).ok_or_else(|| StatusError::not_found(key))?;
     let mut object = (*old).clone();
     crate::patch::apply(content_type, &key.resource, &mut object, change)?;
     replace(store, target, key, &old, object)
@@ -116,19 +116,19 @@ fn replace(
     key: &Key,
     old: &Value,
     mut object: Value,
-) -> Result<Arc<Value>, Refusal> {
+) -> Result<Arc<Value>, StatusError> {
     let version = version_of(&object);
     if !version.is_empty() && version != version_of(old) {
         let why = "the object has been modified; please apply your changes to the latest version \
                    and try again";
-        return Err(Refusal::conflict(key, why));
+        return Err(StatusError::conflict(key, why));
     }
     if let (Some(new), Some(old)) = (meta(&object, "uid"), meta(old, "uid"))
         && new != old
     {
         let why =
             format!("Precondition failed: UID in precondition: {new}, UID in object meta: {old}");
-        return Err(Refusal::conflict(key, &why));
+        return Err(StatusError::conflict(key, &why));
     }
     name_type(target, &mut object);
     let old_metadata = old.get("metadata");
@@ -167,7 +167,7 @@ fn replace(
     }
     if has_finalizers(old) && !has_finalizers(&object) && is_to_vanish(old) {
         let gone = store.remove(key, object);
-        return gone.ok_or_else(|| Refusal::not_found(key));
+        return gone.ok_or_else(|| StatusError::not_found(key));
     }
     Ok(store.put(key.clone(), object))
 }
@@ -178,7 +178,7 @@ pub(crate) fn overwrite(
     key: &Key,
     old: &Value,
     mut object: Value,
-) -> Result<Arc<Value>, Refusal> {
+) -> Result<Arc<Value>, StatusError> {
     defaults::normalize(&mut object);
     if has_generation(&key.resource) && object.get("spec") != old.get("spec") {
         raise_generation(&mut object);

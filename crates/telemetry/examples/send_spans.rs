@@ -58,9 +58,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         host_name: "n1".to_owned(),
     };
     let metrics = Metrics::new()?.spans;
-    let (sink, sending) = connect(&config, metrics.clone())?;
+    let (sink, exporter) = connect(&config, metrics.clone())?;
     let shutdown = CancellationToken::new();
-    let sending = tokio::spawn(sending.run(shutdown.clone()));
+    let exporter = tokio::spawn(exporter.run(shutdown.clone()));
 
     let trace = TraceId(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
     let (root, child) = (SpanId(1), SpanId(2));
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // the end of the agent: what is queued is sent, for at most two seconds
     shutdown.cancel();
-    sending.await?;
+    exporter.await?;
     println!(
         "taken: {}, lost: {}",
         metrics.exported.get(),

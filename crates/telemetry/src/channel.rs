@@ -6,7 +6,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::EXPORT;
+use crate::EXPORT_TIMEOUT;
 
 /// Where the collector is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +31,14 @@ impl Collector {
                     .path_and_query("/")
                     .build();
                 let endpoint = Endpoint::from(uri.unwrap_or_default());
-                return endpoint.connect_timeout(EXPORT).connect_lazy();
+                return endpoint.connect_timeout(EXPORT_TIMEOUT).connect_lazy();
             }
             Self::Unix(path) => path,
             // tokio's spelling of such a name
             Self::Abstract(name) => PathBuf::from(format!("\0{name}")),
         };
         // the authority of a socket is never resolved
-        let endpoint = Endpoint::from_static("http://localhost").connect_timeout(EXPORT);
+        let endpoint = Endpoint::from_static("http://localhost").connect_timeout(EXPORT_TIMEOUT);
         endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }

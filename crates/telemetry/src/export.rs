@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use windlass_metrics::SpanMetrics;
 use windlass_types::FinishedSpan;
 
-use crate::{BATCH, EXPORT, FLUSH, PERIOD, convert};
+use crate::{BATCH_INTERVAL, EXPORT_TIMEOUT, FLUSH_TIMEOUT, MAX_BATCH_SPANS, convert};
 
 /// The other end of the queue.
 #[derive(Debug)]
-pub struct Sending {
+pub struct BatchExporter {
     exporter: SpanExporter,
     spans: mpsc::Receiver<FinishedSpan>,
     /// Taken from the queue and not sent yet.
@@ -22,7 +22,7 @@ pub struct Sending {
     away: bool,
 }
 
-impl Sending {
+impl BatchExporter {
     pub(crate) fn new(
         exporter: SpanExporter,
         spans: mpsc::Receiver<FinishedSpan>,
@@ -41,7 +41,7 @@ impl Sending {
     pub async fn run(mut self, shutdown: CancellationToken) {
         let too_late = async {
             shutdown.cancelled().await;
-            sleep(FLUSH).await;
+            sleep(FLUSH_TIMEOUT).await;
         };
         let work = async {
             while self.gather(&shutdown).await {
@@ -70,12 +70,12 @@ impl Sending {
         if self.take().await == 0 {
             return;
         }
-        let due = Instant::now() + PERIOD;
+        let due = Instant::now() + BATCH_INTERVAL;
         while self.room() > 0 && matches!(timeout_at(due, self.take()).await, Ok(1..)) {}
     }
 
     fn room(&self) -> usize {
-        BATCH.saturating_sub(self.batch.len())
+        MAX_BATCH_SPANS.saturating_sub(self.batch.len())
     }
 
     /// How many were taken: none only when no more can come. May be dropped at any time.
@@ -87,11 +87,11 @@ impl Sending {
     async fn export(&mut self) {
         let spans = self.batch.len() as f64;
         let batch = self.batch.drain(..).map(convert::span).collect();
-        let exported = timeout(EXPORT, self.exporter.export(batch)).await;
+        let exported = timeout(EXPORT_TIMEOUT, self.exporter.export(batch)).await;
         let failure = match exported {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer in {EXPORT:?}")),
+            Err(_) => Some(format!("no answer in {EXPORT_TIMEOUT:?}")),
         };
         match &failure {
             None => self.metrics.exported.inc_by(spans),

@@ -12,7 +12,7 @@
 //!
 //! * [`connect`] makes both ends of the queue from a [`TelemetryConfig`]
 //! * [`OtlpSink`] is the end that takes spans, a `windlass_types::SpanSink`
-//! * [`Sending`] is the end that sends them: spawn [`Sending::run`]
+//! * [`BatchExporter`] is the end that sends them: spawn [`BatchExporter::run`]
 //! * [`Sampler`] says which traces are taken
 //!
 //! # Example
@@ -30,8 +30,8 @@
 //!     host_name: "n1".to_owned(),
 //! };
 //! // nothing is dialled before there is a span
-//! let (sink, sending) = connect(&config, Metrics::new()?.spans)?;
-//! tokio::spawn(sending.run(Default::default()));
+//! let (sink, exporter) = connect(&config, Metrics::new()?.spans)?;
+//! tokio::spawn(exporter.run(Default::default()));
 //! assert!(sink.samples(TraceId(1)), "the name decides, wherever it is asked");
 //! assert!(!sink.samples(TraceId(u128::MAX)));
 //! # Ok(())
@@ -67,32 +67,32 @@ use windlass_metrics::SpanMetrics;
 use windlass_types::{FinishedSpan, SpanSink, TraceId};
 
 pub use channel::Collector;
-pub use export::Sending;
+pub use export::BatchExporter;
 pub use sampler::Sampler;
 
 /// Spans that wait. The start of a pod is some thirty of them, so that a burst of 30 pods has
 /// room while a batch is sent. A span is some 400 bytes and at most 2 KiB: half a megabyte, 2 MiB at the
 /// worst, and as much again for the batch under way in its three forms (ours, the SDK's, encoded).
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 
 /// Spans in one request, as upstream.
-const BATCH: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 
 /// What is not enough for a batch is sent after this time, as upstream.
-const PERIOD: Duration = Duration::from_secs(5);
+const BATCH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A batch that was not taken by then is lost. It is tried more than once if the collector says that
 /// it may be.
-const EXPORT: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the end of the agent waits for the last batches: less than half of what it waits for state.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest text of an attribute, in bytes.
-const LONGEST_TEXT: usize = 128;
+const MAX_ATTRIBUTE_BYTES: usize = 128;
 
 /// Longest error, in bytes.
-const LONGEST_ERROR: usize = 512;
+const MAX_ERROR_BYTES: usize = 512;
 
 /// How traces are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,10 +128,10 @@ impl SpanSink for OtlpSink {
 
     fn ended(&self, mut span: FinishedSpan) {
         for (_, text) in &mut span.attributes {
-            cut(text, LONGEST_TEXT);
+            cut(text, MAX_ATTRIBUTE_BYTES);
         }
         if let Some(error) = &mut span.error {
-            cut(error, LONGEST_ERROR);
+            cut(error, MAX_ERROR_BYTES);
         }
         if self.queue.try_send(span).is_err() {
             self.metrics.queue_full.inc();
@@ -147,33 +147,33 @@ impl SpanSink for OtlpSink {
 pub fn connect(
     config: &TelemetryConfig,
     metrics: SpanMetrics,
-) -> Result<(OtlpSink, Sending), TelemetryError> {
-    connect_over(config.collector.channel(), config, metrics)
+) -> Result<(OtlpSink, BatchExporter), TelemetryError> {
+    connect_with_channel(config.collector.channel(), config, metrics)
 }
 
-fn connect_over(
+fn connect_with_channel(
     channel: Channel,
     config: &TelemetryConfig,
     metrics: SpanMetrics,
-) -> Result<(OtlpSink, Sending), TelemetryError> {
+) -> Result<(OtlpSink, BatchExporter), TelemetryError> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
         .with_channel(channel)
         .build()?;
     exporter.set_resource(&convert::resource(&config.host_name));
-    let (queue, spans) = mpsc::channel(QUEUE);
+    let (queue, spans) = mpsc::channel(QUEUE_CAPACITY);
     let sink = OtlpSink {
         queue,
         sampler: config.sampler,
         metrics: metrics.clone(),
     };
-    Ok((sink, Sending::new(exporter, spans, metrics)))
+    Ok((sink, BatchExporter::new(exporter, spans, metrics)))
 }
 
 /// Cuts a text at the last character that fits.
-fn cut(text: &mut String, most: usize) {
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max));
         text.shrink_to_fit();
     }
 }

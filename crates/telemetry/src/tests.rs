@@ -28,7 +28,8 @@ use windlass_types::{
 };
 
 use super::{
-    BATCH, Collector, FLUSH, OtlpSink, PERIOD, QUEUE, Sampler, TelemetryConfig, connect_over,
+    BATCH_INTERVAL, Collector, FLUSH_TIMEOUT, MAX_BATCH_SPANS, OtlpSink, QUEUE_CAPACITY, Sampler,
+    TelemetryConfig, connect_with_channel,
 };
 
 /// Longer than any test takes.
@@ -58,14 +59,14 @@ impl Received {
     }
 }
 
-struct World {
+struct Fixture {
     sink: OtlpSink,
-    sending: JoinHandle<()>,
+    exporter: JoinHandle<()>,
     shutdown: CancellationToken,
     metrics: Metrics,
 }
 
-impl World {
+impl Fixture {
     fn new(collector: Collector, rate: i32) -> Self {
         Self::over(collector.channel(), rate)
     }
@@ -79,11 +80,11 @@ impl World {
             sampler: Sampler::per_million(rate),
             host_name: "node1".into(),
         };
-        let (sink, sending) =
-            connect_over(channel, &config, metrics.spans.clone()).expect("a channel");
+        let (sink, exporter) =
+            connect_with_channel(channel, &config, metrics.spans.clone()).expect("a channel");
         Self {
             sink,
-            sending: tokio::spawn(sending.run(shutdown.clone())),
+            exporter: tokio::spawn(exporter.run(shutdown.clone())),
             shutdown,
             metrics,
         }
@@ -97,7 +98,7 @@ impl World {
     async fn end(self) -> Duration {
         let begun = Instant::now();
         self.shutdown.cancel();
-        let ended = timeout(DEADLINE, self.sending).await;
+        let ended = timeout(DEADLINE, self.exporter).await;
         ended.expect("in time").expect("ends");
         begun.elapsed()
     }
@@ -167,11 +168,11 @@ async fn until(done: impl Fn() -> bool) {
 #[tokio::test(start_paused = true)]
 async fn a_collector_gets_spans_with_who_sent_them() {
     let (received, channel) = collector();
-    let world = World::over(channel, 1_000_000);
-    world.sink.ended(span(1));
-    world.sink.ended(span(2));
-    let took = world.end().await;
-    assert!(took < FLUSH, "{took:?}");
+    let fixture = Fixture::over(channel, 1_000_000);
+    fixture.sink.ended(span(1));
+    fixture.sink.ended(span(2));
+    let took = fixture.end().await;
+    assert!(took < FLUSH_TIMEOUT, "{took:?}");
     assert_eq!(received.spans(), 2, "what was queued is sent at the end");
 
     let requests = received.0.lock().expect("lock");
@@ -215,20 +216,23 @@ async fn a_collector_gets_spans_with_who_sent_them() {
 #[tokio::test(start_paused = true)]
 async fn spans_that_are_no_batch_are_sent_after_a_while_and_batches_at_once() {
     let (received, channel) = collector();
-    let world = World::over(channel, 1_000_000);
-    let batch = BATCH as u64;
-    (1..=batch).for_each(|number| world.sink.ended(span(number)));
+    let fixture = Fixture::over(channel, 1_000_000);
+    let batch = MAX_BATCH_SPANS as u64;
+    (1..=batch).for_each(|number| fixture.sink.ended(span(number)));
     let begun = Instant::now();
-    until(|| received.spans() == BATCH).await;
-    assert!(begun.elapsed() < PERIOD, "a whole batch");
+    until(|| received.spans() == MAX_BATCH_SPANS).await;
+    assert!(begun.elapsed() < BATCH_INTERVAL, "a whole batch");
     assert_eq!(received.0.lock().expect("lock").len(), 1);
 
-    world.sink.ended(span(batch + 1));
+    fixture.sink.ended(span(batch + 1));
     let begun = Instant::now();
-    until(|| received.spans() > BATCH).await;
+    until(|| received.spans() > MAX_BATCH_SPANS).await;
     let took = begun.elapsed();
-    assert!((PERIOD..PERIOD * 2).contains(&took), "{took:?}");
-    world.end().await;
+    assert!(
+        (BATCH_INTERVAL..BATCH_INTERVAL * 2).contains(&took),
+        "{took:?}"
+    );
+    fixture.end().await;
 }
 
 #[tokio::test]
@@ -240,9 +244,9 @@ async fn a_socket_without_a_file_is_spoken_to() {
         .add_service(TraceServiceServer::new(received.clone()))
         .serve_with_incoming(UnixListenerStream::new(listener));
     tokio::spawn(server);
-    let world = World::new(Collector::Abstract(name), 1_000_000);
-    (1..=BATCH as u64).for_each(|number| world.sink.ended(span(number)));
-    until(|| received.spans() == BATCH).await;
+    let fixture = Fixture::new(Collector::Abstract(name), 1_000_000);
+    (1..=MAX_BATCH_SPANS as u64).for_each(|number| fixture.sink.ended(span(number)));
+    until(|| received.spans() == MAX_BATCH_SPANS).await;
 }
 
 #[tokio::test]
@@ -254,9 +258,9 @@ async fn a_socket_whose_queue_is_full_costs_spans_and_stops_no_thread() {
     let _listener = socket.listen(0).expect("listens");
     let first = UnixStream::connect(format!("\0{name}")).await;
     let _first = first.expect("there is a place");
-    let world = World::new(Collector::Abstract(name), 1_000_000);
-    (1..=BATCH as u64).for_each(|number| world.sink.ended(span(number)));
-    until(|| world.counts() == [0.0, 0.0, BATCH as f64]).await;
+    let fixture = Fixture::new(Collector::Abstract(name), 1_000_000);
+    (1..=MAX_BATCH_SPANS as u64).for_each(|number| fixture.sink.ended(span(number)));
+    until(|| fixture.counts() == [0.0, 0.0, MAX_BATCH_SPANS as f64]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,40 +268,43 @@ async fn a_collector_that_is_away_costs_the_queue_and_nothing_else() {
     // nobody listens there any more
     let (listener, collector) = listener().await;
     drop(listener);
-    let world = World::new(collector, 1_000_000);
-    let spans = QUEUE as u64 + 10;
+    let fixture = Fixture::new(collector, 1_000_000);
+    let spans = QUEUE_CAPACITY as u64 + 10;
     // the task that sends has not run yet
-    (1..=spans).for_each(|number| world.sink.ended(span(number)));
-    assert_eq!(world.counts(), [0.0, 10.0, 0.0]);
-    until(|| world.counts()[2] >= QUEUE as f64).await;
-    assert_eq!(world.counts(), [0.0, 10.0, QUEUE as f64]);
-    world.sink.ended(span(1));
+    (1..=spans).for_each(|number| fixture.sink.ended(span(number)));
+    assert_eq!(fixture.counts(), [0.0, 10.0, 0.0]);
+    until(|| fixture.counts()[2] >= QUEUE_CAPACITY as f64).await;
+    assert_eq!(fixture.counts(), [0.0, 10.0, QUEUE_CAPACITY as f64]);
+    fixture.sink.ended(span(1));
     assert_eq!(
-        world.counts(),
-        [0.0, 10.0, QUEUE as f64],
+        fixture.counts(),
+        [0.0, 10.0, QUEUE_CAPACITY as f64],
         "there is room again"
     );
-    let took = world.end().await;
-    assert!(took <= FLUSH, "{took:?}");
+    let took = fixture.end().await;
+    assert!(took <= FLUSH_TIMEOUT, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_hangs_delays_the_end_by_no_more_than_the_deadline() {
     // there are connections, and nobody speaks
     let (channel, _accepted) = in_memory();
-    let world = World::over(channel, 1_000_000);
-    (1..=600).for_each(|number| world.sink.ended(span(number)));
-    let took = world.end().await;
-    assert!((FLUSH..FLUSH * 2).contains(&took), "{took:?}");
+    let fixture = Fixture::over(channel, 1_000_000);
+    (1..=600).for_each(|number| fixture.sink.ended(span(number)));
+    let took = fixture.end().await;
+    assert!(
+        (FLUSH_TIMEOUT..FLUSH_TIMEOUT * 2).contains(&took),
+        "{took:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_spans_nothing_is_dialled_and_the_end_is_at_once() {
     let (listener, collector) = listener().await;
-    let world = World::new(collector, 0);
-    assert!(!world.sink.samples(TraceId(1)));
+    let fixture = Fixture::new(collector, 0);
+    assert!(!fixture.sink.samples(TraceId(1)));
     sleep(Duration::from_secs(3600)).await;
     let accepted = timeout(Duration::from_millis(1), listener.accept()).await;
     assert!(accepted.is_err(), "a connection");
-    assert_eq!(world.end().await, Duration::ZERO);
+    assert_eq!(fixture.end().await, Duration::ZERO);
 }

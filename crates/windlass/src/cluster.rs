@@ -9,8 +9,8 @@ use anyhow::Context;
 use tokio::sync::watch;
 use windlass_mailboxes::spawn_io;
 use windlass_certs::{
-    CertificateStore, Credentials, KeepClient, KeepServing, Paths, ServingNames, ServingPair,
-    keep_client_certificate, keep_serving_certificate,
+    CertificateStore, Credentials, ClientRotation, ServingRotation, Paths, ServingNames, ServingPair,
+    run_client_rotation, run_serving_rotation,
 };
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
@@ -68,7 +68,7 @@ pub fn connect(
         bootstrap_kubeconfig: config.flags.bootstrap_kubeconfig.clone(),
         cert_dir: cert_dir.clone(),
     };
-    let credentials = Credentials::begin(paths, clock.now())?;
+    let credentials = Credentials::load(paths, clock.now())?;
     let clients = ApiClients::connect(&credentials.config, &limits(kubelet))
         .context("--kubeconfig")?
         .with_metrics(metrics);
@@ -119,16 +119,16 @@ impl ClusterParts {
         let certificates = self.certificates.clone()?;
         let node = &self.status.node.name;
         let client = self.clients.main.clone();
-        let keep = certificates.credentials.keep(
+        let rotation = certificates.credentials.client_rotation(
             node,
             client.clone(),
             certificates.rotate,
             Arc::clone(clock),
         );
-        if let Some(keep) = keep {
+        if let Some(rotation) = rotation {
             let metrics = Some(metrics.clone());
-            let keep = KeepClient { metrics, ..keep };
-            spawn_io("client-certificate", keep_client_certificate(keep));
+            let rotation = ClientRotation { metrics, ..rotation };
+            spawn_io("client-certificate", run_client_rotation(rotation));
         }
         let (store, ips) = certificates.serving?;
         let (names_sender, names) = watch::channel(ServingNames {
@@ -136,7 +136,7 @@ impl ClusterParts {
             ips,
         });
         let (current, serving) = watch::channel(None);
-        let keep = KeepServing {
+        let rotation = ServingRotation {
             node: node.clone(),
             names,
             store,
@@ -147,7 +147,7 @@ impl ClusterParts {
         };
         spawn_io("serving-certificate", async move {
             certificates.credentials.wait_for_identity().await;
-            keep_serving_certificate(keep).await;
+            run_serving_rotation(rotation).await;
             drop(names_sender);
         });
         Some(serving)

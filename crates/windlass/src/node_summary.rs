@@ -90,7 +90,7 @@ impl ClusterHandles {
         }
         if let Some(serving) = &self.serving {
             let pair = serving.borrow().clone();
-            let certificate = pair.and_then(|pair| Certificate::of_pem(pair.pem()));
+            let certificate = pair.and_then(|pair| Certificate::from_pem(pair.pem()));
             let end = certificate.map(|certificate| certificate.validity.not_after);
             metrics.certificates.set_server_ttl(ttl(end, now));
         }

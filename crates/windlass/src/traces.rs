@@ -3,7 +3,7 @@
 use anyhow::Context;
 use windlass_config::{CollectorAddress, Config};
 use windlass_metrics::Metrics;
-use windlass_telemetry::{Collector, OtlpSink, Sampler, Sending, TelemetryConfig};
+use windlass_telemetry::{Collector, OtlpSink, Sampler, BatchExporter, TelemetryConfig};
 
 /// Returns the span sink and its exporter; `None` without a configured collector. Requires a tokio
 /// runtime.
@@ -11,7 +11,7 @@ pub(crate) fn connect(
     config: &Config,
     node_name: &str,
     metrics: &Metrics,
-) -> anyhow::Result<Option<(OtlpSink, Sending)>> {
+) -> anyhow::Result<Option<(OtlpSink, BatchExporter)>> {
     let Some(tracing) = &config.kubelet.tracing else {
         return Ok(None);
     };

@@ -12,20 +12,20 @@ use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
 
 use super::obtain::{self, ObtainError, obtain, on_disk};
-use super::plan::{LONGEST_WAIT, Situation, Step, Validity, newest, pause, step};
+use super::plan::{MAX_WAIT, RotationState, Step, Validity, backoff, newest, step};
 use crate::csr::Identity;
 use crate::store::CertificateStore;
 
 /// How long a decision on a renewal is waited for: upstream's.
-pub(super) const RENEWAL_PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub(super) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How long a decision on the first certificate is waited for: upstream's.
-const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(3600);
+const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Pause before a node without any valid credentials looks again for new ones.
-const STUCK: Duration = Duration::from_secs(10);
+const NO_CREDENTIALS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What [`keep_client_certificate`] works with.
+/// What [`run_client_rotation`] works with.
 #[derive(Clone, Debug)]
-pub struct KeepClient {
+pub struct ClientRotation {
     /// Name of the node.
     pub node: String,
     /// Files.
@@ -83,35 +83,35 @@ impl Bootstrap {
 /// Keeps the client certificate current: gets the first one, replaces it in time, takes up one
 /// that somebody else put in its place, and finds a way back from one that ran out or that the
 /// API server does not accept any more. Never ends.
-pub async fn keep_client_certificate(keep: KeepClient) {
+pub async fn run_client_rotation(rotation: ClientRotation) {
     let mut failures = 0;
     // certificates obtained since the server last accepted one
     let mut replaced = 0;
     loop {
-        if keep.identity.certificate_status() == Standing::Accepted {
+        if rotation.identity.certificate_status() == Standing::Accepted {
             replaced = 0;
         }
-        let next = keep.next(replaced).await;
+        let next = rotation.next(replaced).await;
         tracing::debug!(step = %next, "client certificate");
         match next {
             Step::Wait(time) => tokio::time::sleep(time).await,
-            Step::Stuck => {
+            Step::NoCredentials => {
                 failures += 1;
                 if failures == 1 {
                     tracing::error!(
-                        file = %keep.store.current_path().display(),
-                        kubeconfig = ?keep.kubeconfig,
-                        bootstrap = ?keep.bootstrap,
+                        file = %rotation.store.current_path().display(),
+                        kubeconfig = ?rotation.kubeconfig,
+                        bootstrap = ?rotation.bootstrap,
                         "the client certificate is not valid and there are no bootstrap \
                          credentials: put either in its place, a restart is not needed"
                     );
                 }
-                tokio::time::sleep(STUCK).await;
+                tokio::time::sleep(NO_CREDENTIALS_INTERVAL).await;
             }
             Step::Renew | Step::Bootstrap => {
                 let outcome = tokio::select! {
-                    outcome = keep.obtain(next) => outcome,
-                    () = keep.recovered(replaced) => {
+                    outcome = rotation.obtain(next) => outcome,
+                    () = rotation.recovered(replaced) => {
                         tracing::info!("a signing request is not needed any more");
                         continue;
                     }
@@ -121,16 +121,16 @@ pub async fn keep_client_certificate(keep: KeepClient) {
                         failures = 0;
                         replaced += 1;
                         // a signer whose certificates are overdue at once must not be kept busy
-                        tokio::time::sleep(LONGEST_WAIT).await;
+                        tokio::time::sleep(MAX_WAIT).await;
                     }
                     Err(error) => {
                         failures += 1;
-                        if let Some(metrics) = &keep.metrics {
+                        if let Some(metrics) = &rotation.metrics {
                             metrics.client_renew_errors.inc();
                         }
-                        let pause = pause(failures, &keep.node);
-                        tracing::warn!(%error, retry_in = ?pause, "no client certificate");
-                        tokio::time::sleep(pause).await;
+                        let backoff = backoff(failures, &rotation.node);
+                        tracing::warn!(%error, retry_in = ?backoff, "no client certificate");
+                        tokio::time::sleep(backoff).await;
                     }
                 }
             }
@@ -138,29 +138,29 @@ pub async fn keep_client_certificate(keep: KeepClient) {
     }
 }
 
-impl KeepClient {
+impl ClientRotation {
     async fn next(&self, replaced: u32) -> Step {
         let (validity, bootstrap) = self.load().await;
-        let refused_for = match self.identity.certificate_status() {
+        let rejected_for = match self.identity.certificate_status() {
             Standing::RefusedSince(since) => Some(Instant::now().duration_since(since)),
             Standing::Unknown | Standing::Accepted => None,
         };
-        let situation = Situation {
+        let state = RotationState {
             node: &self.node,
             validity,
-            refused_for,
+            rejected_for,
             replaced,
             rotate: self.rotate,
             bootstrap,
         };
-        step(&situation, self.clock.now())
+        step(&state, self.clock.now())
     }
 
     /// Ends as soon as nothing has to be asked for: an outsider wrote a new certificate, or the
     /// server accepts the present one again.
     async fn recovered(&self, replaced: u32) {
         loop {
-            tokio::time::sleep(LONGEST_WAIT).await;
+            tokio::time::sleep(MAX_WAIT).await;
             if matches!(self.next(replaced).await, Step::Wait(_)) {
                 return;
             }
@@ -182,7 +182,7 @@ impl KeepClient {
         let candidates = [Some(self.identity.clone()), stored, configured];
         let dates = candidates
             .each_ref()
-            .map(|c| c.as_ref().and_then(Validity::of));
+            .map(|c| c.as_ref().and_then(Validity::from_identity));
         let Some(best) = newest(&dates, self.clock.now()) else {
             return (None, bootstrap);
         };
@@ -193,9 +193,9 @@ impl KeepClient {
     }
 
     async fn obtain(&self, step: Step) -> Result<(), ObtainError> {
-        let patience = match step {
-            Step::Bootstrap => BOOTSTRAP_PATIENCE,
-            _ => RENEWAL_PATIENCE,
+        let timeout = match step {
+            Step::Bootstrap => BOOTSTRAP_TIMEOUT,
+            _ => RENEWAL_TIMEOUT,
         };
         let bootstrap = match step {
             Step::Bootstrap => {
@@ -208,11 +208,11 @@ impl KeepClient {
         let identity = Identity::Client {
             node: self.node.clone(),
         };
-        let pair = obtain(&self.store, client, &identity, patience, &*self.clock).await?;
+        let pair = obtain(&self.store, client, &identity, timeout, &*self.clock).await?;
         self.identity.replace_pem(pair.pem().as_bytes())?;
         tracing::info!(expires_at = ?self.identity.expires_at(), "client certificate replaced");
         // it is in use by now, whether or not the disk takes it
-        obtain::keep(&self.store, pair, &*self.clock).await
+        obtain::write_pair(&self.store, pair, &*self.clock).await
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn obtain(
     store: &CertificateStore,
     client: &ApiClient,
     identity: &Identity,
-    patience: Duration,
+    timeout: Duration,
     clock: &dyn Clock,
 ) -> Result<Pair, ObtainError> {
     let (files, asked) = (store.clone(), identity.clone());
@@ -59,11 +59,11 @@ pub(super) async fn obtain(
             Some(Err(RequestError::Key(_))) | None => request(&asked, None)?,
             Some(Err(error)) => return Err(error.into()),
         };
-        files.keep_pending_key(&made.key)?;
+        files.save_pending_key(&made.key)?;
         Ok(made)
     })
     .await?;
-    let signed = sign(client, identity, &request, patience).await;
+    let signed = sign(client, identity, &request, timeout).await;
     let checked = match signed {
         Ok(chain) => check(chain, request.key, clock),
         Err(error) => Err(error.into()),
@@ -71,7 +71,7 @@ pub(super) async fn obtain(
     if checked.as_ref().is_err_and(is_final) {
         let files = store.clone();
         on_disk(move || {
-            files.drop_pending_key();
+            files.delete_pending_key();
             Ok(())
         })
         .await?;
@@ -80,7 +80,7 @@ pub(super) async fn obtain(
 }
 
 /// Writes a pair that was obtained.
-pub(super) async fn keep(
+pub(super) async fn write_pair(
     store: &CertificateStore,
     pair: Pair,
     clock: &dyn Clock,
@@ -102,7 +102,7 @@ fn check(chain: String, key: String, clock: &dyn Clock) -> Result<Pair, ObtainEr
     let pair = Pair { chain, key };
     let pem = pair.pem();
     ClientIdentity::from_pem(pem.as_bytes())?;
-    let certificate = Certificate::of_pem(pem.as_bytes());
+    let certificate = Certificate::from_pem(pem.as_bytes());
     match certificate.is_some_and(|it| it.validity.is_current(clock.now())) {
         true => Ok(pair),
         false => Err(ObtainError::NotCurrent),

@@ -4,20 +4,20 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_client::ClientIdentity;
-use windlass_units::hash::fnv1a_64;
 use windlass_types::Timestamp;
+use windlass_units::hash::fnv1a_64;
 
 /// Pauses after failed attempts: 2 s, doubled up to 32 s, where upstream's series ends too.
-const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(2);
 const DOUBLINGS: u32 = 4;
 /// How long the server must refuse a certificate before another is asked for: after so long
 /// without valid credentials upstream exits, to begin anew.
-const REFUSED: Duration = Duration::from_secs(5 * 60);
+const REJECTION_THRESHOLD: Duration = Duration::from_secs(5 * 60);
 /// Doublings of that, if a new certificate is refused too: at most one request in 80 min.
-const REFUSED_DOUBLINGS: u32 = 4;
+const REJECTION_DOUBLINGS: u32 = 4;
 /// A wait is cut into pieces of this length, so that a clock that was stepped, or a file that
 /// somebody replaced, is noticed.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Validity {
 
 impl Validity {
     /// Of a client certificate, if there is one.
-    pub fn of(identity: &ClientIdentity) -> Option<Self> {
+    pub fn from_identity(identity: &ClientIdentity) -> Option<Self> {
         Some(Self {
             not_before: identity.begins_at()?,
             not_after: identity.expires_at()?,
@@ -42,7 +42,7 @@ impl Validity {
     pub(crate) fn rotate_at(&self, node: &str) -> Timestamp {
         let life = Duration::try_from(self.not_after.duration_since(self.not_before));
         let life = life.unwrap_or(Duration::ZERO);
-        let share = 0.7 + 0.2 * spread(&format!("{node}/{}", self.not_after.as_second()));
+        let share = 0.7 + 0.2 * jitter(&format!("{node}/{}", self.not_after.as_second()));
         self.not_before
             .saturating_add(life.mul_f64(share))
             .unwrap_or(self.not_after)
@@ -56,13 +56,13 @@ impl Validity {
 
 /// What a decision is made of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Situation<'a> {
+pub(crate) struct RotationState<'a> {
     /// Name of the node: spreads what all nodes would do at once.
     pub node: &'a str,
     /// Validity of the present certificate, if there is one.
     pub validity: Option<Validity>,
     /// The server has answered it with nothing but 401 and 403 for so long.
-    pub refused_for: Option<Duration>,
+    pub rejected_for: Option<Duration>,
     /// Certificates obtained since the server last accepted one.
     pub replaced: u32,
     /// Rotation is on.
@@ -81,7 +81,7 @@ pub(crate) enum Step {
     /// Ask for a certificate with the bootstrap credentials: the present one is worth nothing.
     Bootstrap,
     /// There is no valid one and nothing to ask with: only a user can help.
-    Stuck,
+    NoCredentials,
 }
 
 impl fmt::Display for Step {
@@ -90,39 +90,37 @@ impl fmt::Display for Step {
             Self::Wait(time) => write!(f, "wait({}s)", time.as_secs()),
             Self::Renew => f.write_str("renew"),
             Self::Bootstrap => f.write_str("bootstrap"),
-            Self::Stuck => f.write_str("stuck"),
+            Self::NoCredentials => f.write_str("no credentials"),
         }
     }
 }
 
 /// Decides.
-pub(crate) fn step(situation: &Situation<'_>, now: Timestamp) -> Step {
-    let current = situation
-        .validity
-        .filter(|validity| validity.is_current(now));
+pub(crate) fn step(state: &RotationState<'_>, now: Timestamp) -> Step {
+    let current = state.validity.filter(|validity| validity.is_current(now));
     let Some(validity) = current else {
-        return match situation.bootstrap {
+        return match state.bootstrap {
             true => Step::Bootstrap,
-            false => Step::Stuck,
+            false => Step::NoCredentials,
         };
     };
-    let patience = REFUSED * 2u32.pow(situation.replaced.min(REFUSED_DOUBLINGS));
-    let refused = situation.refused_for.is_some_and(|time| time >= patience);
-    if refused && situation.bootstrap {
+    let timeout = REJECTION_THRESHOLD * 2u32.pow(state.replaced.min(REJECTION_DOUBLINGS));
+    let refused = state.rejected_for.is_some_and(|time| time >= timeout);
+    if refused && state.bootstrap {
         // valid by its dates, but the cluster's authority is another one now
         return Step::Bootstrap;
     }
-    let due = validity.rotate_at(situation.node);
-    if situation.rotate && due <= now {
+    let due = validity.rotate_at(state.node);
+    if state.rotate && due <= now {
         return Step::Renew;
     }
-    let next = if situation.rotate {
+    let next = if state.rotate {
         due
     } else {
         validity.not_after
     };
-    let wait = Duration::try_from(next.duration_since(now)).unwrap_or(LONGEST_WAIT);
-    Step::Wait(wait.clamp(Duration::from_secs(1), LONGEST_WAIT))
+    let wait = Duration::try_from(next.duration_since(now)).unwrap_or(MAX_WAIT);
+    Step::Wait(wait.clamp(Duration::from_secs(1), MAX_WAIT))
 }
 
 /// Which of several certificates is used: a current one before others, then the one that was
@@ -139,14 +137,14 @@ pub(crate) fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<
     best.map(|(index, _)| index)
 }
 
-/// The pause after the given number of failures in a row, counted from 1: up to a tenth longer
+/// The backoff after the given number of failures in a row, counted from 1: up to a tenth longer
 /// than the series says, each node differently.
-pub(crate) fn pause(failures: u32, node: &str) -> Duration {
-    let pause = FIRST_PAUSE * 2u32.pow(failures.saturating_sub(1).min(DOUBLINGS));
-    pause.mul_f64(1.0 + 0.1 * spread(&format!("{node}/{failures}")))
+pub(crate) fn backoff(failures: u32, node: &str) -> Duration {
+    let backoff = INITIAL_BACKOFF * 2u32.pow(failures.saturating_sub(1).min(DOUBLINGS));
+    backoff.mul_f64(1.0 + 0.1 * jitter(&format!("{node}/{failures}")))
 }
 
 /// A number in [0, 1) that stays the same for the same text.
-fn spread(text: &str) -> f64 {
+fn jitter(text: &str) -> f64 {
     (fnv1a_64(text.as_bytes()) % 1024) as f64 / 1024.0
 }

@@ -8,16 +8,16 @@ use windlass_client::ApiClient;
 use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
 
-use super::client::RENEWAL_PATIENCE;
+use super::client::RENEWAL_TIMEOUT;
 use super::obtain::{self, ObtainError, obtain, on_disk};
-use super::plan::{LONGEST_WAIT, Situation, Step, newest, pause, step};
+use super::plan::{MAX_WAIT, RotationState, Step, backoff, newest, step};
 use crate::certificate::Certificate;
 use crate::csr::{Identity, ServingNames};
 use crate::store::CertificateStore;
 
-/// What [`keep_serving_certificate`] works with.
+/// What [`run_serving_rotation`] works with.
 #[derive(Clone, Debug)]
-pub struct KeepServing {
+pub struct ServingRotation {
     /// Name of the node.
     pub node: String,
     /// Names and addresses of the node; new ones ask for a new certificate. Without an address
@@ -57,20 +57,20 @@ impl fmt::Debug for ServingPair {
 }
 
 /// Keeps the serving certificate current. Ends only when nobody can change the names any more.
-pub async fn keep_serving_certificate(mut keep: KeepServing) {
+pub async fn run_serving_rotation(mut rotation: ServingRotation) {
     let mut failures = 0;
     loop {
-        let names = keep.names.borrow_and_update().clone();
-        let next = keep.next(&names).await;
+        let names = rotation.names.borrow_and_update().clone();
+        let next = rotation.next(&names).await;
         tracing::debug!(step = %next, "serving certificate");
-        let pause = match next {
+        let backoff = match next {
             Step::Wait(time) => time,
             // a certificate without an address is good for nothing
-            _ if names.ips.is_empty() => LONGEST_WAIT,
+            _ if names.ips.is_empty() => MAX_WAIT,
             _ => {
-                let mut later = keep.names.clone();
+                let mut later = rotation.names.clone();
                 let outcome = tokio::select! {
-                    outcome = keep.obtain(names) => outcome,
+                    outcome = rotation.obtain(names) => outcome,
                     // the request names what the node is not called any more
                     changed = later.changed() => match changed {
                         Ok(()) => continue,
@@ -80,30 +80,30 @@ pub async fn keep_serving_certificate(mut keep: KeepServing) {
                 match outcome {
                     Ok(()) => {
                         failures = 0;
-                        LONGEST_WAIT
+                        MAX_WAIT
                     }
                     Err(error) => {
                         failures += 1;
-                        if let Some(metrics) = &keep.metrics {
+                        if let Some(metrics) = &rotation.metrics {
                             metrics.server_renew_errors.inc();
                         }
-                        let pause = pause(failures, &keep.node);
-                        tracing::warn!(%error, retry_in = ?pause, "no serving certificate");
-                        pause
+                        let backoff = backoff(failures, &rotation.node);
+                        tracing::warn!(%error, retry_in = ?backoff, "no serving certificate");
+                        backoff
                     }
                 }
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            changed = keep.names.changed() => if changed.is_err() {
+            () = tokio::time::sleep(backoff) => {}
+            changed = rotation.names.changed() => if changed.is_err() {
                 return;
             },
         }
     }
 }
 
-impl KeepServing {
+impl ServingRotation {
     /// Publishes the best pair there is and decides; a pair that lacks a name is as good as none.
     async fn next(&self, names: &ServingNames) -> Step {
         let store = self.store.clone();
@@ -116,7 +116,7 @@ impl KeepServing {
         let candidates = [known, stored.map(ServingPair::new)];
         let read = candidates.each_ref().map(|pair| {
             pair.as_ref()
-                .and_then(|pair| Certificate::of_pem(pair.pem()))
+                .and_then(|pair| Certificate::from_pem(pair.pem()))
         });
         let dates = read.each_ref().map(|it| it.as_ref().map(|it| it.validity));
         let best = newest(&dates, self.clock.now());
@@ -125,15 +125,15 @@ impl KeepServing {
         }
         let certificate = best.and_then(|best| read[best].as_ref());
         let covering = certificate.filter(|it| it.covers(names));
-        let situation = Situation {
+        let state = RotationState {
             node: &self.node,
             validity: covering.map(|it| it.validity),
-            refused_for: None,
+            rejected_for: None,
             replaced: 0,
             rotate: true,
             bootstrap: true,
         };
-        step(&situation, self.clock.now())
+        step(&state, self.clock.now())
     }
 
     async fn obtain(&self, names: ServingNames) -> Result<(), ObtainError> {
@@ -141,18 +141,18 @@ impl KeepServing {
             node: self.node.clone(),
             names,
         };
-        let patience = RENEWAL_PATIENCE;
-        let pair = obtain(&self.store, &self.client, &identity, patience, &*self.clock).await?;
+        let timeout = RENEWAL_TIMEOUT;
+        let pair = obtain(&self.store, &self.client, &identity, timeout, &*self.clock).await?;
         self.note_rotation();
         self.publish(ServingPair::new(pair.pem().into_bytes()));
         tracing::info!("serving certificate replaced");
-        obtain::keep(&self.store, pair, &*self.clock).await
+        obtain::write_pair(&self.store, pair, &*self.clock).await
     }
 
     /// The one that goes had lived until now.
     fn note_rotation(&self) {
         let before = self.current.borrow().clone();
-        let before = before.and_then(|pair| Certificate::of_pem(pair.pem()));
+        let before = before.and_then(|pair| Certificate::from_pem(pair.pem()));
         if let (Some(metrics), Some(before)) = (&self.metrics, before) {
             let lived = self.clock.now().duration_since(before.validity.not_before);
             metrics.server_rotation.observe(lived.as_secs_f64());

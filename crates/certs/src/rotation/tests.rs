@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_types::Timestamp;
 
-use super::plan::{Situation, Validity, newest, pause, step};
+use super::plan::{RotationState, Validity, backoff, newest, step};
 
 fn at(hour: i64) -> Timestamp {
     Timestamp::from_second(hour * 3600).expect("in range")
@@ -17,11 +17,11 @@ fn validity(from: i64, to: i64) -> Validity {
     }
 }
 
-fn situation(validity: Option<Validity>, (rotate, bootstrap): (bool, bool)) -> Situation<'static> {
-    Situation {
+fn state(validity: Option<Validity>, (rotate, bootstrap): (bool, bool)) -> RotationState<'static> {
+    RotationState {
         node: "n1",
         validity,
-        refused_for: None,
+        rejected_for: None,
         replaced: 0,
         rotate,
         bootstrap,
@@ -31,7 +31,7 @@ fn situation(validity: Option<Validity>, (rotate, bootstrap): (bool, bool)) -> S
 #[test]
 fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
     let check = |validity, able, hour, expected: &str| {
-        let decided = step(&situation(validity, able), at(hour));
+        let decided = step(&state(validity, able), at(hour));
         assert_eq!(decided.to_string(), expected);
     };
     let long = Some(validity(0, 1000));
@@ -40,10 +40,10 @@ fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
     check(long, (true, false), 901, "renew");
     check(long, (false, false), 901, "wait(60s)");
     check(long, (true, true), 1000, "bootstrap");
-    check(long, (true, false), 1001, "stuck");
+    check(long, (true, false), 1001, "no credentials");
     check(long, (false, true), 1001, "bootstrap");
     check(None, (true, true), 0, "bootstrap");
-    check(None, (true, false), 0, "stuck");
+    check(None, (true, false), 0, "no credentials");
     // the clock was set back before the certificate began
     check(Some(validity(5, 1000)), (true, true), 1, "bootstrap");
 }
@@ -51,10 +51,10 @@ fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
 #[test]
 fn a_certificate_that_the_server_refuses_for_a_while_is_replaced_by_bootstrap() {
     let check = |minutes: u64, replaced, bootstrap, expected: &str| {
-        let refused = Situation {
-            refused_for: Some(Duration::from_secs(minutes * 60)),
+        let refused = RotationState {
+            rejected_for: Some(Duration::from_secs(minutes * 60)),
             replaced,
-            ..situation(Some(validity(0, 1000)), (true, bootstrap))
+            ..state(Some(validity(0, 1000)), (true, bootstrap))
         };
         assert_eq!(step(&refused, at(1)).to_string(), expected);
     };
@@ -98,9 +98,12 @@ fn the_moment_of_rotation_is_between_70_and_90_percent_and_differs_between_nodes
 #[test]
 fn pauses_double_to_32_seconds_and_differ_between_nodes_by_a_tenth() {
     for (failures, seconds) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (99, 32)] {
-        let pause = pause(failures, "n1");
+        let backoff = backoff(failures, "n1");
         let least = Duration::from_secs(seconds);
-        assert!(pause >= least && pause < least.mul_f64(1.1), "{pause:?}");
+        assert!(
+            backoff >= least && backoff < least.mul_f64(1.1),
+            "{backoff:?}"
+        );
     }
-    assert_ne!(pause(5, "n1"), pause(5, "n2"));
+    assert_ne!(backoff(5, "n1"), backoff(5, "n2"));
 }

@@ -102,7 +102,7 @@ async fn after_a_restart_a_node_finds_the_request_it_made_before() {
 #[tokio::test(start_paused = true)]
 async fn a_torn_pending_key_is_replaced() {
     let node = Node::new();
-    node.store.keep_pending_key("-----BEGIN PRIV").unwrap();
+    node.store.save_pending_key("-----BEGIN PRIV").unwrap();
     node.server.auto_approve_csrs(Some(DAY));
     let _running = node.start();
     within(MINUTE, node.certificate()).await;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use windlass_certs::{Bootstrap, KeepClient};
+use windlass_certs::{Bootstrap, ClientRotation};
 use windlass_client::ClientIdentity;
 use windlass_types::{Clock, Timestamp};
 
 use crate::support::{BOOTSTRAPPER, DAY, HOUR, MINUTE, Node, Running, until, within};
 
 /// A certificate of a day, and when it began.
-async fn with_certificate(node: &Node, keep: KeepClient) -> (Running, Timestamp) {
+async fn with_certificate(node: &Node, rotation: ClientRotation) -> (Running, Timestamp) {
     node.server.auto_approve_csrs(Some(DAY));
-    let running = Running::keep(keep);
+    let running = Running::start(rotation);
     let ends = node.certificate().await;
     (running, ends)
 }
@@ -19,7 +19,7 @@ async fn with_certificate(node: &Node, keep: KeepClient) -> (Running, Timestamp)
 #[tokio::test(start_paused = true)]
 async fn between_70_and_90_percent_of_its_life_a_certificate_is_replaced_by_the_node_itself() {
     let node = Node::new();
-    let (_running, first) = with_certificate(&node, node.keep()).await;
+    let (_running, first) = with_certificate(&node, node.rotation()).await;
     tokio::time::sleep(DAY.mul_f64(0.69)).await;
     assert_eq!(node.identity.expires_at(), Some(first));
     tokio::time::sleep(DAY.mul_f64(0.22)).await;
@@ -33,7 +33,7 @@ async fn between_70_and_90_percent_of_its_life_a_certificate_is_replaced_by_the_
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_nobody_approves_stays_one_request() {
     let node = Node::new();
-    let (_running, first) = with_certificate(&node, node.keep()).await;
+    let (_running, first) = with_certificate(&node, node.rotation()).await;
     node.server.auto_approve_csrs(None);
     tokio::time::sleep(DAY.mul_f64(0.95)).await;
     // more than an hour of waiting, in pieces of a quarter
@@ -47,11 +47,11 @@ async fn a_renewal_that_nobody_approves_stays_one_request() {
 #[tokio::test(start_paused = true)]
 async fn without_rotation_a_certificate_lives_to_its_end_and_then_the_node_joins_again() {
     let node = Node::new();
-    let keep = KeepClient {
+    let rotation = ClientRotation {
         rotate: false,
-        ..node.keep()
+        ..node.rotation()
     };
-    let (_running, first) = with_certificate(&node, keep).await;
+    let (_running, first) = with_certificate(&node, rotation).await;
     tokio::time::sleep(DAY - HOUR).await;
     assert_eq!(node.identity.expires_at(), Some(first));
     tokio::time::sleep(HOUR + 2 * MINUTE).await;
@@ -63,18 +63,18 @@ async fn without_rotation_a_certificate_lives_to_its_end_and_then_the_node_joins
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_off_until_its_certificate_ran_out_joins_again() {
     let node = Node::new();
-    let (running, _) = with_certificate(&node, node.keep()).await;
+    let (running, _) = with_certificate(&node, node.rotation()).await;
     until(|| node.store.current_path().exists()).await;
     running.kill().await;
     node.server.auto_approve_csrs(None);
     tokio::time::sleep(400 * DAY).await;
 
-    let keep = KeepClient {
+    let rotation = ClientRotation {
         identity: ClientIdentity::none(),
-        ..node.keep()
+        ..node.rotation()
     };
-    let identity = keep.identity.clone();
-    let _running = Running::keep(keep);
+    let identity = rotation.identity.clone();
+    let _running = Running::start(rotation);
     let (name, asker) = node.csrs(2).await.remove(1);
     assert_eq!(asker, BOOTSTRAPPER);
     node.server.approve_csr(&name, DAY).unwrap();
@@ -88,15 +88,15 @@ async fn a_machine_that_was_off_until_its_certificate_ran_out_joins_again() {
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_an_administrator_puts_there_ends_any_trouble() {
     let node = Node::new();
-    let keep = KeepClient {
+    let rotation = ClientRotation {
         bootstrap: Bootstrap::None,
         rotate: false,
-        ..node.keep()
+        ..node.rotation()
     };
     let other = Node::new();
-    let (_other, _) = with_certificate(&other, other.keep()).await;
+    let (_other, _) = with_certificate(&other, other.rotation()).await;
     until(|| other.store.current_path().exists()).await;
-    let _running = Running::keep(keep);
+    let _running = Running::start(rotation);
     tokio::time::sleep(MINUTE).await;
     assert!(!node.identity.is_present());
     std::fs::create_dir_all(&node.directory).unwrap();
@@ -107,13 +107,13 @@ async fn a_certificate_that_an_administrator_puts_there_ends_any_trouble() {
 #[tokio::test(start_paused = true)]
 async fn a_file_that_an_outsider_renewed_is_used_within_a_minute_and_a_torn_one_changes_nothing() {
     let node = Node::new();
-    let (_running, first) = with_certificate(&node, node.keep()).await;
+    let (_running, first) = with_certificate(&node, node.rotation()).await;
     until(|| node.store.current_path().exists()).await;
     tokio::time::sleep(HOUR).await;
 
     let other = Node::new();
     tokio::time::sleep(HOUR).await;
-    let (_other, second) = with_certificate(&other, other.keep()).await;
+    let (_other, second) = with_certificate(&other, other.rotation()).await;
     until(|| other.store.current_path().exists()).await;
     // both clocks read the same base
     assert!(second < first + Duration::from_secs(2 * 3600));
@@ -137,7 +137,7 @@ async fn an_outsiders_certificate_ends_the_wait_for_an_approval() {
     let _running = node.start();
     node.csrs(1).await;
     let other = Node::new();
-    let (_other, _) = with_certificate(&other, other.keep()).await;
+    let (_other, _) = with_certificate(&other, other.rotation()).await;
     until(|| other.store.current_path().exists()).await;
     std::fs::copy(other.store.current_path(), node.store.current_path()).unwrap();
     within(2 * MINUTE, node.certificate()).await;

@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use tokio::sync::watch;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{
-    CertificateStore, KeepServing, ServingNames, ServingPair, keep_serving_certificate,
+    CertificateStore, ServingNames, ServingPair, ServingRotation, run_serving_rotation,
 };
 
 use crate::support::{DAY, HOUR, MINUTE, Node, Running, until, within};
@@ -15,7 +15,7 @@ struct Serving {
     node: Node,
     names: watch::Sender<ServingNames>,
     current: watch::Receiver<Option<ServingPair>>,
-    keep: KeepServing,
+    rotation: ServingRotation,
 }
 
 fn names(ips: &[[u8; 4]]) -> ServingNames {
@@ -29,7 +29,7 @@ fn serving(ips: &[[u8; 4]]) -> Serving {
     let node = Node::new();
     let (names, of_names) = watch::channel(names(ips));
     let (current, of_current) = watch::channel(None);
-    let keep = KeepServing {
+    let rotation = ServingRotation {
         node: "n1".to_owned(),
         names: of_names,
         store: CertificateStore::serving(&node.directory),
@@ -42,18 +42,18 @@ fn serving(ips: &[[u8; 4]]) -> Serving {
         node,
         names,
         current: of_current,
-        keep,
+        rotation,
     }
 }
 
 impl Serving {
     fn run(&self) -> Running {
-        Running::of(keep_serving_certificate(self.keep.clone()))
+        Running::spawn(run_serving_rotation(self.rotation.clone()))
     }
 
     fn certificate(&self) -> Option<Certificate> {
         let pair = self.current.borrow().clone();
-        Certificate::of_pem(pair?.pem())
+        Certificate::from_pem(pair?.pem())
     }
 
     async fn for_names(&self, names: &ServingNames) -> Certificate {
@@ -121,7 +121,7 @@ async fn a_serving_certificate_survives_a_restart_and_is_renewed_in_time() {
     let file = serving.node.directory.join("kubelet-server-current.pem");
     within(MINUTE, until(|| file.exists())).await;
     running.kill().await;
-    serving.keep.current.send_replace(None);
+    serving.rotation.current.send_replace(None);
 
     let _running = serving.run();
     let again = serving.for_names(&names(&[[10, 0, 0, 1]])).await;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use windlass_mailboxes::SimClock;
-use windlass_certs::{Bootstrap, CertificateStore, KeepClient, keep_client_certificate};
+use windlass_certs::{Bootstrap, CertificateStore, ClientRotation, run_client_rotation};
 use windlass_client::{ApiClient, ApiClients, ClientIdentity};
 use windlass_fake_api::{FakeApiServer, User};
+use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
 use windlass_types::Timestamp;
 
@@ -46,8 +46,8 @@ impl Node {
     }
 
     /// With rotation and bootstrap credentials.
-    pub(crate) fn keep(&self) -> KeepClient {
-        KeepClient {
+    pub(crate) fn rotation(&self) -> ClientRotation {
+        ClientRotation {
             node: "n1".to_owned(),
             store: self.store.clone(),
             kubeconfig: None,
@@ -66,7 +66,7 @@ impl Node {
     }
 
     pub(crate) fn start(&self) -> Running {
-        Running::keep(self.keep())
+        Running::start(self.rotation())
     }
 
     /// Waits for this many requests; returns their names and who asked, in the order of time.
@@ -92,11 +92,11 @@ impl Node {
 pub(crate) struct Running(tokio::task::JoinHandle<()>);
 
 impl Running {
-    pub(crate) fn keep(keep: KeepClient) -> Self {
-        Self(tokio::spawn(keep_client_certificate(keep)))
+    pub(crate) fn start(rotation: ClientRotation) -> Self {
+        Self(tokio::spawn(run_client_rotation(rotation)))
     }
 
-    pub(crate) fn of(task: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(tokio::spawn(task))
     }
 

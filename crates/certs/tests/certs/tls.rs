@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use windlass_mailboxes::{SimClock, SystemClock};
-use windlass_certs::{Beginning, CertificateStore, Credentials, Paths};
+use windlass_certs::{CertificateStore, Credentials, Paths, StartupCredentials};
 use windlass_client::{ApiClient, ApiClients, ApiErrorKind, ClientLimits, ObjectKey};
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer, User};
+use windlass_mailboxes::{SimClock, SystemClock};
 use windlass_types::{Clock, Timestamp};
 
 use crate::support::{BOOTSTRAPPER, DAY, HOUR, MINUTE, Running, csrs_of, until, within};
@@ -55,8 +55,8 @@ impl Cluster {
         self.tls.kubeconfig(&self.path(name), user).unwrap();
     }
 
-    fn begin(&self) -> Credentials {
-        Credentials::begin(self.paths(), self.clock.now()).unwrap()
+    fn load(&self) -> Credentials {
+        Credentials::load(self.paths(), self.clock.now()).unwrap()
     }
 
     fn run(&self, credentials: &Credentials, rotate: bool) -> (Running, ApiClient) {
@@ -65,8 +65,8 @@ impl Cluster {
             .unwrap()
             .main;
         let clock = self.clock.clone();
-        let keep = credentials.keep("n1", client.clone(), rotate, clock);
-        (Running::keep(keep.unwrap()), client)
+        let rotation = credentials.client_rotation("n1", client.clone(), rotate, clock);
+        (Running::start(rotation.unwrap()), client)
     }
 
     /// Who asked last, by the server's record.
@@ -112,8 +112,8 @@ fn expires(credentials: &Credentials) -> Option<Timestamp> {
 async fn a_new_node_joins_and_is_itself_from_its_first_request_on() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
-    let credentials = cluster.begin();
-    assert_eq!(credentials.beginning, Beginning::Bootstrap);
+    let credentials = cluster.load();
+    assert_eq!(credentials.startup, StartupCredentials::Bootstrap);
     let (_running, client) = cluster.run(&credentials, true);
     let waiting = credentials.clone();
     let waiting = tokio::spawn(async move { waiting.wait_for_identity().await });
@@ -139,8 +139,8 @@ async fn a_new_node_joins_and_is_itself_from_its_first_request_on() {
     let text = std::fs::read_to_string(cluster.path("kubelet.conf")).unwrap();
     assert!(text.contains(pair.to_str().unwrap()), "{text}");
     assert!(!text.contains("join"), "{text}");
-    let again = cluster.begin();
-    assert_eq!(again.beginning, Beginning::Certificate);
+    let again = cluster.load();
+    assert_eq!(again.startup, StartupCredentials::Certificate);
     assert_eq!(expires(&again), expires(&credentials));
     again.wait_for_identity().await;
 }
@@ -150,7 +150,7 @@ async fn after_a_rotation_the_next_request_is_made_with_the_new_certificate() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.server.auto_approve_csrs(Some(DAY));
-    let credentials = cluster.begin();
+    let credentials = cluster.load();
     let (_running, client) = cluster.run(&credentials, true);
     within(SOON, credentials.wait_for_identity()).await;
     let first = expires(&credentials);
@@ -171,7 +171,7 @@ async fn a_node_whose_certificate_ran_out_while_it_ran_joins_again() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.server.auto_approve_csrs(Some(HOUR));
-    let credentials = cluster.begin();
+    let credentials = cluster.load();
     let (_running, client) = cluster.run(&credentials, false);
     within(SOON, credentials.wait_for_identity()).await;
     let first = expires(&credentials);
@@ -208,8 +208,8 @@ async fn a_certificate_of_an_authority_that_the_cluster_no_longer_knows_is_repla
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.server.auto_approve_csrs(Some(DAY));
 
-    let credentials = cluster.begin();
-    assert_eq!(credentials.beginning, Beginning::Certificate);
+    let credentials = cluster.load();
+    assert_eq!(credentials.startup, StartupCredentials::Certificate);
     let foreign = expires(&credentials);
     let (_running, client) = cluster.run(&credentials, true);
     assert_eq!(ask(&client).await, Err(ApiErrorKind::Unauthorized));
@@ -228,22 +228,22 @@ async fn a_kubeconfig_with_a_token_is_used_as_it_is() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.write("kubelet.conf", KubeconfigUser::Token("own"));
-    let credentials = cluster.begin();
-    assert_eq!(credentials.beginning, Beginning::Configured);
+    let credentials = cluster.load();
+    assert_eq!(credentials.startup, StartupCredentials::Configured);
     credentials.wait_for_identity().await;
     let limits = ClientLimits::default();
     let client = ApiClients::connect(&credentials.config, &limits)
         .unwrap()
         .main;
-    let keep = credentials.keep("n1", client, true, cluster.clock.clone());
-    assert!(keep.is_none());
+    let rotation = credentials.client_rotation("n1", client, true, cluster.clock.clone());
+    assert!(rotation.is_none());
 }
 
 #[tokio::test]
 async fn errors_name_the_flag_and_the_file() {
     let cluster = cluster().await;
     let check = |paths: Paths, expected: &str| {
-        let error = Credentials::begin(paths, cluster.clock.now()).unwrap_err();
+        let error = Credentials::load(paths, cluster.clock.now()).unwrap_err();
         let shown = error.to_string();
         let shown = shown.replace(cluster.files.path().to_str().unwrap(), "@");
         assert_eq!(shown, expected);

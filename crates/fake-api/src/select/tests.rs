@@ -19,7 +19,7 @@ fn selected(fields: &str, labels: &str) -> Result<bool, String> {
     });
     Selection::parse("pods", None, fields, labels)
         .map(|selection| selection.matches(&key, &pod))
-        .map_err(|refusal| refusal.message)
+        .map_err(|error| error.message)
 }
 
 #[test]

@@ -59,11 +59,11 @@ fn conditions_merge_by_type() {
 fn an_element_without_its_merge_key_is_refused() {
     let mut object = conditions(json!([]));
     let patch = conditions(json!([{ "status": "True" }]));
-    let refusal = apply("pods", &mut object, &patch).unwrap_err();
+    let error = apply("pods", &mut object, &patch).unwrap_err();
     assert!(
-        refusal.message.contains("declared merge key: type"),
+        error.message.contains("declared merge key: type"),
         "{}",
-        refusal.message
+        error.message
     );
 }
 

@@ -2,7 +2,7 @@
 //! Pods keep running, and everything recovers when the fault ends.
 
 use serde_json::json;
-use windlass_fake_api::{On, RawAnswer};
+use windlass_fake_api::{On, RawResponse};
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{ConfigMap, ServiceAccount};
 
@@ -52,7 +52,7 @@ fn lease_is_fresh(sim: &NodeSim) -> bool {
     newest.is_some_and(|at| sim.now().duration_since(at).as_secs() <= 15)
 }
 
-fn survives(answer: &RawAnswer) {
+fn survives(answer: &RawResponse) {
     for (call, on) in calls() {
         on_a_ready_node(1, async |sim| {
             objects(sim);
@@ -84,45 +84,45 @@ fn survives(answer: &RawAnswer) {
 
 #[test]
 fn priority_and_fairness_rejection_costs_no_pod() {
-    survives(&RawAnswer::too_many_requests());
+    survives(&RawResponse::too_many_requests());
 }
 
 #[test]
 fn storage_initialization_costs_no_pod() {
-    survives(&RawAnswer::storage_initializing());
+    survives(&RawResponse::storage_initializing());
 }
 
 #[test]
 fn etcd_leader_change_costs_no_pod() {
-    survives(&RawAnswer::etcd_leader_changed());
+    survives(&RawResponse::etcd_leader_changed());
 }
 
 #[test]
 fn etcd_timeout_costs_no_pod() {
-    survives(&RawAnswer::etcd_timeout());
+    survives(&RawResponse::etcd_timeout());
 }
 
 #[test]
 fn api_server_timeout_costs_no_pod() {
-    survives(&RawAnswer::server_timeout());
+    survives(&RawResponse::server_timeout());
 }
 
 #[test]
 fn lagging_api_server_costs_no_pod() {
-    survives(&RawAnswer::version_too_large());
+    survives(&RawResponse::version_too_large());
 }
 
 #[test]
 fn bad_gateway_costs_no_pod() {
-    survives(&RawAnswer::bad_gateway());
+    survives(&RawResponse::bad_gateway());
 }
 
 #[test]
 fn load_balancer_without_servers_costs_no_pod() {
-    survives(&RawAnswer::no_server_available());
+    survives(&RawResponse::no_server_available());
 }
 
 #[test]
 fn login_page_of_a_proxy_costs_no_pod() {
-    survives(&RawAnswer::login_page());
+    survives(&RawResponse::login_page());
 }

@@ -6,7 +6,7 @@ use crate::store::Key;
 
 /// A request that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct StatusError {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<u64>,
 }
 
-impl Refusal {
+impl StatusError {
     fn new(code: u16, reason: &'static str, message: String) -> Self {
         Self {
             code,
