@@ -1,5 +1,5 @@
-//! Measures this machine twice, a second apart, and prints it as `/stats/summary` would: rates need
-//! two looks. Without a runtime there are no pods and no figures of images.
+//! Collects the stats of this host twice, a second apart, and prints them as `/stats/summary`:
+//! rates need two samples. Without a runtime there are no pods and no image stats.
 //!
 //! `cargo run -p windlass-stats --example measure_node -- [name of the node]`
 //!
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_mailboxes::SystemClock;
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::{
-    HostStats, HostStatsConfig, KernelRoots, RunningPod, RunningPods, StatsSource, Summary,
-    SystemCgroups, VolumeStatsEntry, VolumeStatsProvider, StatsSelection,
+    HostStats, HostStatsConfig, KernelRoots, RunningPod, RunningPods, StatsSelection, StatsSource,
+    Summary, SystemCgroups, VolumeStatsEntry, VolumeStatsProvider,
 };
 use windlass_types::{Clock, ContainerId, PodUid};
 

@@ -1,4 +1,4 @@
-//! What counts against the local storage of a pod, put together from its parts.
+//! Local storage usage of a pod, assembled from its parts.
 
 use std::collections::HashMap;
 
@@ -6,24 +6,24 @@ use windlass_cri::RuntimeFs;
 use windlass_types::corev1::Volume;
 use windlass_types::{ContainerId, Pod, PodExt, Timestamp};
 
-use crate::disk::{PodFiles, DiskUsageTotal};
+use crate::disk::{DiskUsageTotal, PodFiles};
 use crate::pods::VolumeStatsEntry;
 use crate::usage::{FsUsage, PodUsage, VolumeUsage};
 
-/// What is known of the disk, for all pods.
+/// Disk usage common to all pods.
 #[derive(Debug)]
 pub(crate) struct DiskFacts<'a> {
     /// The file system of `--root-dir`.
     pub(crate) node_fs: Option<&'a FsUsage>,
-    /// Where writable layers are.
+    /// The file system of writable layers.
     pub(crate) container_fs: Option<&'a FsUsage>,
-    /// Writable layers; `None` if the runtime does not tell.
+    /// Writable layers; `None` if not reported.
     pub(crate) layers: Option<&'a HashMap<ContainerId, RuntimeFs>>,
-    /// When all this was true.
+    /// Time of the measurement.
     pub(crate) at: Timestamp,
 }
 
-/// Adds what the disk holds of a pod (upstream `makePodStorageStats`).
+/// Adds the disk usage of a pod (upstream `makePodStorageStats`).
 pub(crate) fn add_disk(
     usage: &mut PodUsage,
     pod: Option<&Pod>,
@@ -50,7 +50,7 @@ pub(crate) fn add_disk(
         });
     }
     if let Some(files) = files {
-        // also those of containers that do not run: they are there until their pod goes
+        // including logs of containers that do not run
         let all = files.logs.values().chain([&files.others]);
         for DiskUsageTotal { bytes, inodes } in all {
             sum.add(Some(*bytes), Some(*inodes));
@@ -78,7 +78,8 @@ pub(crate) fn add_disk(
     });
 }
 
-/// True for what lies on the node's disk and goes with the pod (upstream `IsLocalEphemeralVolume`).
+/// True for a volume on the local disk that is removed with the pod (upstream
+/// `IsLocalEphemeralVolume`).
 fn is_local_ephemeral(volume: &Volume) -> bool {
     let on_disk = |medium: Option<&str>| medium.unwrap_or_default().is_empty();
     let empty_dir = volume.empty_dir.as_ref();
@@ -87,7 +88,7 @@ fn is_local_ephemeral(volume: &Volume) -> bool {
         || empty_dir.is_some_and(|dir| on_disk(dir.medium.as_deref()))
 }
 
-/// Size and room of a file system, without what is used of it.
+/// Returns size and free space of a file system, without its usage.
 fn on(fs: Option<&FsUsage>, at: Timestamp) -> FsUsage {
     FsUsage {
         at,
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_logs_and_volumes_on_disk_count_against_a_pod() {
+    fn layers_logs_and_disk_volumes_count_for_pod() {
         let pod = serde_json::json!({"spec": {"containers": [], "volumes": [
             {"name": "scratch", "emptyDir": {}},
             {"name": "memory", "emptyDir": {"medium": "Memory"}},
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_absent() {
+    fn unknown_values_are_absent() {
         let facts = DiskFacts {
             node_fs: None,
             container_fs: None,

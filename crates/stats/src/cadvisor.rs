@@ -1,10 +1,10 @@
-//! `/metrics/cadvisor`: a row for each cgroup, in cAdvisor's families and labels.
+//! `/metrics/cadvisor`: a row for each cgroup, with the families and labels of cAdvisor.
 //!
-//! Rows are the machine, its system containers, QoS classes, pods, sandboxes and containers. What a
-//! row lacks is left out; but what an old kernel does not count of memory is 0 where upstream says so.
+//! Rows are the host, its system containers, QoS classes, pods, sandboxes and containers. An absent
+//! value is omitted, except memory values that upstream reports as 0.
 //!
-//! *bound* of 250 pods with two containers each some 12 MB of text are made; at a time there are the
-//! figures, 2 MiB, and one part of the text, [`PART`].
+//! *bound* 12 MB of text for 250 pods with two containers each; in memory are the stats, 2 MiB, and
+//! one part of the text, [`PART`].
 
 mod disks;
 
@@ -19,7 +19,7 @@ use crate::usage::{
     NetworkUsage, NodeUsage, PodUsage, Pressure, ProcessUsage, Traffic,
 };
 
-/// Facts about the machine that do not change.
+/// Constant facts about the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     /// Logical processors.
@@ -36,7 +36,7 @@ pub struct MachineFacts {
     pub boot_id: String,
     /// `/etc/machine-id`.
     pub machine_id: String,
-    /// The firmware's UUID of the machine.
+    /// Firmware UUID of the host.
     pub system_uuid: String,
     /// Release of the kernel.
     pub kernel: String,
@@ -46,16 +46,15 @@ pub struct MachineFacts {
     pub version: String,
 }
 
-/// Bytes of a part of the text: some 250 samples.
+/// Bytes of a part of the text: about 250 samples.
 const PART: usize = 64 << 10;
-/// Room for the samples that one row adds to a family: those of one interface or device are 300
-/// bytes, and hosts with dozens of them have a longer part now and then.
+/// Reserve for the samples that one row adds to a family: 300 bytes per interface or device.
 const ROOM: usize = 4 << 10;
 
-/// A table of families: name, meaning, and how the figure is got.
+/// Table of families: name, help, and how to get the value.
 type Figures<T, V, const N: usize> = [(&'static str, &'static str, fn(&T) -> V); N];
 
-/// What a row's labels say of it besides its path.
+/// Labels of a row besides its path.
 #[derive(Default)]
 struct Names {
     container: String,
@@ -65,14 +64,14 @@ struct Names {
     pod: String,
 }
 
-/// One cgroup with what it belongs to.
+/// One cgroup with its owner.
 struct Row {
     names: Names,
     cgroup: CgroupUsage,
     started_at: Timestamp,
     network: Option<NetworkUsage>,
     fs: Option<FsUsage>,
-    /// By device, those of the machine's file systems.
+    /// Disks of the host file systems by device.
     disks: BTreeMap<String, DiskUsage>,
 }
 
@@ -100,22 +99,22 @@ impl Row {
     }
 }
 
-/// Writes a row's samples of a family.
+/// Writes the samples of a row for a family.
 type Samples = Box<dyn Fn(&mut Text, &Row) + Send>;
 
-/// A family, and how a row's samples of it are written.
-struct Shown {
+/// A family, and how to write the samples of a row.
+struct RowFamily {
     family: Family,
     samples: Samples,
 }
 
-/// The text, part by part.
+/// The text in parts.
 struct Parts {
     rows: Vec<Row>,
-    families: Vec<Shown>,
-    /// The family and the row that come next.
+    families: Vec<RowFamily>,
+    /// The next family and row.
     next: (usize, usize),
-    /// What comes behind the rows: whether figures are lacking.
+    /// Text after the rows: the error metric.
     lacking: Option<bool>,
     text: Text,
 }
@@ -148,8 +147,8 @@ impl Iterator for Parts {
     }
 }
 
-/// The text, in parts of some 64 KiB that are made one at a time; without figures it tells the
-/// machine, and that they are lacking.
+/// Returns the text in parts of about 64 KiB, created one by one. Without stats it has the host
+/// facts and the error metric.
 pub fn cadvisor_metrics(
     machine: &MachineFacts,
     measured: Option<(NodeUsage, Vec<PodUsage>)>,
@@ -166,7 +165,7 @@ pub fn cadvisor_metrics(
     }
 }
 
-fn families() -> Vec<Shown> {
+fn families() -> Vec<RowFamily> {
     let mut all = Vec::new();
     of_processor(&mut all);
     of_memory(&mut all);
@@ -189,7 +188,7 @@ fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
         ..Row::of(node.cgroup, node.started_at)
     }];
     for system in node.system.into_iter().chain(node.classes) {
-        // the machine's other processes have no cgroup of their own: they would be its second row
+        // omitted: processes without their own cgroup would be a second row of the host
         if system.cgroup.path != machine {
             rows.push(Row::of(system.cgroup, system.started_at));
         }
@@ -223,8 +222,8 @@ fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
             let Some(cgroup) = container.cgroup else {
                 continue;
             };
-            // Inodes are the machine's, whose row has them: upstream's conformance test takes those of a
-            // container for its own. With containerd cAdvisor says nothing of a container's file system.
+            // only the row of the host has inodes, for the upstream conformance test; with
+            // containerd cAdvisor reports no file system of a container
             let own = |fs| FsUsage {
                 inodes: None,
                 inodes_free: None,
@@ -245,9 +244,9 @@ fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
     rows
 }
 
-/// A family with at most one sample for each row, of the time of its cgroup's figures.
+/// Creates a family with at most one sample per row, with the time of its cgroup stats.
 fn each(
-    all: &mut Vec<Shown>,
+    all: &mut Vec<RowFamily>,
     family: Family,
     value: impl Fn(&Row) -> Option<f64> + Send + 'static,
 ) {
@@ -258,13 +257,13 @@ fn each(
     });
 }
 
-/// A family with any number of samples for each row.
+/// Creates a family with any number of samples per row.
 fn samples(
-    all: &mut Vec<Shown>,
+    all: &mut Vec<RowFamily>,
     family: Family,
     samples: impl Fn(&mut Text, &Row) + Send + 'static,
 ) {
-    all.push(Shown {
+    all.push(RowFamily {
         family,
         samples: Box::new(samples),
     });
@@ -321,7 +320,7 @@ fn of_machine(text: &mut Text, machine: &MachineFacts) {
     text.sample(&[&labels], machine.swap as f64, None);
 }
 
-fn of_processor(all: &mut Vec<Shown>) {
+fn of_processor(all: &mut Vec<RowFamily>) {
     let times: Figures<CpuUsage, u64, 2> = [
         (
             "container_cpu_user_seconds_total",
@@ -376,7 +375,7 @@ fn of_processor(all: &mut Vec<Shown>) {
     pressures(all);
 }
 
-fn pressures(all: &mut Vec<Shown>) {
+fn pressures(all: &mut Vec<RowFamily>) {
     type Of = fn(&CgroupUsage) -> Option<Pressure>;
     let resources: [([_; 4], Of); 3] = [
         (
@@ -417,7 +416,7 @@ fn pressures(all: &mut Vec<Shown>) {
     }
 }
 
-/// A figure of memory: name, help, kind, value.
+/// A memory family: name, help, kind, value.
 type MemoryFigure = (
     &'static str,
     &'static str,
@@ -500,7 +499,7 @@ const MEMORY: [MemoryFigure; 12] = [
     ),
 ];
 
-fn of_memory(all: &mut Vec<Shown>) {
+fn of_memory(all: &mut Vec<RowFamily>) {
     for (name, help, kind, figure) in MEMORY {
         each(all, family(name, help, kind), move |row| {
             Some(figure(row.cgroup.memory.as_ref()?)? as f64)
@@ -550,7 +549,7 @@ fn of_memory(all: &mut Vec<Shown>) {
     }
 }
 
-fn of_networks(all: &mut Vec<Shown>) {
+fn of_networks(all: &mut Vec<RowFamily>) {
     let figures: Figures<Traffic, u64, 4> = [
         ("bytes", "Cumulative count of bytes", |it| it.bytes),
         ("packets", "Cumulative count of packets", |it| it.packets),
@@ -588,7 +587,7 @@ fn of_networks(all: &mut Vec<Shown>) {
     }
 }
 
-fn of_processes(all: &mut Vec<Shown>) {
+fn of_processes(all: &mut Vec<RowFamily>) {
     let figures: Figures<ProcessUsage, Option<u64>, 5> = [
         (
             "container_processes",
@@ -640,7 +639,7 @@ fn of_processes(all: &mut Vec<Shown>) {
     each(all, seen, |row| Some(row.cgroup.at.as_second() as f64));
 }
 
-fn of_specs(all: &mut Vec<Shown>) {
+fn of_specs(all: &mut Vec<RowFamily>) {
     type Figure = fn(&Row) -> Option<u64>;
     let figures: [(_, _, Figure); 7] = [
         (
@@ -663,7 +662,7 @@ fn of_specs(all: &mut Vec<Shown>) {
             "CPU share of the container.",
             |row| row.cgroup.cpu_limits.shares,
         ),
-        // no limit of memory is 0 here, as cAdvisor says it
+        // no memory limit is 0, as in cAdvisor
         (
             "container_spec_memory_limit_bytes",
             "Memory limit for the container.",

@@ -1,12 +1,12 @@
 //! Cgroup files, version 1 and 2, through descriptors that stay open.
 //!
-//! *owns* the open files and the last looks at processor time, by cgroup · *invariant* what every
-//! look needs and what costs most to open stays open, all else is opened for the moment; files of a
-//! cgroup that the newest look did not ask for are closed · *bound* [`MAX_OPEN`] descriptors, and
-//! one entry for each cgroup asked for in the last two minutes · *restart* nothing to restore: the
-//! first look has no rates.
+//! *owns* the open files and the last CPU samples by cgroup · *invariant* files that every
+//! collection reads stay open, others are opened for each read; files of a cgroup that the last
+//! collection did not read are closed · *bound* [`MAX_OPEN`] descriptors, and one entry for each
+//! cgroup read in the last two minutes · *restart* nothing to restore: the first collection has no
+//! rates.
 //!
-//! Everything here blocks on the kernel, microseconds as a rule: callers are on a blocking thread.
+//! Everything here blocks on the kernel, usually for microseconds; callers use a blocking thread.
 
 mod v1;
 mod v2;
@@ -28,26 +28,26 @@ use crate::parse::{
 use crate::rate::Rate;
 use crate::usage::{CgroupUsage, CpuLimits, DeviceIo, HugePages, IoUsage, Pressure, ProcessUsage};
 
-/// Files of a cgroup that stay open: processor time, memory in use, and what memory is used for.
-const KEPT: usize = 3;
-/// Descriptors that stay open: [`KEPT`] for each of 250 pods and their two containers, 2250, and
-/// room for the node's own. A kernel keeps a page for each, so this is 10 MiB of its memory; what
-/// does not fit is opened for the moment, which takes four times as long.
+/// Open files per cgroup: CPU time, memory usage, and memory stats.
+const FILES_PER_CGROUP: usize = 3;
+/// Maximum number of open descriptors: [`FILES_PER_CGROUP`] for each of 250 pods and their two
+/// containers, 2250, and some for the node. The kernel keeps a page for each, 10 MiB. Other files
+/// are opened for each read, which takes four times as long.
 const MAX_OPEN: usize = 2560;
-/// Room for a file. `memory.stat` has about 2 KiB, a line of `io.stat` about 100 bytes; what is
-/// longer is cut off after a whole line.
+/// Buffer size for a file. `memory.stat` has about 2 KiB, a line of `io.stat` about 100 bytes;
+/// longer content is truncated after a whole line.
 const ROOM: usize = 16 << 10;
-/// Most of a list of PIDs, or of a table of `/proc`, that is read.
-const MOST: u64 = 1 << 20;
-/// A cgroup that nobody asked for in so long is forgotten, and with it what rates are made of.
-const FORGET: Duration = Duration::from_secs(120);
-/// Descriptors of processes that are counted in one look. Whose turn comes later has no figure.
-const COUNTED: usize = 50_000;
+/// Maximum bytes of a list of PIDs or a table of `/proc`.
+const MAX_LIST_BYTES: u64 = 1 << 20;
+/// Time after which a cgroup without requests is forgotten.
+const RETENTION: Duration = Duration::from_secs(120);
+/// Maximum number of process descriptors counted per collection; later processes have no value.
+const MAX_COUNTED_DESCRIPTORS: usize = 50_000;
 
-/// What is read of a cgroup besides processor time and memory.
+/// Stats to read besides CPU time and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Depth {
-    /// What processor time was spent on and how it is limited, and of memory what few ask for.
+    /// CPU modes and limits, and further memory stats.
     pub(crate) details: bool,
     /// Block I/O.
     pub(crate) io: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Depth {
     pub(crate) descriptors: bool,
 }
 
-/// The cgroups of this machine.
+/// The cgroups of this host.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     hierarchy: Hierarchy,
@@ -67,34 +67,34 @@ pub(crate) struct Cgroups {
     max_open: usize,
     look: u64,
     buffer: Vec<u8>,
-    /// The kernel's names of page sizes, such as `2MB`, and bytes.
+    /// Kernel names of page sizes, such as `2MB`, with bytes.
     page_sizes: Vec<(String, u64)>,
     devices: BTreeMap<DeviceNumber, String>,
-    /// Descriptors that may still be counted in this look.
+    /// Number of descriptors that may still be counted.
     countable: usize,
 }
 
 #[derive(Debug)]
 enum Hierarchy {
     V1(v1::Roots),
-    /// Where it is mounted.
+    /// Mount point.
     V2(PathBuf),
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    kept: [Option<File>; KEPT],
+    kept: [Option<File>; FILES_PER_CGROUP],
     rate: Rate,
     look: u64,
     at: Timestamp,
 }
 
 impl Cgroups {
-    /// Looks at what is mounted at `mount`; `proc` is where `/proc` is, `huge_pages` where
-    /// `/sys/kernel/mm/hugepages` is.
+    /// Opens the cgroups at `mount`; `proc` is the path of `/proc`, `huge_pages` that of
+    /// `/sys/kernel/mm/hugepages`.
     ///
     /// # Errors
-    /// There are no cgroups.
+    /// No cgroups are mounted.
     pub(crate) fn open(mount: &Path, proc: &Path, huge_pages: &Path) -> io::Result<Self> {
         let tree = HostTree::open(mount.to_owned())?;
         let hierarchy = if tree.unified() {
@@ -112,7 +112,7 @@ impl Cgroups {
             buffer: vec![0; ROOM],
             page_sizes: page_sizes(huge_pages),
             devices: BTreeMap::new(),
-            countable: COUNTED,
+            countable: MAX_COUNTED_DESCRIPTORS,
         })
     }
 
@@ -121,16 +121,16 @@ impl Cgroups {
         matches!(self.hierarchy, Hierarchy::V2(_))
     }
 
-    /// Begins a look: names of devices are read anew if I/O is asked for.
+    /// Starts a collection; reads the device names if I/O is selected.
     pub(crate) fn begin_collection(&mut self, io: bool) {
-        self.countable = COUNTED;
+        self.countable = MAX_COUNTED_DESCRIPTORS;
         if io {
             let table = read_all(&self.proc.join("partitions")).unwrap_or_default();
             self.devices = parse_partitions(&table);
         }
     }
 
-    /// Ends a look: files of cgroups that it did not ask for are closed.
+    /// Ends a collection; closes the files of cgroups that it did not read.
     pub(crate) fn end_collection(&mut self, at: Timestamp) {
         let look = self.look;
         self.look += 1;
@@ -139,13 +139,13 @@ impl Cgroups {
                 entry.kept = Default::default();
             }
             let age = Duration::try_from(at.duration_since(entry.at)).unwrap_or_default();
-            age <= FORGET
+            age <= RETENTION
         });
         let open = self.entries.values().flat_map(|entry| &entry.kept);
         self.open = open.flatten().count();
     }
 
-    /// Reads a cgroup; `None` if it is not there, or has neither processor time nor memory.
+    /// Reads a cgroup; `None` if it does not exist, or has neither CPU time nor memory.
     pub(crate) fn read(&mut self, path: &str, depth: Depth, at: Timestamp) -> Option<CgroupUsage> {
         let (cpu, memory) = (self.cpu(path, depth), self.memory(path, depth));
         if cpu.is_none() && memory.is_none() {
@@ -155,7 +155,7 @@ impl Cgroups {
         let entry = self.entry(path);
         entry.at = at;
         let cpu = cpu.map(|mut cpu| {
-            cpu.nano_cores = entry.rate.look(at, cpu.total_ns);
+            cpu.nano_cores = entry.rate.add_sample(at, cpu.total_ns);
             cpu
         });
         let cpu_limits = match depth.details {
@@ -176,12 +176,12 @@ impl Cgroups {
         })
     }
 
-    /// True if there is such a cgroup.
+    /// True if the cgroup exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.main_dir(path).is_some_and(|dir| dir.is_dir())
     }
 
-    /// Names of the cgroups directly below.
+    /// Returns the names of the child cgroups.
     pub(crate) fn children(&self, path: &str) -> Vec<String> {
         let entries = self.main_dir(path).and_then(|dir| fs::read_dir(dir).ok());
         let entries = entries.into_iter().flatten().flatten();
@@ -190,14 +190,14 @@ impl Cgroups {
             .collect()
     }
 
-    /// PIDs directly in a cgroup.
+    /// Returns the PIDs directly in a cgroup.
     pub(crate) fn pids(&self, path: &str) -> Vec<u32> {
         let file = self.main_dir(path).map(|dir| dir.join("cgroup.procs"));
         let text = file.and_then(|file| read_all(&file).ok());
         text.map(|text| parse_procs(&text)).unwrap_or_default()
     }
 
-    /// When a cgroup was made, as far as the times of its files tell (cAdvisor's way).
+    /// Returns the creation time of a cgroup from its files, as cAdvisor.
     pub(crate) fn created_at(&self, path: &str) -> Option<Timestamp> {
         let dir = self.main_dir(path)?;
         let unchanging = match self.unified() {
@@ -244,7 +244,7 @@ impl Cgroups {
         buffer: &mut [u8],
     ) -> Option<usize> {
         let at_start = |open: &File, buffer: &mut [u8]| {
-            // such a file is one record: a second read would only make the kernel count again
+            // one read returns the whole file; a second one would make the kernel count again
             let length = open.read_at(buffer, 0).ok()?;
             let full = length == buffer.len();
             Some(if full {
@@ -257,7 +257,7 @@ impl Cgroups {
             if let Some(length) = at_start(open, buffer) {
                 return Some(length);
             }
-            // the cgroup is gone; perhaps there is a new one of that name
+            // the cgroup was removed; it may have been recreated
             self.entry(path).kept[which] = None;
             self.open = self.open.saturating_sub(1);
         }
@@ -270,8 +270,7 @@ impl Cgroups {
         Some(length)
     }
 
-    /// Reads a file for the moment and parses it. All of these are one record to the kernel, which
-    /// one read brings.
+    /// Opens, reads and parses a file, which one read returns as a whole.
     fn file<T>(&mut self, file: &Path, parse: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let length = File::open(file).ok()?.read(&mut self.buffer).ok()?;
         let full = length == self.buffer.len();
@@ -332,7 +331,7 @@ impl Cgroups {
         let threads_max = dir.and_then(|dir| self.limit(&dir.join("pids.max")));
         let mut usage = ProcessUsage {
             processes: pids.len() as u64,
-            // without the controller: each process has one at least
+            // without the controller: at least one thread per process
             threads: threads.unwrap_or(pids.len() as u64),
             threads_max,
             ..ProcessUsage::default()
@@ -349,13 +348,12 @@ impl Cgroups {
         Some(usage)
     }
 
-    /// Open descriptors of processes, and how many of them are sockets; `None` if this look has
-    /// counted enough.
+    /// Returns the numbers of open descriptors and sockets of processes; `None` over the limit.
     fn descriptors(&mut self, pids: &[u32]) -> Option<(u64, u64)> {
         let (mut all, mut sockets) = (0, 0);
         for pid in pids {
             let dir = self.proc.join(pid.to_string()).join("fd");
-            // it has ended
+            // the process has exited
             let Ok(entries) = fs::read_dir(dir) else {
                 continue;
             };
@@ -372,7 +370,7 @@ impl Cgroups {
         Some((all, sockets))
     }
 
-    /// Where a cgroup is in the hierarchy of a controller.
+    /// Returns the path of a cgroup in the hierarchy of a controller.
     fn controller_dir(&self, controller: &str, path: &str) -> Option<PathBuf> {
         match &self.hierarchy {
             Hierarchy::V1(roots) => roots.dir(controller, path),
@@ -380,7 +378,7 @@ impl Cgroups {
         }
     }
 
-    /// Where a cgroup is in the hierarchy that every runtime puts it in.
+    /// Returns the path of a cgroup in the main hierarchy.
     fn main_dir(&self, path: &str) -> Option<PathBuf> {
         self.controller_dir("memory", path)
             .or_else(|| self.controller_dir("cpuacct", path))
@@ -402,11 +400,11 @@ impl Cgroups {
         devices.collect()
     }
 
-    /// Huge pages by size; `current` and `most` are the ends of the files' names.
+    /// Reads huge pages by size; `current` and `most` are the suffixes of the file names.
     fn huge_pages(&mut self, dir: &Path, current: &str, most: &str) -> Vec<HugePages> {
         let mut pages = Vec::new();
         for (name, page_size) in self.page_sizes.clone() {
-            // with reservations where the kernel counts them, as upstream
+            // as upstream, with reservations if the kernel counts them
             let mut prefix = format!("hugetlb.{name}.rsvd");
             if !dir.join(format!("{prefix}{current}")).exists() {
                 prefix = format!("hugetlb.{name}");
@@ -425,7 +423,7 @@ impl Cgroups {
     }
 }
 
-/// `path` below `root`.
+/// Returns `path` below `root`.
 fn below(root: &Path, path: &str) -> PathBuf {
     match path.trim_matches('/') {
         "" => root.to_owned(),
@@ -433,7 +431,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// Reads a file as far as there is room, and no half line.
+/// Reads a file up to the buffer size, without a partial last line.
 pub(crate) fn read_into(file: &Path, buffer: &mut [u8]) -> io::Result<usize> {
     let mut open = File::open(file)?;
     let mut length = 0;
@@ -448,17 +446,19 @@ pub(crate) fn read_into(file: &Path, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(whole_lines(buffer).len())
 }
 
-/// Reads a list or table that may be long.
+/// Reads a list or table, up to its maximum size.
 pub(crate) fn read_all(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(file)?.take(MOST).read_to_end(&mut text)?;
-    if text.len() as u64 == MOST {
+    File::open(file)?
+        .take(MAX_LIST_BYTES)
+        .read_to_end(&mut text)?;
+    if text.len() as u64 == MAX_LIST_BYTES {
         text.truncate(whole_lines(&text).len());
     }
     Ok(text)
 }
 
-/// Page sizes from the names in `/sys/kernel/mm/hugepages`, such as `hugepages-2048kB`.
+/// Returns the page sizes from the names in `/sys/kernel/mm/hugepages`, such as `hugepages-2048kB`.
 fn page_sizes(dir: &Path) -> Vec<(String, u64)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut sizes: Vec<u64> = entries
@@ -475,7 +475,7 @@ fn page_sizes(dir: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// The kernel's spelling in names of files, which is cAdvisor's: `2MB`, `1GB`, `64KB`.
+/// Formats a page size as in kernel file names: `2MB`, `1GB`, `64KB`.
 pub(crate) fn page_size_name(size: u64) -> String {
     match size {
         size if size >= 1 << 30 => format!("{}GB", size >> 30),

@@ -1,26 +1,26 @@
-//! Where the cgroups of pods and containers are.
+//! Paths of the cgroups of pods and containers.
 //!
-//! Pods are where this agent puts them (`windlass_runtime_config::cgroup_names`), with either driver; only
-//! the runtime knows which it uses. Containers are below their pod under a name that contains
-//! their ID, whatever the runtime calls them. What was found is remembered until it is gone.
+//! Pods are where this agent puts them (`windlass_runtime_config::cgroup_names`), with either
+//! cgroup driver. Containers are below their pod, under a name that contains their ID. Paths are
+//! cached until the cgroup is removed.
 
 use std::collections::{HashMap, HashSet};
 
-use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_pod_inputs::resources::QosClass;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
 use crate::cgroup::Cgroups;
 
-/// Where containerd puts containers of a pod without a cgroup.
+/// Default parent of containers in containerd.
 const CONTAINERD_DEFAULT: &str = "/k8s.io";
-/// Where the systemd driver puts them.
+/// Default parent with the systemd driver.
 const SYSTEM_SLICE: &str = "/system.slice";
-/// An ID that is shorter is no runtime's, and might be in another's name.
-const SHORTEST_ID: usize = 8;
+/// Minimum length of an ID; a shorter one may be part of another name.
+const MIN_ID_LENGTH: usize = 8;
 
-/// What was found.
+/// Cached cgroup paths.
 #[derive(Debug)]
 pub(crate) struct CgroupPaths {
     layouts: [CgroupLayout; 2],
@@ -28,7 +28,7 @@ pub(crate) struct CgroupPaths {
     pods: HashMap<PodUid, String>,
     /// By the ID of a container or sandbox.
     containers: HashMap<String, String>,
-    seen: HashSet<String>,
+    used: HashSet<String>,
 }
 
 impl CgroupPaths {
@@ -40,25 +40,25 @@ impl CgroupPaths {
             root: cgroup_root.trim_end_matches('/').to_owned(),
             pods: HashMap::new(),
             containers: HashMap::new(),
-            seen: HashSet::new(),
+            used: HashSet::new(),
         }
     }
 
-    /// The cgroup of all pods.
+    /// Returns the cgroup of all pods.
     pub(crate) fn kubepods(&self, cgroups: &Cgroups) -> Option<String> {
         let mut paths = self.layouts.iter().map(CgroupLayout::kubepods);
         paths.find(|path| cgroups.exists(path))
     }
 
-    /// The cgroup of a class' pods.
+    /// Returns the cgroup of a QoS class.
     pub(crate) fn class(&self, cgroups: &Cgroups, class: QosClass) -> Option<String> {
         let mut paths = self.layouts.iter().map(|layout| layout.qos(class));
         paths.find(|path| cgroups.exists(path))
     }
 
-    /// The cgroup of a pod.
+    /// Returns the cgroup of a pod.
     pub(crate) fn pod(&mut self, cgroups: &Cgroups, uid: &PodUid) -> Option<String> {
-        self.seen.insert(uid.to_string());
+        self.used.insert(uid.to_string());
         if let Some(path) = self.pods.get(uid) {
             return Some(path.clone());
         }
@@ -75,18 +75,18 @@ impl CgroupPaths {
         Some(path)
     }
 
-    /// The cgroup of a container or sandbox of a pod whose cgroup is `pod`.
+    /// Returns the cgroup of a container or sandbox of a pod with the cgroup `pod`.
     pub(crate) fn container(
         &mut self,
         cgroups: &Cgroups,
         pod: Option<&str>,
         id: &str,
     ) -> Option<String> {
-        self.seen.insert(id.to_owned());
+        self.used.insert(id.to_owned());
         if let Some(path) = self.containers.get(id) {
             return Some(path.clone());
         }
-        if id.len() < SHORTEST_ID || id.contains('/') {
+        if id.len() < MIN_ID_LENGTH || id.contains('/') {
             return None;
         }
         let path = match pod {
@@ -95,7 +95,7 @@ impl CgroupPaths {
                 let parents = [self.root.as_str(), CONTAINERD_DEFAULT, SYSTEM_SLICE];
                 let mut paths = parents
                     .iter()
-                    .flat_map(|parent| usual_names(id).map(|name| format!("{parent}/{name}")));
+                    .flat_map(|parent| known_names(id).map(|name| format!("{parent}/{name}")));
                 paths.find(|path| cgroups.exists(path))
             }
         };
@@ -104,28 +104,27 @@ impl CgroupPaths {
         Some(path)
     }
 
-    /// What was found at `path` is not there any more.
-    pub(crate) fn lost(&mut self, path: &str) {
+    /// Removes the entries of a removed cgroup.
+    pub(crate) fn remove_path(&mut self, path: &str) {
         self.pods.retain(|_, known| known != path);
         self.containers.retain(|_, known| known != path);
     }
 
-    /// This look does not ask where the container is, but another may.
-    pub(crate) fn keep(&mut self, id: &str) {
-        self.seen.insert(id.to_owned());
+    /// Keeps the entry of a container that this collection does not use.
+    pub(crate) fn retain(&mut self, id: &str) {
+        self.used.insert(id.to_owned());
     }
 
-    /// Ends a look: forgets what it did not ask for.
+    /// Ends a collection; removes entries that it did not use.
     pub(crate) fn end_collection(&mut self) {
-        let seen = std::mem::take(&mut self.seen);
-        self.pods.retain(|uid, _| seen.contains(uid.as_str()));
-        self.containers.retain(|id, _| seen.contains(id));
+        let used = std::mem::take(&mut self.used);
+        self.pods.retain(|uid, _| used.contains(uid.as_str()));
+        self.containers.retain(|id, _| used.contains(id));
     }
 }
 
-/// Names that runtimes give to the cgroup of a container: containerd and CRI-O, with the cgroupfs
-/// and with the systemd driver.
-fn usual_names(id: &str) -> [String; 4] {
+/// Returns the cgroup names of a container in containerd and CRI-O, with both cgroup drivers.
+fn known_names(id: &str) -> [String; 4] {
     [
         id.to_owned(),
         format!("cri-containerd-{id}.scope"),
@@ -135,7 +134,7 @@ fn usual_names(id: &str) -> [String; 4] {
 }
 
 fn below(cgroups: &Cgroups, pod: &str, id: &str) -> Option<String> {
-    let usual = usual_names(id).map(|name| format!("{pod}/{name}"));
+    let usual = known_names(id).map(|name| format!("{pod}/{name}"));
     let usual = usual.into_iter().find(|path| cgroups.exists(path));
     usual.or_else(|| {
         let mut names = cgroups.children(pod).into_iter();

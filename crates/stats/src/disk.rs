@@ -1,4 +1,4 @@
-//! File systems, and what logs of pods take. Everything here blocks on the disk.
+//! Usage of file systems and pod logs. Everything here blocks on the disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,12 @@ use crate::cgroup::read_all;
 use crate::parse::parse_partitions;
 use crate::usage::FsUsage;
 
-/// Entries of one directory that are counted. A container has its log and a handful of rotated
-/// ones.
-const MOST_ENTRIES: usize = 1000;
-/// What `st_blocks` counts in, whatever the file system.
+/// Maximum number of counted entries of a directory. A container has few rotated logs.
+const MAX_ENTRIES: usize = 1000;
+/// Unit of `st_blocks` on every file system.
 const BLOCK: u64 = 512;
 
-/// The file system that `path` is on; its nearest existing parent counts.
+/// Returns the usage of the file system of `path` or its nearest existing parent.
 pub(crate) fn file_system(path: &Path, proc: &Path, at: Timestamp) -> Option<FsUsage> {
     let (dir, stat) = path
         .ancestors()
@@ -43,7 +42,7 @@ fn device_of(dir: &Path, proc: &Path) -> Option<String> {
     names.get(&(major(device), minor(device))).cloned()
 }
 
-/// Bytes and inodes that something takes.
+/// Bytes and inodes of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskUsageTotal {
     pub(crate) bytes: u64,
@@ -57,7 +56,7 @@ impl std::ops::AddAssign for DiskUsageTotal {
     }
 }
 
-/// Where a pod has files besides volumes and layers.
+/// Paths of the files of a pod besides volumes and writable layers.
 #[derive(Clone, Debug)]
 pub(crate) struct PodFilePaths {
     pub(crate) uid: PodUid,
@@ -67,17 +66,17 @@ pub(crate) struct PodFilePaths {
     pub(crate) containers: Vec<(String, PathBuf)>,
 }
 
-/// What these files take.
+/// Usage of these files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodFiles {
-    /// Logs by container; one without a directory is left out.
+    /// Logs by container; without a directory a container is absent.
     pub(crate) logs: BTreeMap<String, DiskUsageTotal>,
-    /// Files directly in the pod's log directory, and its hosts file.
+    /// Files directly in the pod log directory, and the hosts file.
     pub(crate) others: DiskUsageTotal,
 }
 
 impl PodFiles {
-    /// Measures them.
+    /// Measures the files.
     pub(crate) fn read(paths: &PodFilePaths) -> Self {
         let mut files = Self::default();
         for (name, dir) in &paths.containers {
@@ -91,10 +90,10 @@ impl PodFiles {
     }
 }
 
-/// Files directly in a directory; links are never followed.
+/// Returns the usage of the files directly in a directory; links are not followed.
 fn files_in(dir: &Path) -> Option<DiskUsageTotal> {
     let mut all = DiskUsageTotal::default();
-    for entry in fs::read_dir(dir).ok()?.take(MOST_ENTRIES).flatten() {
+    for entry in fs::read_dir(dir).ok()?.take(MAX_ENTRIES).flatten() {
         all += file(&entry.path()).unwrap_or_default();
     }
     Some(all)
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_counted_by_container_and_links_are_not_followed() {
+    fn logs_are_counted_by_container_without_following_links() {
         let dir = tempfile::tempdir().expect("a directory");
         let logs = dir.path().join("ns_pod_u1");
         let web = logs.join("web");
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_is_that_of_the_nearest_directory() {
+    fn file_system_of_missing_path_is_that_of_parent() {
         let at = Timestamp::UNIX_EPOCH;
         let proc = Path::new("/proc");
         let here = file_system(Path::new("/tmp"), proc, at).expect("a file system");

@@ -1,20 +1,20 @@
-//! Prometheus' text format 0.0.4, family by family, without keeping any.
+//! Prometheus text format 0.0.4, written family by family.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use windlass_types::Timestamp;
 
-/// What a family counts.
+/// Kind of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Goes up and down.
+    /// A gauge.
     Gauge,
-    /// Only goes up.
+    /// A counter.
     Counter,
 }
 
-/// Name, meaning and kind of a family.
+/// Name, help and kind of a family.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     name: Cow<'static, str>,
@@ -22,7 +22,7 @@ pub(crate) struct Family {
     kind: Kind,
 }
 
-/// A family that only goes up.
+/// Creates a counter family.
 pub(crate) fn counter(
     name: impl Into<Cow<'static, str>>,
     help: impl Into<Cow<'static, str>>,
@@ -30,7 +30,7 @@ pub(crate) fn counter(
     family(name, help, Kind::Counter)
 }
 
-/// A family that goes up and down.
+/// Creates a gauge family.
 pub(crate) fn gauge(
     name: impl Into<Cow<'static, str>>,
     help: impl Into<Cow<'static, str>>,
@@ -38,7 +38,7 @@ pub(crate) fn gauge(
     family(name, help, Kind::Gauge)
 }
 
-/// A family of that kind.
+/// Creates a family of a kind.
 pub(crate) fn family(
     name: impl Into<Cow<'static, str>>,
     help: impl Into<Cow<'static, str>>,
@@ -48,11 +48,11 @@ pub(crate) fn family(
     Family { name, help, kind }
 }
 
-/// Text that grows. A family whose samples are all absent leaves no trace.
+/// Text buffer. A family without samples is omitted.
 #[derive(Debug)]
 pub(crate) struct Text {
     out: String,
-    /// The family that comes next, until its first sample.
+    /// The current family, until its first sample.
     pending: Option<Family>,
     name: Cow<'static, str>,
 }
@@ -66,13 +66,13 @@ impl Text {
         }
     }
 
-    /// Begins a family.
+    /// Starts a family.
     pub(crate) fn family(&mut self, family: Family) {
         self.name = family.name.clone();
         self.pending = Some(family);
     }
 
-    /// Adds a sample of the family, with the time at which it was taken if that is not now.
+    /// Adds a sample of the family, with its time if that is not now.
     pub(crate) fn sample(&mut self, labels: &[&[(&str, &str)]], value: f64, at: Option<Timestamp>) {
         if let Some(family) = self.pending.take() {
             let kind = match family.kind {
@@ -101,12 +101,12 @@ impl Text {
         };
     }
 
-    /// Bytes that there are.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes what there is and goes on in room for so many bytes.
+    /// Takes the text and continues with a buffer of this capacity.
     pub(crate) fn take(&mut self, room: usize) -> String {
         std::mem::replace(&mut self.out, String::with_capacity(room))
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::{Text, gauge};
 
     #[test]
-    fn a_family_is_told_with_its_first_sample_and_labels_are_escaped() {
+    fn family_is_written_with_first_sample_and_escaped_labels() {
         let mut text = Text::with_capacity(0);
         text.family(gauge("absent", "What it is."));
         text.family(gauge("there", "What it is."));

@@ -1,13 +1,12 @@
-//! [`StatsSource`] of this machine.
+//! [`StatsSource`] of this host.
 //!
-//! *owns* what is kept between two looks: open files, rates, where cgroups are, figures of the disk
-//! · *invariant* nothing is read unless somebody asks · *bound* one blocking thread looks at
-//! cgroups of pods, one at the node's, one at each kind of disk figure, whatever hangs: who comes
-//! meanwhile waits, at most [`PATIENCE`], and then has less · *restart* nothing to restore.
+//! *owns* state between two collections: open files, rates, cgroup paths, disk usage · *invariant*
+//! nothing is read without a request · *bound* one blocking thread for the cgroups of pods, one for
+//! those of the node, one for each kind of disk usage; other callers wait at most
+//! [`COLLECTION_TIMEOUT`] · *restart* nothing to restore.
 //!
-//! Cgroup files and `/proc` are read on a blocking thread although they answer in microseconds: 250
-//! pods are some milliseconds of kernel work in a row, and `memory.stat` may wait for a lock of the
-//! kernel's. The simulation has no such source, so no blocking thread stands in its way.
+//! Cgroup files and `/proc` are read on a blocking thread: 250 pods are some milliseconds of kernel
+//! work, and `memory.stat` may wait for a kernel lock.
 
 mod node;
 mod pods;
@@ -21,50 +20,49 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{ImageFsInfo, RuntimeFs, RuntimeStats};
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::{Clock, ContainerId, PodUid, SandboxId, Timestamp};
 
 use crate::cgroup::Cgroups;
+use crate::cgroup_paths::CgroupPaths;
 use crate::disk::{PodFiles, file_system};
 use crate::logs::LogUsage;
-use crate::cgroup_paths::CgroupPaths;
 use crate::pods::{RunningPods, VolumeStatsProvider};
 use crate::refreshing_cache::{AgeLimits, RefreshingCache};
 use crate::resource::{PodFigures, ResourceFigures, ResourceUsage};
-use crate::source::{StatsUnavailable, StatsError, StatsSource, StatsSelection};
+use crate::source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 use crate::usage::{FsUsage, NodeUsage, PodUsage};
 use crate::volumes::VolumeCache;
 
-/// How long a look at cgroups is waited for. They answer in milliseconds or something is wrong
-/// with the kernel.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// File systems are asked anew each second: evictions depend on it.
+/// Timeout of a collection of cgroups, which takes milliseconds normally.
+const COLLECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits of file system usage; evictions depend on it.
 const FILE_SYSTEMS: AgeLimits = ages(1, 60);
-/// Logs grow more slowly than they are cheap to count, and runtimes themselves look at their
-/// snapshots every ten seconds (containerd's `stats_collect_period`).
+/// Limits of logs and writable layers; containerd refreshes snapshots every 10 s
+/// (`stats_collect_period`).
 const SLOW: AgeLimits = ages(10, 120);
 
-/// Images of sandboxes: a label must not change while a pod runs, so that a new one is asked for at
-/// once, and an old one stays known.
+/// Limits of sandbox images: always refreshed for new sandboxes, and kept long because labels must
+/// not change.
 const IMAGES: AgeLimits = ages(0, 3600);
 
 const fn ages(fresh: u64, stale: u64) -> AgeLimits {
     AgeLimits {
         fresh: Duration::from_secs(fresh),
         stale: Duration::from_secs(stale),
-        patience: Duration::from_secs(2),
+        timeout: Duration::from_secs(2),
     }
 }
 
-/// Where the kernel tells what it knows. Tests have directories of their own.
+/// Kernel directories; tests use others.
 #[derive(Clone, Debug)]
 pub struct KernelRoots {
-    /// Where cgroups are mounted.
+    /// Mount point of cgroups.
     pub cgroups: PathBuf,
-    /// Where processes are.
+    /// Mount point of `/proc`.
     pub proc: PathBuf,
-    /// Directories named after sizes of huge pages.
+    /// Directory of huge page sizes.
     pub huge_pages: PathBuf,
 }
 
@@ -78,7 +76,7 @@ impl Default for KernelRoots {
     }
 }
 
-/// Cgroups of the system, as configured; empty ones are looked up or left out.
+/// Configured system cgroups; an empty one is looked up or omitted.
 #[derive(Clone, Debug, Default)]
 pub struct SystemCgroups {
     /// `kubeletCgroups`; empty: the cgroup of this process.
@@ -89,34 +87,34 @@ pub struct SystemCgroups {
     pub misc: String,
 }
 
-/// What [`HostStats`] is made of.
+/// Configuration of [`HostStats`].
 #[derive(Clone, Debug)]
 pub struct HostStatsConfig {
-    /// Where the kernel is.
+    /// Kernel directories.
     pub roots: KernelRoots,
     /// `cgroupRoot`.
     pub cgroup_root: String,
     /// Cgroups of the system.
     pub system: SystemCgroups,
-    /// Where files of pods are.
+    /// Paths of pod files.
     pub paths: NodePaths,
-    /// `volumeStatsAggPeriod`: most age of a volume's figures; `None` for no such figures.
+    /// `volumeStatsAggPeriod`: maximum age of volume usage; `None` disables it.
     pub volume_period: Option<Duration>,
     /// When this agent started.
     pub started_at: Timestamp,
-    /// Which pods there are.
+    /// The pods in the runtime.
     pub pods: Arc<dyn RunningPods>,
-    /// What their volumes hold.
+    /// Usage of their volumes.
     pub volumes: Arc<dyn VolumeStatsProvider>,
-    /// What the runtime knows of writable layers.
+    /// Runtime stats of writable layers.
     pub runtime: Arc<dyn RuntimeStats>,
-    /// What the image service knows of its file systems.
+    /// Image service stats of file systems.
     pub images: Arc<dyn RuntimeStats>,
-    /// Dates what was measured.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Measures this machine.
+/// Collects the stats of this host.
 #[derive(Debug)]
 pub struct HostStats {
     config: Arc<HostStatsConfig>,
@@ -150,8 +148,7 @@ struct RuntimeFileSystems {
 }
 
 impl HostStats {
-    /// Looks where cgroups are mounted, and at nothing else. Without cgroups the node is measured
-    /// by `/proc`, and pods are not.
+    /// Opens the cgroups. Without cgroups the node has stats from `/proc` only, and pods have none.
     pub fn new(config: HostStatsConfig) -> Self {
         let roots = &config.roots;
         let cgroups = || -> io::Result<Cgroups> {
@@ -159,7 +156,9 @@ impl HostStats {
         };
         let opened = |cgroups: io::Result<Cgroups>| {
             cgroups
-                .inspect_err(|error| tracing::warn!(%error, "no cgroups: pods are not measured"))
+                .inspect_err(
+                    |error| tracing::warn!(%error, "cgroups unavailable, pods have no stats"),
+                )
                 .ok()
         };
         let cgroup_paths = || CgroupPaths::new(&config.cgroup_root);
@@ -198,18 +197,18 @@ impl HostStats {
         self.node_fs.get(make).await
     }
 
-    /// What the image service says of its file systems; absent while it does not answer.
+    /// Returns the file systems of the image service; `None` while it is unreachable.
     async fn image_info(&self) -> Option<Arc<ImageFsInfo>> {
         let images = Arc::clone(&self.config.images);
         let make = || async move {
             let info = images.image_fs_info().await;
-            info.inspect_err(|error| tracing::debug!(%error, "no file systems of images"))
+            info.inspect_err(|error| tracing::debug!(%error, "image file system info failed"))
                 .ok()
         };
         self.image_info.get(make).await
     }
 
-    /// The file systems of images and of writable layers, whole.
+    /// Returns the file systems of images and writable layers.
     async fn runtime_fs(&self, info: Option<&ImageFsInfo>) -> Option<Arc<RuntimeFileSystems>> {
         let info = info?;
         let dir = |fs: &Option<RuntimeFs>| {
@@ -217,18 +216,18 @@ impl HostStats {
             dir.filter(|dir| dir.is_absolute())
         };
         let images = dir(&info.images);
-        // a runtime that tells no difference has none
+        // without separate file systems they are the same
         let containers = dir(&info.containers).or_else(|| images.clone());
         let (proc, at) = (self.config.roots.proc.clone(), self.config.clock.now());
         let make = || async move {
-            let look = spawn_blocking(move || {
+            let task = spawn_blocking(move || {
                 let of = |dir: Option<PathBuf>| dir.and_then(|dir| file_system(&dir, &proc, at));
                 RuntimeFileSystems {
                     images: of(images),
                     containers: of(containers),
                 }
             });
-            look.await.ok()
+            task.await.ok()
         };
         self.runtime_fs.get(make).await
     }
@@ -236,18 +235,18 @@ impl HostStats {
 
 #[async_trait]
 impl StatsSource for HostStats {
-    async fn node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError> {
-        self.measure_node(wanted).await
+    async fn node(&self, selection: StatsSelection) -> Result<NodeUsage, StatsError> {
+        self.measure_node(selection).await
     }
 
-    async fn pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
-        self.measure_pods(wanted).await
+    async fn pods(&self, selection: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
+        self.measure_pods(selection).await
     }
 
     async fn resource(&self) -> Result<ResourceUsage, StatsError> {
-        let wanted = StatsSelection::CPU_AND_MEMORY;
-        let pods = self.collect_pods(self.ready_pods(), wanted, PodFigures::of);
-        let (node, pods) = tokio::try_join!(self.measure_node(wanted), pods)?;
+        let selection = StatsSelection::CPU_AND_MEMORY;
+        let pods = self.collect_pods(self.ready_pods(), selection, PodFigures::of);
+        let (node, pods) = tokio::try_join!(self.measure_node(selection), pods)?;
         Ok(ResourceUsage {
             node: ResourceFigures::of(&node.cgroup),
             pods: pods.into_iter().flatten().collect(),
@@ -259,39 +258,39 @@ impl StatsSource for HostStats {
     }
 }
 
-/// Looks that block, one at a time.
+/// Serializes blocking collections.
 #[derive(Debug)]
 struct CollectionQueue<S> {
     state: Arc<Mutex<S>>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<S: Send + 'static> CollectionQueue<S> {
     fn new(state: S) -> Self {
         Self {
             state: Arc::new(Mutex::new(state)),
-            turn: Arc::default(),
+            lock: Arc::default(),
         }
     }
 
-    /// Runs a look on a blocking thread, which keeps its turn until it ends.
+    /// Runs a collection on a blocking thread, which holds the lock until its end.
     ///
     /// # Errors
-    /// It, or the one before, takes too long.
+    /// This collection or the previous one timed out.
     async fn run<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&mut S) -> T + Send + 'static,
+        collect: impl FnOnce(&mut S) -> T + Send + 'static,
     ) -> Result<T, StatsUnavailable> {
-        let late = StatsUnavailable::Late(PATIENCE);
-        let turn = Arc::clone(&self.turn).lock_owned();
-        let turn = timeout(PATIENCE, turn).await.map_err(|_| late)?;
+        let late = StatsUnavailable::Late(COLLECTION_TIMEOUT);
+        let guard = Arc::clone(&self.lock).lock_owned();
+        let guard = timeout(COLLECTION_TIMEOUT, guard).await.map_err(|_| late)?;
         let state = Arc::clone(&self.state);
         let work = spawn_blocking(move || {
-            let _turn = turn;
-            look(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
+            let _guard = guard;
+            collect(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
         });
-        let done = timeout(PATIENCE, work).await.map_err(|_| late)?;
-        // it was not carried out: the runtime is shutting down
+        let done = timeout(COLLECTION_TIMEOUT, work).await.map_err(|_| late)?;
+        // an error means that the agent is shutting down
         done.map_err(|_| late)
     }
 }

@@ -1,21 +1,21 @@
-//! What the node, its pods and their containers use, read when somebody asks.
+//! Resource usage of the node, its pods and containers, collected on request.
 //!
-//! For whoever wants a kubelet's figures without a kubelet: from cgroup v1 or v2, `/proc`, file systems
-//! and the container runtime, in the shapes that metrics-server and Prometheus know.
+//! Stats come from cgroup v1 or v2, `/proc`, file systems and the container runtime, in the formats
+//! of metrics-server and Prometheus.
 //!
 //! # The way in
 //!
-//! * [`HostStats`] measures this machine; [`HostStatsConfig`] says where, and who knows which pods
-//!   ([`RunningPods`]), volumes ([`VolumeStatsProvider`]) and file systems of the runtime there are
-//! * [`StatsSource`] is the port that those use who show figures; [`StatsSelection`] says what besides processor
-//!   and memory is to be read
-//! * [`usage`] has the figures as plain data
-//! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`, [`cadvisor_metrics`]
-//!   `/metrics/cadvisor`
+//! * [`HostStats`] collects the stats of this host; [`HostStatsConfig`] has its paths and ports
+//!   ([`RunningPods`], [`VolumeStatsProvider`], the runtime)
+//! * [`StatsSource`] is the port for the output formats; [`StatsSelection`] selects stats besides
+//!   CPU and memory
+//! * [`usage`] has the stats as plain data
+//! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
+//!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
 //! # Example
 //!
-//! The parsers are pure functions of bytes; what makes no sense is left out and nothing fails:
+//! The parsers are pure functions of bytes, which skip invalid content:
 //!
 //! ```
 //! use windlass_stats::parse::{parse_cpu_max, parse_limit, parse_procs};
@@ -25,23 +25,23 @@
 //! assert_eq!(parse_procs(b"17\n4\nnonsense\n"), [17, 4]);
 //! ```
 //!
-//! `cargo run -p windlass-stats --example measure_node` measures this machine and prints its summary.
+//! `cargo run -p windlass-stats --example measure_node` prints the summary of this host.
 //!
 //! # What it promises
 //!
-//! * Nothing is measured unless somebody asks: no timer, no thread, no cache that fills by itself. Rates
-//!   are between this look and the youngest one that is at least a second old, and at most 120 s.
-//! * One blocking thread looks at the cgroups of pods and one at the node's, whatever hangs. A look is
-//!   waited for 5 s; file systems, logs, volumes and the runtime 2 s, then there are the figures that there
-//!   are.
-//! * What cannot be read is absent, never zero, and never an error of the rest; but of memory that an old
-//!   kernel does not count `/metrics/cadvisor` says 0, as upstream does.
+//! * Stats are collected only on request, without timers. A rate uses the youngest sample that is
+//!   between 1 s and 120 s old.
+//! * One blocking thread reads the cgroups of pods and one those of the node. A collection has a
+//!   timeout of 5 s; file systems, logs, volumes and the runtime have 2 s, then cached values are
+//!   used.
+//! * A value that cannot be read is absent, and does not affect others; only `/metrics/cadvisor`
+//!   reports some memory values as 0, as upstream.
 //! * At most 2560 files stay open, three for each of 750 cgroups.
 //!
 //! # What it does not do
 //!
-//! It keeps no history and sends nothing anywhere. It makes no cgroup and sets no limit
-//! (`windlass-cgroups`), and counts no files of a volume itself (`windlass-volumes`).
+//! It keeps no history and sends nothing. Cgroups are created in `windlass-cgroups`, files of
+//! volumes counted in `windlass-volumes`.
 
 pub mod usage;
 
@@ -61,11 +61,11 @@ pub mod pods;
 
 mod assemble;
 mod cgroup;
+mod cgroup_paths;
 mod disk;
 mod machine;
 mod network;
 pub mod parse;
-mod cgroup_paths;
 mod rate;
 mod refreshing_cache;
 pub mod topology;
@@ -76,5 +76,5 @@ pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use resource::{ResourceUsage, resource_metrics};
-pub use source::{StatsUnavailable, StatsError, StatsSource, StatsSelection};
+pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 pub use summary::Summary;

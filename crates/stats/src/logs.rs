@@ -1,29 +1,29 @@
-//! What logs of containers take on the disk, as `/metrics` shows it.
+//! Disk usage of container logs for `/metrics`.
 
 use windlass_types::PodUid;
 
 use crate::exposition::{Text, gauge};
 
-/// Bytes of a sample: enough that the text is allocated once.
+/// Estimated bytes of a sample, so that the text is allocated once.
 const SAMPLE: usize = 200;
 
-/// Logs of one container: the present file and those that were rotated.
+/// Logs of one container: the current file and the rotated ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogUsage {
     /// UID of the pod.
     pub uid: PodUid,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// The container.
+    /// Name of the container.
     pub container: String,
-    /// Bytes that are allocated.
+    /// Allocated bytes.
     pub bytes: u64,
 }
 
-/// `kubelet_container_log_filesystem_used_bytes{uid,namespace,pod,container}`, upstream's collector of
-/// it; empty if there are no logs.
+/// Returns `kubelet_container_log_filesystem_used_bytes{uid,namespace,pod,container}`; empty
+/// without logs.
 pub fn log_metrics(logs: &[LogUsage]) -> String {
     let mut text = Text::with_capacity(logs.len() * SAMPLE);
     text.family(gauge(
@@ -47,7 +47,7 @@ mod tests {
     use super::{LogUsage, log_metrics};
 
     #[test]
-    fn logs_are_told_by_container_and_none_leave_no_trace() {
+    fn log_metrics_are_by_container_and_empty_without_logs() {
         let log = LogUsage {
             uid: "u1".into(),
             namespace: "default".to_owned(),

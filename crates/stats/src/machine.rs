@@ -1,4 +1,4 @@
-//! The machine: figures of `/proc` that no cgroup has.
+//! Host stats from `/proc` that no cgroup has.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::parse::{
 };
 use crate::usage::{CgroupUsage, CpuLimits, CpuUsage, IoUsage, MemoryUsage, Pressure};
 
-/// Room for a file of `/proc` that has one line or a few.
+/// Buffer size for short files of `/proc`.
 const ROOM: usize = 4096;
 
-/// What is known of the machine as a whole.
+/// Stats of the whole host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     pub(crate) booted_at: Timestamp,
@@ -23,8 +23,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads it. The number of tasks is bound by two limits, of which the smaller counts
-    /// (upstream `pidlimit.Stats`).
+    /// Reads the stats. The maximum number of tasks is the lower of two limits (upstream
+    /// `pidlimit.Stats`).
     pub(crate) fn read(proc: &Path) -> Self {
         let stat = read_all(&proc.join("stat")).unwrap_or_default();
         let booted = parse_proc_stat(&stat).boot_time;
@@ -43,8 +43,8 @@ impl Machine {
         }
     }
 
-    /// The root cgroup with what only the machine knows: its memory is the limit, and the kernel
-    /// tells its pressure elsewhere. Where there is no root cgroup, `/proc` has to do.
+    /// Completes the root cgroup with memory limit and pressure of the host. Without a root cgroup
+    /// the stats come from `/proc`.
     pub(crate) fn complete(
         &self,
         root: Option<CgroupUsage>,

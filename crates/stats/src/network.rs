@@ -1,4 +1,4 @@
-//! Interfaces of the node and of pods.
+//! Network interfaces of the node and of pods.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use crate::cgroup::{Cgroups, read_all};
 use crate::parse::{parse_default_route, parse_net_dev};
 use crate::usage::NetworkUsage;
 
-/// Interface that pods have as a rule, for a namespace without a default route (upstream
+/// Default interface of a namespace without a default route (upstream
 /// `defaultNetworkInterfaceName`).
-const USUAL: &str = "eth0";
+const DEFAULT_INTERFACE: &str = "eth0";
 
-/// The interfaces of a network namespace; `net` is the `net` directory of a process in it.
+/// Reads the interfaces of a network namespace; `net` is the `net` directory of a process in it.
 pub(crate) fn read_network(net: &Path, at: Timestamp) -> Option<NetworkUsage> {
     let interfaces = parse_net_dev(&read_all(&net.join("dev")).ok()?);
     let table = read_all(&net.join("route")).unwrap_or_default();
     let routed = parse_default_route(&table);
     let has = |name: &str| interfaces.iter().any(|it| it.name == name);
     let default = routed.filter(|name| has(name));
-    let default = default.or_else(|| has(USUAL).then(|| USUAL.to_owned()));
+    let default = default.or_else(|| has(DEFAULT_INTERFACE).then(|| DEFAULT_INTERFACE.to_owned()));
     Some(NetworkUsage {
         at,
         interfaces,
@@ -27,8 +27,8 @@ pub(crate) fn read_network(net: &Path, at: Timestamp) -> Option<NetworkUsage> {
     })
 }
 
-/// The network of a pod, by the first process of those cgroups that can be looked at: the
-/// sandbox', or a container's where sandboxes have no process.
+/// Reads the network of a pod from the first readable process of these cgroups: of the sandbox, or
+/// of a container if the sandbox has no process.
 pub(crate) fn pod_network(
     cgroups: &Cgroups,
     proc: &Path,

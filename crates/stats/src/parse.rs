@@ -1,7 +1,7 @@
-//! What the kernel writes into cgroup files and `/proc`, parsed.
+//! Parsers of cgroup files and `/proc`.
 //!
-//! Pure functions of bytes. A line that makes no sense is skipped, a file that makes none is
-//! `None`: nothing here fails, and what was cut off costs the figures that were cut off.
+//! Pure functions of bytes. An invalid line is skipped, an invalid file is `None`. Truncated
+//! content only lacks the truncated values.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use crate::usage::{DiskUsage, InterfaceUsage, Pressure, PressureLine, Traffic};
 /// Nanoseconds of a tick of `cpuacct.stat` and `/proc/stat`: `USER_HZ` is 100 on every
 /// architecture that Linux runs containers on.
 const TICK_NS: u64 = 10_000_000;
-/// From here on a limit is none (upstream `isMemoryUnlimited`): cgroup v1 rounds its largest
-/// number down to whole pages.
+/// Minimum value that means no limit (upstream `isMemoryUnlimited`): cgroup v1 rounds its maximum
+/// down to whole pages.
 const UNLIMITED: u64 = 1 << 62;
-/// Interfaces that are left out, by the beginning of their names (cAdvisor's
-/// `ignoredDevicePrefixes`): loopback, and the node's ends of pods' interfaces.
+/// Prefixes of omitted interfaces (cAdvisor `ignoredDevicePrefixes`): loopback, and the node ends
+/// of pod interfaces.
 const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
-/// A file with one number.
+/// Parses a file with one number.
 pub fn parse_number(text: &[u8]) -> Option<u64> {
     number(text.trim_ascii())
 }
 
-/// A file with a limit; `None` if there is none: `max`, or v1's largest numbers.
+/// Parses a file with a limit; `None` for `max` or the maximum of v1.
 pub fn parse_limit(text: &[u8]) -> Option<u64> {
     parse_number(text).filter(|limit| *limit < UNLIMITED)
 }
 
-/// The value of one key in a file of `key value` lines.
+/// Returns the value of a key in a file of `key value` lines.
 pub fn parse_keyed(text: &[u8], key: &str) -> Option<u64> {
     let mut found = None;
     keyed(text, |name, value| {
@@ -38,7 +38,7 @@ pub fn parse_keyed(text: &[u8], key: &str) -> Option<u64> {
     found
 }
 
-/// What matters of `memory.stat`.
+/// Values of `memory.stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStat {
     /// Anonymous memory.
@@ -61,8 +61,8 @@ pub struct MemoryStat {
     pub major_page_faults: u64,
 }
 
-/// cgroup v1's `memory.stat`. The `total_` keys count the cgroups below as well; page faults are
-/// the cgroup's own, as upstream tells them.
+/// Parses `memory.stat` of cgroup v1. The `total_` keys include child cgroups; page faults do not,
+/// as upstream.
 pub fn parse_memory_stat_v1(text: &[u8]) -> MemoryStat {
     let mut stat = MemoryStat::default();
     keyed(text, |name, value| match name {
@@ -79,7 +79,7 @@ pub fn parse_memory_stat_v1(text: &[u8]) -> MemoryStat {
     stat
 }
 
-/// cgroup v2's `memory.stat`.
+/// Parses `memory.stat` of cgroup v2.
 pub fn parse_memory_stat_v2(text: &[u8]) -> MemoryStat {
     let mut stat = MemoryStat::default();
     keyed(text, |name, value| match name {
@@ -96,10 +96,10 @@ pub fn parse_memory_stat_v2(text: &[u8]) -> MemoryStat {
     stat
 }
 
-/// What matters of `cpu.stat`; nanoseconds.
+/// Values of `cpu.stat` in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuStat {
-    /// All processor time; `None` on v1, which has it elsewhere.
+    /// Total CPU time; `None` on v1, which has it in another file.
     pub total_ns: Option<u64>,
     /// In user mode.
     pub user_ns: u64,
@@ -113,7 +113,7 @@ pub struct CpuStat {
     pub throttled_ns: u64,
 }
 
-/// `cpu.stat`, of cgroup v1 (only what was throttled) or v2.
+/// Parses `cpu.stat` of cgroup v1 (throttling only) or v2.
 pub fn parse_cpu_stat(text: &[u8]) -> CpuStat {
     let mut stat = CpuStat::default();
     let micros = |value: u64| value.saturating_mul(1000);
@@ -130,7 +130,7 @@ pub fn parse_cpu_stat(text: &[u8]) -> CpuStat {
     stat
 }
 
-/// v1's `cpuacct.stat`: nanoseconds in user mode and in the kernel.
+/// Parses `cpuacct.stat` of v1: nanoseconds in user mode and in the kernel.
 pub fn parse_cpuacct_stat(text: &[u8]) -> (u64, u64) {
     let (mut user, mut system) = (0, 0);
     keyed(text, |name, value| match name {
@@ -141,21 +141,21 @@ pub fn parse_cpuacct_stat(text: &[u8]) -> (u64, u64) {
     (user, system)
 }
 
-/// v2's `cpu.max`: quota, if there is one, and period, in microseconds.
+/// Parses `cpu.max` of v2: quota, if set, and period in microseconds.
 pub fn parse_cpu_max(text: &[u8]) -> (Option<u64>, Option<u64>) {
     let mut words = words(text);
     let quota = words.next().and_then(number);
     (quota, words.next().and_then(number))
 }
 
-/// v2's weight (1 to 10000) in v1's shares, by cAdvisor's straight line; `None` for what is none.
+/// Converts a v2 weight (1 to 10000) to v1 shares, linearly as cAdvisor; `None` out of range.
 pub(crate) fn shares_of_weight(weight: u64) -> Option<u64> {
     (1..=10_000)
         .contains(&weight)
         .then(|| 2 + (weight - 1) * 262_142 / 9999)
 }
 
-/// A file of pressure; `None` without a `some` line. Processors have no `full` line on old kernels.
+/// Parses a PSI file; `None` without a `some` line. CPU has no `full` line on old kernels.
 pub fn parse_pressure(text: &[u8]) -> Option<Pressure> {
     let mut pressure = Pressure::default();
     let mut any = false;
@@ -191,7 +191,7 @@ fn pressure_line<'a>(words: impl Iterator<Item = &'a [u8]>) -> PressureLine {
     line
 }
 
-/// Figures of one block device.
+/// I/O of one block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockIo {
     /// Bytes read.
@@ -207,7 +207,7 @@ pub struct BlockIo {
 /// Major and minor number of a block device.
 pub type DeviceNumber = (u32, u32);
 
-/// v2's `io.stat`.
+/// Parses `io.stat` of v2.
 pub fn parse_io_stat(text: &[u8]) -> BTreeMap<DeviceNumber, BlockIo> {
     let mut devices = BTreeMap::new();
     for line in lines(text) {
@@ -234,7 +234,7 @@ pub fn parse_io_stat(text: &[u8]) -> BTreeMap<DeviceNumber, BlockIo> {
     devices
 }
 
-/// A file of v1's `blkio`: what was read and written, by device.
+/// Parses a `blkio` file of v1: reads and writes by device.
 pub fn parse_blkio(text: &[u8]) -> BTreeMap<DeviceNumber, (u64, u64)> {
     let mut devices: BTreeMap<DeviceNumber, (u64, u64)> = BTreeMap::new();
     for line in lines(text) {
@@ -253,7 +253,7 @@ pub fn parse_blkio(text: &[u8]) -> BTreeMap<DeviceNumber, (u64, u64)> {
     devices
 }
 
-/// `/proc/partitions`: names of block devices.
+/// Parses `/proc/partitions`: names of block devices.
 pub fn parse_partitions(text: &[u8]) -> BTreeMap<DeviceNumber, String> {
     let mut names = BTreeMap::new();
     for line in lines(text) {
@@ -270,13 +270,13 @@ pub fn parse_partitions(text: &[u8]) -> BTreeMap<DeviceNumber, String> {
     names
 }
 
-/// `/proc/diskstats`, by path of the device.
+/// Parses `/proc/diskstats`, by device path.
 pub fn parse_diskstats(text: &[u8]) -> BTreeMap<String, DiskUsage> {
     let disk = |line| {
         let mut words = words(line).skip(2);
         let name = std::str::from_utf8(words.next()?).ok()?;
         let mut next = || words.next().and_then(number);
-        // reads and writes themselves are told by cgroup
+        // reads and writes come from cgroups
         let (_reads, reads_merged, sectors_read, read_ms) = (next()?, next()?, next()?, next()?);
         let (_writes, writes_merged, sectors_written, write_ms) =
             (next()?, next()?, next()?, next()?);
@@ -296,13 +296,13 @@ pub fn parse_diskstats(text: &[u8]) -> BTreeMap<String, DiskUsage> {
     lines(text).filter_map(disk).collect()
 }
 
-/// PIDs in `cgroup.procs`. A process outside of our PID namespace shows as 0 and counts, too.
+/// Parses the PIDs in `cgroup.procs`. A process outside of our PID namespace is 0 and counts.
 pub fn parse_procs(text: &[u8]) -> Vec<u32> {
     let pids = lines(text).filter_map(|line| number(line.trim_ascii()));
     pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
 }
 
-/// `net/dev` of a network namespace, without `IGNORED_INTERFACES`, ordered by name.
+/// Parses `net/dev` of a network namespace, without `IGNORED_INTERFACES`, ordered by name.
 pub fn parse_net_dev(text: &[u8]) -> Vec<InterfaceUsage> {
     let mut interfaces: Vec<InterfaceUsage> = lines(text).filter_map(interface).collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
@@ -335,7 +335,7 @@ fn interface(line: &[u8]) -> Option<InterfaceUsage> {
     })
 }
 
-/// `net/route`: the interface of the default route with the least metric.
+/// Returns the interface of the default route with the lowest metric in `net/route`.
 pub fn parse_default_route(text: &[u8]) -> Option<String> {
     let routes = lines(text).filter_map(|line| {
         let words: Vec<&[u8]> = words(line).collect();
@@ -348,14 +348,14 @@ pub fn parse_default_route(text: &[u8]) -> Option<String> {
     routes.min().map(|(_, name)| name)
 }
 
-/// What matters of `/proc/meminfo`, in bytes.
+/// Values of `/proc/meminfo` in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemInfo {
     /// All memory.
     pub total: u64,
-    /// Not used for anything.
+    /// Free memory.
     pub free: u64,
-    /// What programs can get without swapping.
+    /// Memory available without swapping.
     pub available: u64,
     /// All swap.
     pub swap_total: u64,
@@ -363,7 +363,7 @@ pub struct MemInfo {
     pub swap_free: u64,
 }
 
-/// `/proc/meminfo`.
+/// Parses `/proc/meminfo`.
 pub fn parse_meminfo(text: &[u8]) -> MemInfo {
     let mut info = MemInfo::default();
     keyed(text, |name, value| {
@@ -380,7 +380,7 @@ pub fn parse_meminfo(text: &[u8]) -> MemInfo {
     info
 }
 
-/// What matters of `/proc/stat`.
+/// Values of `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcStat {
     /// When the machine booted, seconds since 1970.
@@ -391,7 +391,7 @@ pub struct ProcStat {
     pub system_ns: u64,
 }
 
-/// `/proc/stat`.
+/// Parses `/proc/stat`.
 pub fn parse_proc_stat(text: &[u8]) -> ProcStat {
     let mut stat = ProcStat::default();
     for line in lines(text) {
@@ -412,19 +412,20 @@ pub fn parse_proc_stat(text: &[u8]) -> ProcStat {
     stat
 }
 
-/// `/proc/loadavg`: processes and threads that exist (the fourth field's second half).
+/// Returns the number of processes and threads in `/proc/loadavg`.
 pub fn parse_loadavg(text: &[u8]) -> Option<u64> {
     let field = words(text).nth(3)?;
     number(split_once(field, b'/')?.1)
 }
 
-/// `/proc/<pid>/limits`: the soft limit of open files; `None` without one.
+/// Returns the soft limit of open files in `/proc/<pid>/limits`; `None` without one.
 pub fn parse_open_files_limit(text: &[u8]) -> Option<u64> {
     let mut limits = lines(text).filter_map(|line| line.strip_prefix(b"Max open files"));
     number(words(limits.next()?).next()?)
 }
 
-/// `/proc/<pid>/cgroup`: the path in the hierarchy of a controller; of cgroup v2 if `None`.
+/// Returns the path in the hierarchy of a controller in `/proc/<pid>/cgroup`; of cgroup v2 if
+/// `None`.
 pub fn parse_proc_cgroup(text: &[u8], controller: Option<&str>) -> Option<String> {
     let mut paths = lines(text).filter_map(|line| {
         let (number, rest) = split_once(line, b':')?;
@@ -441,7 +442,7 @@ pub fn parse_proc_cgroup(text: &[u8], controller: Option<&str>) -> Option<String
     paths.next()
 }
 
-/// The part of what was read that consists of whole lines, if the reader's room was used up.
+/// Returns the whole lines, if the buffer is full.
 pub fn whole_lines(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == b'\n');
     &text[..end.map_or(0, |end| end + 1)]
@@ -475,7 +476,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A percentage; what is none counts as 0.
+/// Parses a percentage; an invalid one is 0.
 fn share(text: &[u8]) -> f64 {
     let text = std::str::from_utf8(text).ok();
     let value: Option<f64> = text.and_then(|text| text.parse().ok());

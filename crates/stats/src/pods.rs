@@ -1,4 +1,4 @@
-//! Ports to those who know which pods there are and what their volumes hold.
+//! Ports for the observed pods and the usage of their volumes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,42 +9,42 @@ use windlass_types::{ObservedPod, PodUid, SharedPod, Timestamp};
 
 use crate::usage::FsUsage;
 
-/// A pod of which the runtime has something.
+/// A pod in the runtime.
 #[derive(Clone, Debug)]
 pub struct RunningPod {
-    /// What the runtime was last seen to have.
+    /// The observed pod.
     pub observed: Arc<ObservedPod>,
-    /// The pod itself; `None` if nobody asks for it any more.
+    /// The desired pod; `None` for an orphaned pod.
     pub pod: Option<SharedPod>,
-    /// It is the one that somebody means who says its name.
+    /// The current one of several pods with the same full name.
     pub present: bool,
-    /// When the node took it up (`status.startTime`).
+    /// `status.startTime`.
     pub started_at: Option<Timestamp>,
 }
 
-/// Says which pods there are. Must not wait: the answer is in memory.
+/// Lists the pods in the runtime. Must not wait.
 pub trait RunningPods: Send + Sync + Debug + 'static {
-    /// All pods of which the runtime has something, in any order.
+    /// Returns all pods in the runtime, in any order.
     fn running_pods(&self) -> Vec<RunningPod>;
 }
 
-/// What one volume of a pod holds.
+/// Usage of one volume of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeStatsEntry {
-    /// Its name in the pod's spec.
+    /// Name in the pod spec.
     pub name: String,
-    /// The claim behind it, in the pod's namespace.
+    /// Name of its PVC.
     pub claim: Option<String>,
-    /// The figures.
+    /// The usage.
     pub fs: FsUsage,
-    /// Its driver says that it is not well.
+    /// Its driver reports it as abnormal.
     pub abnormal: Option<bool>,
 }
 
 /// Measures volumes.
 #[async_trait]
 pub trait VolumeStatsProvider: Send + Sync + Debug + 'static {
-    /// The volumes of a pod, ordered by name, with figures no older than `max_age`. May take as
-    /// long as counting a large tree; who cannot wait drops the future.
+    /// Measures the volumes of a pod, ordered by name, not older than `max_age`. May take long; a
+    /// caller may drop the future.
     async fn of_pod(&self, uid: &PodUid, max_age: Duration) -> Vec<VolumeStatsEntry>;
 }

@@ -1,7 +1,7 @@
-//! A figure that takes time: kept, and brought up to date in the background while somebody asks.
+//! A cached value that is refreshed in the background on request.
 //!
-//! *invariant* one is at it at a time; who asks waits for a bounded time and then has what there
-//! is · *bound* one task and one value.
+//! *invariant* at most one refresh in progress; a caller waits for a bounded time and then gets the
+//! cached value · *bound* one task and one value.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-/// How old a figure may be.
+/// Age limits of a cached value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgeLimits {
-    /// Up to this age it is told as it is.
+    /// Maximum age without a refresh.
     pub(crate) fresh: Duration,
-    /// Up to this age it is told if no newer one is there in time.
+    /// Maximum age if a refresh does not end in time.
     pub(crate) stale: Duration,
-    /// How long a newer one is waited for.
-    pub(crate) patience: Duration,
+    /// Time that a caller waits for a refresh.
+    pub(crate) timeout: Duration,
 }
 
-/// The figure. Clones share it.
+/// The cached value. Clones share it.
 pub(crate) struct RefreshingCache<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     ages: AgeLimits,
     latest: Mutex<Option<(Arc<T>, Instant)>>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<T> Clone for RefreshingCache<T> {
@@ -44,17 +44,17 @@ impl<T> fmt::Debug for RefreshingCache<T> {
 }
 
 impl<T: Send + Sync + 'static> RefreshingCache<T> {
-    /// Nothing is known.
+    /// Creates an empty cache.
     pub(crate) fn new(ages: AgeLimits) -> Self {
         Self(Arc::new(Inner {
             ages,
             latest: Mutex::new(None),
-            turn: Arc::default(),
+            refreshing: Arc::default(),
         }))
     }
 
-    /// The figure, made anew by `make` if it is not fresh. `None` if there is none that is young
-    /// enough, also if `make` has none.
+    /// Returns the value, after a refresh by `make` if it is not fresh. `None` without a value that
+    /// is young enough.
     pub(crate) async fn get<F>(&self, make: impl FnOnce() -> F) -> Option<Arc<T>>
     where
         F: Future<Output = Option<T>> + Send + 'static,
@@ -63,24 +63,24 @@ impl<T: Send + Sync + 'static> RefreshingCache<T> {
         if let Some(latest) = self.younger_than(ages.fresh) {
             return Some(latest);
         }
-        match Arc::clone(&self.0.turn).try_lock_owned() {
-            Ok(turn) => {
+        match Arc::clone(&self.0.refreshing).try_lock_owned() {
+            Ok(refreshing) => {
                 let (made, this) = (make(), self.clone());
-                // it goes on when nobody waits any more: the next one finds what it brings
+                // a task, so that the refresh completes for the next caller
                 let task = tokio::spawn(async move {
                     if let Some(made) = made.await {
                         *this.lock() = Some((Arc::new(made), Instant::now()));
                     }
-                    drop(turn);
+                    drop(refreshing);
                 });
-                drop(timeout(ages.patience, task).await);
+                drop(timeout(ages.timeout, task).await);
             }
-            Err(_) => drop(timeout(ages.patience, self.0.turn.lock()).await),
+            Err(_) => drop(timeout(ages.timeout, self.0.refreshing.lock()).await),
         }
         self.younger_than(ages.stale)
     }
 
-    /// What was made last, however old.
+    /// Returns the last value of any age.
     pub(crate) fn latest(&self) -> Option<Arc<T>> {
         let latest = self.lock();
         latest.as_ref().map(|(value, _)| Arc::clone(value))
@@ -106,48 +106,45 @@ mod tests {
     const AGES: AgeLimits = AgeLimits {
         fresh: Duration::from_secs(10),
         stale: Duration::from_secs(60),
-        patience: Duration::from_secs(2),
+        timeout: Duration::from_secs(2),
     };
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_fresh_is_not_made_anew() {
-        let figure = RefreshingCache::new(AGES);
-        assert_eq!(figure.get(|| ready(Some(1))).await.as_deref(), Some(&1));
+    async fn fresh_value_is_not_refreshed() {
+        let cache = RefreshingCache::new(AGES);
+        assert_eq!(cache.get(|| ready(Some(1))).await.as_deref(), Some(&1));
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(figure.get(|| ready(Some(2))).await.as_deref(), Some(&1));
+        assert_eq!(cache.get(|| ready(Some(2))).await.as_deref(), Some(&1));
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(figure.get(|| ready(Some(3))).await.as_deref(), Some(&3));
+        assert_eq!(cache.get(|| ready(Some(3))).await.as_deref(), Some(&3));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_hangs_costs_patience_and_in_the_end_the_figure() {
-        let figure = RefreshingCache::new(AGES);
-        assert_eq!(figure.get(|| ready(Some(1))).await.as_deref(), Some(&1));
+    async fn hung_refresh_times_out_until_value_is_stale() {
+        let cache = RefreshingCache::new(AGES);
+        assert_eq!(cache.get(|| ready(Some(1))).await.as_deref(), Some(&1));
         tokio::time::advance(Duration::from_secs(11)).await;
         let begin = Instant::now();
-        assert_eq!(
-            figure.get(pending::<Option<i32>>).await.as_deref(),
-            Some(&1)
-        );
+        assert_eq!(cache.get(pending::<Option<i32>>).await.as_deref(), Some(&1));
         assert_eq!(begin.elapsed().as_secs(), 2);
-        // the one that hangs is still at it: nobody else begins
-        let second = figure.get(|| ready(Some(3))).await;
+        // the hung refresh blocks another one
+        let second = cache.get(|| ready(Some(3))).await;
         assert_eq!(second.as_deref(), Some(&1));
         assert_eq!(begin.elapsed().as_secs(), 4);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(figure.get(|| ready(Some(4))).await, None);
+        assert_eq!(cache.get(|| ready(Some(4))).await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_comes_late_is_there_for_the_next() {
-        let figure = RefreshingCache::new(AGES);
+    async fn late_refresh_is_available_to_next_caller() {
+        let cache = RefreshingCache::new(AGES);
         let late = || async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Some(7)
         };
-        assert_eq!(figure.get(late).await, None);
+        assert_eq!(cache.get(late).await, None);
         tokio::time::advance(Duration::from_secs(4)).await;
         tokio::task::yield_now().await;
-        assert_eq!(figure.get(|| ready(Some(8))).await.as_deref(), Some(&7));
+        assert_eq!(cache.get(|| ready(Some(8))).await.as_deref(), Some(&7));
     }
 }

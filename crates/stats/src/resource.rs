@@ -1,8 +1,8 @@
-//! `/metrics/resource`: processor time and memory of the node, its pods and containers, for
-//! metrics-server. Each figure carries the time at which it was read.
+//! `/metrics/resource`: CPU time and memory of the node, its pods and containers, for
+//! metrics-server. Each sample has the time at which it was read.
 //!
-//! *bound* what is shown is kept in 150 KiB for 250 pods with two containers each, and its text is made
-//! family by family, 80 KiB at most, while it is sent.
+//! *bound* the stats take 150 KiB for 250 pods with two containers each; the text is created family
+//! by family, at most 80 KiB, while it is sent.
 
 use windlass_types::Timestamp;
 
@@ -10,22 +10,22 @@ use crate::exposition::{Text, counter, gauge};
 use crate::summary::swap_available;
 use crate::usage::{CgroupUsage, NodeUsage, PodUsage};
 
-/// Bytes of a sample: enough that the text of a family is allocated once.
+/// Estimated bytes of a sample, so that the text of a family is allocated once.
 const SAMPLE: usize = 160;
 
-/// A figure, and when it was read if it carries that.
+/// A value, with its time if it has one.
 type Sample = Option<(f64, Option<Timestamp>)>;
 
-/// What is shown of node and pods.
+/// Stats of node and pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResourceUsage {
     /// The node.
     pub node: ResourceFigures,
-    /// Its pods, of each name one.
+    /// Its pods, one for each full name.
     pub pods: Vec<PodFigures>,
 }
 
-/// What is shown of a cgroup.
+/// Stats of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceFigures {
     at: Timestamp,
@@ -35,7 +35,7 @@ pub struct ResourceFigures {
     swap_limit: Option<u64>,
 }
 
-/// What is shown of a pod.
+/// Stats of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodFigures {
     namespace: String,
@@ -52,7 +52,7 @@ struct ContainerFigures {
 }
 
 impl ResourceUsage {
-    /// Of all that was measured.
+    /// Creates the stats from all usage.
     pub fn of(node: &NodeUsage, pods: Vec<PodUsage>) -> Self {
         Self {
             node: ResourceFigures::of(&node.cgroup),
@@ -62,7 +62,7 @@ impl ResourceUsage {
 }
 
 impl ResourceFigures {
-    /// Of a cgroup.
+    /// Creates the stats of a cgroup.
     pub fn of(cgroup: &CgroupUsage) -> Self {
         let memory = cgroup.memory.as_ref();
         Self {
@@ -96,7 +96,7 @@ impl ResourceFigures {
 }
 
 impl PodFigures {
-    /// Of a pod; `None` if another has its series.
+    /// Creates the stats of a pod; `None` if another pod has its series.
     pub fn of(pod: PodUsage) -> Option<Self> {
         let containers = pod.containers.into_iter().map(|it| ContainerFigures {
             name: it.name,
@@ -107,7 +107,7 @@ impl PodFigures {
             namespace: pod.namespace,
             name: pod.name,
             cgroup: pod.cgroup.as_ref().map(ResourceFigures::of),
-            // exactly as much room as needed
+            // exact capacity
             containers: containers.collect::<Box<[_]>>().into_vec(),
         })
     }
@@ -120,90 +120,90 @@ impl ContainerFigures {
     }
 }
 
-/// What a family is told of, and how the figure is got.
+/// Objects of a family, and how to get the value.
 enum Of {
     Container(fn(&ContainerFigures) -> Sample),
     Node(fn(&ResourceFigures) -> Sample),
     Pod(fn(&ResourceFigures) -> Sample),
-    /// 1 if there are no figures.
+    /// 1 without stats.
     Scrape,
 }
 
-struct Shown {
+struct ResourceFamily {
     name: &'static str,
     help: &'static str,
     of: Of,
 }
 
-const FAMILIES: [Shown; 13] = [
-    Shown {
+const FAMILIES: [ResourceFamily; 13] = [
+    ResourceFamily {
         name: "container_cpu_usage_seconds_total",
         help: "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
         of: Of::Container(|it| it.cgroup?.cpu()),
     },
-    Shown {
+    ResourceFamily {
         name: "container_memory_working_set_bytes",
         help: "[STABLE] Current working set of the container in bytes",
         of: Of::Container(|it| it.cgroup?.working_set()),
     },
-    Shown {
+    ResourceFamily {
         name: "container_start_time_seconds",
         help: "[STABLE] Start time of the container since unix epoch in seconds",
         of: Of::Container(ContainerFigures::started_at),
     },
-    Shown {
+    ResourceFamily {
         name: "container_swap_limit_bytes",
         help: "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
         of: Of::Container(|it| it.cgroup?.swap_limit()),
     },
-    Shown {
+    ResourceFamily {
         name: "container_swap_usage_bytes",
         help: "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
         of: Of::Container(|it| it.cgroup?.swap()),
     },
-    Shown {
+    ResourceFamily {
         name: "node_cpu_usage_seconds_total",
         help: "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
         of: Of::Node(ResourceFigures::cpu),
     },
-    Shown {
+    ResourceFamily {
         name: "node_memory_working_set_bytes",
         help: "[STABLE] Current working set of the node in bytes",
         of: Of::Node(ResourceFigures::working_set),
     },
-    Shown {
+    ResourceFamily {
         name: "node_swap_usage_bytes",
         help: "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
         of: Of::Node(ResourceFigures::swap),
     },
-    Shown {
+    ResourceFamily {
         name: "pod_cpu_usage_seconds_total",
         help: "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
         of: Of::Pod(ResourceFigures::cpu),
     },
-    Shown {
+    ResourceFamily {
         name: "pod_memory_working_set_bytes",
         help: "[STABLE] Current working set of the pod in bytes",
         of: Of::Pod(ResourceFigures::working_set),
     },
-    Shown {
+    ResourceFamily {
         name: "pod_swap_usage_bytes",
         help: "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
         of: Of::Pod(ResourceFigures::swap),
     },
-    Shown {
+    ResourceFamily {
         name: "resource_scrape_error",
         help: "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
         of: Of::Scrape,
     },
-    Shown {
+    ResourceFamily {
         name: "scrape_error",
         help: "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise",
         of: Of::Scrape,
     },
 ];
 
-/// The text, family by family; without figures it says so and nothing else.
+/// Returns the text family by family; without stats only the error metric.
 pub fn resource_metrics(
     measured: Option<ResourceUsage>,
 ) -> impl Iterator<Item = String> + Send + 'static {
@@ -211,7 +211,7 @@ pub fn resource_metrics(
     texts.filter(|text| !text.is_empty())
 }
 
-impl Shown {
+impl ResourceFamily {
     fn text(&self, measured: Option<&ResourceUsage>) -> String {
         let pods = measured.map_or(&[][..], |measured| &measured.pods);
         let samples = match self.of {

@@ -1,4 +1,4 @@
-//! The port to whoever measures.
+//! The port for collecting stats.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::logs::LogUsage;
 use crate::resource::ResourceUsage;
 use crate::usage::{NodeUsage, PodUsage};
 
-/// What is to be measured besides CPU and memory, which always are.
+/// Selection of stats besides CPU and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatsSelection {
     /// Network interfaces of the node and of pods.
     pub network: bool,
-    /// File systems: the node's, images, containers, logs, volumes.
+    /// File systems: node, images, containers, logs, volumes.
     pub disk: bool,
     /// Block I/O.
     pub io: bool,
@@ -38,54 +38,52 @@ impl StatsSelection {
     };
 }
 
-/// Measures when asked. What cannot be read is absent, never zero, and never an error of the rest.
+/// Collects stats on request. A value that cannot be read is absent, and does not affect others.
 #[async_trait]
 pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
-    /// The node.
+    /// Collects the stats of the node.
     ///
     /// # Errors
-    /// There is no figure of it.
-    async fn node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError>;
-    /// All pods that have a sandbox, ordered by namespace and name.
+    /// The node has no stats.
+    async fn node(&self, selection: StatsSelection) -> Result<NodeUsage, StatsError>;
+    /// Collects the stats of all pods with a ready sandbox, ordered by namespace and name.
     ///
     /// # Errors
-    /// Their cgroups do not answer.
-    async fn pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError>;
-    /// What `/metrics/resource` shows of both. Who can, keeps no more than that of a pod when it
-    /// measures the next.
+    /// Reading their cgroups timed out.
+    async fn pods(&self, selection: StatsSelection) -> Result<Vec<PodUsage>, StatsError>;
+    /// Collects the stats of `/metrics/resource`. An implementation may keep only these per pod.
     ///
     /// # Errors
-    /// As the two.
+    /// As [`Self::node`] and [`Self::pods`].
     async fn resource(&self) -> Result<ResourceUsage, StatsError> {
-        let wanted = StatsSelection::CPU_AND_MEMORY;
-        let (node, pods) = tokio::try_join!(self.node(wanted), self.pods(wanted))?;
+        let selection = StatsSelection::CPU_AND_MEMORY;
+        let (node, pods) = tokio::try_join!(self.node(selection), self.pods(selection))?;
         Ok(ResourceUsage::of(&node, pods))
     }
-    /// What logs of containers take, as far as it is known; nothing by itself, for those who look at
-    /// no disk.
+    /// Collects the disk usage of container logs; empty by default.
     async fn logs(&self) -> Vec<LogUsage> {
         Vec::new()
     }
 }
 
-/// Nothing at all could be measured. The words are upstream's, followed by why.
+/// No stats could be collected. The text is that of upstream, followed by the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatsError {
-    /// Of the node.
+    /// No stats of the node.
     #[error("failed to get root cgroup stats: {0}")]
     Node(StatsUnavailable),
-    /// Of pods.
+    /// No stats of pods.
     #[error("failed to list pod stats: {0}")]
     Pods(StatsUnavailable),
 }
 
-/// Why there are none.
+/// Why there are no stats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatsUnavailable {
-    /// The kernel, or the look before this one, took too long.
-    #[error("cgroups did not answer within {} s", .0.as_secs())]
+    /// Reading cgroups, or the previous collection, took too long.
+    #[error("reading cgroups timed out after {} s", .0.as_secs())]
     Late(Duration),
-    /// Neither a cgroup nor `/proc` has processor time or memory.
-    #[error("neither processor time nor memory can be read")]
+    /// Neither cgroups nor `/proc` have CPU time or memory.
+    #[error("cannot read CPU time or memory")]
     Unknown,
 }

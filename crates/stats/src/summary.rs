@@ -1,4 +1,4 @@
-//! `/stats/summary`: node and pods in upstream's shape (`stats/v1alpha1`).
+//! `/stats/summary`: node and pods in the upstream format (`stats/v1alpha1`).
 
 use serde::Serialize;
 use windlass_types::{Timestamp, api_time};
@@ -8,7 +8,7 @@ use crate::usage::{
     PodUsage, Pressure, PressureLine, SystemUsage, VolumeUsage,
 };
 
-/// The whole answer. Its shape is upstream's `Summary`.
+/// The response, as the upstream type `Summary`.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     node: NodeStats,
@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of what was measured on the node of that name.
+    /// Creates the summary of a node.
     pub fn new(node_name: &str, node: NodeUsage, pods: Vec<PodUsage>) -> Self {
         Self {
             node: NodeStats::of(node_name, node),
@@ -75,7 +75,7 @@ struct ContainerStats {
     logs: Option<FsStats>,
 }
 
-/// What node, pods and containers have in common.
+/// Common fields of node, pods and containers.
 #[derive(Debug, Default, Serialize)]
 struct CgroupStats {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -235,7 +235,7 @@ struct VolumeHealth {
     abnormal: bool,
 }
 
-/// A time as the API writes it: whole seconds, UTC.
+/// Formats a time as the API: whole seconds, UTC.
 #[derive(Clone, Copy, Debug)]
 struct Time(Timestamp);
 
@@ -277,7 +277,7 @@ impl NodeStats {
 
 impl PodStats {
     fn of(pod: PodUsage) -> Self {
-        // none of them is in the pod's own cgroup
+        // not in the cgroup of the pod
         let of_containers = pod.containers.iter().filter_map(|container| {
             let processes = container.cgroup.as_ref()?.processes.as_ref()?;
             Some(processes.processes)
@@ -361,15 +361,15 @@ impl CgroupStats {
     }
 }
 
-/// Swap that may still be used; `None` without a limit.
+/// Returns the available swap; `None` without a limit.
 pub(crate) fn swap_available(memory: &MemoryUsage) -> Option<u64> {
     let limit = memory.swap_limit?;
     Some(limit.saturating_sub(memory.swap))
 }
 
 impl Psi {
-    /// Zeros where the kernel counts none: upstream always tells it, and its conformance test asks
-    /// for it (`psiExpectation`).
+    /// Returns zeros without kernel support, because the upstream conformance test expects PSI
+    /// (`psiExpectation`).
     fn of(pressure: Option<Pressure>) -> Self {
         let pressure = pressure.unwrap_or_default();
         let line = |line: PressureLine| PsiLine {

@@ -1,11 +1,11 @@
-//! A small node with one pod, every figure different, for the tests of what shows them.
+//! A small node with one pod and distinct values, for tests of the output formats.
 
 use windlass_types::{ContainerId, PodUid, Timestamp};
 
 use crate::parse::parse_diskstats;
 use crate::usage::*;
 
-/// A machine's, with the columns that kernels since 5.5 have.
+/// Sample with the columns of kernels since 5.5.
 const DISKSTATS: &[u8] = b"   7       0 loop0 75258 1206 1714970 6141 14866 6214 233136 \
     12019 0 17424 28538 160 0 2629792 36 10299 10340\n \
     254       0 vda 881374 113064 128600074 1620626 4140440 3138158 1083366704 11234490 3 1107108 \

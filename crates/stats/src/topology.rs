@@ -1,21 +1,21 @@
-//! Physical cores and sockets, from `/sys/bus/cpu/devices`.
+//! Numbers of physical cores and sockets, from `/sys/bus/cpu/devices`.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// How many there are of those that are online; 0 if the kernel does not tell.
+/// Numbers of online cores and sockets; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Cores, whatever number of threads each has.
+    /// Physical cores.
     pub cores: u64,
     /// Sockets.
     pub sockets: u64,
 }
 
 impl Topology {
-    /// Reads the directory that has one of each logical processor (cAdvisor's
-    /// `GetUniqueCPUPropertyCount`). A core's number is unique within its socket only.
+    /// Reads the directory of logical CPUs (cAdvisor `GetUniqueCPUPropertyCount`). A core ID is
+    /// unique only within its socket.
     pub fn read(processors: &Path) -> Self {
         let entries = fs::read_dir(processors).into_iter().flatten().flatten();
         let cgroup_paths = entries.filter_map(|entry| {
@@ -26,7 +26,7 @@ impl Topology {
                 let text = fs::read_to_string(entry.path().join(file)).ok()?;
                 text.trim().parse().ok()
             };
-            // what cannot be turned off has no such file
+            // a CPU that cannot be taken offline has no such file
             let online = number("online") != Some(0);
             let socket = number("topology/physical_package_id")?;
             online.then_some((socket, number("topology/core_id")?))
@@ -46,7 +46,7 @@ mod tests {
 
     /// Two sockets with two cores of two threads each; one thread is off.
     #[test]
-    fn cores_and_sockets_are_counted_once_each_and_only_online() {
+    fn only_online_cores_and_sockets_are_counted() {
         let dir = tempfile::tempdir().expect("a directory");
         let write = |file: &str, text: &str| {
             let file = dir.path().join(file);

@@ -1,5 +1,5 @@
-//! Usage as plain data. Times are nanoseconds, sizes bytes; counters count from the start of what
-//! they belong to; `None` is "not known here" (cgroup v1 has no pressure, a kernel no PSI).
+//! Usage as plain data. Times are nanoseconds, sizes bytes; counters start with their object;
+//! `None` means unknown.
 
 use std::collections::BTreeMap;
 
@@ -23,37 +23,37 @@ pub struct PressureLine {
     pub avg60: f64,
     /// Share of the last 300 s, percent.
     pub avg300: f64,
-    /// Nanoseconds in all.
+    /// Total nanoseconds.
     pub total_ns: u64,
 }
 
-/// Processor time.
+/// CPU time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuUsage {
-    /// All processor time.
+    /// Total CPU time.
     pub total_ns: u64,
-    /// Of it in user mode.
+    /// CPU time in user mode.
     pub user_ns: u64,
-    /// Of it in the kernel.
+    /// CPU time in the kernel.
     pub system_ns: u64,
-    /// Rate between this look and the one before, in billionths of a core; `None` at the first look.
+    /// Rate since the previous sample in nanocores; `None` for the first sample.
     pub nano_cores: Option<u64>,
-    /// Enforcement periods of the quota that passed.
+    /// Elapsed enforcement periods.
     pub periods: u64,
-    /// Of them throttled.
+    /// Throttled enforcement periods.
     pub throttled_periods: u64,
     /// Time throttled.
     pub throttled_ns: u64,
-    /// Stalls.
+    /// Pressure.
     pub pressure: Option<Pressure>,
 }
 
 /// Memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryUsage {
-    /// In use, page cache included.
+    /// Usage including page cache.
     pub usage: u64,
-    /// In use less inactive file pages: what eviction and autoscalers look at.
+    /// Working set: usage without inactive file pages.
     pub working_set: u64,
     /// Anonymous memory.
     pub rss: u64,
@@ -67,27 +67,27 @@ pub struct MemoryUsage {
     pub inactive_file: u64,
     /// Kernel memory.
     pub kernel: Option<u64>,
-    /// Most that was ever in use; 0 on kernels that do not keep it, as upstream.
+    /// Maximum usage; 0 if unknown, as upstream.
     pub max_usage: u64,
-    /// How often the limit was hit.
+    /// Number of times the limit was hit.
     pub failures: Option<u64>,
     /// Limit; `None` without one.
     pub limit: Option<u64>,
-    /// What the kernel tries to leave it (soft limit, `memory.min`); `None` without one.
+    /// Reservation (soft limit, `memory.min`); `None` without one.
     pub reservation: Option<u64>,
-    /// Swap in use; 0 on kernels that do not count it, as upstream.
+    /// Swap usage; 0 if unknown, as upstream.
     pub swap: u64,
-    /// Swap that may be used; `None` without a limit.
+    /// Swap limit; `None` without one.
     pub swap_limit: Option<u64>,
     /// Minor and major page faults.
     pub page_faults: u64,
     /// Major page faults.
     pub major_page_faults: u64,
-    /// Processes killed for want of memory.
+    /// Number of OOM kills.
     pub oom_kills: Option<u64>,
-    /// Huge pages by page size in bytes: in use, and most ever.
+    /// Huge pages by page size in bytes.
     pub huge_pages: Vec<HugePages>,
-    /// Stalls.
+    /// Pressure.
     pub pressure: Option<Pressure>,
 }
 
@@ -96,9 +96,9 @@ pub struct MemoryUsage {
 pub struct HugePages {
     /// Size of a page.
     pub page_size: u64,
-    /// In use.
+    /// Usage.
     pub usage: u64,
-    /// Most that was ever in use.
+    /// Maximum usage.
     pub max_usage: u64,
 }
 
@@ -107,14 +107,14 @@ pub struct HugePages {
 pub struct IoUsage {
     /// By device.
     pub devices: Vec<DeviceIo>,
-    /// Stalls.
+    /// Pressure.
     pub pressure: Option<Pressure>,
 }
 
 /// I/O on one block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceIo {
-    /// Path such as `/dev/vda`, or `major:minor` where it has no name.
+    /// Path such as `/dev/vda`, or `major:minor` without a name.
     pub device: String,
     /// Major and minor number.
     pub number: (u32, u32),
@@ -128,77 +128,77 @@ pub struct DeviceIo {
     pub writes: u64,
 }
 
-/// What the machine has done on one block device or partition, besides what [`DeviceIo`] tells.
+/// Host I/O on one block device or partition, besides [`DeviceIo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// Reads that were merged with others.
+    /// Merged reads.
     pub reads_merged: u64,
     /// Sectors read.
     pub sectors_read: u64,
     /// Milliseconds spent reading.
     pub read_ms: u64,
-    /// Writes that were merged with others.
+    /// Merged writes.
     pub writes_merged: u64,
     /// Sectors written.
     pub sectors_written: u64,
     /// Milliseconds spent writing.
     pub write_ms: u64,
-    /// Reads and writes under way.
+    /// I/O requests in progress.
     pub in_progress: u64,
-    /// Milliseconds in which any were.
+    /// Milliseconds with I/O in progress.
     pub io_ms: u64,
-    /// The same, times how many there were.
+    /// Weighted milliseconds with I/O in progress.
     pub weighted_io_ms: u64,
 }
 
-/// What runs.
+/// Processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
     /// Processes.
     pub processes: u64,
     /// Threads.
     pub threads: u64,
-    /// Most threads allowed; `None` without a limit.
+    /// Thread limit; `None` without one.
     pub threads_max: Option<u64>,
     /// Open file descriptors.
     pub descriptors: Option<u64>,
-    /// Of them sockets.
+    /// Open sockets.
     pub sockets: Option<u64>,
-    /// Soft limit of open files of the first process; `None` without a limit or if not known.
+    /// Soft limit of open files of the first process; `None` without one or if unknown.
     pub open_files_max: Option<u64>,
 }
 
-/// What a cgroup says at one moment.
+/// Stats of a cgroup at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupUsage {
     /// When it was read.
     pub at: Timestamp,
-    /// Its path below the controller's mount, such as `/kubepods/burstable/pod…`.
+    /// Path below the mount point, such as `/kubepods/burstable/pod…`.
     pub path: String,
-    /// Processor.
+    /// CPU.
     pub cpu: Option<CpuUsage>,
     /// Memory.
     pub memory: Option<MemoryUsage>,
-    /// Block I/O, if wanted.
+    /// Block I/O, if selected.
     pub io: Option<IoUsage>,
-    /// What runs, if wanted.
+    /// Processes, if selected.
     pub processes: Option<ProcessUsage>,
-    /// Shares, quota and period, as configured.
+    /// Configured shares, quota and period.
     pub cpu_limits: CpuLimits,
 }
 
-/// How processor time is limited.
+/// CPU limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuLimits {
-    /// Shares of cgroup v1's scale (1024 are one core's).
+    /// Shares on the scale of cgroup v1 (1024 per core).
     pub shares: Option<u64>,
-    /// Microseconds in each period; `None` without a quota.
+    /// Quota in microseconds per period; `None` without one.
     pub quota_us: Option<u64>,
-    /// Microseconds of a period.
+    /// Period in microseconds.
     pub period_us: Option<u64>,
 }
 
-/// A file system, or what something occupies on it.
+/// A file system, or the usage of an object on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsUsage {
     /// When it was measured.
@@ -207,15 +207,15 @@ pub struct FsUsage {
     pub device: Option<String>,
     /// Size of the file system.
     pub capacity: Option<u64>,
-    /// Free for unprivileged users.
+    /// Available to unprivileged users.
     pub available: Option<u64>,
-    /// Occupied: by the thing itself, or on the whole file system if it is one.
+    /// Used by the object, or on the whole file system.
     pub used: Option<u64>,
     /// Inodes of the file system.
     pub inodes: Option<u64>,
-    /// Of them free.
+    /// Free inodes.
     pub inodes_free: Option<u64>,
-    /// Inodes occupied.
+    /// Used inodes.
     pub inodes_used: Option<u64>,
 }
 
@@ -224,24 +224,24 @@ pub struct FsUsage {
 pub struct NetworkUsage {
     /// When it was read.
     pub at: Timestamp,
-    /// All but loopback and the node's ends of pods' interfaces, ordered by name.
+    /// Interfaces without loopback and the node ends of pod interfaces, ordered by name.
     pub interfaces: Vec<InterfaceUsage>,
-    /// The one with the default route, or `eth0`.
+    /// Name of the interface with the default route, or `eth0`.
     pub default: Option<String>,
 }
 
-/// One interface.
+/// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceUsage {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Bytes, packets, errors and drops received.
+    /// Received bytes, packets, errors and drops.
     pub received: Traffic,
-    /// Bytes, packets, errors and drops sent.
+    /// Sent bytes, packets, errors and drops.
     pub sent: Traffic,
 }
 
-/// One direction.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes.
@@ -250,43 +250,43 @@ pub struct Traffic {
     pub packets: u64,
     /// Errors.
     pub errors: u64,
-    /// Packets dropped.
+    /// Dropped packets.
     pub dropped: u64,
 }
 
-/// One container of a pod.
+/// Usage of one container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerUsage {
     /// Name in the pod's spec.
     pub name: String,
     /// The runtime's ID.
     pub id: ContainerId,
-    /// Image as the pod asks for it.
+    /// Image in the pod spec.
     pub image: String,
     /// When it started.
     pub started_at: Timestamp,
-    /// Its cgroup; `None` when it is gone or cannot be found.
+    /// Its cgroup; `None` if not found.
     pub cgroup: Option<CgroupUsage>,
-    /// Its writable layer, if wanted.
+    /// Its writable layer, if selected.
     pub rootfs: Option<FsUsage>,
-    /// Its logs, if wanted.
+    /// Its logs, if selected.
     pub logs: Option<FsUsage>,
 }
 
-/// One volume of a pod.
+/// Usage of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUsage {
     /// Name in the pod's spec.
     pub name: String,
-    /// Namespace and name of its claim.
+    /// Namespace and name of its PVC.
     pub claim: Option<(String, String)>,
-    /// What it holds.
+    /// Its usage.
     pub fs: FsUsage,
-    /// Its driver says that it is not well.
+    /// Its driver reports it as abnormal.
     pub abnormal: Option<bool>,
 }
 
-/// One pod.
+/// Usage of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUsage {
     /// UID.
@@ -295,39 +295,39 @@ pub struct PodUsage {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Of pods with this name it is the one that series are told of, which know no UID.
+    /// The current one of several pods with the same full name; series have no UID.
     pub present: bool,
     /// When it started.
     pub started_at: Timestamp,
     /// The pod's cgroup.
     pub cgroup: Option<CgroupUsage>,
-    /// The sandbox' own cgroup, ID and image, for cAdvisor's labels.
+    /// Cgroup, ID and image of the sandbox, for cAdvisor labels.
     pub sandbox: Option<SandboxUsage>,
-    /// The pod's network namespace; `None` on the host's network or if not wanted.
+    /// Network namespace; `None` for the host network or if not selected.
     pub network: Option<NetworkUsage>,
-    /// Containers that run, ordered by name.
+    /// Running containers, ordered by name.
     pub containers: Vec<ContainerUsage>,
-    /// Volumes, if wanted, ordered by name.
+    /// Volumes, if selected, ordered by name.
     pub volumes: Vec<VolumeUsage>,
-    /// Local storage that counts against the pod: writable layers, logs, emptyDirs on disk.
+    /// Local storage of the pod: writable layers, logs, emptyDir volumes on disk.
     pub ephemeral: Option<FsUsage>,
 }
 
-/// A pod's sandbox.
+/// Usage of a sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxUsage {
     /// The runtime's ID.
     pub id: SandboxId,
-    /// Name of its image; empty if the runtime has not told it.
+    /// Image name; empty if unknown.
     pub image: String,
     /// Its cgroup.
     pub cgroup: Option<CgroupUsage>,
 }
 
-/// A cgroup that is no pod's, such as `kubelet` or `pods`.
+/// Usage of a system cgroup, such as `kubelet` or `pods`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemUsage {
-    /// `kubelet`, `runtime`, `misc` or `pods`; of a QoS class `burstable` or `besteffort`.
+    /// `kubelet`, `runtime`, `misc`, `pods`, `burstable` or `besteffort`.
     pub name: &'static str,
     /// When it started.
     pub started_at: Timestamp,
@@ -335,29 +335,29 @@ pub struct SystemUsage {
     pub cgroup: CgroupUsage,
 }
 
-/// The node.
+/// Usage of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeUsage {
-    /// When it booted.
+    /// Boot time.
     pub started_at: Timestamp,
-    /// The root cgroup, or `/proc` where that has no figures; its limits are the machine.
+    /// The root cgroup, or values of `/proc`; the limits are those of the host.
     pub cgroup: CgroupUsage,
-    /// The node's interfaces, if wanted.
+    /// Interfaces, if selected.
     pub network: Option<NetworkUsage>,
-    /// The file system of `--root-dir`, if wanted.
+    /// The file system of `--root-dir`, if selected.
     pub fs: Option<FsUsage>,
-    /// Where the runtime keeps images, if wanted.
+    /// The file system of images, if selected.
     pub image_fs: Option<FsUsage>,
-    /// Where it keeps writable layers, if wanted.
+    /// The file system of writable layers, if selected.
     pub container_fs: Option<FsUsage>,
-    /// By path of the device, if block I/O is wanted.
+    /// Host disks by device path, if block I/O is selected.
     pub disks: BTreeMap<String, DiskUsage>,
-    /// Processes and threads that may be and that are.
+    /// Maximum number of processes and threads.
     pub max_pid: Option<u64>,
-    /// Of them in use.
+    /// Number of processes and threads.
     pub running_processes: Option<u64>,
-    /// Containers of the system.
+    /// System cgroups.
     pub system: Vec<SystemUsage>,
-    /// Parents of the pods of a QoS class; empty if only CPU and memory are wanted.
+    /// Cgroups of the QoS classes; empty if only CPU and memory are selected.
     pub classes: Vec<SystemUsage>,
 }

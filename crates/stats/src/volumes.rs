@@ -1,8 +1,8 @@
-//! What volumes of all pods hold, measured at most once in a period and only while somebody asks.
+//! Cached volume usage of all pods, measured on request and at most once per period.
 //!
-//! *owns* the newest figures by pod · *invariant* one round at a time; a volume that hangs costs
-//! its own pod's figures, not another's · *bound* the pods of the newest look · *restart* the first
-//! look may come back without figures, the next one has them.
+//! *owns* the newest usage by pod · *invariant* one round at a time; a hung volume affects only its
+//! own pod · *bound* the pods of the last request · *restart* the first request may return no
+//! usage.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +14,14 @@ use windlass_types::PodUid;
 
 use crate::pods::{VolumeStatsEntry, VolumeStatsProvider};
 
-/// Pods whose volumes are measured at a time.
-const AT_A_TIME: usize = 8;
-/// How long a look waits for what is being measured.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long one pod is waited for before its place goes to the next. Its volumes are measured on
-/// by whoever counts them, and are there in a later round.
-const POD_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of pods measured concurrently.
+const MAX_CONCURRENT_PODS: usize = 8;
+/// Time that a request waits for a measurement.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of one pod. Its provider may finish the measurement for a later round.
+const POD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The figures. Clones share them.
+/// The cache. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct VolumeCache(Arc<Inner>);
 
@@ -30,62 +29,64 @@ pub(crate) struct VolumeCache(Arc<Inner>);
 struct Inner {
     source: Arc<dyn VolumeStatsProvider>,
     period: Duration,
-    pods: Mutex<HashMap<PodUid, Known>>,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    pods: Mutex<HashMap<PodUid, PodEntry>>,
+    round_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
-struct Known {
-    figures: Arc<Vec<VolumeStatsEntry>>,
-    /// When they were last asked for, with or without success.
-    asked: Instant,
+struct PodEntry {
+    volumes: Arc<Vec<VolumeStatsEntry>>,
+    /// Time of the last attempt.
+    attempted_at: Instant,
 }
 
 impl VolumeCache {
-    /// Nothing is known. `period` is the most that a figure is old when it is told
-    /// (`volumeStatsAggPeriod`), but for what takes longer to measure.
+    /// Creates an empty cache. `period` is the maximum age (`volumeStatsAggPeriod`), unless a
+    /// measurement takes longer.
     pub(crate) fn new(source: Arc<dyn VolumeStatsProvider>, period: Duration) -> Self {
         Self(Arc::new(Inner {
             source,
             period,
             pods: Mutex::default(),
-            turn: Arc::default(),
+            round_lock: Arc::default(),
         }))
     }
 
-    /// The volumes of these pods, as far as they are known after a short while. All others are
-    /// forgotten.
-    pub(crate) async fn of_pods(&self, pods: &[PodUid]) -> HashMap<PodUid, Arc<Vec<VolumeStatsEntry>>> {
+    /// Returns the volumes of these pods that are known after a short wait. Removes all other pods.
+    pub(crate) async fn of_pods(
+        &self,
+        pods: &[PodUid],
+    ) -> HashMap<PodUid, Arc<Vec<VolumeStatsEntry>>> {
         self.lock().retain(|uid, _| pods.contains(uid));
         let old = self.old(pods);
         if !old.is_empty() {
-            match Arc::clone(&self.0.turn).try_lock_owned() {
-                Ok(turn) => {
+            match Arc::clone(&self.0.round_lock).try_lock_owned() {
+                Ok(guard) => {
                     let this = self.clone();
-                    // it goes on when nobody waits any more
+                    // a task, so that the round completes without a caller
                     let round = tokio::spawn(async move {
                         this.round(old).await;
-                        drop(turn);
+                        drop(guard);
                     });
-                    drop(timeout(PATIENCE, round).await);
+                    drop(timeout(REQUEST_TIMEOUT, round).await);
                 }
-                Err(_) => drop(timeout(PATIENCE, self.0.turn.lock()).await),
+                Err(_) => drop(timeout(REQUEST_TIMEOUT, self.0.round_lock.lock()).await),
             }
         }
-        let known = self.lock();
-        let known = known.iter();
-        known
-            .map(|(uid, known)| (uid.clone(), Arc::clone(&known.figures)))
+        let entries = self.lock();
+        let entries = entries.iter();
+        entries
+            .map(|(uid, entry)| (uid.clone(), Arc::clone(&entry.volumes)))
             .collect()
     }
 
-    /// Pods that are due, those first that have waited longest.
+    /// Returns the due pods, oldest first.
     fn old(&self, pods: &[PodUid]) -> Vec<PodUid> {
-        let known = self.lock();
+        let entries = self.lock();
         let mut old: Vec<(Option<Instant>, &PodUid)> = pods
             .iter()
-            .map(|uid| (known.get(uid).map(|known| known.asked), uid))
-            .filter(|(asked, _)| asked.is_none_or(|asked| asked.elapsed() >= self.0.period))
+            .map(|uid| (entries.get(uid).map(|entry| entry.attempted_at), uid))
+            .filter(|(at, _)| at.is_none_or(|at| at.elapsed() >= self.0.period))
             .collect();
         old.sort();
         old.into_iter().map(|(_, uid)| uid.clone()).collect()
@@ -93,25 +94,25 @@ impl VolumeCache {
 
     async fn round(&self, pods: Vec<PodUid>) {
         let measure = |uid: PodUid| async move {
-            let asked = Instant::now();
-            let figures = self.0.source.of_pod(&uid, self.0.period);
-            let figures = timeout(POD_PATIENCE, figures).await.ok().map(Arc::new);
+            let attempted_at = Instant::now();
+            let volumes = self.0.source.of_pod(&uid, self.0.period);
+            let volumes = timeout(POD_TIMEOUT, volumes).await.ok().map(Arc::new);
             let mut pods = self.lock();
-            let known = pods.entry(uid).or_insert_with(|| Known {
-                figures: Arc::default(),
-                asked,
+            let entry = pods.entry(uid).or_insert_with(|| PodEntry {
+                volumes: Arc::default(),
+                attempted_at,
             });
-            known.asked = asked;
-            if let Some(figures) = figures {
-                known.figures = figures;
+            entry.attempted_at = attempted_at;
+            if let Some(volumes) = volumes {
+                entry.volumes = volumes;
             }
         };
         futures::stream::iter(pods)
-            .for_each_concurrent(AT_A_TIME, measure)
+            .for_each_concurrent(MAX_CONCURRENT_PODS, measure)
             .await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, PodEntry>> {
         self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use crate::usage::FsUsage;
 
-    /// Pods whose names begin with `hung` never answer.
+    /// Pods with names that begin with `hung` never return.
     #[derive(Debug, Default)]
     struct Fake {
         asked: AtomicUsize,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_volume_is_measured_once_in_a_period_and_forgotten_with_its_pod() {
+    async fn volume_is_measured_once_per_period_until_pod_removal() {
         let fake = Arc::new(Fake::default());
         let source: Arc<dyn VolumeStatsProvider> = Arc::<Fake>::clone(&fake);
         let cache = VolumeCache::new(source, Duration::from_secs(60));
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_whose_volumes_hang_delay_a_look_by_two_seconds_and_nobody_for_good() {
+    async fn hung_volumes_delay_request_by_2_s_only() {
         let fake = Arc::new(Fake::default());
         let cache = VolumeCache::new(fake, Duration::from_secs(60));
         let mut names: Vec<String> = (0..16).map(|n| format!("hung{n}")).collect();
@@ -188,10 +189,10 @@ mod tests {
             .collect();
         let begin = Instant::now();
         let first = cache.of_pods(&pods).await;
-        assert_eq!(begin.elapsed(), PATIENCE);
+        assert_eq!(begin.elapsed(), REQUEST_TIMEOUT);
         assert!(first.values().all(|figures| figures.is_empty()));
-        // two turns of eight that hang, and then its own
-        tokio::time::sleep(2 * POD_PATIENCE).await;
+        // two rounds of eight hung pods, then its own
+        tokio::time::sleep(2 * POD_TIMEOUT).await;
         let later = cache.of_pods(&pods).await;
         assert_eq!(later[&PodUid::from("well")].len(), 1);
         assert_eq!(later.len(), 17);

@@ -1,13 +1,13 @@
-//! Families of file systems, of what cgroups do on devices, and of the machine's disks.
+//! Families of file systems, cgroup I/O by device, and host disks.
 
 use std::collections::BTreeMap;
 
-use super::{Figures, Shown, samples};
+use super::{Figures, RowFamily, samples};
 use crate::exposition::{Kind, counter, family, gauge};
 use crate::usage::{DeviceIo, DiskUsage, FsUsage, NodeUsage};
 
-/// Disks of the machine's file systems. One that the kernel does not count (an overlay) is zeros, as
-/// upstream, whose conformance test asks for the families.
+/// Returns the disks of the host file systems. A disk that the kernel does not count (an overlay)
+/// has zeros, for the upstream conformance test.
 pub(super) fn of_node(node: &NodeUsage) -> BTreeMap<String, DiskUsage> {
     let systems = [&node.fs, &node.image_fs, &node.container_fs];
     let devices = systems.into_iter().flatten().map(|fs| {
@@ -18,7 +18,7 @@ pub(super) fn of_node(node: &NodeUsage) -> BTreeMap<String, DiskUsage> {
     devices.collect()
 }
 
-pub(super) fn of_file_systems(all: &mut Vec<Shown>) {
+pub(super) fn of_file_systems(all: &mut Vec<RowFamily>) {
     let figures: Figures<FsUsage, Option<u64>, 4> = [
         (
             "container_fs_inodes_free",
@@ -50,8 +50,8 @@ pub(super) fn of_file_systems(all: &mut Vec<Shown>) {
     }
 }
 
-/// What each cgroup did on each device.
-pub(super) fn of_devices(all: &mut Vec<Shown>) {
+/// Families of cgroup I/O by device.
+pub(super) fn of_devices(all: &mut Vec<RowFamily>) {
     let io: Figures<DeviceIo, u64, 4> = [
         (
             "container_fs_reads_bytes_total",
@@ -105,8 +105,8 @@ pub(super) fn of_devices(all: &mut Vec<Shown>) {
     });
 }
 
-/// What the machine does on the disks of its file systems.
-pub(super) fn of_disks(all: &mut Vec<Shown>) {
+/// Families of host I/O on the disks of its file systems.
+pub(super) fn of_disks(all: &mut Vec<RowFamily>) {
     type Figure = fn(&DiskUsage) -> f64;
     let figures: [(_, _, _, Figure); 9] = [
         (
@@ -174,7 +174,8 @@ pub(super) fn of_disks(all: &mut Vec<Shown>) {
     }
 }
 
-/// cAdvisor divides these milliseconds as if they were nanoseconds; the name says seconds.
+/// cAdvisor divides these milliseconds as if they were nanoseconds; the unit in the name is
+/// seconds.
 fn seconds(milliseconds: u64) -> f64 {
     milliseconds as f64 / 1e3
 }

@@ -47,7 +47,7 @@ fn check_format(text: &str) {
 }
 
 #[test]
-fn a_row_carries_cadvisors_labels() {
+fn row_has_cadvisor_labels() {
     let text = cadvisor_metrics(&machine(), Some((&node(), &[pod()])));
     check_format(&text);
     let rows = [
@@ -167,7 +167,7 @@ const CONFORMANCE: (&[&str], &[&str]) = (
 );
 
 #[test]
-fn each_family_that_upstreams_conformance_test_asks_for_is_there() {
+fn families_of_upstream_conformance_test_are_present() {
     let mut node = node();
     let check = |node: &NodeUsage| {
         let text = cadvisor_metrics(&machine(), Some((node, &[pod()])));
@@ -195,7 +195,7 @@ fn each_family_that_upstreams_conformance_test_asks_for_is_there() {
 }
 
 #[test]
-fn disks_are_told_of_the_machine_and_devices_by_number_and_operation() {
+fn host_disks_and_devices_have_samples() {
     let text = cadvisor_metrics(&machine(), Some((&node(), &[pod()])));
     let root = "container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"";
     for (name, value) in [
@@ -224,7 +224,7 @@ fn disks_are_told_of_the_machine_and_devices_by_number_and_operation() {
 }
 
 #[test]
-fn what_a_row_lacks_is_left_out() {
+fn absent_values_are_omitted() {
     let mut pod = pod();
     pod.containers[0].cgroup = None;
     pod.sandbox = None;
@@ -245,7 +245,7 @@ fn what_a_row_lacks_is_left_out() {
 }
 
 #[test]
-fn of_a_full_node_the_text_is_made_in_parts_and_each_row_of_each_family_is_in_it_once() {
+fn full_node_text_has_each_row_once_in_parts() {
     let pods: Vec<_> = (0..250)
         .map(|at| {
             let mut pod = pod();
@@ -275,7 +275,7 @@ fn resource(pods: &[PodUsage]) -> String {
 }
 
 #[test]
-fn of_pods_with_one_name_series_are_told_of_the_present_one() {
+fn current_pod_of_same_name_has_series() {
     let mut old = pod();
     (old.uid, old.present) = ("u0".into(), false);
     let pods = [old, pod()];
@@ -285,7 +285,7 @@ fn of_pods_with_one_name_series_are_told_of_the_present_one() {
 }
 
 #[test]
-fn resource_metrics_are_upstreams_with_their_times() {
+fn resource_metrics_match_upstream_with_times() {
     let text = resource(&[pod()]);
     check_format(&text);
     for line in [
@@ -308,7 +308,7 @@ fn resource_metrics_are_upstreams_with_their_times() {
 }
 
 #[test]
-fn without_figures_a_scrape_says_so() {
+fn scrape_without_stats_reports_error() {
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
     let error = |name: &str, level: &str| {
         format!("# HELP {name} {level}{help}\n# TYPE {name} gauge\n{name} 1\n")
@@ -325,7 +325,7 @@ fn without_figures_a_scrape_says_so() {
 }
 
 #[test]
-fn page_sizes_read_as_the_kernel_names_them() {
+fn page_sizes_are_formatted_as_in_kernel() {
     let sizes = [2 << 20, 1 << 30, 64 << 10].map(page_size_name);
     assert_eq!(sizes, ["2MB", "1GB", "64KB"]);
 }

@@ -103,7 +103,7 @@ fn v2() -> (TempDir, Cgroups) {
 }
 
 #[test]
-fn a_cgroup_of_version_2_is_read_whole() {
+fn v2_cgroup_is_read() {
     let (_dir, mut cgroups) = v2();
     assert!(cgroups.unified());
     let usage = cgroups.read(POD, ALL, at(0)).expect("the pod");
@@ -164,7 +164,7 @@ fn a_cgroup_of_version_2_is_read_whole() {
 }
 
 #[test]
-fn the_root_of_version_2_has_the_memory_of_all_and_the_swap_of_the_machine() {
+fn v2_root_has_total_memory_and_host_swap() {
     let (_dir, mut cgroups) = v2();
     let usage = cgroups.read("/", ALL, at(0)).expect("the root");
     let memory = usage.memory.expect("memory");
@@ -174,7 +174,7 @@ fn the_root_of_version_2_has_the_memory_of_all_and_the_swap_of_the_machine() {
 }
 
 #[test]
-fn rates_come_with_the_second_look_and_files_stay_open_between_them() {
+fn second_collection_has_rates_and_keeps_files_open() {
     let (dir, mut cgroups) = v2();
     let rate = |cgroups: &mut Cgroups, at| {
         let usage = cgroups.read(POD, Depth::default(), at).expect("the pod");
@@ -182,13 +182,13 @@ fn rates_come_with_the_second_look_and_files_stay_open_between_them() {
         usage.cpu.and_then(|cpu| cpu.nano_cores)
     };
     assert_eq!(rate(&mut cgroups, at(0)), None);
-    assert_eq!(cgroups.open, KEPT);
-    // the same file, as the kernel's is: not replaced but written
+    assert_eq!(cgroups.open, FILES_PER_CGROUP);
+    // the same file, as in the kernel: written, not replaced
     let stat = dir.path().join("cgroup").join(&POD[1..]).join("cpu.stat");
     fs::write(&stat, "usage_usec 7500000\n").expect("a file");
     assert_eq!(rate(&mut cgroups, at(10)), Some(500_000_000));
-    assert_eq!(cgroups.open, KEPT);
-    // nobody asks for it: its files are closed, then it is forgotten
+    assert_eq!(cgroups.open, FILES_PER_CGROUP);
+    // without requests its files are closed, then it is forgotten
     cgroups.end_collection(at(20));
     assert_eq!((cgroups.open, cgroups.entries.len()), (0, 1));
     cgroups.end_collection(at(131));
@@ -196,7 +196,7 @@ fn rates_come_with_the_second_look_and_files_stay_open_between_them() {
 }
 
 #[test]
-fn descriptors_have_a_bound_and_what_is_beyond_is_read_all_the_same() {
+fn open_files_are_bounded_without_losing_values() {
     let (_dir, mut cgroups) = v2();
     cgroups.max_open = 2;
     for second in [0, 5] {
@@ -208,7 +208,7 @@ fn descriptors_have_a_bound_and_what_is_beyond_is_read_all_the_same() {
 }
 
 #[test]
-fn a_cgroup_that_is_gone_or_has_nothing_is_none() {
+fn removed_or_empty_cgroup_is_none() {
     let (dir, mut cgroups) = v2();
     assert!(cgroups.exists(POD) && !cgroups.exists("/kubepods/podx"));
     assert_eq!(cgroups.children("/kubepods/burstable"), ["podu1"]);
@@ -220,7 +220,7 @@ fn a_cgroup_that_is_gone_or_has_nothing_is_none() {
 }
 
 #[test]
-fn a_file_that_is_missing_costs_its_own_figures_only() {
+fn missing_file_affects_only_its_values() {
     let (dir, mut cgroups) = v2();
     let pod = dir.path().join("cgroup").join(&POD[1..]);
     for name in [
@@ -252,7 +252,7 @@ fn a_file_that_is_missing_costs_its_own_figures_only() {
 }
 
 #[test]
-fn a_cgroup_of_version_1_is_read_from_all_its_hierarchies() {
+fn v1_cgroup_is_read_from_all_hierarchies() {
     let dir = TempDir::new().expect("a directory");
     let mount = dir.path();
     for hierarchy in ["cpu,cpuacct", "memory", "blkio", "pids"] {
@@ -351,7 +351,7 @@ fn a_cgroup_of_version_1_is_read_from_all_its_hierarchies() {
 }
 
 #[test]
-fn the_cgroups_of_this_machine_are_seen() {
+fn cgroups_of_host_are_read() {
     let mut cgroups = Cgroups::open(
         Path::new("/sys/fs/cgroup"),
         Path::new("/proc"),

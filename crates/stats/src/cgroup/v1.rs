@@ -1,4 +1,4 @@
-//! cgroup v1: a hierarchy for each controller.
+//! cgroup v1, with one hierarchy per controller.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::parse::{
 };
 use crate::usage::{CpuLimits, CpuUsage, IoUsage, MemoryUsage};
 
-/// Controllers that have figures.
+/// Controllers with stats.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "hugetlb"];
 
-/// Where the hierarchies are mounted.
+/// Mount points of the hierarchies.
 #[derive(Debug)]
 pub(super) struct Roots(BTreeMap<&'static str, PathBuf>);
 
@@ -72,7 +72,7 @@ impl Cgroups {
         let stat = dir.join("memory.stat");
         let stat = self.kept(path, 2, &stat, parse_memory_stat_v1)?;
         let limit = self.limit(&dir.join("memory.limit_in_bytes"));
-        // here the limit counts memory and swap together
+        // this limit includes memory and swap
         let swap_limit = self.limit(&dir.join("memory.memsw.limit_in_bytes"));
         let swap_limit = swap_limit.and_then(|both| Some(both.saturating_sub(limit?)));
         let mut memory = MemoryUsage {
@@ -112,7 +112,7 @@ impl Cgroups {
         };
         CpuLimits {
             shares: self.number(&dir.join("cpu.shares")),
-            // -1 is no number
+            // -1 means no limit
             quota_us: self.number(&dir.join("cpu.cfs_quota_us")),
             period_us: self.number(&dir.join("cpu.cfs_period_us")),
         }
@@ -136,7 +136,7 @@ impl Cgroups {
         })
     }
 
-    /// A file of counters; those that count the cgroups below as well are newer.
+    /// Reads a counter file; prefers the newer one that includes child cgroups.
     fn blkio(&mut self, dir: &Path, name: &str) -> Option<BTreeMap<DeviceNumber, (u64, u64)>> {
         let recursive = dir.join(format!("blkio.throttle.{name}_recursive"));
         let own = dir.join(format!("blkio.throttle.{name}"));

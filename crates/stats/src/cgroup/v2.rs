@@ -1,4 +1,4 @@
-//! cgroup v2: one hierarchy, whose root has no figures of its own memory.
+//! cgroup v2, with one hierarchy whose root has no memory stats.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ impl Cgroups {
                 let swap = self.number(&dir.join("memory.swap.current"));
                 (usage, swap.unwrap_or(0))
             }
-            // the root has neither file; what v1's root counts is these two
+            // the root has neither file; the v1 root counts these two
             None if path == "/" => {
                 let info = self.file(&self.proc.join("meminfo"), parse_meminfo)?;
                 let swap = info.swap_total.saturating_sub(info.swap_free);

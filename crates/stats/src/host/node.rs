@@ -1,4 +1,4 @@
-//! The node itself.
+//! Stats of the node.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,19 +12,24 @@ use crate::cgroup::{Cgroups, Depth, read_all};
 use crate::machine::Machine;
 use crate::network::read_network;
 use crate::parse::{parse_diskstats, parse_proc_cgroup};
-use crate::source::{StatsUnavailable, StatsError, StatsSelection};
+use crate::source::{StatsError, StatsSelection, StatsUnavailable};
 use crate::usage::{FsUsage, NodeUsage, SystemUsage};
 
 impl HostStats {
-    pub(super) async fn measure_node(&self, wanted: StatsSelection) -> Result<NodeUsage, StatsError> {
+    pub(super) async fn measure_node(
+        &self,
+        selection: StatsSelection,
+    ) -> Result<NodeUsage, StatsError> {
         let config = Arc::clone(&self.config);
         let at = config.clock.now();
-        let look = self.node.run(move |state| state.look(&config, wanted, at));
-        let mut usage = look.await.map_err(StatsError::Node)?;
+        let task = self
+            .node
+            .run(move |state| state.collect(&config, selection, at));
+        let mut usage = task.await.map_err(StatsError::Node)?;
         if usage.cgroup.cpu.is_none() && usage.cgroup.memory.is_none() {
             return Err(StatsError::Node(StatsUnavailable::Unknown));
         }
-        if !wanted.disk {
+        if !selection.disk {
             return Ok(usage);
         }
         let (fs, info) = tokio::join!(self.node_fs(), self.image_info());
@@ -39,7 +44,7 @@ impl HostStats {
                 image_fs.map(|fs| used(fs, images.and_then(|images| images.used_bytes)));
             let containers = info.and_then(|info| info.containers.as_ref());
             usage.container_fs = match (&systems.containers, image_fs) {
-                // one file system: images and layers are one thing to upstream
+                // as upstream, one file system has the same usage for images and layers
                 (Some(containers), Some(images)) if containers.device == images.device => {
                     usage.image_fs.clone()
                 }
@@ -53,20 +58,25 @@ impl HostStats {
 }
 
 impl NodeState {
-    fn look(&mut self, config: &HostStatsConfig, wanted: StatsSelection, at: Timestamp) -> NodeUsage {
+    fn collect(
+        &mut self,
+        config: &HostStatsConfig,
+        selection: StatsSelection,
+        at: Timestamp,
+    ) -> NodeUsage {
         let proc = &config.roots.proc;
         let machine = Machine::read(proc);
-        let more = wanted != StatsSelection::CPU_AND_MEMORY;
+        let more = selection != StatsSelection::CPU_AND_MEMORY;
         let depth = Depth {
             details: more,
-            io: wanted.io,
-            processes: wanted.processes,
+            io: selection.io,
+            processes: selection.processes,
             descriptors: false,
         };
         let mut root = None;
         let (mut system, mut classes) = (Vec::new(), Vec::new());
         if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin_collection(wanted.io);
+            cgroups.begin_collection(selection.io);
             root = cgroups.read("/", depth, at);
             let own = own_cgroup(cgroups, proc);
             let or = |configured: &str, found: Option<String>| match configured {
@@ -108,7 +118,7 @@ impl NodeState {
         NodeUsage {
             started_at: machine.booted_at,
             cgroup: machine.complete(root, proc, at),
-            network: wanted
+            network: selection
                 .network
                 .then(|| read_network(&proc.join("net"), at))
                 .flatten(),
@@ -119,7 +129,7 @@ impl NodeState {
             fs: None,
             image_fs: None,
             container_fs: None,
-            disks: match wanted.io {
+            disks: match selection.io {
                 true => parse_diskstats(&read_all(&proc.join("diskstats")).unwrap_or_default()),
                 false => BTreeMap::new(),
             },
@@ -127,8 +137,7 @@ impl NodeState {
     }
 }
 
-/// The cgroup of this process; none if controllers disagree or it is the root, where it would be
-/// everybody's.
+/// Returns the cgroup of this process; `None` for the root, or if controllers have different ones.
 fn own_cgroup(cgroups: &Cgroups, proc: &Path) -> Option<String> {
     let text = read_all(&proc.join("self/cgroup")).ok()?;
     let path = match cgroups.unified() {

@@ -1,4 +1,4 @@
-//! Pods and their containers.
+//! Stats of pods and their containers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,27 +14,30 @@ use windlass_types::{
 use super::{HostStats, PodState};
 use crate::assemble::{DiskFacts, add_disk};
 use crate::cgroup::{Cgroups, Depth};
+use crate::cgroup_paths::CgroupPaths;
 use crate::disk::{PodFilePaths, PodFiles};
 use crate::logs::LogUsage;
 use crate::network::pod_network;
-use crate::cgroup_paths::CgroupPaths;
 use crate::pods::RunningPod;
 use crate::source::{StatsError, StatsSelection};
 use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
 
 impl HostStats {
-    pub(super) async fn measure_pods(&self, wanted: StatsSelection) -> Result<Vec<PodUsage>, StatsError> {
+    pub(super) async fn measure_pods(
+        &self,
+        selection: StatsSelection,
+    ) -> Result<Vec<PodUsage>, StatsError> {
         let pods = self.ready_pods();
-        let looks = self.collect_pods(Arc::clone(&pods), wanted, |usage| usage);
-        let mut usages = looks.await?;
+        let usages = self.collect_pods(Arc::clone(&pods), selection, |usage| usage);
+        let mut usages = usages.await?;
         let images = async {
-            match asks_for_sandboxes(wanted) {
+            match includes_sandboxes(selection) {
                 true => self.sandbox_images(&pods).await,
                 false => None,
             }
         };
         let disk = async {
-            if wanted.disk {
+            if selection.disk {
                 self.add_disk(&pods, &mut usages).await;
             }
         };
@@ -46,7 +49,7 @@ impl HostStats {
         Ok(usages)
     }
 
-    /// Names of the images of all sandboxes. Each is asked for once: it does not change.
+    /// Returns the images of all sandboxes; each is requested once.
     async fn sandbox_images(
         &self,
         pods: &Arc<Vec<RunningPod>>,
@@ -55,22 +58,22 @@ impl HostStats {
         let known = self.sandbox_images.latest();
         let make = || async move {
             let mut images = HashMap::with_capacity(pods.len());
-            let mut answers = true;
+            let mut reachable = true;
             for sandbox in pods.iter().filter_map(|pod| pod.observed.newest_sandbox()) {
                 let kept = known.as_ref().and_then(|known| known.get(&sandbox.id));
                 if let Some(image) = kept {
                     images.insert(sandbox.id.clone(), image.clone());
-                } else if answers {
+                } else if reachable {
                     match runtime.sandbox_info(&sandbox.id).await {
                         Ok(info) => drop(images.insert(sandbox.id.clone(), image_of(&info))),
                         Err(error) => {
-                            tracing::debug!(%error, "no image of a sandbox");
-                            // one that is broken is its own; a runtime that is away is asked next time
+                            tracing::debug!(%error, "sandbox info failed");
+                            // skip one failed sandbox, but stop if the runtime is unreachable
                             let away = matches!(
                                 error.code,
                                 CriCode::Unavailable | CriCode::DeadlineExceeded
                             );
-                            answers = !away;
+                            reachable = !away;
                         }
                     }
                 }
@@ -80,7 +83,7 @@ impl HostStats {
         self.sandbox_images.get(make).await
     }
 
-    /// The pods that have a sandbox, ordered by namespace and name.
+    /// Returns the pods with a ready sandbox, ordered by namespace and name.
     pub(super) fn ready_pods(&self) -> Arc<Vec<RunningPod>> {
         let mut pods = self.config.pods.running_pods();
         pods.retain(|pod| pod.observed.newest_sandbox().is_some_and(|it| it.ready));
@@ -89,29 +92,28 @@ impl HostStats {
         Arc::new(pods)
     }
 
-    /// Looks at the cgroups of pods; `keep` takes of each what is asked for before the next is
-    /// looked at.
+    /// Collects the cgroup stats of pods; `keep` reduces the usage of each pod at once.
     pub(super) async fn collect_pods<T: Send + 'static>(
         &self,
         pods: Arc<Vec<RunningPod>>,
-        wanted: StatsSelection,
+        selection: StatsSelection,
         keep: fn(PodUsage) -> T,
     ) -> Result<Vec<T>, StatsError> {
         let at = self.config.clock.now();
         let proc = self.config.roots.proc.clone();
-        let look = self.pods.run(move |state| {
-            let mut look = state.begin(wanted, at);
+        let task = self.pods.run(move |state| {
+            let mut collection = state.begin(selection, at);
             let kept: Vec<T> = pods
                 .iter()
-                .map(|pod| keep(look.pod(pod, &proc, wanted)))
+                .map(|pod| keep(collection.pod(pod, &proc, selection)))
                 .collect();
             state.end(at);
             kept
         });
-        look.await.map_err(StatsError::Pods)
+        task.await.map_err(StatsError::Pods)
     }
 
-    /// Logs of the containers of each pod that has a sandbox.
+    /// Returns the log usage of the containers of all pods with a sandbox.
     pub(super) async fn measure_logs(&self) -> Vec<LogUsage> {
         let pods = self.ready_pods();
         let files = self.files(&pods).await;
@@ -119,19 +121,19 @@ impl HostStats {
             let observed = &pod.observed;
             let logs = files.as_ref().and_then(|files| files.get(&observed.uid));
             let logs = logs.into_iter().flat_map(|files| &files.logs);
-            let logs = logs.map(|(container, taken)| LogUsage {
+            let logs = logs.map(|(container, usage)| LogUsage {
                 uid: observed.uid.clone(),
                 namespace: observed.namespace.clone(),
                 pod: observed.name.clone(),
                 container: container.clone(),
-                bytes: taken.bytes,
+                bytes: usage.bytes,
             });
             logs.collect::<Vec<_>>()
         };
         pods.iter().flat_map(of_pod).collect()
     }
 
-    /// Each part is waited for at the same time, and is absent if it does not come.
+    /// Adds the disk usage. All parts are collected concurrently; a late one is absent.
     async fn add_disk(&self, pods: &Arc<Vec<RunningPod>>, usages: &mut [PodUsage]) {
         let uids: Vec<PodUid> = pods.iter().map(|pod| pod.observed.uid.clone()).collect();
         let volumes = async {
@@ -166,23 +168,24 @@ impl HostStats {
         }
     }
 
-    /// Writable layers of all containers.
+    /// Returns the writable layers of all containers.
     async fn layers(&self) -> Option<Arc<HashMap<ContainerId, RuntimeFs>>> {
         let runtime = Arc::clone(&self.config.runtime);
         let make = || async move {
             let layers = runtime.writable_layers().await;
-            let layers = layers.inspect_err(|error| tracing::debug!(%error, "no writable layers"));
+            let layers =
+                layers.inspect_err(|error| tracing::debug!(%error, "writable layer stats failed"));
             Some(layers.ok()?.into_iter().collect())
         };
         self.layers.get(make).await
     }
 
-    /// Logs and hosts files of all pods that somebody asks for.
+    /// Returns the usage of logs and hosts files of all desired pods.
     async fn files(&self, pods: &Arc<Vec<RunningPod>>) -> Option<Arc<HashMap<PodUid, PodFiles>>> {
         let paths = self.config.paths.clone();
         let pods = Arc::clone(pods);
         let make = || async move {
-            let look = spawn_blocking(move || {
+            let task = spawn_blocking(move || {
                 let pods = pods.iter().filter_map(|running| running.pod.as_ref());
                 let pods = pods.map(|pod| {
                     let all = pod.containers().iter().chain(pod.init_containers());
@@ -200,13 +203,13 @@ impl HostStats {
                 pods.map(|paths| (paths.uid.clone(), PodFiles::read(&paths)))
                     .collect()
             });
-            look.await.ok()
+            task.await.ok()
         };
         self.files.get(make).await
     }
 }
 
-/// The image in what the runtime says of a sandbox.
+/// Returns the image in the sandbox info of the runtime.
 fn image_of(info: &str) -> String {
     #[derive(Deserialize)]
     struct Info {
@@ -215,7 +218,7 @@ fn image_of(info: &str) -> String {
     serde_json::from_str(info).map_or_else(|_| String::new(), |info: Info| info.image)
 }
 
-/// One look at all pods.
+/// One collection of all pods.
 struct PodCollection<'a> {
     cgroups: Option<&'a mut Cgroups>,
     cgroup_paths: &'a mut CgroupPaths,
@@ -223,9 +226,9 @@ struct PodCollection<'a> {
 }
 
 impl PodState {
-    fn begin(&mut self, wanted: StatsSelection, at: Timestamp) -> PodCollection<'_> {
+    fn begin(&mut self, selection: StatsSelection, at: Timestamp) -> PodCollection<'_> {
         if let Some(cgroups) = &mut self.cgroups {
-            cgroups.begin_collection(wanted.io);
+            cgroups.begin_collection(selection.io);
         }
         PodCollection {
             cgroups: self.cgroups.as_mut(),
@@ -242,20 +245,25 @@ impl PodState {
     }
 }
 
-/// Nobody who asks for processor time and memory only shows the sandbox.
-fn asks_for_sandboxes(wanted: StatsSelection) -> bool {
-    wanted != StatsSelection::CPU_AND_MEMORY
+/// False if only CPU and memory are selected.
+fn includes_sandboxes(selection: StatsSelection) -> bool {
+    selection != StatsSelection::CPU_AND_MEMORY
 }
 
 impl PodCollection<'_> {
-    fn pod(&mut self, running: &RunningPod, proc: &std::path::Path, wanted: StatsSelection) -> PodUsage {
+    fn pod(
+        &mut self,
+        running: &RunningPod,
+        proc: &std::path::Path,
+        selection: StatsSelection,
+    ) -> PodUsage {
         let observed = &running.observed;
         let sandbox = observed.newest_sandbox();
         let depth = Depth {
-            details: asks_for_sandboxes(wanted),
-            io: wanted.io,
-            processes: wanted.processes,
-            descriptors: wanted.processes,
+            details: includes_sandboxes(selection),
+            io: selection.io,
+            processes: selection.processes,
+            descriptors: selection.processes,
         };
         let pod_depth = Depth {
             descriptors: false,
@@ -271,7 +279,7 @@ impl PodCollection<'_> {
             .containers
             .iter()
             .filter(|container| container.state == ContainerState::Running);
-        // exactly as much room as needed: the values are large
+        // exact capacity, because the values are large
         let mut containers = Vec::with_capacity(running_ones.clone().count());
         containers.extend(running_ones.map(|container| ContainerUsage {
             name: container.name.clone(),
@@ -284,10 +292,10 @@ impl PodCollection<'_> {
         }));
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(sandbox) = sandbox {
-            self.cgroup_paths.keep(sandbox.id.as_str());
+            self.cgroup_paths.retain(sandbox.id.as_str());
         }
         let sandbox_usage = sandbox
-            .filter(|_| asks_for_sandboxes(wanted))
+            .filter(|_| includes_sandboxes(selection))
             .map(|sandbox| SandboxUsage {
                 id: sandbox.id.clone(),
                 image: String::new(),
@@ -296,11 +304,12 @@ impl PodCollection<'_> {
         let own_network = |sandbox: &&ObservedSandbox| !sandbox.host_network;
         let network = sandbox
             .filter(own_network)
-            .filter(|_| wanted.network)
+            .filter(|_| selection.network)
             .and_then(|sandbox| {
                 let ids = [sandbox.id.as_str()].into_iter();
                 let ids = ids.chain(containers.iter().map(|it| it.id.as_str()));
-                let paths: Vec<String> = ids.filter_map(|id| self.place(parent, id)).collect();
+                let paths: Vec<String> =
+                    ids.filter_map(|id| self.cgroup_path(parent, id)).collect();
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
                 pod_network(self.cgroups.as_deref()?, proc, &paths, self.at)
             });
@@ -320,19 +329,20 @@ impl PodCollection<'_> {
         }
     }
 
-    fn place(&mut self, pod: Option<&str>, id: &str) -> Option<String> {
-        self.cgroup_paths.container(self.cgroups.as_deref()?, pod, id)
+    fn cgroup_path(&mut self, pod: Option<&str>, id: &str) -> Option<String> {
+        self.cgroup_paths
+            .container(self.cgroups.as_deref()?, pod, id)
     }
 
     fn container(&mut self, pod: Option<&str>, id: &str, depth: Depth) -> Option<CgroupUsage> {
-        let path = self.place(pod, id)?;
+        let path = self.cgroup_path(pod, id)?;
         self.read(&path, depth)
     }
 
     fn read(&mut self, path: &str, depth: Depth) -> Option<CgroupUsage> {
         let usage = self.cgroups.as_deref_mut()?.read(path, depth, self.at);
         if usage.is_none() {
-            self.cgroup_paths.lost(path);
+            self.cgroup_paths.remove_path(path);
         }
         usage
     }

@@ -1,4 +1,4 @@
-//! Real contents of the files, and what must not be believed.
+//! Real and invalid contents of the files.
 
 use std::hint::black_box;
 
@@ -56,7 +56,7 @@ const NET_DEV: &str = "Inter-|   Receive                                        
     broken: 1 2 3\n";
 
 #[test]
-fn numbers_and_limits_are_read_and_nothing_else_is_taken_for_one() {
+fn numbers_and_limits_are_parsed_strictly() {
     fn check(text: &str, number: Option<u64>, limit: Option<u64>) {
         assert_eq!(parse_number(text.as_bytes()), number, "{text:?}");
         assert_eq!(parse_limit(text.as_bytes()), limit, "{text:?}");
@@ -82,7 +82,7 @@ fn numbers_and_limits_are_read_and_nothing_else_is_taken_for_one() {
 }
 
 #[test]
-fn memory_of_version_1_counts_what_is_below() {
+fn v1_memory_includes_children() {
     let text = b"cache 1\nrss 2\nmapped_file 3\npgfault 100\npgmajfault 7\ninactive_file 5\n\
         hierarchical_memory_limit 9223372036854771712\ntotal_cache 4096\ntotal_rss 8192\n\
         total_mapped_file 1024\ntotal_swap 512\ntotal_pgfault 975239796\n\
@@ -102,7 +102,7 @@ fn memory_of_version_1_counts_what_is_below() {
 }
 
 #[test]
-fn memory_of_version_2_is_read() {
+fn v2_memory_is_parsed() {
     let expected = MemoryStat {
         rss: 1_835_008,
         cache: 4_096_000,
@@ -118,7 +118,7 @@ fn memory_of_version_2_is_read() {
 }
 
 #[test]
-fn processor_time_is_nanoseconds_whatever_the_file_counts_in() {
+fn cpu_time_is_converted_to_nanoseconds() {
     let v2 = b"usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\ncore_sched.force_idle_usec 0\n\
         nr_periods 40\nnr_throttled 7\nthrottled_usec 350000\nnr_bursts 0\nburst_usec 0\n";
     let expected = CpuStat {
@@ -153,7 +153,7 @@ fn processor_time_is_nanoseconds_whatever_the_file_counts_in() {
 }
 
 #[test]
-fn pressure_is_read_and_nonsense_in_it_is_nothing() {
+fn psi_is_parsed_and_invalid_content_skipped() {
     let text = b"some avg10=34.01 avg60=43.91 avg300=44.80 total=7769498\n\
         full avg10=1.00 avg60=2.00 avg300=3.00 total=5\n";
     let expected = Pressure {
@@ -183,7 +183,7 @@ fn pressure_is_read_and_nonsense_in_it_is_nothing() {
 }
 
 #[test]
-fn block_io_is_by_device() {
+fn block_io_is_parsed_by_device() {
     let v2 = b"254:0 rbytes=1282048 wbytes=2195456 rios=124 wios=104 dbytes=0 dios=0\n7:0\n\
         x:1 rbytes=1\n8:16 rbytes=3 cost.usage=7 wbytes=nonsense\n";
     let io = parse_io_stat(v2);
@@ -212,7 +212,7 @@ fn block_io_is_by_device() {
 }
 
 #[test]
-fn disks_are_read_with_as_many_columns_as_the_kernel_has() {
+fn diskstats_with_fewer_columns_are_parsed() {
     let text = b"   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n 254       1 vda1 1 20 30 40 5 60 70 80 90 100 \
         110 12 13 14 15 16 17\n   8       1 sda1 1 2 3 4\n   8       2 sda2 1 2 3 4 5 6 7 8 9 x 11\n\n";
     let disk = |times: u64| DiskUsage {
@@ -234,7 +234,7 @@ fn disks_are_read_with_as_many_columns_as_the_kernel_has() {
 }
 
 #[test]
-fn interfaces_are_those_that_upstream_counts() {
+fn interfaces_are_filtered_as_upstream() {
     let interfaces = parse_net_dev(NET_DEV.as_bytes());
     let names: Vec<&str> = interfaces.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["eth0", "eth0:1"]);
@@ -257,7 +257,7 @@ fn interfaces_are_those_that_upstream_counts() {
 }
 
 #[test]
-fn the_default_route_with_the_least_metric_counts() {
+fn default_route_with_lowest_metric_is_used() {
     let head =
         "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
     let check = |routes: &str, expected: Option<&str>| {
@@ -281,7 +281,7 @@ fn the_default_route_with_the_least_metric_counts() {
 }
 
 #[test]
-fn the_machine_is_read_from_proc() {
+fn host_stats_are_parsed_from_proc() {
     let info = parse_meminfo(
         b"MemTotal:       24636968 kB\nMemFree:          100 kB\n\
         MemAvailable:   2000 kB\nSwapTotal:  10 kB\nSwapFree:  4 kB\nHugePages_Total:       0\n",
@@ -304,7 +304,7 @@ fn the_machine_is_read_from_proc() {
 }
 
 #[test]
-fn a_process_tells_its_cgroup_by_controller() {
+fn process_cgroup_is_parsed_by_controller() {
     let v1 = b"9:name=systemd:/s\n4:memory:/a\n2:cpuacct,cpu:/b:c\n0::/u\n";
     let check = |controller, expected: Option<&str>| {
         assert_eq!(parse_proc_cgroup(v1, controller).as_deref(), expected);
@@ -318,14 +318,14 @@ fn a_process_tells_its_cgroup_by_controller() {
 }
 
 #[test]
-fn what_was_cut_off_ends_after_a_whole_line() {
+fn truncated_content_ends_after_whole_line() {
     let cut = whole_lines(b"anon 1835008\nfile 40960");
     assert_eq!(cut, b"anon 1835008\n");
     assert_eq!(whole_lines(b"no end"), b"");
 }
 
 #[test]
-fn no_parser_minds_what_it_is_given() {
+fn parsers_accept_any_input() {
     let texts: [&[u8]; 8] = [
         b"",
         b"\n\n\n",

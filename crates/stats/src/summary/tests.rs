@@ -10,7 +10,7 @@ fn summary() -> Value {
 }
 
 #[test]
-fn a_node_is_told_in_upstreams_shape() {
+fn node_summary_matches_upstream() {
     let node = &summary()["node"];
     assert_eq!(node["nodeName"], "n1");
     assert_eq!(node["startTime"], "1970-01-01T00:00:10Z");
@@ -53,7 +53,7 @@ fn a_node_is_told_in_upstreams_shape() {
 }
 
 #[test]
-fn a_pod_is_told_with_containers_volumes_and_storage() {
+fn pod_summary_has_containers_volumes_and_storage() {
     let pod = &summary()["pods"][0];
     assert_eq!(
         pod["podRef"],
@@ -80,7 +80,7 @@ fn a_pod_is_told_with_containers_volumes_and_storage() {
 }
 
 #[test]
-fn what_is_not_known_is_absent_and_a_pod_without_containers_has_an_empty_list() {
+fn unknown_values_are_absent_and_containers_always_a_list() {
     let mut pod = pod();
     pod.containers.clear();
     (pod.cgroup, pod.network, pod.ephemeral) = (None, None, None);
@@ -93,7 +93,7 @@ fn what_is_not_known_is_absent_and_a_pod_without_containers_has_an_empty_list() 
 }
 
 #[test]
-fn processes_of_a_pod_are_those_of_its_containers() {
+fn pod_process_count_is_sum_of_containers() {
     let mut pod = pod();
     let (mut second, mut unknown) = (pod.containers[0].clone(), pod.containers[0].clone());
     second.name = "side".to_owned();

@@ -7,13 +7,15 @@ use std::time::Duration;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 use windlass_cgroups::{HostTree, PodCgroups, Slices, SystemdSlices};
-use windlass_pod_inputs::paths::NodePaths;
-use windlass_runtime_config::pod_cgroup::CgroupValues;
-use windlass_pod_inputs::resources::QosClass;
 use windlass_cri::{CriClient, CriOptions, RuntimeService, RuntimeStats};
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_inputs::resources::QosClass;
+use windlass_runtime_config::pod_cgroup::CgroupValues;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{HostStats, HostStatsConfig, RunningPod, RunningPods, StatsSource, StatsSelection};
+use windlass_stats::{
+    HostStats, HostStatsConfig, RunningPod, RunningPods, StatsSelection, StatsSource,
+};
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::environment::scaled;
 use windlass_testbed::images;
@@ -22,13 +24,13 @@ use windlass_types::{ObservedPod, ObservedSandbox, Pod, PodUid, names};
 
 use crate::world::{FixedPods, config, running_container};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 const LIMIT: i64 = 256 << 20;
-/// 50 MB of memory, 3 MB on the disk, a line of log, and a processor as far as there is one.
+/// Uses 50 MB of memory, 3 MB on the disk, a line of log, and a CPU.
 const SCRIPT: &str = "head -c 50000000 /dev/zero > /dev/shm/x; head -c 3000000 /dev/zero > /y; \
     echo ready; while :; do :; done";
 
-/// Looks until what is seen is as expected.
+/// Collects until the usage is as expected.
 async fn until(
     stats: &HostStats,
     wanted: StatsSelection,
@@ -42,13 +44,13 @@ async fn until(
         if expected(&pod) {
             return pod;
         }
-        assert!(begin.elapsed() < scaled(PATIENCE), "{what}: {pod:#?}");
+        assert!(begin.elapsed() < scaled(TIMEOUT), "{what}: {pod:#?}");
         sleep(Duration::from_millis(200)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doing_so() {
+async fn on_containerd_busy_container_has_usage() {
     let containerd = PrivateContainerd::start("t-stats", |_| ())
         .await
         .expect("containerd");
@@ -144,14 +146,19 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
         ..config(containerd.base(), pods)
     });
 
-    let usage = until(&stats, StatsSelection::CPU_AND_MEMORY, "processor time", |pod| {
-        let cgroup = pod.containers[0].cgroup.as_ref();
-        let memory = cgroup.and_then(|it| it.memory.as_ref());
-        let cpu = cgroup.and_then(|it| it.cpu.as_ref());
-        // a tenth of a processor at least, whatever else this machine does
-        cpu.is_some_and(|cpu| cpu.nano_cores > Some(100_000_000))
-            && memory.is_some_and(|memory| memory.working_set > 50_000_000)
-    })
+    let usage = until(
+        &stats,
+        StatsSelection::CPU_AND_MEMORY,
+        "processor time",
+        |pod| {
+            let cgroup = pod.containers[0].cgroup.as_ref();
+            let memory = cgroup.and_then(|it| it.memory.as_ref());
+            let cpu = cgroup.and_then(|it| it.cpu.as_ref());
+            // a tenth of a processor at least, whatever else this machine does
+            cpu.is_some_and(|cpu| cpu.nano_cores > Some(100_000_000))
+                && memory.is_some_and(|memory| memory.working_set > 50_000_000)
+        },
+    )
     .await;
     let app = usage.containers[0].cgroup.as_ref().expect("its cgroup");
     let cpu = app.cpu.as_ref().expect("processor time");

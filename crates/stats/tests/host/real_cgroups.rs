@@ -7,23 +7,22 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 use windlass_cgroups::{CgroupTree, HostTree};
-use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_pod_inputs::resources::QosClass;
-use windlass_stats::{HostStats, StatsSource, StatsSelection, resource_metrics};
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_stats::{HostStats, StatsSelection, StatsSource, resource_metrics};
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
 use crate::world::{FixedPods, config, running_pod};
 
 const PODS: usize = 250;
-/// Processor time of a look. The bound of the issue is 50 ms for a release build; this one is for
-/// debugging.
+/// Maximum CPU time of a collection. The limit is 50 ms for a release build; this is a debug build.
 const BOUND: Duration = Duration::from_millis(200);
-/// What a scrape of `/metrics/resource` may take of memory, with what the allocator keeps for others.
-/// The bound of the issue is 1 MiB, which the bench measures; 936 to 1024 KiB were seen here.
+/// Maximum memory of a scrape of `/metrics/resource`, including allocator overhead. The limit of
+/// the bench is 1 MiB; 936 to 1024 KiB were observed here.
 const MORE_KIB: u64 = 2048;
 
-/// Cgroups that go with the value.
+/// Cgroups that are removed on drop.
 struct Subtree {
     tree: HostTree,
     root: String,
@@ -69,7 +68,7 @@ impl Drop for Subtree {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_when_they_go() {
+async fn collection_of_250_pods_is_fast_and_closes_files() {
     let root = "/windlass-t-looks";
     let subtree = Subtree::new(root);
     let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, root);
@@ -107,7 +106,10 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let begin = Instant::now();
-        let pods = stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
+        let pods = stats
+            .pods(StatsSelection::CPU_AND_MEMORY)
+            .await
+            .expect("figures");
         slowest = slowest.max(begin.elapsed());
         let complete = pods.iter().all(|pod| {
             let whole =
@@ -154,7 +156,10 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
 
     fixed.set(Vec::new());
     assert_eq!(
-        stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures"),
+        stats
+            .pods(StatsSelection::CPU_AND_MEMORY)
+            .await
+            .expect("figures"),
         []
     );
     assert!(open_files() <= before + 10, "files of pods that are gone");

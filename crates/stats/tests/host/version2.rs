@@ -9,7 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tempfile::TempDir;
 use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
-use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, StatsSource, SystemCgroups, StatsSelection};
+use windlass_stats::{
+    HostStats, HostStatsConfig, KernelRoots, StatsSelection, StatsSource, SystemCgroups,
+};
 use windlass_types::{ContainerId, PodUid, SandboxId};
 
 use crate::world::{FixedPods, config, running_pod};
@@ -66,7 +68,7 @@ fn node() -> (TempDir, HostStatsConfig) {
     cgroup(&pod, 600, 900);
     cgroup(&pod.join("cri-containerd-5a4db0c5-1.scope"), 1, 3);
     cgroup(&pod.join("cri-containerd-c047a14e-0-1.scope"), 500, 600);
-    // of a runtime that nobody knows
+    // of an unknown runtime
     cgroup(&pod.join("runtime:c047a14e-1-1:x"), 90, 60);
     write(
         &pod.join("cri-containerd-5a4db0c5-1.scope/cgroup.procs"),
@@ -109,7 +111,7 @@ fn node() -> (TempDir, HostStatsConfig) {
 }
 
 #[tokio::test]
-async fn pods_of_the_systemd_driver_are_found_whatever_the_runtime_calls_their_containers() {
+async fn systemd_driver_pods_are_found_for_any_container_name() {
     let (_dir, config) = node();
     let stats = HostStats::new(config);
     let wanted = StatsSelection {
@@ -148,7 +150,7 @@ async fn pods_of_the_systemd_driver_are_found_whatever_the_runtime_calls_their_c
 }
 
 #[tokio::test]
-async fn the_node_is_told_with_its_system_cgroups() {
+async fn node_stats_have_system_cgroups() {
     let (_dir, config) = node();
     let agent_started = config.started_at;
     let stats = HostStats::new(config);
@@ -185,27 +187,36 @@ async fn the_node_is_told_with_its_system_cgroups() {
     assert_eq!(node.system[0].started_at, agent_started);
     let classes: Vec<&str> = node.classes.iter().map(|it| it.name).collect();
     assert_eq!(classes, ["burstable"]);
-    let lean = stats.node(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
+    let lean = stats
+        .node(StatsSelection::CPU_AND_MEMORY)
+        .await
+        .expect("figures");
     assert_eq!((lean.classes.len(), lean.network, lean.fs), (0, None, None));
     assert_eq!(lean.system.len(), 4);
 }
 
 #[tokio::test]
-async fn a_machine_without_cgroups_is_measured_by_proc() {
+async fn host_without_cgroups_has_stats_from_proc() {
     let (dir, mut config) = node();
     config.roots.cgroups = dir.path().join("none");
     let stats = HostStats::new(config);
-    let node = stats.node(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
+    let node = stats
+        .node(StatsSelection::CPU_AND_MEMORY)
+        .await
+        .expect("figures");
     let cpu = node.cgroup.cpu.expect("processor time");
     assert_eq!(cpu.total_ns, 30_000_000);
     assert!(node.cgroup.memory.is_some() && node.system.is_empty());
-    let pods = stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
+    let pods = stats
+        .pods(StatsSelection::CPU_AND_MEMORY)
+        .await
+        .expect("figures");
     assert_eq!((pods.len(), pods[0].containers.len()), (1, 2));
     assert!(pods[0].cgroup.is_none() && pods[0].containers[0].cgroup.is_none());
 }
 
 #[tokio::test]
-async fn a_node_without_any_figure_is_an_error_in_upstreams_words() {
+async fn node_without_stats_is_upstream_error() {
     let (dir, mut config) = node();
     config.roots.cgroups = dir.path().join("none");
     config.roots.proc = dir.path().join("none");
@@ -214,16 +225,19 @@ async fn a_node_without_any_figure_is_an_error_in_upstreams_words() {
     let error = node.expect_err("no figure").to_string();
     assert_eq!(
         error,
-        "failed to get root cgroup stats: neither processor time nor memory can be read"
+        "failed to get root cgroup stats: cannot read CPU time or memory"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
+async fn hung_runtime_affects_only_its_stats() {
     let (_dir, config) = node();
     let stats = HostStats::new(config);
     let begin = tokio::time::Instant::now();
-    let measured = tokio::try_join!(stats.node(StatsSelection::ALL), stats.pods(StatsSelection::ALL));
+    let measured = tokio::try_join!(
+        stats.node(StatsSelection::ALL),
+        stats.pods(StatsSelection::ALL)
+    );
     let (node, pods) = measured.expect("figures");
     assert!(
         begin.elapsed() <= Duration::from_secs(3),
@@ -235,15 +249,15 @@ async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
     assert_eq!(pods[0].volumes.len(), 1);
 }
 
-/// A runtime that says of sandboxes which image they have once it `answers`, and how often it was asked.
+/// A runtime that returns sandbox info while `reachable`, and counts the requests.
 #[derive(Debug, Default)]
-struct Telling {
-    answers: AtomicBool,
-    asked: AtomicUsize,
+struct FakeSandboxInfo {
+    reachable: AtomicBool,
+    requests: AtomicUsize,
 }
 
 #[async_trait]
-impl RuntimeStats for Telling {
+impl RuntimeStats for FakeSandboxInfo {
     async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
         Ok(ImageFsInfo::default())
     }
@@ -253,8 +267,8 @@ impl RuntimeStats for Telling {
     }
 
     async fn sandbox_info(&self, id: &SandboxId) -> CriResult<String> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match self.answers.load(Ordering::Relaxed) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        match self.reachable.load(Ordering::Relaxed) {
             true => Ok(format!(r#"{{"pid": 1, "image": "pause of {id}"}}"#)),
             false => Err(CriError::new("podsandbox_status", CriCode::Other, "no")),
         }
@@ -262,29 +276,32 @@ impl RuntimeStats for Telling {
 }
 
 #[tokio::test]
-async fn the_image_of_a_sandbox_is_asked_for_until_it_is_told_and_then_no_more() {
+async fn sandbox_image_is_requested_until_known() {
     let (_dir, mut config) = node();
-    let runtime = Arc::new(Telling::default());
+    let runtime = Arc::new(FakeSandboxInfo::default());
     config.runtime = runtime.clone();
     let stats = HostStats::new(config);
     let wanted = StatsSelection {
         network: true,
         ..StatsSelection::CPU_AND_MEMORY
     };
-    let look = async || {
+    let collect = async || {
         let pods = stats.pods(wanted).await.expect("figures");
         let image = pods[0].sandbox.as_ref().map(|it| it.image.clone());
         (
             image.expect("a sandbox"),
-            runtime.asked.load(Ordering::Relaxed),
+            runtime.requests.load(Ordering::Relaxed),
         )
     };
-    assert_eq!(look().await, (String::new(), 1));
-    runtime.answers.store(true, Ordering::Relaxed);
-    let told = "pause of 5a4db0c5-1".to_owned();
-    assert_eq!(look().await, (told.clone(), 2));
-    assert_eq!(look().await, (told, 2));
-    // nobody who asks for less shows it
-    stats.pods(StatsSelection::CPU_AND_MEMORY).await.expect("figures");
-    assert_eq!(runtime.asked.load(Ordering::Relaxed), 2);
+    assert_eq!(collect().await, (String::new(), 1));
+    runtime.reachable.store(true, Ordering::Relaxed);
+    let image = "pause of 5a4db0c5-1".to_owned();
+    assert_eq!(collect().await, (image.clone(), 2));
+    assert_eq!(collect().await, (image, 2));
+    // not requested without its selection
+    stats
+        .pods(StatsSelection::CPU_AND_MEMORY)
+        .await
+        .expect("figures");
+    assert_eq!(runtime.requests.load(Ordering::Relaxed), 2);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{
     HostStatsConfig, KernelRoots, RunningPod, RunningPods, SystemCgroups, VolumeStatsEntry,
