@@ -242,7 +242,7 @@ pub mod volume_capability {
         Mount(MountVolume),
     }
 }
-/// Zero is no bound.
+/// 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CapacityRange {
     #[prost(int64, tag = "1")]

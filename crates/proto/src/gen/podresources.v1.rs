@@ -229,7 +229,7 @@ pub mod pod_resources_lister_client {
                 .insert(GrpcMethod::new("v1.PodResourcesLister", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// What there is to have, whoever has it.
+        /// Returns the allocatable devices, CPUs and memory of the node.
         pub async fn get_allocatable_resources(
             &mut self,
             request: impl tonic::IntoRequest<super::AllocatableResourcesRequest>,
@@ -303,7 +303,7 @@ pub mod pod_resources_lister_server {
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
-        /// What there is to have, whoever has it.
+        /// Returns the allocatable devices, CPUs and memory of the node.
         async fn get_allocatable_resources(
             &self,
             request: tonic::Request<super::AllocatableResourcesRequest>,

@@ -886,7 +886,7 @@ pub struct ExecSyncRequest {
     pub container_id: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "2")]
     pub cmd: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Seconds; 0 is no limit.
+    /// Seconds; 0 means no limit.
     #[prost(int64, tag = "3")]
     pub timeout: i64,
 }
