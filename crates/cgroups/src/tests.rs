@@ -47,7 +47,7 @@ fn names(pods: &PodCgroups) -> Vec<String> {
 }
 
 #[test]
-fn a_pods_cgroup_is_made_once_set_once_and_removed_everywhere() {
+fn pod_cgroup_is_created_and_written_once_and_removed() {
     let tree = MemoryTree::v1(&V1);
     let pods = pods(&tree);
     assert!(pods.set_up(node()).is_empty());
@@ -82,7 +82,7 @@ fn a_pods_cgroup_is_made_once_set_once_and_removed_everywhere() {
 }
 
 #[test]
-fn what_is_left_in_a_cgroup_is_killed_and_what_does_not_die_is_said() {
+fn cgroup_removal_kills_processes_and_reports_survivors() {
     let tree = MemoryTree::v1(&V1);
     let pods = pods(&tree);
     pods.set_up(node());
@@ -101,7 +101,7 @@ fn what_is_left_in_a_cgroup_is_killed_and_what_does_not_die_is_said() {
 }
 
 #[test]
-fn a_cgroup_that_vanished_is_noticed_only_if_this_agent_had_made_it() {
+fn removed_cgroup_is_detected_only_if_this_agent_created_it() {
     let tree = MemoryTree::v1(&V1);
     let pods = pods(&tree);
     pods.set_up(node());
@@ -122,7 +122,7 @@ fn a_cgroup_that_vanished_is_noticed_only_if_this_agent_had_made_it() {
 }
 
 #[test]
-fn a_hierarchy_that_cannot_be_written_is_done_without() {
+fn unwritable_hierarchy_is_skipped_with_a_warning() {
     let tree = MemoryTree::v1(&V1);
     tree.set_read_only("memory");
     let pods = pods(&tree);
@@ -148,7 +148,7 @@ fn a_hierarchy_that_cannot_be_written_is_done_without() {
 }
 
 #[test]
-fn the_burstable_class_keeps_its_weight_over_a_restart_of_the_agent() {
+fn burstable_class_keeps_its_weight_over_an_agent_restart() {
     let tree = MemoryTree::v2();
     let first = pods(&tree);
     first.set_up(node());
@@ -163,7 +163,7 @@ fn the_burstable_class_keeps_its_weight_over_a_restart_of_the_agent() {
 }
 
 #[test]
-fn without_a_manager_slices_are_named_and_left_to_systemd() {
+fn without_slice_manager_slices_are_named_but_not_created() {
     let tree = MemoryTree::v2();
     let layout = CgroupLayout::new(CgroupDriver::Systemd, "");
     let pods = PodCgroups::new(layout, Arc::new(tree.clone()), None);
@@ -220,7 +220,7 @@ fn slices(tree: &MemoryTree, told: &Arc<Told>) -> PodCgroups {
 }
 
 #[test]
-fn systemd_is_told_of_each_slice_and_its_values() {
+fn each_slice_is_started_in_systemd_with_its_values() {
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     let pods = slices(&tree, &told);
     assert!(pods.set_up(node()).is_empty());
@@ -268,7 +268,7 @@ fn systemd_is_told_of_each_slice_and_its_values() {
 }
 
 #[test]
-fn while_systemd_is_away_pods_go_without_and_later_ones_have_their_slices_again() {
+fn pods_start_without_slice_values_until_systemd_is_back() {
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     told.refuse(Some("slice"));
     let pods = slices(&tree, &told);
@@ -303,7 +303,7 @@ fn while_systemd_is_away_pods_go_without_and_later_ones_have_their_slices_again(
 }
 
 #[test]
-fn slices_above_a_pods_that_somebody_stopped_are_started_again() {
+fn stopped_parent_slices_are_started_again() {
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     let pods = slices(&tree, &told);
     assert!(pods.set_up(node()).is_empty());
@@ -333,7 +333,7 @@ fn told_classes() -> [String; 3] {
 }
 
 #[test]
-fn a_tree_on_the_disk_is_read_by_its_shape() {
+fn cgroup_version_is_detected_from_the_directory_layout() {
     let dir = tempfile::tempdir().expect("a directory");
     let mount = dir.path();
     for hierarchy in ["cpu,cpuacct", "cpuset", "memory"] {

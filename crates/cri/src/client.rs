@@ -30,23 +30,23 @@ use crate::transport::{self, Redial};
 
 /// Max size of one message: upstream's gRPC limit, about 11,000 containers in one list.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Version that the agent asks for; the runtime answers with the API version it speaks.
+/// API version in the Version request; the runtime returns the version it supports.
 const KUBE_API_VERSION: &str = "0.1.0";
-/// No time in a request is longer. Pods may ask for 2^63 seconds; gRPC's header has no number for
-/// that, and runtimes count nanoseconds in 64 bits.
+/// Maximum timeout in a request. Pods may specify 2^63 seconds, which neither the gRPC header nor
+/// 64-bit nanoseconds can represent.
 const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How a client behaves.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct CriOptions {
-    /// `runtimeRequestTimeout`: deadline of a call. RunPodSandbox gets twice as long,
-    /// StopContainer its grace period on top.
+    /// `runtimeRequestTimeout`: timeout of a call. Twice as long for RunPodSandbox; StopContainer adds
+    /// the stop timeout.
     pub timeout: Duration,
-    /// Longest time to establish a connection.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// First wait after a failed connection; doubled up to `backoff_max`.
+    /// Back-off after a failed connection; doubles up to `backoff_max`.
     pub backoff_base: Duration,
-    /// Longest wait between two connections.
+    /// Maximum back-off between two connection attempts.
     pub backoff_max: Duration,
     /// Feature gate `CRIListStreaming`: read lists as streams; without it only after a list that was
     /// too large for one message.
@@ -123,7 +123,7 @@ impl CriClient {
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    /// Runs one call with its deadline and counts it. `deadline` of `None` is none.
+    /// Runs one call with its deadline, if any, and counts it.
     pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
@@ -139,7 +139,7 @@ impl CriClient {
         };
         let result = result.map_err(|status| {
             let error = CriError::from_status(operation, &status);
-            // The transport and some servers call their own end of time a cancellation.
+            // the transport and some servers report an expired deadline as a cancellation
             match deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
                 true => CriError {
                     code: CriCode::DeadlineExceeded,
@@ -155,7 +155,8 @@ impl CriClient {
     pub(crate) fn observe(&self, operation: &str, started: Instant, failed: bool) {
         let seconds = started.elapsed().as_secs_f64();
         self.metrics
-            .runtime_calls.observe(operation, seconds, failed);
+            .runtime_calls
+            .observe(operation, seconds, failed);
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
@@ -163,8 +164,7 @@ impl CriClient {
     }
 }
 
-/// A request that also tells the runtime when its answer stops being of use, and of which trace it
-/// is a part.
+/// Creates a request with the deadline and the trace parent in its headers.
 pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(deadline) = deadline {
@@ -177,8 +177,8 @@ pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Reque
     request
 }
 
-/// For stop and remove, "it is not there" is what was wanted. Runtimes say so with NotFound or,
-/// where an inner error lost its code, with Unknown and a text.
+/// Treats a missing object as success, for stop and remove. Runtimes report it as NotFound or, if an
+/// inner error lost its code, as Unknown with a text.
 fn missing_is_ok(result: CriResult<()>) -> CriResult<()> {
     match result {
         Err(error) if error.is_object_not_found() => Ok(()),
@@ -186,7 +186,7 @@ fn missing_is_ok(result: CriResult<()>) -> CriResult<()> {
     }
 }
 
-/// Some status answers lose their code in the runtime as well; callers decide on NotFound.
+/// Restores the NotFound code where the runtime lost it; callers check for NotFound.
 pub(crate) fn missing_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
     result.map_err(|error| match error.is_object_not_found() {
         true => CriError {
@@ -282,7 +282,7 @@ impl RuntimeService for CriClient {
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
         const OPERATION: &str = "run_podsandbox";
-        // Network setup is in it: upstream allows twice the usual time.
+        // includes network setup: upstream doubles the timeout
         let deadline = Some(self.timeout * 2);
         let message = pb::RunPodSandboxRequest {
             config: Some(convert::sandbox_config_to_pb(config)),
@@ -302,12 +302,14 @@ impl RuntimeService for CriClient {
                 false => Ok(SandboxId::from(answer.pod_sandbox_id)),
             });
         self.metrics
-            .runtime_calls.run_sandbox_duration
+            .runtime_calls
+            .run_sandbox_duration
             .with_label_values(&[handler])
             .observe(started.elapsed().as_secs_f64());
         if result.is_err() {
             self.metrics
-                .runtime_calls.run_sandbox_errors
+                .runtime_calls
+                .run_sandbox_errors
                 .with_label_values(&[handler])
                 .inc();
         }
@@ -374,7 +376,7 @@ impl RuntimeService for CriClient {
             sandbox_config: Some(convert::sandbox_config_to_pb(sandbox_config)),
         };
         let mut client = self.runtime();
-        // Boxed: the message is large and would sit in every caller's future.
+        // boxed: the large message would be part of every caller's future
         let call = Box::pin(client.create_container(request(message, deadline)));
         let answer = self.call(OPERATION, deadline, call).await?;
         match answer.container_id.is_empty() {
@@ -554,7 +556,7 @@ fn image_spec(image: &str) -> pb::ImageSpec {
     }
 }
 
-/// The CRI counts grace in seconds; a fraction is given in full rather than cut.
+/// The CRI's stop timeout is in whole seconds; a fraction is rounded up.
 fn whole_seconds(grace: Duration) -> i64 {
     let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)
@@ -570,7 +572,7 @@ mod tests {
     use super::request;
 
     #[tokio::test]
-    async fn a_call_of_a_trace_says_so_and_others_do_not() {
+    async fn traced_call_sends_traceparent_and_others_do_not() {
         let span = TraceParent {
             trace: TraceId(1),
             span: SpanId(2),

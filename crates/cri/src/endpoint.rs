@@ -1,23 +1,23 @@
-//! Where a runtime listens: `containerRuntimeEndpoint` and `imageServiceEndpoint` as a path.
+//! Socket path of `containerRuntimeEndpoint` and `imageServiceEndpoint`.
 
 use std::path::PathBuf;
 
-/// An endpoint that no client can be made for.
+/// Invalid endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Nothing was given.
+    /// The endpoint is empty.
     #[error(
-        "the runtime endpoint is empty; give a Unix socket such as unix:///run/containerd/containerd.sock"
+        "the runtime endpoint is empty; set a Unix socket such as unix:///run/containerd/containerd.sock"
     )]
     Empty,
-    /// Only Unix sockets are spoken.
+    /// Only Unix sockets are supported.
     #[error(
         "runtime endpoint {endpoint:?}: scheme {scheme:?} is not supported, use unix:// and an absolute path"
     )]
     UnsupportedScheme {
         /// As configured.
         endpoint: String,
-        /// What stands before `://` or `:`.
+        /// Text before `://` or `:`.
         scheme: String,
     },
     /// `unix://host/path` or a relative path: upstream's `unix://` needs three slashes.
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_are_taken_and_all_else_is_refused_with_the_reason() {
+    fn only_absolute_unix_socket_endpoints_are_accepted() {
         check("unix:///run/c.sock", "path /run/c.sock");
         check("unix:/run/c.sock", "path /run/c.sock");
         check("/run/c.sock", "path /run/c.sock");

@@ -1,4 +1,4 @@
-//! What a CRI call can fail with, and what trying again would bring.
+//! Errors of CRI calls and their retry classes.
 
 use windlass_types::Retry;
 
@@ -13,10 +13,10 @@ pub struct CriError {
     pub operation: &'static str,
     /// Class of the failure.
     pub code: CriCode,
-    /// The runtime's own words.
+    /// Message of the runtime.
     pub message: String,
-    /// The gRPC status code under Go's name; `None` for `Unknown`, which says nothing, and for an
-    /// error without a status.
+    /// The gRPC status code under its Go name; `None` for `Unknown` and for an error without a
+    /// status.
     pub status: Option<&'static str>,
 }
 
@@ -27,13 +27,13 @@ pub enum CriCode {
     Unavailable,
     /// The deadline passed.
     DeadlineExceeded,
-    /// No such object.
+    /// The object does not exist.
     NotFound,
     /// The object exists already.
     AlreadyExists,
     /// The runtime does not implement the call.
     Unimplemented,
-    /// The runtime refuses the request as it stands.
+    /// The runtime rejects the request.
     InvalidArgument,
     /// The call was cancelled.
     Cancelled,
@@ -41,7 +41,7 @@ pub enum CriCode {
     Other,
 }
 
-/// Texts of runtimes for an object that does not exist; the last one is CRI-O's.
+/// Error texts for an object that does not exist; the last one is from CRI-O.
 const NOT_FOUND_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
 
 impl CriError {
@@ -64,8 +64,8 @@ impl CriError {
         }
     }
 
-    /// A gRPC status. One made on this side of the socket, by the transport, means that the
-    /// runtime was not reached or went away, whatever code it carries.
+    /// Converts a gRPC status. A status created by the local transport means that the runtime is
+    /// unreachable, whatever its code.
     pub(crate) fn from_status(operation: &'static str, status: &tonic::Status) -> Self {
         let mut message = status.message().to_owned();
         let mut source = std::error::Error::source(status);
@@ -97,9 +97,9 @@ impl CriError {
         }
     }
 
-    /// True if the runtime says that the object does not exist, by code or, where an inner error
-    /// lost its code on the way, by text. Only of use for calls that name one object: a start
-    /// fails with "not found" for a missing binary.
+    /// True if the object does not exist, by code or, for an inner error without its code, by text.
+    /// Only for calls that name one object: StartContainer fails with "not found" for a missing
+    /// binary.
     pub(crate) fn is_object_not_found(&self) -> bool {
         let lost_code = || {
             NOT_FOUND_TEXTS
@@ -118,7 +118,7 @@ impl CriError {
                 .any(|text| self.message.contains(text))
     }
 
-    /// What trying again would bring.
+    /// Retry class.
     pub fn retry(&self) -> Retry {
         match self.code {
             CriCode::Unavailable | CriCode::Cancelled => Retry::Soon,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn object_gone_is_known_by_code_or_text() {
+    fn missing_object_is_detected_by_code_or_text() {
         let check = |status: tonic::Status, expected: bool| {
             let error = CriError::from_status("stop_container", &status);
             assert_eq!(error.is_object_not_found(), expected, "{error}");

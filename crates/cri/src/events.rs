@@ -1,14 +1,13 @@
-//! Hints from the runtime that a container or sandbox changed.
+//! Runtime events: a container or sandbox changed.
 //!
-//! CRI's own stream comes first. A runtime that lacks it (containerd before 1.7) may be
-//! containerd, whose event service answers on the same socket; its events carry no pod UID.
-//! Servers written in Go send no headers before the first event, so an open stream cannot be told
-//! from one being opened: after [`SETTLE_TIME`] it counts as open, and a refusal becomes its first item.
+//! The CRI event stream is tried first. A runtime without it (containerd before 1.7) may have
+//! containerd's event service on the same socket; its events carry no pod UID.
+//! Go servers send no headers before the first event, so an open stream looks like a pending one:
+//! it counts as open after [`SETTLE_TIME`], and an error becomes its first item.
 //!
-//! containerd tells of an event before its CRI plugin has taken note of it: for an exit that is
-//! measured at 30 to 200 ms, in which the container is still reported as running. A hint that is
-//! answered too early would be lost until the next relist, so that of an end waits until the plugin's
-//! own list agrees with it (see [`confirm`]).
+//! containerd sends an exit event 30 to 200 ms (measured) before its CRI plugin reports the exit.
+//! An inspection in that time would miss the exit until the next relist, so an exit event waits
+//! until the plugin's list shows it (see [`confirm`]).
 
 use std::time::Duration;
 
@@ -28,22 +27,22 @@ use crate::error::{CriCode, CriError, CriResult};
 use crate::port::{RuntimeEventStream, RuntimeService};
 
 const OPERATION: &str = "get_container_events";
-/// containerd namespace of everything that its CRI plugin runs.
+/// containerd namespace of the CRI plugin's containers.
 const NAMESPACE: &str = "k8s.io";
-/// A server that refuses does so at once; one that is silent this long has accepted.
+/// A server that rejects the request answers faster; after this time the stream counts as open.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
-/// Both filters also keep the events of exec probes and of other containerd clients away.
+/// Both filters exclude exec probes and other containerd clients.
 const FILTERS: [&str; 2] = [
     r#"namespace==k8s.io,topic~="^/tasks/(start|oom|delete)$""#,
     r#"namespace==k8s.io,topic~="^/containers/(create|delete)$""#,
 ];
 
-/// Hints that wait for the CRI plugin at once. More wait on the connection, not in memory: the
-/// bound is above what one node stops or starts within the second that a hint may wait.
+/// Maximum number of events that wait for the CRI plugin; further ones wait on the connection, not
+/// in memory. More than one node stops or starts within a second.
 const MAX_CONCURRENT_CONFIRMATIONS: usize = 64;
-/// Looks at the plugin's list per hint; the waits between them double from 1 ms, 1 s in all.
+/// Reads of the plugin's list per event; the delays between them double from 1 ms, 1 s in all.
 const CONFIRM_ATTEMPTS: u32 = 10;
-/// The longest that a hint waits, whatever the lists do.
+/// Maximum time that an event waits.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Opens the stream; see [`crate::RuntimeService::events`].
@@ -58,7 +57,7 @@ pub(crate) async fn subscribe(client: &CriClient) -> CriResult<RuntimeEventStrea
     result.map(|stream| until_error(stream).boxed())
 }
 
-/// The first error is the end: what a broken transport says after it means nothing.
+/// Ends the stream with its first error: later items of a broken transport are meaningless.
 fn until_error(stream: RuntimeEventStream) -> impl Stream<Item = CriResult<RuntimeEvent>> {
     stream.scan(false, |failed, item| {
         let item = (!*failed).then_some(item);
@@ -118,8 +117,8 @@ async fn open_containerd(client: &CriClient) -> CriResult<RuntimeEventStream> {
         .boxed())
 }
 
-/// Holds the hint of an end back until the CRI plugin agrees with it, or until it has had its
-/// time. A start is not worth the calls: whoever starts a container looks at it afterwards.
+/// Delays the event of an exit until the CRI plugin shows the exit, or until the timeout. Start
+/// events are not confirmed: the agent inspects a pod after it started a container.
 async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<RuntimeEvent> {
     let event = item?;
     if !matches!(
@@ -134,17 +133,17 @@ async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<
                 Ok(state) if !agrees(event.kind, state) => {
                     tokio::time::sleep(Duration::from_millis(1 << attempt)).await;
                 }
-                // Whoever takes the hint meets an error where it can be handled.
+                // the inspection meets the same error and can handle it
                 Ok(_) | Err(_) => return,
             }
         }
     };
-    // A list that hangs must not hold back the hints of other containers.
+    // a hung list must not delay the events of other containers
     let _ = tokio::time::timeout(CONFIRM_TIMEOUT, agreed).await;
     Ok(event)
 }
 
-/// What the CRI plugin says of a container or sandbox.
+/// State of a container or sandbox in the CRI plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CriState {
     Absent,
@@ -153,7 +152,7 @@ enum CriState {
     Ended,
 }
 
-/// Asks the lists rather than for a status: an ID that is not there is then no error.
+/// Reads the state from lists: an unknown ID is not an error there.
 async fn cri_state(client: &CriClient, id: &str) -> CriResult<CriState> {
     let filter = ListFilter {
         id: Some(id.to_owned()),
@@ -181,16 +180,16 @@ fn agrees(kind: RuntimeEventKind, state: CriState) -> bool {
     }
 }
 
-/// One containerd event as a hint; `None` for what says nothing about a container's life.
+/// Converts a containerd event; `None` for events that are unrelated to the state of a container.
 ///
-/// The end of a container is `TaskDelete`, when containerd has cleaned up after the process:
-/// the CRI plugin takes note only after that, so that `TaskExit` would wait for nothing.
+/// The end of a container is `TaskDelete`, sent after containerd has cleaned up the process; the CRI
+/// plugin shows the exit only after that, not after `TaskExit`.
 fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
     if envelope.namespace != NAMESPACE {
         return None;
     }
     let any = envelope.event.as_ref()?;
-    // Written bare by containerd; a prefix such as type.googleapis.com/ is legal too.
+    // containerd sends no prefix; type.googleapis.com/ is legal too
     let name = any.type_url.rsplit('/').next()?;
     let bytes = any.value.as_slice();
     let (kind, id) = match name {
@@ -212,7 +211,7 @@ fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
         ),
         "containerd.events.TaskDelete" => {
             let delete = decode::<ctd::TaskDelete>(name, bytes)?;
-            // An exec in the container has an ID of its own.
+            // an exec in the container has its own ID
             if !delete.id.is_empty() && delete.id != delete.container_id {
                 return None;
             }
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn containerd_events_become_hints_and_execs_become_nothing() {
+    fn containerd_events_are_converted_and_exec_events_dropped() {
         let create = ctd::ContainerCreate {
             id: "c".into(),
             image: "i".into(),
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_waits_for_the_plugin_to_agree() {
+    fn event_waits_for_the_cri_plugin_to_agree() {
         use RuntimeEventKind::{Created, Deleted, Oom, Started, Stopped};
         // what agrees with everything is passed on without asking
         let all = [

@@ -1,16 +1,16 @@
-//! Calls to the runtime that have not been answered for too long.
+//! Hung runtime calls.
 //!
-//! *owns* the list of calls that hang, and which pod a sandbox or container belongs to, as lists
-//! and creations told · *invariant* a call stays listed, over its deadline and further attempts,
-//! until the same call on the same object is answered, the object is gone or settled, or nobody has
-//! asked again for [`FORGET_AFTER`] · *bound* one entry per operation and object ·
-//! *restart* nothing to restore: what still hangs is found hanging again.
+//! *owns* the list of hung calls, and the pod of each sandbox and container, learned from lists and
+//! creations · *invariant* a call stays listed, across its deadline and retries, until the same call
+//! on the same object is answered, the object is gone or settled, or the call was not retried for
+//! [`FORGET_AFTER`] · *bound* one entry per operation and object ·
+//! *restart* nothing is restored; calls that still hang are detected again.
 //!
-//! A call that is slow because of the agent's own load does not hang: each call that was in flight
-//! before it gives it [`CALL_TIME`] more ([`RuntimeLoad`]), and so do calls of its kind that were slow
-//! just now ([`SLOW_FACTOR`]).
+//! A call that is slow because of the agent's own load is not hung: each call in flight before it
+//! adds [`CALL_TIME`] to its threshold ([`RuntimeLoad`]). Recent slow calls of the same operation
+//! raise it as well ([`SLOW_FACTOR`]).
 //!
-//! A call that is answered in time costs a few accesses of atomics and no lock.
+//! A call that is answered in time costs a few atomic accesses and no lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -26,32 +26,32 @@ use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Time
 
 use crate::error::{CriCode, CriResult};
 
-/// A call that nobody has repeated for this long is no longer listed: what wanted it is gone, or
-/// found another way. The longest pause between two attempts is a start's back-off of five minutes.
+/// A call that was not retried for this long is no longer listed. It exceeds the maximum interval
+/// between two attempts, the start back-off of five minutes.
 const FORGET_AFTER: Duration = Duration::from_secs(330);
-/// What a call in flight may cost the next one: a runtime that serves one call at a time and takes
-/// this long for each is slow, but does not hang.
+/// Allowance for each call in flight: a runtime that serves calls one after the other and takes this
+/// long for each is slow, but not hung.
 const CALL_TIME: Duration = Duration::from_millis(200);
-/// A call counts as load for at most this long, plus what the load allows it: then it waits for
-/// something of its own, such as the end of a container, or hangs.
+/// Maximum time that a call counts as load, plus its allowance: after that it waits for something of
+/// its own, such as the end of a container, or has hung.
 const MAX_LOAD_TIME: Duration = Duration::from_secs(4);
-/// A call that takes this long is slow.
+/// Duration from which a call is slow.
 const SLOW_CALL: Duration = Duration::from_secs(1);
-/// A call hangs when it takes so many times as long as the slow calls of its kind.
+/// A call has hung when it takes this many times as long as recent slow calls of its operation.
 const SLOW_FACTOR: u32 = 3;
-/// Calls that take longer are not taken for an example.
+/// Maximum duration that is recorded for a slow call.
 const MAX_SLOW_CALL: Duration = Duration::from_secs(10);
-/// A call that was slow longer ago than this says nothing of those of today.
+/// Time for which a slow call raises the threshold.
 const SLOW_CALL_RELEVANCE: Duration = Duration::from_secs(60);
-/// Owners of sandboxes and containers that are gone are swept when there are so many of them.
+/// Number of stale owners of sandboxes and containers from which they are removed.
 const MIN_STALE_OWNERS: usize = 1000;
 
-/// What a call is about.
+/// Object of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallObject {
     /// The runtime as a whole.
     Runtime,
-    /// A pod that has no sandbox yet, or a list of what it has.
+    /// A pod that has no sandbox yet, or a list of its objects.
     Pod(PodUid),
     /// A container of a pod that is not created yet, by name.
     NewContainer(PodUid, String),
@@ -76,57 +76,54 @@ impl fmt::Display for CallObject {
     }
 }
 
-/// As much of an ID as `crictl` shows, which takes it as well.
+/// Short ID as `crictl` prints and accepts it.
 pub(crate) fn short(id: &str) -> &str {
     id.get(..13).unwrap_or(id)
 }
 
-/// A call that hangs. Its `Display` is what users are told.
+/// A hung call. Its `Display` is shown to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HungCall {
-    /// The CRI's name of the call, such as `PodSandboxStatus`.
+    /// CRI method, such as `PodSandboxStatus`.
     pub operation: &'static str,
-    /// On what.
+    /// Object of the call.
     pub object: CallObject,
-    /// Whose object it is, if that is known.
+    /// Pod of the object, if known.
     pub pod: Option<PodUid>,
-    /// When the first unanswered attempt began.
+    /// Start of the first unanswered attempt.
     pub since: Timestamp,
-    /// How often it was asked since then.
+    /// Number of attempts since then.
     pub attempts: u32,
 }
 
 impl HungCall {
-    /// The same call, unanswered since the same time.
+    /// True for the same call with the same start.
     pub fn is_same_call(&self, other: &Self) -> bool {
         (self.operation, &self.object, self.since) == (other.operation, &other.object, other.since)
     }
 }
 
 impl fmt::Display for HungCall {
-    /// The same words at any later time, so that a repeat is seen to be one.
+    /// Does not change over time, so that repeated events are recognized.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = api_time(self.since);
         write!(
             f,
-            "{} of {} has not been answered since {since}; the container runtime, not the pod's \
-             manifest, is at fault",
+            "{} on {} hung since {since}: no response from the container runtime",
             self.operation, self.object
         )
     }
 }
 
-/// How many calls the runtime has in flight, and how long the next one may have to wait for them.
-/// Clones share the count.
+/// Number of runtime calls in flight, and the delay they may cause. Clones share the count.
 ///
-/// Calls that hang, image pulls and event streams do not count, nor does the time that a stop waits
-/// for its container.
+/// Hung calls, image pulls and event streams do not count, nor does the time that a stop waits for
+/// its container.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeLoad(Arc<AtomicUsize>);
 
 impl RuntimeLoad {
-    /// Time that the calls in flight may take if the runtime serves them one after the other:
-    /// 200 ms for each.
+    /// Time that the runtime may need for the calls in flight: 200 ms for each.
     pub fn expected_delay(&self) -> Duration {
         let calls = u32::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         CALL_TIME.saturating_mul(calls)
@@ -150,7 +147,7 @@ impl Drop for CountedCall {
 /// Operation and object.
 pub(crate) type CallKey = (&'static str, CallObject);
 
-/// The calls that hang. Clones share the list.
+/// List of hung calls. Clones share it.
 #[derive(Clone, Debug)]
 pub struct HungCalls(Arc<Inner>);
 
@@ -167,15 +164,15 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     calls: BTreeMap<CallKey, Entry>,
-    /// By operation: how long the last slow call took that did not hang, and when it ended.
+    /// Duration and end of the last slow call that did not hang, by operation.
     slow: BTreeMap<&'static str, (Duration, Instant)>,
-    /// By the IDs of sandboxes and containers.
+    /// By ID of a sandbox or container.
     owners: HashMap<String, Owner>,
-    /// Pods about which there is changed_pods that nobody has taken yet.
+    /// Pods with changes that [`HungCalls::changed`] has not returned yet.
     changed_pods: BTreeSet<PodUid>,
 }
 
-/// Whose a sandbox or container is.
+/// Pod and name of a sandbox or container.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) pod: PodUid,
@@ -193,7 +190,7 @@ struct Entry {
 }
 
 impl HungCalls {
-    /// Nothing hangs.
+    /// Creates an empty list.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Inner {
             clock,
@@ -204,12 +201,12 @@ impl HungCalls {
         }))
     }
 
-    /// The calls in flight that do not hang.
+    /// Calls in flight that are not hung.
     pub fn load(&self) -> RuntimeLoad {
         self.0.load.clone()
     }
 
-    /// What hangs of one pod, the oldest first.
+    /// Hung calls of one pod, oldest first.
     pub fn for_pod(&self, uid: &PodUid) -> Vec<HungCall> {
         if self.is_empty() {
             return Vec::new();
@@ -219,7 +216,7 @@ impl HungCalls {
         calls
     }
 
-    /// Everything that hangs, the oldest first.
+    /// All hung calls, oldest first.
     pub fn all(&self) -> Vec<HungCall> {
         let state = self.lock();
         let rows = state
@@ -237,7 +234,7 @@ impl HungCalls {
         calls
     }
 
-    /// A pod is no longer looked after.
+    /// Removes the hung calls of a pod.
     pub fn forget(&self, uid: &PodUid) {
         if !self.is_empty() {
             self.remove(|_, entry| entry.pod.as_ref() == Some(uid));
@@ -245,16 +242,15 @@ impl HungCalls {
         }
     }
 
-    /// Waits until something hangs, is asked again or answered; the pods concerned, each once.
-    /// For one reader.
+    /// Waits until calls hang, are retried or are answered, and returns their pods. For one reader.
     pub async fn changed(&self) -> BTreeSet<PodUid> {
         loop {
-            let told = self.0.changed_pods.notified();
+            let notified = self.0.changed_pods.notified();
             let changed_pods = std::mem::take(&mut self.lock().changed_pods);
             if !changed_pods.is_empty() {
                 return changed_pods;
             }
-            told.await;
+            notified.await;
         }
     }
 
@@ -266,8 +262,8 @@ impl HungCalls {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call that has to be answered within `threshold` plus the expected delay by the calls
-    /// in flight; `pod` is the pod that it is made for, if the caller knows.
+    /// Runs a call that counts as hung after `threshold` plus the expected delay of the calls in
+    /// flight; `pod` is the pod of the caller, if known.
     pub(crate) async fn track<T>(
         &self,
         key: CallKey,
@@ -304,7 +300,7 @@ impl HungCalls {
                 call.await
             }
         };
-        // the end of our own threshold is no answer
+        // a client-side deadline is not a response
         if !matches!(&result, Err(error) if error.code == CriCode::DeadlineExceeded) {
             self.answered(&key);
         }
@@ -312,7 +308,7 @@ impl HungCalls {
         result
     }
 
-    /// Time that a call may take because those of its kind are slow; zero if they are not.
+    /// Threshold from recent slow calls of the operation; zero without any.
     fn slow_call_time(&self, operation: &'static str) -> Duration {
         let state = self.lock();
         let slow = state.slow.get(operation);
@@ -320,8 +316,8 @@ impl HungCalls {
         recent.map_or(Duration::ZERO, |(took, _)| took.saturating_mul(SLOW_FACTOR))
     }
 
-    /// Remembers that a call of its kind was slow. Not for calls with a duration of their own (the
-    /// grace period of a StopContainer, the command of an ExecSync): that one is not the runtime's.
+    /// Records a slow call. Not for StopContainer and ExecSync, whose duration the container
+    /// determines.
     fn record_slow(&self, operation: &'static str, took: Duration) {
         if took >= SLOW_CALL {
             self.lock()
@@ -330,7 +326,7 @@ impl HungCalls {
         }
     }
 
-    /// One more attempt of a call that hangs.
+    /// Counts another attempt of a hung call.
     fn again(&self, key: &CallKey) -> Option<Attempt> {
         let mut state = self.lock();
         let entry = state.calls.get_mut(key)?;
@@ -364,7 +360,7 @@ impl HungCalls {
             object = %key.1,
             pod = pod.as_ref().map(tracing::field::display),
             attempts = entry.attempts,
-            "the runtime does not answer a call"
+            "runtime call hung"
         );
         let since = entry.since;
         self.0.listed.store(state.calls.len(), Ordering::Relaxed);
@@ -386,17 +382,17 @@ impl HungCalls {
         }
     }
 
-    /// Takes off the list whatever `over` says; the pods concerned are told.
-    fn remove(&self, over: impl Fn(&CallKey, &Entry) -> bool) {
+    /// Removes the calls that match `ended` and reports their pods.
+    fn remove(&self, ended: impl Fn(&CallKey, &Entry) -> bool) {
         let mut state = self.lock();
         let mut pods = Vec::new();
         state.calls.retain(|key, entry| {
-            let over = over(key, entry);
-            if over {
-                tracing::info!(operation = key.0, object = %key.1, "a call no longer hangs");
+            let ended = ended(key, entry);
+            if ended {
+                tracing::info!(operation = key.0, object = %key.1, "runtime call no longer hung");
                 pods.push(entry.pod.take());
             }
-            !over
+            !ended
         });
         self.0.listed.store(state.calls.len(), Ordering::Relaxed);
         for pod in pods {
@@ -411,19 +407,19 @@ impl HungCalls {
         }
     }
 
-    /// A sandbox, or a container of this name, was made for a pod.
+    /// Records a new sandbox of a pod, or a new container of this name.
     pub(crate) fn record_created(&self, id: &str, pod: &PodUid, container: Option<&str>) {
         let (pod, container) = (pod.clone(), container.map(Arc::from));
         let owner = Owner { pod, container };
         self.lock().owners.insert(id.to_owned(), owner);
     }
 
-    /// Whose a sandbox or container is, as far as that was told.
+    /// Pod of a sandbox or container, if known.
     pub(crate) fn owner(&self, id: &str) -> Option<Owner> {
         self.lock().owners.get(id).cloned()
     }
 
-    /// The runtime listed sandboxes: `all` that there are, or some.
+    /// Records a list of sandboxes: `all` of them, or a part.
     pub(crate) fn record_sandbox_list(&self, rows: &[SandboxSummary], all: bool) {
         let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid, None));
         self.learn(ids);
@@ -440,14 +436,14 @@ impl HungCalls {
                         Some(row) => entry.is_idle() && !row.ready,
                     },
                     (CallObject::Sandbox(id), _) => all && row(id).is_none(),
-                    // made after all, although nobody was told
+                    // created without a response
                     (CallObject::Pod(uid), "RunPodSandbox") => entry.is_idle() && ready(uid),
                     _ => false,
                 }
         });
     }
 
-    /// The runtime listed containers: `all` that there are, or some.
+    /// Records a list of containers: `all` of them, or a part.
     pub(crate) fn record_container_list(&self, rows: &[ContainerSummary], all: bool) {
         let ids = rows
             .iter()
@@ -470,7 +466,7 @@ impl HungCalls {
                 || match object {
                     CallObject::Container(id) => match (row(id), *operation) {
                         (None, _) => all,
-                        // it, or another attempt, runs although nobody was told
+                        // it, or another attempt, runs without a response
                         (Some(row), "StartContainer") => {
                             let ended = row.state == ContainerState::Exited;
                             entry.is_idle() && (ended || runs(&row.uid, &row.name))
@@ -486,8 +482,8 @@ impl HungCalls {
         });
     }
 
-    /// Keeps the owners of what is listed once there are many others; the next list of sandboxes
-    /// brings back those that have no container.
+    /// Removes the owners that are not listed once there are many of them. The next list of
+    /// sandboxes restores those without a container.
     fn forget_owners(&self, rows: &[ContainerSummary]) {
         let mut state = self.lock();
         if state.owners.len() <= 4 * rows.len() + MIN_STALE_OWNERS {
@@ -518,7 +514,7 @@ impl State {
 }
 
 impl Entry {
-    /// Nobody is asking at present.
+    /// True without an attempt in progress.
     fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
@@ -528,7 +524,7 @@ impl Entry {
     }
 }
 
-/// An attempt under way of a call that hangs; ends when dropped, as by a caller that gives up.
+/// Attempt of a hung call in progress; ends when dropped, also by cancellation.
 struct Attempt {
     calls: HungCalls,
     key: CallKey,
@@ -539,7 +535,7 @@ impl Drop for Attempt {
     fn drop(&mut self) {
         let mut state = self.calls.lock();
         let entry = state.calls.get_mut(&self.key);
-        // one of another time is none of ours
+        // the entry may belong to a later hang
         if let Some(entry) = entry.filter(|entry| entry.since == self.since) {
             entry.in_flight = entry.in_flight.saturating_sub(1);
             entry.last_end = Instant::now();

@@ -1,16 +1,16 @@
-//! The Container Runtime Interface as ports in our own types, and the client that speaks it.
+//! The Container Runtime Interface (CRI): ports in plain Rust types, and a gRPC client.
 //!
-//! For whoever talks to containerd or CRI-O: start pods, list and inspect containers, pull images,
-//! follow events. Nothing outside this crate names protobuf types, except the fake runtime's server
-//! in `windlass-testing`, which uses [`convert`] backwards.
+//! For programs that use containerd or CRI-O: start pods, list and inspect containers, pull images,
+//! follow events. Only this crate and the fake runtime's server in `windlass-testing` use protobuf
+//! types; the latter through [`convert`].
 //!
 //! # The way in
 //!
-//! * [`CriClient`] connects to a socket and is both ports
-//! * [`RuntimeService`] and [`ImageService`] are the ports: use them as `Arc<dyn …>` and give tests
-//!   a runtime of their own
-//! * [`CriError`] has a class ([`CriCode`]) and says what trying again would bring
-//! * [`TrackedRuntime`] is a port around a port that notes calls which hang in [`HungCalls`]
+//! * [`CriClient`] connects to a socket and implements both ports
+//! * [`RuntimeService`] and [`ImageService`] are the ports: use them as `Arc<dyn …>`, with a fake in
+//!   tests
+//! * [`CriError`] has a class ([`CriCode`]) and a retry class
+//! * [`TrackedRuntime`] wraps a port and records hung calls in [`HungCalls`]
 //!
 //! # Example
 //!
@@ -32,26 +32,25 @@
 //! ```
 //!
 //! `cargo run -p windlass-cri --example list_pods -- /run/containerd/containerd.sock` lists pods
-//! with their containers, and says what keeps the runtime or its network from being ready.
+//! with their containers, and prints why the runtime or its network is not ready.
 //!
 //! # What it promises
 //!
-//! * Every call has a deadline ([`CriOptions::timeout`], 2 min; RunPodSandbox twice that,
-//!   StopContainer its grace period on top), but for image pulls and the event stream, which end
-//!   when they are dropped.
-//! * The connection is made with the first call and again after each loss, at once and then after
-//!   100 ms doubling to 3 s; a call meanwhile fails with [`CriCode::Unavailable`].
-//! * What is to be stopped or removed and is not there is success.
-//! * Events are CRI's own where the runtime has them, else containerd's; they are hints, and a
-//!   broken stream is told as its last item.
-//! * A message is at most 16 MiB. A list that is larger is read as a stream, if the runtime can stream
-//!   lists. Calls are counted under upstream's operation names.
+//! * Every call has a deadline: [`CriOptions::timeout`] (2 min), twice that for RunPodSandbox, and
+//!   the stop timeout on top for StopContainer. Image pulls and the event stream end when dropped.
+//! * The client connects with the first call and reconnects after a loss: immediately, then with a
+//!   back-off from 100 ms to 3 s. Calls in that time fail with [`CriCode::Unavailable`].
+//! * Stopping or removing an object that does not exist succeeds.
+//! * Events come from the CRI event stream or, without one, from containerd. The last item of a
+//!   broken stream is an error.
+//! * A message is at most 16 MiB. Larger lists are read as a stream if the runtime supports that.
+//!   Calls are counted under upstream's operation names.
 //!
 //! # What it does not do
 //!
-//! It retries no call, caches nothing and decides nothing: `windlass-pleg` keeps what a runtime
-//! has, `windlass-runtime` carries out what a pod needs. Only Unix sockets are spoken. Fields of
-//! the CRI that Windlass does not use are not in the ports.
+//! It does not retry calls, cache results or make decisions: `windlass-pleg` caches the observed
+//! state, `windlass-runtime` executes the actions of a pod. It supports only Unix sockets, and only
+//! the CRI fields that Windlass uses.
 
 pub mod error;
 pub mod port;

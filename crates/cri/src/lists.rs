@@ -14,7 +14,7 @@ use windlass_proto::cri_v1 as pb;
 use crate::client::{CriClient, request};
 use crate::error::{CriCode, CriError, CriResult};
 
-/// Max items of a streamed list; a runtime that never ends one must not fill the memory.
+/// Maximum items of a streamed list; a stream without an end must not fill the memory.
 const MAX_ITEMS: usize = 100_000;
 
 /// Whether lists are read as streams. Clones share the value.

@@ -15,7 +15,7 @@ use windlass_types::{ContainerId, SandboxId};
 
 use crate::error::CriResult;
 
-/// A stream of hints; it ends or yields an error when the connection is lost.
+/// Stream of runtime events; it ends or yields an error when the connection is lost.
 pub type RuntimeEventStream = BoxStream<'static, CriResult<RuntimeEvent>>;
 
 /// `runtime.v1.RuntimeService`, as far as Windlass uses it.
@@ -25,18 +25,18 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn version(&self) -> CriResult<RuntimeVersion>;
     /// Whether runtime and network are ready.
     async fn status(&self) -> CriResult<RuntimeStatus>;
-    /// Tells the runtime the pods' address ranges, joined by commas.
+    /// Sends the pods' address ranges, separated by commas.
     async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()>;
-    /// Who makes cgroups, as the runtime is configured; `None` if it does not say.
+    /// Configured cgroup driver; `None` if the runtime does not report it.
     async fn cgroup_driver(&self) -> CriResult<Option<CgroupDriver>> {
         Ok(None)
     }
 
     /// Creates and starts a sandbox; `handler` is the RuntimeClass handler, empty for the default.
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId>;
-    /// Stops a sandbox and every container in it. Not finding it is success.
+    /// Stops a sandbox and its containers. Succeeds if it does not exist.
     async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()>;
-    /// Removes a sandbox and its containers. Not finding it is success.
+    /// Removes a sandbox and its containers. Succeeds if it does not exist.
     async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()>;
     /// One sandbox in detail.
     async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail>;
@@ -52,16 +52,16 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     ) -> CriResult<ContainerId>;
     /// Starts a created container.
     async fn start_container(&self, id: &ContainerId) -> CriResult<()>;
-    /// Stops a container: its stop signal, then SIGKILL after `grace`. Not finding it is success.
+    /// Stops a container: its stop signal, then SIGKILL after `grace`. Succeeds if it does not exist.
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()>;
-    /// Removes a container. Not finding it is success.
+    /// Removes a container. Succeeds if it does not exist.
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()>;
     /// Containers that match.
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
     /// One container in detail. The CRI leaves `sandbox_id` empty here.
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
-    /// Runs a command in a container and waits for its end. A command that is not done after
-    /// `timeout` (whole seconds, at least one) is killed: `DeadlineExceeded`.
+    /// Runs a command in a container and waits for its end. After `timeout` (whole seconds, at least
+    /// one) the command is killed and the call fails with `DeadlineExceeded`.
     async fn exec_sync(
         &self,
         id: &ContainerId,
@@ -69,12 +69,11 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
         timeout: Duration,
     ) -> CriResult<ExecOutput>;
 
-    /// Has the container's log written into a new file of its name; what it was written into was
-    /// renamed.
+    /// Reopens the container's log, after its file was renamed.
     async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()>;
 
-    /// Hints about containers and sandboxes: CRI's `GetContainerEvents` where the runtime has
-    /// it, else containerd's own event service; `Unimplemented` if neither.
+    /// Runtime events: CRI's `GetContainerEvents`, else containerd's event service; `Unimplemented`
+    /// if the runtime has neither.
     async fn events(&self) -> CriResult<RuntimeEventStream>;
 }
 
@@ -92,6 +91,6 @@ pub trait ImageService: Send + Sync + Debug + 'static {
         auth: Option<&ImageAuth>,
         sandbox_config: &SandboxConfig,
     ) -> CriResult<String>;
-    /// Removes an image. Not finding it is success.
+    /// Removes an image. Succeeds if it does not exist.
     async fn remove_image(&self, image: &str) -> CriResult<()>;
 }

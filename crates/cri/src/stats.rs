@@ -1,6 +1,6 @@
-//! What the runtime measures: its file systems and the writable layers of containers.
+//! Statistics of the runtime: its file systems and the writable layers of containers.
 //!
-//! A port beside the others, so that only who measures the node needs it.
+//! A separate port, used only by the stats collection.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::client::{CriClient, request};
 use crate::error::CriResult;
 use crate::hung::{CallObject, HungCalls};
 
-/// A runtime that takes longer than this hangs: it walks through its snapshots at other times.
+/// A call that takes longer has hung: the runtime does not walk its snapshots in the call.
 const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 
-/// What something of the runtime's takes on a file system (`FilesystemUsage`).
+/// Usage of a file system (`FilesystemUsage`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeFs {
-    /// A directory on the file system; empty if the runtime does not tell.
+    /// Directory on the file system; empty if the runtime does not report it.
     pub mountpoint: String,
     /// Bytes.
     pub used_bytes: Option<u64>,
@@ -28,24 +28,24 @@ pub struct RuntimeFs {
     pub inodes_used: Option<u64>,
 }
 
-/// Where images and where writable layers are (`ImageFsInfo`).
+/// File systems of images and of writable layers (`ImageFsInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageFsInfo {
     /// Of images.
     pub images: Option<RuntimeFs>,
-    /// Of writable layers; runtimes that know no difference leave it out.
+    /// Of writable layers; `None` if the runtime does not distinguish them.
     pub containers: Option<RuntimeFs>,
 }
 
-/// The part of the CRI that measures.
+/// Stats calls of the CRI.
 #[async_trait]
 pub trait RuntimeStats: Send + Sync + Debug + 'static {
     /// The file systems of the image service.
     async fn image_fs_info(&self) -> CriResult<ImageFsInfo>;
     /// The writable layers of all containers.
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>>;
-    /// What the runtime says of a sandbox in words of its own: JSON, by containerd and CRI-O with the
-    /// name of the sandbox' image in `image`. Empty if it says nothing.
+    /// Verbose information about a sandbox: JSON, from containerd and CRI-O with the sandbox image in
+    /// `image`. May be empty.
     async fn sandbox_info(&self, _id: &SandboxId) -> CriResult<String> {
         Ok(String::new())
     }
@@ -99,7 +99,7 @@ fn fs_from_pb(usage: pb::FilesystemUsage) -> RuntimeFs {
     }
 }
 
-/// A runtime whose measuring is watched.
+/// Runtime stats with call tracking.
 #[derive(Clone, Debug)]
 pub struct TrackedStats {
     inner: Arc<dyn RuntimeStats>,
@@ -107,7 +107,7 @@ pub struct TrackedStats {
 }
 
 impl TrackedStats {
-    /// Puts `inner` under watch.
+    /// Wraps `inner`.
     pub fn new(inner: Arc<dyn RuntimeStats>, calls: HungCalls) -> Self {
         Self { inner, calls }
     }

@@ -1,7 +1,7 @@
-//! What people do in a container: `exec`, `attach`, `port-forward`, and a checkpoint of it.
+//! `exec`, `attach`, `port-forward` and container checkpoints.
 //!
-//! A port beside the others, so that only who serves people needs it. The runtime answers with the
-//! URL of a stream on its own streaming server, good for one connection.
+//! A separate port, used only by the node API. The runtime returns the URL of a stream on its own
+//! streaming server, valid for one connection.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::client::{CriClient, missing_is_not_found, request};
 use crate::error::CriResult;
 use crate::hung::{CallObject, HungCalls};
 
-/// A stream is only promised here, nothing is started: a runtime that takes longer hangs.
+/// A call that takes longer has hung: it only returns a URL and starts nothing.
 const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
 
-/// Which streams of a process are wanted.
+/// Requested streams of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamSet {
     /// Standard input.
@@ -28,11 +28,11 @@ pub struct StreamSet {
     pub stdout: bool,
     /// Standard error; a terminal has none.
     pub stderr: bool,
-    /// On a terminal.
+    /// Whether a terminal is allocated.
     pub tty: bool,
 }
 
-/// The part of the CRI that people use.
+/// Streaming calls of the CRI.
 #[async_trait]
 pub trait RuntimeStreams: Send + Sync + Debug + 'static {
     /// URL at which `command` can be run in a container.
@@ -46,8 +46,8 @@ pub trait RuntimeStreams: Send + Sync + Debug + 'static {
     async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String>;
     /// URL at which ports of a sandbox can be reached.
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String>;
-    /// Writes a container's state into the file `location`. It may take `timeout`, but at least
-    /// as long as any call; zero or less is no wish.
+    /// Writes a checkpoint of a container into the file `location`. The timeout is `timeout`, but at
+    /// least that of other calls; zero or less selects the default.
     async fn checkpoint_container(
         &self,
         id: &ContainerId,
@@ -127,7 +127,7 @@ impl RuntimeStreams for CriClient {
     }
 }
 
-/// Streams whose calls are watched.
+/// Streaming calls with call tracking.
 #[derive(Clone, Debug)]
 pub struct TrackedStreams {
     inner: Arc<dyn RuntimeStreams>,
@@ -135,7 +135,7 @@ pub struct TrackedStreams {
 }
 
 impl TrackedStreams {
-    /// Puts `inner` under watch.
+    /// Wraps `inner`.
     pub fn new(inner: Arc<dyn RuntimeStreams>, calls: HungCalls) -> Self {
         Self { inner, calls }
     }
@@ -176,7 +176,7 @@ impl RuntimeStreams for TrackedStreams {
         self.track("PortForward", object, call).await
     }
 
-    /// Not watched: how long it takes is up to the container's memory.
+    /// Not tracked: the duration depends on the container's memory.
     async fn checkpoint_container(
         &self,
         id: &ContainerId,

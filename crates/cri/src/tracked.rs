@@ -1,8 +1,8 @@
-//! Both ports with an eye on calls that are not answered ([`HungCalls`]), and a record of each call
-//! of a pod in its timeline.
+//! Wrappers of both ports that detect hung calls ([`HungCalls`]) and record the calls of a pod in
+//! its timeline.
 //!
-//! Not watched are calls that may last: a pull, which has no deadline, and the event stream. A stop
-//! and a command in a container have their own time on top.
+//! Image pulls and the event stream have no deadline and are not tracked. For StopContainer and
+//! ExecSync the requested timeout is added to the threshold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +20,24 @@ use crate::error::CriResult;
 use crate::hung::{CallObject, HungCalls, Owner, short};
 use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
 
-/// A read that takes longer than this hangs: containerd answers in milliseconds, on a busy node in
-/// a few hundred. With the second that telling takes it stays below five.
+/// A read that takes longer has hung: containerd answers in milliseconds, on a busy node in a few
+/// hundred.
 const READ_HANG_THRESHOLD: Duration = Duration::from_secs(3);
-/// What changes something waits for disks, networks and processes.
+/// Threshold of calls that change something: they wait for disks, networks and processes.
 const CHANGE_HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 tokio::task_local! {
-    /// Whom the calls of the current task are for.
+    /// Pod of the current task's calls.
     static FOR_POD: PodUid;
 }
 
-/// Runs work for a pod: its calls that name no object of the pod (an image, a list by name) count
-/// as the pod's.
+/// Runs work for a pod: calls in it that name no object of the pod (an image, a list by name) are
+/// attributed to the pod.
 pub fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> impl Future<Output = T> {
     FOR_POD.scope(uid, work)
 }
 
-/// Who hears of calls.
+/// Tracks hung calls and records timelines.
 #[derive(Clone, Debug)]
 struct CallTracker {
     calls: HungCalls,
@@ -45,7 +45,7 @@ struct CallTracker {
 }
 
 impl CallTracker {
-    /// A call that has to be answered within `threshold`.
+    /// Runs a call that counts as hung after `threshold`.
     async fn track<T>(
         &self,
         operation: &'static str,
@@ -59,7 +59,7 @@ impl CallTracker {
         self.run_recorded(record, call).await
     }
 
-    /// Does a call as the record of a pod that it is, if it is a pod's.
+    /// Runs a call within its timeline record, if it has one.
     async fn run_recorded<T>(
         &self,
         record: Option<RecordGuard>,
@@ -81,7 +81,7 @@ impl CallTracker {
         object: &CallObject,
         for_pod: Option<&PodUid>,
     ) -> Option<RecordGuard> {
-        // a probe asks for ever, and tells its verdicts itself
+        // probe attempts are frequent; the prober records probe results itself
         if operation == "ExecSync" && for_pod.is_none() {
             return None;
         }
@@ -116,7 +116,7 @@ impl CallTracker {
     }
 }
 
-/// A runtime whose calls are watched.
+/// Runtime service with call tracking.
 #[derive(Clone, Debug)]
 pub struct TrackedRuntime {
     inner: Arc<dyn RuntimeService>,
@@ -124,7 +124,7 @@ pub struct TrackedRuntime {
 }
 
 impl TrackedRuntime {
-    /// Puts `inner` under watch.
+    /// Wraps `inner`.
     pub fn new(inner: Arc<dyn RuntimeService>, calls: HungCalls, timelines: Timelines) -> Self {
         let tracker = CallTracker { calls, timelines };
         Self { inner, tracker }
@@ -153,7 +153,7 @@ impl TrackedRuntime {
     }
 }
 
-/// What a list is about.
+/// Object that a list is filtered by.
 fn list_object(filter: &ListFilter) -> CallObject {
     if let Some(uid) = filter.labels.get(names::LABEL_POD_UID) {
         return CallObject::Pod(PodUid::from(uid.as_str()));
@@ -307,7 +307,7 @@ impl RuntimeService for TrackedRuntime {
     }
 }
 
-/// Images whose calls are watched.
+/// Image service with call tracking.
 #[derive(Clone, Debug)]
 pub struct TrackedImages {
     inner: Arc<dyn ImageService>,
@@ -315,7 +315,7 @@ pub struct TrackedImages {
 }
 
 impl TrackedImages {
-    /// Puts `inner` under watch.
+    /// Wraps `inner`.
     pub fn new(inner: Arc<dyn ImageService>, calls: HungCalls, timelines: Timelines) -> Self {
         let tracker = CallTracker { calls, timelines };
         Self { inner, tracker }

@@ -1,8 +1,7 @@
-//! A gRPC channel over a Unix socket that comes back by itself.
+//! A gRPC channel over a Unix socket that reconnects automatically.
 //!
-//! tonic connects again with the first call after a loss. The gate in front of the connector
-//! keeps a runtime that is away from being dialled for every call: after a failure, calls fail at
-//! once with the last reason until the back-off has passed.
+//! tonic reconnects with the first call after a loss. The gate before the connector limits the
+//! dials: after a failure, calls fail immediately with the last error until the back-off has passed.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,22 +13,22 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// How a lost connection is tried again.
+/// Reconnect options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Redial {
-    /// Longest time one dial may take.
+    /// Timeout of one dial.
     pub(crate) connect_timeout: Duration,
-    /// Wait after the first failure; doubled by each further one.
+    /// Back-off after the first failure; doubles with each further one.
     pub(crate) backoff_base: Duration,
-    /// Longest wait.
+    /// Maximum back-off.
     pub(crate) backoff_max: Duration,
 }
 
-/// A channel that dials with its first call. Must be made inside a tokio runtime.
+/// Creates a channel that dials with its first call. Requires a tokio runtime.
 pub(crate) fn channel(path: PathBuf, redial: Redial) -> Channel {
     let gate = Arc::new(Mutex::new(Gate::default()));
     let connector = tower::service_fn(move |_: Uri| dial(path.clone(), redial, gate.clone()));
-    // The authority is never resolved; gRPC servers only insist on a valid one.
+    // the authority is never resolved; gRPC servers only require a valid one
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
 }
 
@@ -82,7 +81,7 @@ struct Failure {
 }
 
 impl Gate {
-    /// Why not to dial now.
+    /// Returns why dialing is not allowed now.
     fn closed(&self, now: Instant) -> Option<String> {
         self.failure
             .as_ref()
@@ -116,7 +115,7 @@ mod tests {
     use super::{Gate, Redial};
 
     #[tokio::test(start_paused = true)]
-    async fn waits_double_from_the_base_to_the_maximum_and_start_over_after_success() {
+    async fn reconnect_backoff_doubles_to_its_max_and_resets_on_success() {
         let redial = Redial {
             connect_timeout: Duration::from_secs(5),
             backoff_base: Duration::from_millis(100),

@@ -1,5 +1,5 @@
-//! The fault proxy, between the client and the model runtime's server: what it passes on, and what
-//! its rules make of single calls.
+//! The fault proxy between the client and the fake runtime's server: what it forwards, and the
+//! effect of its rules.
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails it")]
 
@@ -11,10 +11,10 @@ use futures::StreamExt;
 use tempfile::TempDir;
 use tokio::time::Instant;
 use tonic::Code;
-use windlass_mailboxes::clock::SystemClock;
 use windlass_cri::{
     CriClient, CriCode, CriOptions, CriResult, HungCalls, RuntimeService, TrackedRuntime,
 };
+use windlass_mailboxes::clock::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;
 use windlass_testing::cri_proxy::{Action, CriProxy, Rule};
@@ -23,8 +23,8 @@ use windlass_timelines::Timelines;
 use windlass_types::cri::{ContainerConfig, ListFilter, SandboxConfig};
 use windlass_types::{ContainerId, SandboxId, names};
 
-/// Deadline of every wait in these tests; none comes near it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of every wait in these tests.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
     fake: FakeRuntime,
@@ -45,7 +45,7 @@ impl World {
         let proxy = CriProxy::start(&dir.path().join("proxy.sock"), &runtime_socket);
         let proxy = proxy.expect("proxy");
         let options = CriOptions {
-            timeout: PATIENCE,
+            timeout: WAIT_TIMEOUT,
             ..CriOptions::new(Metrics::new().expect("metrics"))
         };
         let client = CriClient::connect(&proxy.endpoint(), options).expect("endpoint");
@@ -110,24 +110,24 @@ fn container_config(pod: &str) -> ContainerConfig {
 
 /// Waits for what another task does in real time.
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !done() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < end, "not within {WAIT_TIMEOUT:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn without_rules_everything_passes_both_ways() {
+async fn without_rules_all_calls_pass() {
     let world = World::new();
     let (sandbox, container) = world.started("web").await;
     let client = &world.client;
     assert_eq!(client.version().await.expect("version").name, "fake");
     world.fake.set_exec("app", Exec::prints(3, "no"));
     let command = ["true".to_owned()];
-    let output = client.exec_sync(&container, &command, PATIENCE).await;
+    let output = client.exec_sync(&container, &command, WAIT_TIMEOUT).await;
     assert_eq!(output.expect("ran").exit_code, 3);
-    // a refusal is told in trailers
+    // errors are in trailers
     let missing = SandboxId::from("missing");
     let error = client.pod_sandbox_status(&missing).await.expect_err("gone");
     assert!(error.is_not_found(), "{error}");
@@ -145,12 +145,12 @@ async fn without_rules_everything_passes_both_ways() {
 }
 
 #[tokio::test]
-async fn streams_and_services_it_does_not_know_pass_with_their_headers() {
+async fn unknown_services_and_streams_pass_with_headers() {
     for mode in [EventMode::Cri, EventMode::Containerd] {
         let world = World::new();
         world.fake.set_event_mode(mode);
         let mut events = world.client.events().await.expect("stream");
-        // a subscriber in containerd's way is known to have been heard only by what comes
+        // only the first event shows that a containerd subscription is open
         until("the stream is open", || {
             !world.fake.calls_of(Operation::Events, "").is_empty()
         })
@@ -166,7 +166,7 @@ async fn streams_and_services_it_does_not_know_pass_with_their_headers() {
             }
             String::new()
         };
-        let id = tokio::time::timeout(PATIENCE, stopped)
+        let id = tokio::time::timeout(WAIT_TIMEOUT, stopped)
             .await
             .expect("an event");
         assert_eq!(id, container.as_str(), "{mode:?}");
@@ -174,7 +174,7 @@ async fn streams_and_services_it_does_not_know_pass_with_their_headers() {
 }
 
 #[tokio::test]
-async fn a_rule_picks_calls_by_method_and_by_what_is_in_the_request() {
+async fn rule_matches_calls_by_method_and_request_content() {
     let world = World::new();
     let (sick, well) = (world.sandbox("sick").await, world.sandbox("well").await);
     let rule = Rule::new("PodSandboxStatus", Action::Hang).with(sick.as_str());
@@ -198,7 +198,7 @@ async fn a_rule_picks_calls_by_method_and_by_what_is_in_the_request() {
 }
 
 #[tokio::test]
-async fn a_caller_that_gives_up_waits_no_longer() {
+async fn cancelled_call_does_not_reach_the_runtime() {
     let world = World::new();
     let sandbox = world.sandbox("sick").await;
     let hang = world.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));
@@ -211,7 +211,7 @@ async fn a_caller_that_gives_up_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn calls_fail_or_are_late_as_often_as_asked() {
+async fn rule_fails_or_delays_a_number_of_calls() {
     let world = World::new();
     let sandbox = world.sandbox("web").await;
     let refusal = Action::Fail(Code::Internal, "100% broken\nby order".to_owned());
@@ -234,7 +234,7 @@ async fn calls_fail_or_are_late_as_often_as_asked() {
 }
 
 #[tokio::test]
-async fn an_answer_is_lost_or_denied_although_it_was_done() {
+async fn response_can_be_lost_or_replaced_after_the_call() {
     let world = World::new();
     let denial = Action::DenyReply(Code::Unavailable, "connection reset".to_owned());
     world.proxy.add(Rule::new("RunPodSandbox", denial).times(1));
@@ -261,14 +261,14 @@ async fn an_answer_is_lost_or_denied_although_it_was_done() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_goes_takes_the_connection_with_it() {
+async fn connection_closes_with_the_runtime() {
     let mut world = World::new();
     world.sandbox("web").await;
     world.guard = None;
     let error = world.client.version().await.expect_err("it is gone");
     assert_eq!(error.code, CriCode::Unavailable);
     world.guard = Some(world.fake.serve(&world.runtime_socket).expect("served"));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while let Err(error) = world.client.version().await {
         assert!(Instant::now() < end, "{error}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -276,7 +276,7 @@ async fn a_runtime_that_goes_takes_the_connection_with_it() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_on_the_wire_is_listed_with_its_pod() {
+async fn hung_call_is_listed_with_its_pod() {
     let world = World::new();
     let calls = HungCalls::new(Arc::new(SystemClock));
     let timelines = Timelines::new(Arc::new(SystemClock), None);

@@ -13,7 +13,7 @@ use windlass_testing::images;
 use windlass_types::cri::{ContainerConfig, ListFilter, RuntimeEventKind, SandboxConfig};
 use windlass_types::{ContainerState, Retry, names};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn client(containerd: &PrivateContainerd) -> CriClient {
     let options = CriOptions::new(Metrics::new().expect("metrics"));
@@ -28,7 +28,7 @@ fn sandbox_config(containerd: &PrivateContainerd) -> SandboxConfig {
         uid: "u-cri".into(),
         log_directory: containerd.base().join("logs/web").display().to_string(),
         labels: [(names::LABEL_POD_UID.to_owned(), "u-cri".to_owned())].into(),
-        // what containerd chooses without one is no slice, which runc needs with systemd
+        // containerd's default parent is not a slice, which runc requires with systemd
         cgroup_parent: containerd.cgroup_layout().kubepods(),
         ..SandboxConfig::default()
     }
@@ -52,7 +52,7 @@ fn container_config(attempt: u32, script: &str) -> ContainerConfig {
 }
 
 #[tokio::test]
-async fn on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step() {
+async fn on_containerd_pod_lifecycle_has_an_event_for_each_step() {
     let containerd = PrivateContainerd::start("t-cri", |_| ())
         .await
         .expect("containerd");
@@ -90,9 +90,9 @@ async fn on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step(
         .expect("container");
     client.start_container(&id).await.expect("started");
 
-    // An exit is told when containerd's own state says so, not before.
+    // an exit event is sent only after containerd's CRI state shows the exit
     loop {
-        let event = tokio::time::timeout(scaled(PATIENCE), events.next())
+        let event = tokio::time::timeout(scaled(WAIT_TIMEOUT), events.next())
             .await
             .expect("in time");
         let event = event.expect("event").expect("event");
@@ -172,7 +172,7 @@ async fn on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step(
 }
 
 #[tokio::test]
-async fn on_containerd_images_are_found_and_missing_ones_are_not() {
+async fn on_containerd_image_status_finds_only_present_images() {
     let containerd = PrivateContainerd::start("t-cri-images", |_| ())
         .await
         .expect("containerd");
@@ -202,14 +202,14 @@ async fn on_containerd_images_are_found_and_missing_ones_are_not() {
 }
 
 #[tokio::test]
-async fn on_containerd_the_client_and_its_events_survive_a_restart_of_the_daemon() {
+async fn on_containerd_client_and_events_survive_a_daemon_restart() {
     let mut containerd = PrivateContainerd::start("t-cri-back", |_| ())
         .await
         .expect("containerd");
     let client = client(&containerd);
     let mut events = client.events().await.expect("events");
     containerd.kill_daemon().expect("killed");
-    let last = tokio::time::timeout(scaled(PATIENCE), events.next())
+    let last = tokio::time::timeout(scaled(WAIT_TIMEOUT), events.next())
         .await
         .expect("in time");
     let error = last.expect("an end").expect_err("the connection is lost");
@@ -224,7 +224,7 @@ async fn on_containerd_the_client_and_its_events_survive_a_restart_of_the_daemon
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(scaled(PATIENCE), back)
+    tokio::time::timeout(scaled(WAIT_TIMEOUT), back)
         .await
         .expect("back in time");
     drop(client.events().await.expect("events"));

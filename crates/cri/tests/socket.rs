@@ -1,4 +1,4 @@
-//! The client over a real Unix socket, against the model runtime's server.
+//! The client over a real Unix socket, against the fake runtime's server.
 
 #![allow(
     clippy::expect_used,
@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tempfile::TempDir;
-use windlass_mailboxes::clock::SystemClock;
 use windlass_cri::{CriClient, CriCode, CriOptions, CriResult, ImageService, RuntimeService};
+use windlass_mailboxes::clock::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::{Behavior, EventMode, Fault, Operation, Pull, ServeGuard};
 use windlass_types::cri::{ContainerConfig, ListFilter, SandboxConfig};
 use windlass_types::{ContainerId, ContainerState, Retry, SandboxId, names};
 
-/// Deadline of every wait in these tests; none comes near it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of every wait in these tests.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 struct World {
     fake: FakeRuntime,
@@ -124,14 +124,14 @@ async fn eventually<T, F: Future<Output = T>>(
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, attempts)
+    tokio::time::timeout(WAIT_TIMEOUT, attempts)
         .await
         .expect("in time")
 }
 
 #[tokio::test]
-async fn a_pod_lives_and_goes_over_the_socket() {
-    let world = World::new(PATIENCE);
+async fn pod_lifecycle_works_over_the_socket() {
+    let world = World::new(WAIT_TIMEOUT);
     let client = &world.client;
     let version = client.version().await.expect("version");
     assert_eq!(
@@ -197,8 +197,8 @@ async fn a_pod_lives_and_goes_over_the_socket() {
 }
 
 #[tokio::test]
-async fn images_come_and_go_over_the_socket() {
-    let world = World::new(PATIENCE);
+async fn images_are_pulled_and_removed_over_the_socket() {
+    let world = World::new(WAIT_TIMEOUT);
     let client = &world.client;
     assert_eq!(client.image_status("nginx").await.expect("answer"), None);
     let id = client
@@ -230,8 +230,8 @@ async fn images_come_and_go_over_the_socket() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_stopped_and_removed_and_has_no_status() {
-    let world = World::new(PATIENCE);
+async fn stop_and_remove_of_missing_objects_succeed() {
+    let world = World::new(WAIT_TIMEOUT);
     let client = &world.client;
     let (sandbox, container) = (SandboxId::from("s"), ContainerId::from("c"));
     client
@@ -270,7 +270,7 @@ async fn what_is_not_there_is_stopped_and_removed_and_has_no_status() {
 }
 
 #[tokio::test]
-async fn every_call_ends_at_its_own_deadline() {
+async fn each_call_ends_at_its_deadline() {
     let world = World::new(Duration::from_millis(200));
     let (_, container) = world.started().await;
     for operation in [
@@ -283,7 +283,9 @@ async fn every_call_ends_at_its_own_deadline() {
     }
     let timed = async |call: &mut (dyn Future<Output = CriCode> + Unpin)| {
         let before = tokio::time::Instant::now();
-        let code = tokio::time::timeout(PATIENCE, call).await.expect("in time");
+        let code = tokio::time::timeout(WAIT_TIMEOUT, call)
+            .await
+            .expect("in time");
         (code, before.elapsed().as_millis() / 100)
     };
     let client = &world.client;
@@ -316,8 +318,8 @@ async fn every_call_ends_at_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn a_grace_period_beyond_all_time_is_a_long_one() {
-    let world = World::new(PATIENCE);
+async fn oversized_grace_period_is_capped() {
+    let world = World::new(WAIT_TIMEOUT);
     let (_, container) = world.started().await;
     // the largest `terminationGracePeriodSeconds` that the API takes
     let for_ever = Duration::from_secs(i64::MAX as u64);
@@ -329,8 +331,8 @@ async fn a_grace_period_beyond_all_time_is_a_long_one() {
 }
 
 #[tokio::test]
-async fn the_client_comes_back_with_the_socket() {
-    let mut world = World::new(PATIENCE);
+async fn client_reconnects_when_the_socket_is_back() {
+    let mut world = World::new(WAIT_TIMEOUT);
     world.client.version().await.expect("version");
     world.guard = None;
     let error = world.client.version().await.expect_err("gone");
@@ -349,8 +351,8 @@ async fn the_client_comes_back_with_the_socket() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_fails_when_the_runtime_dies() {
-    let mut world = World::new(PATIENCE);
+async fn call_in_flight_fails_when_the_runtime_exits() {
+    let mut world = World::new(WAIT_TIMEOUT);
     world.fake.inject(Fault::hang(Operation::Status));
     let client = world.client.clone();
     let call = tokio::spawn(async move { client.status().await });
@@ -360,7 +362,7 @@ async fn a_call_under_way_fails_when_the_runtime_dies() {
     )
     .await;
     world.guard = None;
-    let result = tokio::time::timeout(PATIENCE, call)
+    let result = tokio::time::timeout(WAIT_TIMEOUT, call)
         .await
         .expect("in time")
         .expect("joined");
@@ -368,8 +370,8 @@ async fn a_call_under_way_fails_when_the_runtime_dies() {
 }
 
 #[tokio::test]
-async fn answers_up_to_sixteen_mebibytes_are_taken() {
-    let world = World::new(PATIENCE);
+async fn responses_up_to_16_mib_are_accepted() {
+    let world = World::new(WAIT_TIMEOUT);
     let megabyte = "x".repeat(1 << 20);
     for number in 0..14 {
         world.fake.add_image_with(&format!("big{number}"), |image| {
@@ -407,7 +409,7 @@ async fn pod_with_large_names(world: &World, number: usize) {
 
 #[tokio::test]
 async fn lists_larger_than_a_message_are_streamed() {
-    let world = World::new(PATIENCE);
+    let world = World::new(WAIT_TIMEOUT);
     let all = ListFilter::default();
     pod_with_large_names(&world, 0).await;
     assert_eq!(world.client.list_containers(&all).await.unwrap().len(), 1);
@@ -439,8 +441,8 @@ async fn lists_larger_than_a_message_are_streamed() {
 }
 
 #[tokio::test]
-async fn cri_events_carry_the_pod() {
-    let world = World::new(PATIENCE);
+async fn cri_events_include_the_pod() {
+    let world = World::new(WAIT_TIMEOUT);
     world
         .fake
         .set_behavior("app", Behavior::exits(Duration::from_millis(50), 1));
@@ -449,7 +451,7 @@ async fn cri_events_carry_the_pod() {
     let (_, container) = world.started().await;
     let mut lines = Vec::new();
     while lines.len() < 5 {
-        let event = tokio::time::timeout(PATIENCE, events.next())
+        let event = tokio::time::timeout(WAIT_TIMEOUT, events.next())
             .await
             .expect("in time");
         let event = event.expect("event").expect("event");
@@ -474,22 +476,22 @@ async fn cri_events_carry_the_pod() {
 }
 
 #[tokio::test]
-async fn without_cri_events_containerds_are_used() {
-    let world = World::new(PATIENCE);
+async fn without_cri_events_containerd_events_are_used() {
+    let world = World::new(WAIT_TIMEOUT);
     world.fake.set_event_mode(EventMode::Containerd);
     let mut events = world.client.events().await.expect("events");
     let (_, container) = world.started().await;
     world.fake.oom_kill(&container);
     let mut lines = Vec::new();
     while lines.len() < 6 {
-        let event = tokio::time::timeout(PATIENCE, events.next())
+        let event = tokio::time::timeout(WAIT_TIMEOUT, events.next())
             .await
             .expect("in time");
         let event = event.expect("event").expect("event");
         assert_eq!(event.uid, None);
         lines.push(format!("{:?}", event.kind));
     }
-    // Hints wait for the list to agree with them, so that they may overtake each other.
+    // events wait for the list to agree with them, so their order may change
     lines.sort();
     assert_eq!(
         lines.join(" "),
@@ -498,31 +500,31 @@ async fn without_cri_events_containerds_are_used() {
 }
 
 #[tokio::test]
-async fn a_runtime_without_events_says_so() {
-    let world = World::new(PATIENCE);
+async fn events_of_a_runtime_without_them_are_unimplemented() {
+    let world = World::new(WAIT_TIMEOUT);
     world.fake.set_event_mode(EventMode::Off);
     let result = world.client.events().await.map(|_| ());
     assert_eq!(code(result), CriCode::Unimplemented);
 }
 
 #[tokio::test]
-async fn an_event_stream_ends_with_an_error_when_the_runtime_dies() {
-    let mut world = World::new(PATIENCE);
+async fn event_stream_ends_with_an_error_when_the_runtime_exits() {
+    let mut world = World::new(WAIT_TIMEOUT);
     let mut events = world.client.events().await.expect("events");
     world.guard = None;
-    let last = tokio::time::timeout(PATIENCE, events.next())
+    let last = tokio::time::timeout(WAIT_TIMEOUT, events.next())
         .await
         .expect("in time");
     assert_eq!(code(last.expect("an end")), CriCode::Unavailable);
-    let after = tokio::time::timeout(PATIENCE, events.next())
+    let after = tokio::time::timeout(WAIT_TIMEOUT, events.next())
         .await
         .expect("in time");
     assert!(after.is_none());
 }
 
 #[tokio::test]
-async fn calls_are_counted_under_upstreams_names() {
-    let world = World::new(PATIENCE);
+async fn calls_are_counted_under_upstream_operation_names() {
+    let world = World::new(WAIT_TIMEOUT);
     world.started().await;
     world
         .client

@@ -17,9 +17,15 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{GetObserved, InspectError, InspectPod, PlegHealth, PlegMessage, PodChanged, RuntimeName, StatusCache};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, Merge, SlotReceiver, SlotSender, completions, slots, spawn_io};
+use windlass_actors::{
+    GetObserved, InspectError, InspectPod, PlegHealth, PlegMessage, PodChanged, RuntimeName,
+    StatusCache,
+};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Mailbox, Merge, SlotReceiver, SlotSender, completions,
+    slots, spawn_io,
+};
 use windlass_metrics::Metrics;
 use windlass_pacing::Limiter;
 use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
@@ -182,7 +188,8 @@ impl Pleg {
         if let Some(before) = self.last_list_at.replace(now) {
             self.deps
                 .metrics
-                .pleg.relist_interval
+                .pleg
+                .relist_interval
                 .observe((now - before).as_secs_f64());
         }
         let runtime = Arc::clone(&self.deps.runtime);
@@ -225,7 +232,8 @@ impl Pleg {
         self.list_failures = 0;
         self.deps
             .metrics
-            .pleg.relist_duration
+            .pleg
+            .relist_duration
             .observe(took.as_secs_f64());
         let now = self.deps.clock.now().as_second();
         self.deps.health.record_relist();
@@ -290,7 +298,8 @@ impl Pleg {
     ) {
         self.deps
             .metrics
-            .pleg.inspection_duration
+            .pleg
+            .inspection_duration
             .observe(took.as_secs_f64());
         let (after, answer) = match result {
             Ok(inspection) => {

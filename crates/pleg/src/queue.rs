@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_during_a_read_gets_the_next_one() {
+    fn request_during_an_inspection_waits_for_the_next_one() {
         let mut queue = InspectQueue::default();
         let uid = PodUid::from("a");
         assert!(queue.request(&uid, Some(1)));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_answers_and_is_repeated_with_a_growing_delay() {
+    fn failed_inspection_replies_and_is_retried_with_backoff() {
         let mut queue = InspectQueue::default();
         let uid = PodUid::from("a");
         let mut delays = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_exit_is_looked_for_until_it_shows_or_the_looks_are_used_up() {
+    fn announced_exit_is_inspected_until_seen_or_attempts_end() {
         let mut queue = InspectQueue::<u8>::default();
         let uid = PodUid::from("a");
         let alive = BTreeSet::from(["c1".to_owned()]);

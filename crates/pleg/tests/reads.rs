@@ -9,10 +9,10 @@ use futures::StreamExt;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_mailboxes::clock::SimClock;
 use windlass_actors::{PlegHandle, PlegHealth, PodChanged, RuntimeName, StatusCache};
-use windlass_mailboxes::{ActorKind, Merge, SlotReceiver, mailbox, slots, start_actor};
 use windlass_cri::{HungCalls, RuntimeService, TrackedRuntime};
+use windlass_mailboxes::clock::SimClock;
+use windlass_mailboxes::{ActorKind, Merge, SlotReceiver, mailbox, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_lifecycle::pleg::RelistAge;
@@ -101,7 +101,7 @@ async fn read(world: &World, name: &str) -> (Duration, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_whose_reads_hang_give_their_places_up() {
+async fn hung_inspections_lose_their_permits() {
     let prepare = async |runtime: &FakeRuntime| {
         for n in 0..20 {
             sandbox(runtime, &format!("sick{n}")).await;
@@ -131,7 +131,7 @@ async fn pods_whose_reads_hang_give_their_places_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_told_of_a_call_that_hangs_and_of_its_end() {
+async fn pod_is_notified_of_hung_call_and_its_end() {
     let prepare = async |runtime: &FakeRuntime| {
         sandbox(runtime, "sick").await;
         runtime.inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
@@ -158,7 +158,7 @@ async fn a_pod_is_told_of_a_call_that_hangs_and_of_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_stream_is_answered_by_a_listing_at_once_and_then_every_second() {
+async fn lost_event_stream_triggers_relist_now_and_every_second() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.set_latency(Operation::ListPodSandboxes, Duration::from_millis(20));
     };
@@ -190,7 +190,7 @@ async fn a_lost_stream_is_answered_by_a_listing_at_once_and_then_every_second() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_while_the_stream_opens_is_found_although_a_listing_is_under_way() {
+async fn change_during_stream_open_is_found_by_second_relist() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.set_event_mode(EventMode::Cri);
         // the listing has looked before the stream is open, and answers after it
@@ -208,7 +208,7 @@ async fn what_happens_while_the_stream_opens_is_found_although_a_listing_is_unde
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_fails_grows_old() {
+async fn failing_relist_makes_pleg_unhealthy() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.inject(Fault::hang(Operation::ListContainers));
     };

@@ -143,7 +143,7 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
 }
 
 #[tokio::test]
-async fn active_pods_are_listed_with_their_sidecars_and_app_containers() {
+async fn list_has_active_pods_with_sidecars_and_app_containers() {
     let world = World::new();
     assert_eq!(world.list().await, "");
     world
@@ -198,7 +198,7 @@ async fn active_pods_are_listed_with_their_sidecars_and_app_containers() {
 }
 
 #[tokio::test]
-async fn without_the_gate_pods_that_have_ended_are_listed_too() {
+async fn without_the_gate_terminated_pods_are_listed() {
     let world = World::with(false);
     let failed = entry("failed", PodWorkerState::SyncPod, "Failed");
     world.board.publish(failed);
@@ -207,7 +207,7 @@ async fn without_the_gate_pods_that_have_ended_are_listed_too() {
 }
 
 #[tokio::test]
-async fn a_socket_is_private_and_taken_from_a_dead_agent_only() {
+async fn socket_is_private_and_replaced_only_if_stale() {
     let root = tempfile::tempdir().expect("directory");
     let socket = Socket::PodResources;
     // the listener is closed, its name stays: that is a dead agent
@@ -230,7 +230,7 @@ async fn a_socket_is_private_and_taken_from_a_dead_agent_only() {
 }
 
 #[tokio::test]
-async fn requests_beyond_the_pace_are_refused_in_upstreams_words() {
+async fn requests_over_the_rate_limit_are_rejected() {
     let world = World::new();
     let (resources, pods) = (world.resources().await, world.pods().await);
     let list = |mut client: PodResourcesListerClient<Channel>| async move {
@@ -252,7 +252,7 @@ async fn requests_beyond_the_pace_are_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_and_the_service_goes_on() {
+async fn malformed_request_is_rejected_and_service_continues() {
     let world = World::new();
     let path = Socket::PodResources.path(world.root.path());
     let mut connection = UnixStream::connect(&path).await.expect("connection");
@@ -273,7 +273,7 @@ async fn what_is_no_request_is_refused_and_the_service_goes_on() {
 }
 
 #[tokio::test]
-async fn a_client_may_call_the_socket_by_its_path() {
+async fn client_may_use_the_socket_path_as_authority() {
     let world = World::new();
     let path = Socket::PodResources.path(world.root.path());
     for authority in [
@@ -361,7 +361,7 @@ fn bare(name: &str, looked: bool, status: &str) -> PodStatusEntry {
 }
 
 #[tokio::test]
-async fn pods_are_told_with_the_status_of_this_node() {
+async fn pods_have_the_status_of_this_node() {
     let world = World::new();
     let mut client = world.pods().await;
     world.board.publish(bare("web", true, "Running"));
@@ -389,7 +389,7 @@ async fn pods_are_told_with_the_status_of_this_node() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_there_is_and_then_every_change() {
+async fn watch_sends_all_pods_and_then_changes() {
     let world = World::new();
     world.board.publish(bare("b", true, "Running"));
     world.board.publish(bare("a", false, ""));
@@ -422,7 +422,7 @@ async fn a_watch_tells_what_there_is_and_then_every_change() {
 }
 
 #[tokio::test]
-async fn a_watch_that_does_not_read_gets_the_latest_state_of_each_pod() {
+async fn slow_watch_gets_the_latest_state_of_each_pod() {
     let board = PodStatusStore::new();
     let pods = Pods::new(board.clone(), CancellationToken::new());
     let answer = PodsService::watch_pods(&pods, Request::new(WatchPodsRequest {})).await;

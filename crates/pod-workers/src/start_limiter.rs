@@ -93,13 +93,16 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiters_are_served_in_order_and_a_slow_holder_loses_its_slot() {
+    async fn waiters_are_served_in_order_and_slow_start_loses_its_slot() {
         let start_limiter =
             StartLimiter::new(2, RuntimeLoad::default(), Metrics::new().expect("metrics"));
         let begin = Instant::now();
         let slow = start_limiter.acquire().await;
         let quick = start_limiter.acquire().await;
-        assert_eq!(start_limiter.metrics.workers.start_slots_in_use.get() as u32, 2);
+        assert_eq!(
+            start_limiter.metrics.workers.start_slots_in_use.get() as u32,
+            2
+        );
         let third = tokio::spawn({
             let start_limiter = start_limiter.clone();
             async move { start_limiter.acquire().await }

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState, VolumesHandle};
-use windlass_mailboxes::MailboxSender;
+use windlass_actors::{
+    PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState, VolumesHandle,
+};
 use windlass_cri::HungCalls;
+use windlass_mailboxes::MailboxSender;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_status::status::{Failures, StatusInput};

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_mailboxes::SystemClock;
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
+use windlass_mailboxes::SystemClock;
 use windlass_manifests::manifest::Origin;
 use windlass_manifests::static_pod;
 use windlass_metrics::Metrics;

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_cut_by_lines_and_by_bytes() {
+    fn tail_is_limited_by_lines_and_bytes() {
         let time = "2016-10-06T00:17:09Z";
         let log = format!(
             "ut off by the block\n{time} stdout F one\n{time} stdout P tw\n{time} stderr F o\n\

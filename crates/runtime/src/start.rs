@@ -35,7 +35,11 @@ impl SyncPass<'_> {
         };
         let kind = start.kind.as_str();
         let metrics = self.runtime.deps().metrics.clone();
-        metrics.containers.started_containers.with_label_values(&[kind]).inc();
+        metrics
+            .containers
+            .started_containers
+            .with_label_values(&[kind])
+            .inc();
         // counted before it is tried: a start that hangs or is cancelled is a start
         if start.restart {
             let key = restart_key(&pod, container);

@@ -218,7 +218,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_for_permits_is_no_part_of_a_stop() {
+    async fn stop_time_excludes_waiting_for_permits() {
         let limits = StopLimits::default();
         let others = PodStop::new(&limits);
         let busy = join_all((0..8).map(|_| others.sandbox(sleep(SECOND))));

@@ -42,7 +42,7 @@ fn web() -> Arc<Pod> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
+async fn pod_with_init_container_starts_and_stops() {
     let (agent, fake) = agent(1);
     let pod = web();
     fake.set_behavior("setup", Behavior::exits(Duration::from_secs(1), 0));
@@ -91,7 +91,7 @@ async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crashing_container_is_restarted_with_doubling_delays() {
+async fn crashing_container_restarts_with_doubling_backoff() {
     let (agent, fake) = agent(2);
     let pod = Arc::new(PodBuilder::new("crash").container("a", IMAGE).build());
     fake.set_behavior("a", Behavior::exits(Duration::from_millis(50), 1));
@@ -108,7 +108,7 @@ async fn a_crashing_container_is_restarted_with_doubling_delays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_command_crash_loops_instead_of_being_tried_at_every_pass() {
+async fn bad_command_crash_loops_with_backoff() {
     let (agent, fake) = agent(3);
     let pod = Arc::new(PodBuilder::new("bad").container("a", IMAGE).build());
     fake.set_behavior("a", Behavior::fails_to_start("exec: \"nope\": not found"));
@@ -132,7 +132,7 @@ async fn a_bad_command_crash_loops_instead_of_being_tried_at_every_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
+async fn sync_cancelled_anywhere_is_completed_by_the_next() {
     for after in 0..60 {
         let (agent, fake) = agent(after);
         let pod = web();
@@ -177,7 +177,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_and_failing_calls_delay_but_do_not_break_a_pod() {
+async fn lost_responses_and_failed_calls_only_delay_a_pod() {
     let operations = [
         Operation::RunPodSandbox,
         Operation::PodSandboxStatus,
@@ -263,7 +263,7 @@ async fn end(agent: &Agent, pod: &Arc<Pod>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_have_user_ids_of_their_own_also_after_a_restart_of_the_agent() {
+async fn pods_keep_their_user_ids_over_an_agent_restart() {
     let clock = Arc::new(TokioClock::default());
     let fake = FakeRuntime::new(clock.clone(), 9);
     fake.add_image(IMAGE);
@@ -298,7 +298,7 @@ async fn pods_have_user_ids_of_their_own_also_after_a_restart_of_the_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_cannot_isolate_as_asked_starts_nothing_until_it_can() {
+async fn pod_waits_until_runtime_supports_its_isolation() {
     let (agent, fake) = agent(10);
     let strict = |pod: &mut Pod| {
         let spec = pod.spec.get_or_insert_default();
@@ -343,7 +343,7 @@ async fn a_runtime_that_cannot_isolate_as_asked_starts_nothing_until_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn variables_come_from_the_file_that_the_pod_has_written_by_then() {
+async fn env_file_is_read_when_the_container_starts() {
     let clock = Arc::new(TokioClock::default());
     let fake = FakeRuntime::new(clock.clone(), 11);
     fake.add_image(IMAGE);
@@ -384,7 +384,7 @@ async fn variables_come_from_the_file_that_the_pod_has_written_by_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_of_variables_are_read_up_to_what_a_request_can_hold() {
+async fn env_files_are_limited_to_the_request_size() {
     let clock = Arc::new(TokioClock::default());
     let fake = FakeRuntime::new(clock.clone(), 13);
     fake.add_image(IMAGE);
@@ -423,7 +423,7 @@ async fn files_of_variables_are_read_up_to_what_a_request_can_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_hosts_file_is_written_for_every_container_that_sees_it() {
+async fn hosts_file_is_written_for_each_container_that_mounts_it() {
     let clock = Arc::new(TokioClock::default());
     let fake = FakeRuntime::new(clock.clone(), 12);
     fake.add_image(IMAGE);

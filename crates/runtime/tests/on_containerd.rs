@@ -12,10 +12,10 @@ use futures::StreamExt;
 use support::{Agent, all_running};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_mailboxes::SystemClock;
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
+use windlass_mailboxes::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
@@ -82,7 +82,7 @@ fn shell(script: &str) -> impl FnOnce(&mut Container) + use<> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_debugger_sees_the_processes_of_its_target_and_runs_once() {
+async fn on_containerd_ephemeral_container_joins_target_and_runs_once() {
     let containerd = PrivateContainerd::start("t-debug", |_| ())
         .await
         .expect("containerd");
@@ -183,7 +183,7 @@ fn with_volumes(pod: &mut Pod, host: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_nothing() {
+async fn on_containerd_pod_with_volumes_runs_and_is_cleaned_up() {
     let containerd = PrivateContainerd::start("t-runtime", |_| ())
         .await
         .expect("containerd");
@@ -331,7 +331,7 @@ fn with_token(pod: &mut Pod) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_running_container() {
+async fn on_containerd_token_has_the_pod_group_and_is_refreshed() {
     let containerd = PrivateContainerd::start("t-rt-token", |_| ())
         .await
         .expect("containerd");
@@ -462,7 +462,7 @@ fn with_claims(pod: &mut Pod) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_block_device_is_one_in_its_container_or_the_disk_below_a_directory() {
+async fn on_containerd_block_device_is_device_or_mounted_file_system() {
     let devices = [LoopDevice::new(), LoopDevice::new(), LoopDevice::new()];
     let [Some(raw), Some(sealed), Some(disk)] = devices else {
         return;
@@ -545,7 +545,7 @@ fn knowing(host: &str, passwords: &[&str]) -> Arc<PodInputs> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_private_image_is_pulled_with_the_credentials_that_work() {
+async fn on_containerd_private_image_needs_working_credentials() {
     let containerd = PrivateContainerd::start("t-rt-pull", |_| ())
         .await
         .expect("containerd");
@@ -592,7 +592,7 @@ fn with_secret(host: &str, name: &str) -> Arc<PodInputs> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_private_image_without_secret_is_refused() {
+async fn on_containerd_private_image_without_secret_is_rejected() {
     let containerd = PrivateContainerd::start("t-rt-access", |_| ())
         .await
         .expect("containerd");
@@ -629,7 +629,7 @@ async fn on_containerd_private_image_without_secret_is_refused() {
 const ROUNDS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_start_costs_little_more_than_its_three_calls() {
+async fn on_containerd_start_overhead_is_small() {
     let containerd = PrivateContainerd::start("t-rt-cost", |_| ())
         .await
         .expect("containerd");

@@ -1,7 +1,6 @@
-//! Protobuf on the wire, `windlass_types::cri` in the house: conversions both ways.
+//! Conversions between CRI protobuf messages and `windlass_types::cri`, in both directions.
 //!
-//! The client uses `request` forwards and `response` backwards; the fake runtime's server the
-//! other way round, so that both sides agree on one reading.
+//! The client and the fake runtime's server share them, so that both sides agree.
 
 mod request;
 mod response;
@@ -11,7 +10,7 @@ pub use response::*;
 
 use windlass_types::Timestamp;
 
-/// Nanoseconds since the epoch as a moment; 0 means "not set" throughout the CRI.
+/// Converts nanoseconds since the epoch; 0 means "not set" in the CRI.
 pub(crate) fn moment(nanos: i64) -> Option<Timestamp> {
     if nanos == 0 {
         return None;
@@ -19,7 +18,7 @@ pub(crate) fn moment(nanos: i64) -> Option<Timestamp> {
     Timestamp::from_nanosecond(i128::from(nanos)).ok()
 }
 
-/// A moment as nanoseconds since the epoch; `None` as 0.
+/// Converts to nanoseconds since the epoch; `None` becomes 0.
 pub(crate) fn nanos(moment: Option<Timestamp>) -> i64 {
     moment.map_or(0, |moment| {
         i64::try_from(moment.as_nanosecond()).unwrap_or(i64::MAX)

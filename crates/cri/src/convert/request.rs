@@ -1,4 +1,4 @@
-//! What is asked of a runtime: sandbox and container configurations, filters, credentials.
+//! Requests: sandbox and container configurations, filters, credentials.
 
 use bytes::Bytes;
 use windlass_proto::cri_v1 as pb;
@@ -268,8 +268,8 @@ pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
     }
 }
 
-/// Content of a mount keeps its owners for a container that has IDs of its own: the mount is
-/// mapped as the container is.
+/// ID mappings of a mount: the same as the container's, so that files keep their owners in a user
+/// namespace.
 fn mapped_mount_to_pb(mount: &Mount, users: UserNamespace) -> pb::Mount {
     let mappings = mappings_to_pb(users);
     pb::Mount {

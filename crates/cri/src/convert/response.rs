@@ -1,4 +1,4 @@
-//! What a runtime answers: sandboxes, containers, images, its own status, its events.
+//! Responses: sandboxes, containers, images, runtime status, events.
 
 use std::net::IpAddr;
 
@@ -185,7 +185,7 @@ fn state_from_pb(state: pb::ContainerState) -> ContainerState {
     }
 }
 
-/// A number outside the enum is a state this version does not know, not "created".
+/// A number outside the enum is an unknown state, not "created".
 fn state_from_number(state: i32) -> ContainerState {
     pb::ContainerState::try_from(state).map_or(ContainerState::Unknown, state_from_pb)
 }
@@ -237,9 +237,9 @@ pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
 
 /// ContainerStatus.
 ///
-/// The CRI leaves the sandbox out of this answer, so `sandbox_id` is empty; whoever listed the
-/// container knows it. `image_id` is the runtime's image reference, which is what upstream
-/// publishes as `containerStatuses[].imageID`.
+/// The response has no sandbox, so `sandbox_id` is empty; callers take it from the list.
+/// `image_id` is the runtime's image reference, which upstream publishes as
+/// `containerStatuses[].imageID`.
 pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail {
     let metadata = status.metadata.unwrap_or_default();
     let image = status.image.unwrap_or_default();
@@ -366,7 +366,7 @@ pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
     }
 }
 
-/// A CRI event as a hint.
+/// Converts a CRI event.
 pub(crate) fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
     let kind = match event.container_event_type() {
         pb::ContainerEventType::ContainerCreatedEvent => RuntimeEventKind::Created,
@@ -386,7 +386,7 @@ pub(crate) fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
     }
 }
 
-/// A hint for the wire. The CRI has no event for memory kills; they travel as "stopped".
+/// Converts an event for the wire. The CRI has no event for OOM kills; they are sent as "stopped".
 pub fn event_to_pb(event: &RuntimeEvent) -> pb::ContainerEventResponse {
     let kind = match event.kind {
         RuntimeEventKind::Created => pb::ContainerEventType::ContainerCreatedEvent,

@@ -1,4 +1,4 @@
-//! What goes over the wire and back is the same; what old runtimes leave out has a meaning.
+//! Conversions are lossless in both directions; fields that old runtimes omit have defaults.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ fn container_config() -> ContainerConfig {
 }
 
 #[test]
-fn a_sandbox_configuration_survives_the_wire() {
+fn sandbox_config_round_trips() {
     let config = sandbox_config();
     assert_eq!(
         sandbox_config_from_pb(sandbox_config_to_pb(&config)),
@@ -166,7 +166,7 @@ fn a_sandbox_configuration_survives_the_wire() {
 }
 
 #[test]
-fn a_container_configuration_survives_the_wire() {
+fn container_config_round_trips() {
     let config = container_config();
     assert_eq!(
         container_config_from_pb(container_config_to_pb(&config)),
@@ -195,7 +195,7 @@ fn apparmor_profile_is_sent_in_both_forms() {
 }
 
 #[test]
-fn a_debugger_joins_the_processes_of_its_target() {
+fn ephemeral_container_joins_pid_namespace_of_its_target() {
     let mut config = container_config();
     config.security.pid_target = Some("c1".into());
     config.security.namespaces.pid = NamespaceMode::Container;
@@ -212,7 +212,7 @@ fn a_debugger_joins_the_processes_of_its_target() {
 }
 
 #[test]
-fn every_mount_of_a_container_with_ids_of_its_own_is_mapped_as_the_container_is() {
+fn mounts_use_the_id_mapping_of_their_container() {
     let mut config = container_config();
     let ids = pb::IdMapping {
         host_id: 131_072,
@@ -235,7 +235,7 @@ fn every_mount_of_a_container_with_ids_of_its_own_is_mapped_as_the_container_is(
 }
 
 #[test]
-fn user_zero_is_sent_and_no_user_is_not() {
+fn user_zero_is_sent_and_no_user_is_omitted() {
     let mut config = container_config();
     let sent = container_config_to_pb(&config)
         .linux
@@ -254,7 +254,7 @@ fn user_zero_is_sent_and_no_user_is_not() {
 }
 
 #[test]
-fn filters_survive_the_wire_and_an_empty_one_is_none() {
+fn filters_round_trip_and_empty_filter_is_none() {
     let filter = ListFilter {
         id: Some("c1".into()),
         sandbox: Some("s1".into()),
@@ -274,7 +274,7 @@ fn filters_survive_the_wire_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn credentials_survive_the_wire() {
+fn credentials_round_trip() {
     let auth = ImageAuth {
         username: "u".into(),
         password: "p".into(),
@@ -287,7 +287,7 @@ fn credentials_survive_the_wire() {
 }
 
 #[test]
-fn a_time_of_zero_is_not_set() {
+fn zero_time_is_none() {
     assert_eq!(moment(0), None);
     assert_eq!(nanos(None), 0);
     let time: Timestamp = "2026-01-02T03:04:05.000000006Z".parse().expect("time");
@@ -295,7 +295,7 @@ fn a_time_of_zero_is_not_set() {
 }
 
 #[test]
-fn a_container_status_is_read_with_its_annotations() {
+fn container_status_includes_annotations() {
     let detail = container_detail_from_pb(pb::ContainerStatus {
         id: "c1".into(),
         metadata: Some(pb::ContainerMetadata {
@@ -367,7 +367,7 @@ fn a_container_status_is_read_with_its_annotations() {
 }
 
 #[test]
-fn what_an_older_runtime_does_not_tell_is_absent() {
+fn fields_missing_in_old_runtimes_are_none() {
     let told = container_detail_from_pb(pb::ContainerStatus::default()).observed;
     assert_eq!((told.user, told.resources), (None, None));
     assert_eq!(told.stop_signal, "");
@@ -379,7 +379,7 @@ fn what_an_older_runtime_does_not_tell_is_absent() {
 }
 
 #[test]
-fn a_state_from_the_future_is_unknown() {
+fn unknown_enum_value_is_state_unknown() {
     let status = pb::ContainerStatus {
         state: 99,
         ..Default::default()
@@ -391,7 +391,7 @@ fn a_state_from_the_future_is_unknown() {
 }
 
 #[test]
-fn addresses_of_a_host_network_sandbox_are_not_the_pods() {
+fn host_network_sandbox_has_no_pod_addresses() {
     let mut status = pb::PodSandboxStatus {
         network: Some(pb::PodSandboxNetworkStatus {
             ip: "10.1.0.2".into(),
@@ -426,7 +426,7 @@ fn addresses_of_a_host_network_sandbox_are_not_the_pods() {
 }
 
 #[test]
-fn handlers_come_in_the_order_of_their_names_and_silence_means_no_features() {
+fn handlers_are_sorted_and_missing_features_are_false() {
     let handler = |name: &str, features| pb::RuntimeHandler {
         name: name.into(),
         features,
@@ -447,7 +447,7 @@ fn handlers_come_in_the_order_of_their_names_and_silence_means_no_features() {
 }
 
 #[test]
-fn a_condition_that_is_false_or_missing_says_why() {
+fn false_or_missing_condition_has_an_error() {
     let status = runtime_status_from_pb(pb::RuntimeStatus {
         conditions: vec![pb::RuntimeCondition {
             r#type: "NetworkReady".into(),

@@ -1,4 +1,4 @@
-//! Calls that hang, on paused time.
+//! Hung calls, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Runs a call that ends like this after so long.
+/// Runs a call that ends with `result` after `takes`.
 async fn call(calls: &HungCalls, key: CallKey, takes: Duration, result: CriResult<()>) {
     let call = async {
         tokio::time::sleep(takes).await;
@@ -70,7 +70,7 @@ fn lines(calls: &HungCalls) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
+async fn call_is_listed_as_hung_from_threshold_until_response() {
     let (calls, _) = calls();
     calls.record_sandbox_list(&[row("s1", "u1", true)], true);
     call(&calls, status_of("s1"), seconds(2), Ok(())).await;
@@ -84,17 +84,17 @@ async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
     assert_eq!(news, BTreeSet::from([PodUid::from("u1")]));
     assert_eq!(
         calls.for_pod(&"u1".into())[0].to_string(),
-        "PodSandboxStatus of sandbox s1 has not been answered since 2026-01-01T00:00:02Z; the \
-         container runtime, not the pod's manifest, is at fault"
+        "PodSandboxStatus on sandbox s1 hung since 2026-01-01T00:00:02Z: no response from the \
+         container runtime"
     );
     assert!(calls.for_pod(&"u2".into()).is_empty());
-    assert_eq!(calls.changed().await, news, "told again when it is over");
+    assert_eq!(calls.changed().await, news, "reported again at its end");
     assert!(calls.all().is_empty());
     watched.await.expect("watched");
 }
 
-/// Calls that were sent together to a runtime that serves one at a time, each for `time`: how many
-/// of them were listed as hung.
+/// Maximum number of calls listed as hung, of `sent` concurrent calls to a runtime that serves them
+/// one after the other, each for `time`.
 async fn listed_of_a_serial_runtime(sent: usize, time: Duration) -> usize {
     let (calls, _) = calls();
     let runtime = tokio::sync::Mutex::new(());
@@ -107,29 +107,29 @@ async fn listed_of_a_serial_runtime(sent: usize, time: Duration) -> usize {
         calls.track(status_of(&format!("s{n}")), None, READ_HANG_THRESHOLD, call)
     });
     let listed = async {
-        let mut most = 0;
+        let mut max = 0;
         loop {
-            most = most.max(calls.all().len());
+            max = max.max(calls.all().len());
             if tokio::time::timeout(seconds(5), calls.changed())
                 .await
                 .is_err()
             {
-                return most;
+                return max;
             }
         }
     };
-    let (_, most) = futures::future::join(futures::future::join_all(all), listed).await;
-    most
+    let (_, max) = futures::future::join(futures::future::join_all(all), listed).await;
+    max
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_for_the_calls_before_them_do_not_hang() {
+async fn call_queued_behind_other_calls_is_not_hung() {
     let time = Duration::from_millis(200);
     assert_eq!(listed_of_a_serial_runtime(300, time).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_as_slow_as_their_kind_do_not_hang() {
+async fn call_as_slow_as_recent_ones_is_not_hung() {
     let (calls, _) = calls();
     calls.record_sandbox_list(&[row("s1", "u1", true)], true);
     let takes = |duration| call(&calls, status_of("s1"), duration, Ok(()));
@@ -158,7 +158,7 @@ async fn calls_as_slow_as_their_kind_do_not_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stops_with_a_long_grace_period_do_not_make_stops_slow() {
+async fn stop_with_long_grace_period_does_not_raise_the_threshold() {
     let (calls, _) = calls();
     calls.record_sandbox_list(&[row("s1", "u1", true)], true);
     let stop = async |threshold: Duration, takes: Duration| {
@@ -199,7 +199,7 @@ async fn hung_calls_do_not_count_as_load() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_lasts_over_deadlines_cancellations_and_further_attempts() {
+async fn hung_call_stays_listed_over_deadlines_and_retries() {
     let (calls, clock) = calls();
     let key = || status_of("0123456789abcdef");
     let began = clock.now();
@@ -217,7 +217,7 @@ async fn a_hang_lasts_over_deadlines_cancellations_and_further_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_an_answer_and_a_deadline_of_the_runtimes_own_too() {
+async fn error_or_deadline_from_the_runtime_ends_a_hang() {
     let (calls, _) = calls();
     for answer in [CriCode::NotFound, CriCode::DeadlineExceeded] {
         call(&calls, status_of("s1"), seconds(10), timed_out()).await;
@@ -229,7 +229,7 @@ async fn a_refusal_is_an_answer_and_a_deadline_of_the_runtimes_own_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_or_happened_after_all_does_not_hang() {
+async fn hung_call_ends_when_lists_show_its_effect_or_removal() {
     let (calls, _) = calls();
     let hang = async |key: CallKey| call(&calls, key, seconds(10), timed_out()).await;
     let container_call = |operation, id| {
@@ -279,7 +279,7 @@ async fn what_is_gone_or_happened_after_all_does_not_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asks_for_any_more_is_forgotten() {
+async fn hung_call_without_retries_is_dropped() {
     let (calls, _) = calls();
     let image = ("ImageStatus", CallObject::Image("busybox".into()));
     let for_pod = Some(PodUid::from("u1"));
@@ -308,7 +308,7 @@ async fn what_nobody_asks_for_any_more_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_of_what_is_gone_do_not_pile_up() {
+async fn owners_of_removed_containers_are_dropped() {
     let (calls, _) = calls();
     for n in 0..MIN_STALE_OWNERS + 10 {
         calls.record_created(&format!("old{n}"), &"u1".into(), None);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_cannot_be_read_is_not_an_empty_one() {
+    fn unreadable_directory_is_an_error() {
         let temp = tempfile::tempdir().expect("temp dir");
         let registry = temp.path().join("registry");
         assert_eq!(scan(&registry).expect("made").directories.len(), 1);

@@ -213,7 +213,7 @@ impl FakePlugin {
 }
 
 #[tokio::test]
-async fn a_plugin_registers_when_its_socket_appears_and_leaves_with_it() {
+async fn plugin_registers_and_deregisters_with_its_socket() {
     let mut env = TestEnv::new();
     env.start();
     let socket = env.at("a.sock");
@@ -227,7 +227,7 @@ async fn a_plugin_registers_when_its_socket_appears_and_leaves_with_it() {
 }
 
 #[tokio::test]
-async fn sockets_that_were_there_before_and_in_directories_below_are_found() {
+async fn existing_and_nested_sockets_are_found() {
     let mut env = TestEnv::new();
     let mut before = env.plugin(&env.at("before.sock"), info("before"));
     let mut below = env.plugin(&env.at("driver/reg.sock"), info("below"));
@@ -244,7 +244,7 @@ async fn sockets_that_were_there_before_and_in_directories_below_are_found() {
 }
 
 #[tokio::test]
-async fn a_socket_made_anew_at_its_path_registers_again() {
+async fn recreated_socket_registers_again() {
     let mut env = TestEnv::new();
     env.start();
     let socket = env.at("a.sock");
@@ -256,7 +256,7 @@ async fn a_socket_made_anew_at_its_path_registers_again() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_removed_comes_back_and_is_watched() {
+async fn removed_directory_is_recreated_and_watched() {
     let mut env = TestEnv::new();
     env.start();
     let mut first = env.plugin(&env.at("a.sock"), info("a"));
@@ -268,7 +268,7 @@ async fn a_directory_that_is_removed_comes_back_and_is_watched() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_refused_is_told_why_and_may_try_again() {
+async fn rejected_plugin_is_notified_and_retried() {
     let mut env = TestEnv::new();
     env.handler.invalid.lock().unwrap().insert("bad".to_owned());
     env.start();
@@ -295,7 +295,7 @@ async fn a_plugin_that_is_refused_is_told_why_and_may_try_again() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_keeps_no_other_from_registering_and_goes_with_its_socket() {
+async fn hung_plugin_delays_no_other_and_ends_with_its_socket() {
     let mut env = TestEnv::new();
     env.handler.slow.lock().unwrap().insert("slow".to_owned());
     let silent = env.serve(&env.at("silent.sock"), info("silent"), true);
@@ -310,7 +310,7 @@ async fn one_that_hangs_keeps_no_other_from_registering_and_goes_with_its_socket
 }
 
 #[tokio::test]
-async fn plugins_that_fail_pause_and_do_not_wake_each_other() {
+async fn failing_plugins_back_off_independently() {
     let mut env = TestEnv::new();
     let both = ["a".to_owned(), "b".to_owned()];
     env.handler.failing.lock().unwrap().extend(both);
@@ -328,7 +328,7 @@ async fn plugins_that_fail_pause_and_do_not_wake_each_other() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_says_too_much_of_itself_is_not_registered() {
+async fn plugin_with_oversized_info_is_not_registered() {
     let mut env = TestEnv::new();
     env.start();
     let huge = PluginInfo {
@@ -343,7 +343,7 @@ async fn a_plugin_that_says_too_much_of_itself_is_not_registered() {
 }
 
 #[tokio::test]
-async fn a_socket_on_which_nobody_listens_yet_is_tried_again() {
+async fn socket_without_listener_is_retried() {
     let mut env = TestEnv::new();
     let socket = env.at("dead.sock");
     drop(env.plugin(&socket, info("dead")));

@@ -48,7 +48,7 @@ fn check(pod: Value, messages: Value, expected: &str) {
 }
 
 #[test]
-fn metadata_has_maps_times_and_json() {
+fn metadata_encodes_maps_times_and_json() {
     check(
         json!({"metadata": {
             "name": "web", "namespace": "default", "uid": "u-1", "generation": -3,
@@ -65,7 +65,7 @@ fn metadata_has_maps_times_and_json() {
 }
 
 #[test]
-fn a_spec_has_quantities_ports_by_name_and_messages_without_a_name() {
+fn spec_encodes_quantities_named_ports_and_inline_messages() {
     let probe = json!({"httpGet": {"port": "web"}, "periodSeconds": 5});
     let hook = json!({"preStop": {"tcpSocket": {"port": 80}}});
     check(
@@ -96,7 +96,7 @@ fn a_spec_has_quantities_ports_by_name_and_messages_without_a_name() {
 }
 
 #[test]
-fn a_status_says_what_runs() {
+fn status_encodes_container_states() {
     check(
         json!({"status": {
             "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
@@ -123,7 +123,7 @@ fn inner(kind: Kind) -> Option<&'static Message> {
 }
 
 #[test]
-fn numbers_and_names_of_a_message_are_its_own() {
+fn field_numbers_are_unique_within_a_message() {
     let mut messages: Vec<&'static Message> = vec![&schema::POD];
     let mut seen = 0;
     while let Some(message) = messages.get(seen).copied() {

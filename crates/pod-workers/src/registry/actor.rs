@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState, UpdatePod};
+use windlass_actors::{
+    PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState, UpdatePod,
+};
 use windlass_mailboxes::{Delivery, Mailbox, SlotReceiver, SlotSender, slots};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{PodExt, PodUid};
@@ -67,7 +69,8 @@ impl PodWorkers {
                     let containers = pod.containers().len();
                     self.deps
                         .metrics
-                        .workers.containers_per_pod
+                        .workers
+                        .containers_per_pod
                         .observe(containers as f64);
                     let backoff = self.backoff.remove(&uid).unwrap_or_default();
                     self.spawn(uid, InitialState::Run(pod, backoff));

@@ -14,9 +14,13 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{KillPod, PodWorkersMessage, ProbePod, ProbeTargets, RuntimeState, UpdatePod, WorkerFinished};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, Merge, SlotReceiver, completions, spawn_io};
+use windlass_actors::{
+    KillPod, PodWorkersMessage, ProbePod, ProbeTargets, RuntimeState, UpdatePod, WorkerFinished,
+};
 use windlass_cri::{HungCall, for_pod};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Merge, SlotReceiver, completions, spawn_io,
+};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
@@ -334,7 +338,8 @@ impl PodWorkerActor {
             let seconds = begin.elapsed().as_secs_f64();
             self.deps
                 .metrics
-                .workers.sync_duration
+                .workers
+                .sync_duration
                 .with_label_values(&[operation])
                 .observe(seconds);
         }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_counted_once() {
+    fn container_termination_is_counted_once() {
         let metrics = Metrics::new().expect("families");
         let counted = |kind, code| {
             let ends = &metrics.workers.terminated_containers;

@@ -46,7 +46,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn a_pods_directories_come_with_upstreams_modes_and_go_without_a_trace() {
+async fn pod_directories_have_upstream_modes_and_are_removed() {
     let node = node();
     let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
     for _ in 0..2 {
@@ -101,7 +101,7 @@ async fn a_pods_directories_come_with_upstreams_modes_and_go_without_a_trace() {
 }
 
 #[tokio::test]
-async fn the_last_words_of_a_container_are_read_from_their_end() {
+async fn termination_message_is_read_from_the_end() {
     let node = node();
     let uid = PodUid::from("u1");
     let path = node.paths.termination_log(&uid, "a", 7);
@@ -127,7 +127,7 @@ async fn the_last_words_of_a_container_are_read_from_their_end() {
 }
 
 #[tokio::test]
-async fn log_links_are_made_replaced_found_dangling_and_removed() {
+async fn log_links_are_created_replaced_and_removed() {
     let node = node();
     let uid = PodUid::from("u1");
     let logs = node.dir.path().join("logs/default_web_u1/a");
@@ -182,7 +182,7 @@ async fn log_links_are_made_replaced_found_dangling_and_removed() {
 }
 
 #[tokio::test]
-async fn names_that_leave_their_directory_are_refused() {
+async fn names_that_leave_their_directory_are_rejected() {
     let node = node();
     let mut evil = pod(&["a"]);
     evil.metadata.uid = Some("../../etc".into());
@@ -201,7 +201,7 @@ async fn names_that_leave_their_directory_are_refused() {
 }
 
 #[tokio::test]
-async fn a_hung_call_keeps_its_own_lane_and_no_other() {
+async fn hung_file_call_blocks_only_its_queue() {
     let queues = IoQueues::new(Duration::from_millis(200));
     let (release, gate) = std::sync::mpsc::channel::<()>();
     let hung = queues.run("a", "hanging", move || {
@@ -238,7 +238,7 @@ async fn a_hung_call_keeps_its_own_lane_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
+async fn volume_file_is_read_only_within_its_volume() {
     use std::os::unix::fs::symlink;
 
     use rustix::fs::inotify;
@@ -287,7 +287,7 @@ async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
 }
 
 #[tokio::test]
-async fn notes_of_user_ids_lie_in_the_pods_directories_and_go_with_them() {
+async fn user_namespace_files_are_stored_in_pod_directories() {
     let node = node();
     let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
     let none = node.files.list_user_namespaces().await.expect("list");
@@ -311,7 +311,7 @@ async fn notes_of_user_ids_lie_in_the_pods_directories_and_go_with_them() {
 }
 
 #[tokio::test]
-async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
+async fn hung_volume_does_not_block_the_pod_cgroup() {
     let node = node();
     let files = Arc::new(HostFiles::new(HostFilesConfig {
         deadline: Duration::from_millis(200),
@@ -357,7 +357,7 @@ async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_pods_directory_goes_while_something_else_is_mounted_there() {
+async fn pod_directory_with_a_mount_is_not_removed() {
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
     let node = node();

@@ -60,7 +60,7 @@ async fn run(world: &World, pod: &Pod, inputs: PodInputs) -> (String, Vec<String
 }
 
 #[tokio::test]
-async fn private_image_without_secret_is_pulled_again_and_refused() {
+async fn private_image_without_secret_is_pulled_and_rejected() {
     let root = tempfile::tempdir().expect("dir");
     let world = world(root.path());
     let first = run(&world, &pod(&["a"]), secret("ann")).await;
@@ -87,7 +87,7 @@ async fn private_image_without_secret_is_pulled_again_and_refused() {
 }
 
 #[tokio::test]
-async fn image_pulled_anonymously_is_free_for_all() {
+async fn anonymously_pulled_image_is_usable_by_all_pods() {
     let root = tempfile::tempdir().expect("dir");
     let world = world(root.path());
     let first = run(&world, &pod(&["a"]), PodInputs::default()).await;
@@ -97,7 +97,7 @@ async fn image_pulled_anonymously_is_free_for_all() {
 }
 
 #[tokio::test]
-async fn image_preloaded_is_free_for_all() {
+async fn preloaded_image_is_usable_by_all_pods() {
     let root = tempfile::tempdir().expect("dir");
     let world = world(root.path());
     world.fake.have_image("web:1");

@@ -176,7 +176,7 @@ async fn options_choose_lines() {
 }
 
 #[tokio::test]
-async fn a_tail_is_found_across_blocks_and_a_last_line_without_end_counts() {
+async fn tail_spans_blocks_and_counts_unterminated_last_line() {
     let log = Log::new();
     let long = "x".repeat(1000);
     for n in 0..500 {
@@ -195,7 +195,7 @@ async fn a_tail_is_found_across_blocks_and_a_last_line_without_end_counts() {
 }
 
 #[tokio::test]
-async fn following_shows_lines_as_they_come_and_ends_with_the_container() {
+async fn follow_streams_new_lines_until_container_exit() {
     let log = Log::new();
     log.lines(0..1);
     let mut followed = Followed::new(&LogReader::default(), &log).await;
@@ -209,7 +209,7 @@ async fn following_shows_lines_as_they_come_and_ends_with_the_container() {
 }
 
 #[tokio::test]
-async fn following_survives_rotation_and_loses_no_line() {
+async fn follow_survives_rotation_without_losing_lines() {
     let log = Log::new();
     log.lines(0..1);
     let mut followed = Followed::new(&LogReader::default(), &log).await;
@@ -230,7 +230,7 @@ async fn following_survives_rotation_and_loses_no_line() {
 }
 
 #[tokio::test]
-async fn a_reader_who_fell_behind_goes_through_every_file_that_is_not_compressed() {
+async fn slow_reader_reads_all_uncompressed_rotated_files() {
     let log = Log::new();
     let long = "x".repeat(1000);
     let mut expected = String::new();
@@ -279,7 +279,7 @@ fn settle() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_removed_while_followed_waits_for_the_end_of_its_container() {
+async fn followed_log_that_is_removed_ends_with_its_container() {
     let log = Log::new();
     log.lines(0..1);
     let mut followed = Followed::new(&LogReader::default(), &log).await;
@@ -289,7 +289,7 @@ async fn a_log_that_is_removed_while_followed_waits_for_the_end_of_its_container
 }
 
 #[tokio::test]
-async fn a_thousand_followers_share_a_watch_and_leave_nothing_behind() {
+async fn followers_share_a_watch_that_is_removed_with_the_last() {
     let logs: Vec<_> = (0..10).map(|_| Log::new()).collect();
     let reader = LogReader::default();
     let mut all = Vec::new();
@@ -326,7 +326,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn one_reader_more_than_there_are_places_is_told_so() {
+async fn reader_over_the_limit_is_rejected() {
     let log = Log::new();
     log.lines(0..1);
     let reader = LogReader::default();
@@ -342,7 +342,7 @@ async fn one_reader_more_than_there_are_places_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_stops_the_reading() {
+async fn slow_client_stops_the_reader() {
     let log = Log::new();
     let line = format!("2026-01-01T00:00:00Z stdout F {}\n", "x".repeat(1000));
     log.write(&line.repeat(4000));
@@ -380,7 +380,7 @@ async fn bytes_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_log_out_of_place_is_not_read() {
+async fn log_outside_its_directory_is_not_read() {
     let log = Log::new();
     assert_eq!(log.read(LogOptions::default()).await, "[entity not found]");
 
@@ -416,7 +416,7 @@ async fn a_log_out_of_place_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_line_too_long_for_memory_is_left_out() {
+async fn oversized_log_line_is_skipped() {
     let log = Log::new();
     log.write("2026-01-01T00:00:00Z stdout F ");
     log.write(&"x".repeat(3 * super::lines::MAX_LINE));
@@ -426,7 +426,7 @@ async fn a_line_too_long_for_memory_is_left_out() {
 }
 
 #[tokio::test]
-async fn files_that_hang_take_so_many_threads_and_no_more() {
+async fn hung_files_use_a_limited_number_of_threads() {
     let reader = LogReader::default();
     let (hang, began) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
     let held = hang.write().await;
@@ -458,7 +458,7 @@ async fn files_that_hang_take_so_many_threads_and_no_more() {
 }
 
 #[tokio::test]
-async fn followers_whom_nobody_polls_keep_no_thread_from_others() {
+async fn unpolled_followers_hold_no_thread() {
     let log = Log::new();
     log.lines(0..1);
     let reader = LogReader::default();

@@ -40,7 +40,7 @@ fn with_debugger(pod: Pod, target: Option<&str>) -> Pod {
 }
 
 #[tokio::test]
-async fn a_reset_kills_with_the_least_grace_and_removes_what_asked_for_it_last() {
+async fn reset_kills_with_min_grace_and_removes_its_source_last() {
     let world = World::new();
     let pod = pod_of(vec![sidecar("s")], vec![restarts_all("a"), container("b")]);
     let exited = seen("a", "a0", ContainerState::Exited, 3);
@@ -71,7 +71,7 @@ async fn a_reset_kills_with_the_least_grace_and_removes_what_asked_for_it_last()
 }
 
 #[tokio::test]
-async fn a_reset_that_is_resisted_removes_nothing_that_asks_for_it() {
+async fn failed_reset_keeps_its_source_containers() {
     let world = World::new();
     let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
     let found = observed(vec![
@@ -87,7 +87,7 @@ async fn a_reset_that_is_resisted_removes_nothing_that_asks_for_it() {
 }
 
 #[tokio::test]
-async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_started_again() {
+async fn failed_probe_restarts_within_probe_grace_period() {
     for (policy, probe_grace, calls) in [
         (
             "Always",
@@ -130,7 +130,7 @@ async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_s
 }
 
 #[tokio::test]
-async fn a_debugger_is_started_beside_what_runs_and_joins_its_target() {
+async fn ephemeral_container_starts_and_joins_its_target() {
     let world = World::new();
     let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
     let asked = with_debugger(pod(&["a"]), Some("a"));
@@ -161,7 +161,7 @@ async fn a_debugger_is_started_beside_what_runs_and_joins_its_target() {
 }
 
 #[tokio::test]
-async fn a_debugger_that_cannot_start_holds_up_no_other_container() {
+async fn failed_ephemeral_container_blocks_no_other() {
     let world = World::new();
     world.fake.fail("create debug#0", CriCode::Other, "no room");
     let exited = seen("a", "a0", ContainerState::Exited, 0);
@@ -178,7 +178,7 @@ async fn a_debugger_that_cannot_start_holds_up_no_other_container() {
 }
 
 #[tokio::test]
-async fn a_reset_in_its_back_off_leaves_the_others_alone() {
+async fn reset_in_back_off_leaves_other_containers() {
     let world = World::new();
     let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
     let mut backoff = BackoffTable::default();

@@ -59,7 +59,7 @@ fn unknown() -> KnownPods {
 }
 
 #[tokio::test]
-async fn a_living_pod_keeps_the_newest_dead_instance_and_its_log() {
+async fn running_pod_keeps_newest_dead_instance_and_its_log() {
     let world = World::new();
     let pods = observed(vec![
         seen("a", "a2", ContainerState::Running, 2),
@@ -82,7 +82,7 @@ async fn a_living_pod_keeps_the_newest_dead_instance_and_its_log() {
 }
 
 #[tokio::test]
-async fn an_unknown_pod_goes_entirely_once_the_sources_have_spoken() {
+async fn unknown_pod_is_removed_once_all_sources_are_ready() {
     let world = World::new();
     world.sync(&pod(&["a"]), nothing()).await;
     world.fake.forget_calls();
@@ -112,7 +112,7 @@ async fn an_unknown_pod_goes_entirely_once_the_sources_have_spoken() {
 }
 
 #[tokio::test]
-async fn a_finished_pod_keeps_its_logs_directory_and_nothing_in_the_runtime() {
+async fn finished_pod_keeps_only_its_log_directory() {
     let world = World::new();
     world.sync(&pod(&["a"]), nothing()).await;
     world.fake.forget_calls();
@@ -130,7 +130,7 @@ async fn a_finished_pod_keeps_its_logs_directory_and_nothing_in_the_runtime() {
 }
 
 #[tokio::test]
-async fn one_container_that_stays_does_not_keep_the_others() {
+async fn one_unstoppable_container_does_not_block_the_others() {
     let world = World::new();
     for attempt in 0..4 {
         add(
@@ -148,7 +148,7 @@ async fn one_container_that_stays_does_not_keep_the_others() {
 }
 
 #[tokio::test]
-async fn without_the_runtimes_lists_nothing_is_removed() {
+async fn runtime_list_failure_skips_garbage_collection() {
     let world = World::new();
     add(&world, "a0", ContainerState::Exited, 0);
     world
@@ -160,7 +160,7 @@ async fn without_the_runtimes_lists_nothing_is_removed() {
 }
 
 #[tokio::test]
-async fn a_pod_in_a_pass_is_known_whatever_the_caller_says() {
+async fn pod_in_a_sync_is_never_garbage_collected() {
     let world = Arc::new(World::new());
     world.fake.hang("start");
     let task = tokio::spawn({
@@ -184,7 +184,7 @@ async fn a_pod_in_a_pass_is_known_whatever_the_caller_says() {
 }
 
 #[tokio::test]
-async fn cleanup_removes_the_pods_directory_and_may_be_repeated() {
+async fn cleanup_removes_the_pod_directory_and_is_repeatable() {
     let world = World::new();
     world.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(

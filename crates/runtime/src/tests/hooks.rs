@@ -80,7 +80,7 @@ async fn killed(world: &World, container: Container, seconds: u32) -> (Vec<Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_runs_before_the_stop_and_its_time_is_taken_off_the_grace() {
+async fn pre_stop_command_time_reduces_the_stop_timeout() {
     let world = World::new();
     world.fake.take("exec", 12 * SECOND);
     let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
@@ -89,7 +89,7 @@ async fn a_command_runs_before_the_stop_and_its_time_is_taken_off_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_fails_is_told_and_stops_nothing() {
+async fn failed_pre_stop_hook_is_reported_and_stop_continues() {
     let world = World::new();
     world.fake.exit("exec a sh -c drain", 3);
     let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
@@ -111,7 +111,7 @@ async fn a_hook_that_fails_is_told_and_stops_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_outlives_the_grace_is_left_alone_and_goes_on_during_the_stop() {
+async fn hook_over_the_grace_period_continues_during_the_stop() {
     // it ends during the two seconds that the stop has
     let world = World::new();
     world.fake.take("exec", 11 * SECOND);
@@ -130,7 +130,7 @@ async fn a_hook_that_outlives_the_grace_is_left_alone_and_goes_on_during_the_sto
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_grace_the_hook_is_not_run() {
+async fn hook_is_skipped_without_a_grace_period() {
     let world = World::new();
     let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 0).await;
     assert_eq!(calls, ["0s stop a 2s"]);
@@ -143,7 +143,7 @@ async fn without_a_grace_the_hook_is_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_goes_to_the_pod_and_any_answer_is_success() {
+async fn http_hook_calls_the_pod_and_any_status_succeeds() {
     let get = |more: Value| {
         let mut get = json!({"path": "/bye", "port": "admin"});
         let fields = get.as_object_mut().expect("object");
@@ -179,7 +179,7 @@ async fn a_request_goes_to_the_pod_and_any_answer_is_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn https_that_is_answered_in_plain_http_is_asked_again_in_http() {
+async fn https_hook_falls_back_to_http() {
     let handler = json!({"httpGet": {"scheme": "HTTPS", "path": "/bye", "port": 81}});
     let world = World::new();
     let https = "get https://10.0.0.5:81/bye";
@@ -204,7 +204,7 @@ async fn https_that_is_answered_in_plain_http_is_asked_again_in_http() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
+async fn pre_stop_sleep_ends_with_its_container() {
     let sleep = |seconds: i64| pre_stop("a", json!({"sleep": {"seconds": seconds}}));
     let alive = |world: &World, state| {
         world.fake.detail(detail(state));
@@ -242,7 +242,7 @@ async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_of_sidecars_begin_with_the_others_though_their_turn_is_last() {
+async fn sidecar_hooks_start_with_all_others() {
     let world = World::new();
     for name in ["s", "a"] {
         runs(&world, name);
@@ -267,7 +267,7 @@ async fn hooks_of_sidecars_begin_with_the_others_though_their_turn_is_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_had_its_time_is_not_run_again_and_one_that_was_interrupted_is() {
+async fn only_interrupted_hook_runs_again_on_retry() {
     let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
     // the hook ends, the stop fails, the stop is asked for again
     let world = World::new();
@@ -298,7 +298,7 @@ async fn a_hook_that_had_its_time_is_not_run_again_and_one_that_was_interrupted_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_is_in_no_spec_brings_its_hook_along() {
+async fn hook_of_container_without_spec_is_read_from_annotations() {
     let world = World::new();
     runs(&world, "a");
     world.fake.hang("exec");
@@ -321,7 +321,7 @@ async fn a_container_that_is_in_no_spec_brings_its_hook_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_is_stopped_alone_has_its_hook_too_and_one_that_exited_has_not() {
+async fn single_stop_runs_the_hook_unless_the_container_exited() {
     let world = World::new();
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
     changed.hash = Some(1);
@@ -345,7 +345,7 @@ async fn a_container_that_is_stopped_alone_has_its_hook_too_and_one_that_exited_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_container_starts_when_the_hook_of_the_one_before_has_ended() {
+async fn next_container_starts_after_the_post_start_hook() {
     let world = World::new();
     world.fake.take("exec", 5 * SECOND);
     let pod = pod_of(
@@ -378,7 +378,7 @@ async fn the_next_container_starts_when_the_hook_of_the_one_before_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_start_hook_that_fails_kills_its_container_and_the_others_start() {
+async fn failed_post_start_hook_kills_only_its_container() {
     let world = World::new();
     world.fake.exit("exec a sh -c warm", 7);
     let hooks = json!({"postStart": exec("warm"), "preStop": exec("drain")});
@@ -416,7 +416,7 @@ async fn a_post_start_hook_that_fails_kills_its_container_and_the_others_start()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_start_sleep_is_not_cut_short_by_the_containers_end() {
+async fn post_start_sleep_outlasts_its_container() {
     let world = World::new();
     let pod = pod_of(
         Vec::new(),

@@ -25,7 +25,7 @@ fn pulls(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_decides_whether_an_image_is_pulled() {
+async fn pull_policy_decides_whether_an_image_is_pulled() {
     async fn check(image: &str, policy: Option<&str>, present: bool, expected: &str) {
         let world = World::new();
         if present {
@@ -54,7 +54,7 @@ async fn the_policy_decides_whether_an_image_is_pulled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_is_told_in_upstreams_words() {
+async fn pull_events_match_upstream() {
     let world = World::new();
     world.fake.lose_image("web:1");
     world.sync(&pod(&["a"]), nothing()).await;
@@ -68,7 +68,7 @@ async fn a_pull_is_told_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn an_invalid_name_and_a_failed_look_up_have_their_own_reasons() {
+async fn invalid_name_and_failed_inspection_have_own_reasons() {
     let world = World::new();
     let outcome = world.sync(&pod_with("Web:1", None), nothing()).await;
     assert!(
@@ -90,7 +90,7 @@ async fn an_invalid_name_and_a_failed_look_up_have_their_own_reasons() {
 }
 
 #[tokio::test]
-async fn a_failed_pull_backs_off_and_says_so_until_it_works() {
+async fn failed_pull_backs_off_until_it_succeeds() {
     let world = World::new();
     world.fake.lose_image("web:1");
     world.fake.fail("pull", CriCode::Other, "not found");
@@ -139,7 +139,7 @@ async fn a_failed_pull_backs_off_and_says_so_until_it_works() {
 }
 
 #[tokio::test]
-async fn the_runtimes_words_for_registry_and_signature_become_reasons() {
+async fn registry_and_signature_errors_become_reasons() {
     for (message, reason) in [
         ("RegistryUnavailable: dial tcp", "RegistryUnavailable"),
         (
@@ -162,7 +162,7 @@ async fn the_runtimes_words_for_registry_and_signature_become_reasons() {
 }
 
 #[tokio::test]
-async fn one_containers_missing_image_does_not_hold_back_its_sibling() {
+async fn missing_image_does_not_block_the_sibling_container() {
     let world = World::new();
     world.fake.fail("pull", CriCode::Other, "denied");
     let mut bad = container("a");
@@ -178,7 +178,7 @@ async fn one_containers_missing_image_does_not_hold_back_its_sibling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_pull_of_one_pod_does_not_hold_back_a_pod_whose_image_is_there() {
+async fn hung_pull_does_not_block_pod_with_present_image() {
     let world = World::new();
     world.fake.hang("pull");
     let stuck_pod = pod_with("slow:1", None);
@@ -208,7 +208,7 @@ async fn pods_that_want_the_same_image_share_one_pull() {
 }
 
 #[tokio::test]
-async fn a_shared_pull_goes_on_when_the_pod_that_began_it_is_cancelled() {
+async fn shared_pull_continues_when_its_first_pod_is_cancelled() {
     let world = Arc::new(World::new());
     world.fake.lose_image("web:1");
     world.fake.hang("pull");
@@ -254,7 +254,7 @@ async fn a_shared_pull_goes_on_when_the_pod_that_began_it_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pulls_over_the_rate_wait_for_their_turn_instead_of_failing() {
+async fn pulls_over_the_rate_limit_are_delayed() {
     let world = World::with(RuntimeOptions {
         pull: PullOptions {
             serialize: false,
@@ -278,7 +278,7 @@ async fn pulls_over_the_rate_wait_for_their_turn_instead_of_failing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn serial_pulls_go_one_at_a_time_in_the_order_asked() {
+async fn serialized_pulls_run_in_request_order() {
     let world = World::new();
     world.fake.hang("pull i0:1");
     let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
@@ -294,7 +294,7 @@ async fn serial_pulls_go_one_at_a_time_in_the_order_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_that_hangs_keeps_no_other_image_from_the_node_for_long() {
+async fn hung_pull_delays_other_pulls_only_briefly() {
     let world = World::new();
     world.fake.hang("pull i0:1");
     let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();

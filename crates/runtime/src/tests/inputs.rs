@@ -65,7 +65,7 @@ fn pulls(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn variables_come_from_the_objects_and_a_missing_one_is_told_in_upstreams_words() {
+async fn env_from_objects_reports_missing_ones_like_upstream() {
     let pod = pod_from(json!({"containers": [{
         "name": "a", "image": "web:1",
         "envFrom": [{"configMapRef": {"name": "conf"}, "prefix": "C_"}],
@@ -119,7 +119,7 @@ async fn variables_come_from_the_objects_and_a_missing_one_is_told_in_upstreams_
 }
 
 #[tokio::test]
-async fn the_handler_is_the_runtime_classs_and_a_class_nobody_looked_up_is_refused() {
+async fn handler_is_from_runtime_class_which_must_be_resolved() {
     let classy = pod_from(json!({
         "runtimeClassName": "sandboxed",
         "overhead": {"memory": "64Mi"},
@@ -146,7 +146,7 @@ async fn the_handler_is_the_runtime_classs_and_a_class_nobody_looked_up_is_refus
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_are_tried_best_match_first_and_no_further_than_the_one_that_works() {
+async fn credentials_are_tried_best_match_first_until_one_works() {
     let image = "registry.example/team/app:1";
     let pod = pod_from(json!({"containers": [{"name": "a", "image": image}]}));
     let users = [
@@ -194,7 +194,7 @@ async fn credentials_are_tried_best_match_first_and_no_further_than_the_one_that
 }
 
 #[tokio::test]
-async fn whoever_gives_credentials_is_asked_at_a_pull_and_tried_after_the_pods_own() {
+async fn provider_credentials_are_tried_after_the_pod_secrets() {
     let pod = pod_from(json!({"containers": [{
         "name": "a", "image": "registry.example/web:1", "imagePullPolicy": "IfNotPresent",
     }]}));

@@ -65,7 +65,7 @@ fn with_sidecars(world: &World) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mains_stop_together_then_sidecars_in_reverse_then_sandboxes() {
+async fn app_containers_stop_first_then_sidecars_then_sandboxes() {
     let world = World::new();
     let spec = with_sidecars(&world);
     world.fake.take("stop a 30s", Duration::from_secs(4));
@@ -92,7 +92,7 @@ async fn mains_stop_together_then_sidecars_in_reverse_then_sandboxes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_main_that_uses_up_the_grace_leaves_its_sidecars_two_seconds() {
+async fn sidecars_get_2_s_if_app_uses_the_grace_period() {
     let world = World::new();
     let spec = with_sidecars(&world);
     world.fake.take("stop a 10s", Duration::from_secs(10));
@@ -117,7 +117,7 @@ async fn a_main_that_uses_up_the_grace_leaves_its_sidecars_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_main_that_cannot_be_stopped_holds_up_its_sidecars_for_the_grace_only() {
+async fn unstoppable_app_delays_sidecars_only_for_the_grace_period() {
     let world = World::new();
     let spec = with_sidecars(&world);
     let stuck = CriCode::DeadlineExceeded;
@@ -140,7 +140,7 @@ async fn a_main_that_cannot_be_stopped_holds_up_its_sidecars_for_the_grace_only(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_takes_one_and_a_half_graces_is_told() {
+async fn overdue_stop_records_an_event() {
     let overdue = "W ExceededGracePeriod: Container runtime did not kill the pod within specified grace period.";
     for (takes, told) in [(44, false), (46, true)] {
         let world = World::new();
@@ -157,8 +157,7 @@ async fn a_stop_that_takes_one_and_a_half_graces_is_told() {
 }
 
 #[tokio::test]
-async fn a_container_that_ignores_sigterm_gets_the_grace_passed_on_and_never_less_than_two_seconds()
-{
+async fn stop_timeout_is_the_grace_period_but_at_least_2_s() {
     for (asked, given) in [(45, "stop a 45s"), (0, "stop a 2s"), (1, "stop a 2s")] {
         let world = World::new();
         world.fake.add_container(running("a"));
@@ -172,8 +171,7 @@ async fn a_container_that_ignores_sigterm_gets_the_grace_passed_on_and_never_les
 }
 
 #[tokio::test]
-async fn what_started_after_the_observation_is_stopped_too_and_the_observation_serves_if_lists_fail()
- {
+async fn stop_uses_fresh_lists_or_the_observation_if_they_fail() {
     let world = World::new();
     world.fake.add_container(running("late"));
     world
@@ -199,7 +197,7 @@ async fn what_started_after_the_observation_is_stopped_too_and_the_observation_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_hangs_does_not_keep_a_pod_from_being_stopped() {
+async fn hung_list_does_not_block_the_stop() {
     let world = World::new();
     world.fake.hang("list-containers");
     let seen = observed(vec![seen("a", "a1", ContainerState::Running, 1)]);
@@ -209,7 +207,7 @@ async fn a_list_that_hangs_does_not_keep_a_pod_from_being_stopped() {
 }
 
 #[tokio::test]
-async fn what_is_gone_counts_as_stopped_and_one_failure_does_not_keep_the_rest() {
+async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
     let world = World::new();
     for name in ["a", "b", "c"] {
         world.fake.add_container(running(name));
@@ -237,7 +235,7 @@ async fn what_is_gone_counts_as_stopped_and_one_failure_does_not_keep_the_rest()
 }
 
 #[tokio::test]
-async fn a_changed_sandbox_is_killed_and_made_anew_in_one_pass() {
+async fn changed_sandbox_is_replaced_in_one_sync() {
     let world = World::new();
     world.fake.add_container(running("a"));
     world.fake.add_sandbox(sandbox("s0"));
@@ -256,7 +254,7 @@ async fn a_changed_sandbox_is_killed_and_made_anew_in_one_pass() {
 }
 
 #[tokio::test]
-async fn a_changed_container_is_stopped_with_the_reason_and_started_again() {
+async fn changed_container_is_stopped_with_reason_and_restarted() {
     let world = World::new();
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
     changed.hash = Some(1);
@@ -271,7 +269,7 @@ async fn a_changed_container_is_stopped_with_the_reason_and_started_again() {
 }
 
 #[tokio::test]
-async fn a_container_that_cannot_be_stopped_is_not_started_twice() {
+async fn unstoppable_container_is_not_started_twice() {
     let world = World::new();
     world.fake.fail("stop a0 30s", CriCode::Unavailable, "gone");
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
@@ -285,7 +283,7 @@ async fn a_container_that_cannot_be_stopped_is_not_started_twice() {
 }
 
 #[tokio::test]
-async fn a_container_that_was_created_but_never_started_is_removed_first() {
+async fn created_but_unstarted_container_is_removed_first() {
     let world = World::new();
     let outcome = world
         .sync(
@@ -298,7 +296,7 @@ async fn a_container_that_was_created_but_never_started_is_removed_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hung_sandboxes_hold_up_the_stop_of_others_for_a_moment_only() {
+async fn hung_sandbox_stops_delay_others_only_briefly() {
     let world = World::new();
     for hung in 0..8 {
         world.fake.hang(&format!("stop-sandbox hung-{hung}"));

@@ -83,7 +83,7 @@ fn made(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_of_a_volume_is_bound_before_its_container_is_made() {
+async fn sub_path_is_bound_before_container_creation() {
     let world = World::new();
     let part = |path: &str| json!({"name": "data", "mountPath": "/x", "subPath": path});
     let pod = pod(&[("a", part("good")), ("b", part("out"))]);
@@ -107,7 +107,7 @@ async fn a_part_of_a_volume_is_bound_before_its_container_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_is_pulled_before_the_container_that_mounts_it() {
+async fn image_volume_is_pulled_before_container_creation() {
     let world = World::new();
     world.fake.be("containerd", "v2.2.0");
     let mount = json!({"name": "model", "mountPath": "/m", "subPath": "weights"});
@@ -137,7 +137,7 @@ async fn an_image_is_pulled_before_the_container_that_mounts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_had_keeps_those_from_starting_that_mount_it() {
+async fn failed_image_volume_blocks_containers_that_mount_it() {
     let world = World::new();
     let mount = |name: &str| json!({"name": name, "mountPath": "/m"});
     let pod = pod(&[
@@ -167,7 +167,7 @@ async fn an_image_that_cannot_be_had_keeps_those_from_starting_that_mount_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_would_mount_nothing_is_not_asked_to_mount_an_image() {
+async fn image_volume_needs_a_supporting_runtime() {
     let world = World::new();
     world.fake.be("containerd", "1.6.20~ds1");
     let pod = pod(&[("a", json!({"name": "model", "mountPath": "/m"}))]);
@@ -184,7 +184,7 @@ async fn a_runtime_that_would_mount_nothing_is_not_asked_to_mount_an_image() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_creation_counts_the_images_that_were_not_mounted() {
+async fn failed_creation_counts_failed_image_volumes() {
     let world = World::new();
     world.fake.fail("create", CriCode::Other, "no room");
     let pod = pod(&[("a", json!({"name": "model", "mountPath": "/m"}))]);
@@ -199,7 +199,7 @@ async fn a_failed_creation_counts_the_images_that_were_not_mounted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_handler_can_decides_how_deep_a_mount_is_read_only() {
+async fn recursive_read_only_follows_handler_support() {
     let mount = |mode: &str| json!({"name": "data", "mountPath": "/x", "readOnly": true, "recursiveReadOnly": mode});
     let pod = pod(&[("a", mount("IfPossible")), ("b", mount("Enabled"))]);
     let world = World::new();

@@ -15,7 +15,7 @@ use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, si
 use crate::{SyncPodOutcome, SyncPodRequest};
 
 #[tokio::test]
-async fn a_new_pod_starts_with_the_fewest_calls_and_in_order() {
+async fn new_pod_starts_in_order_with_minimal_calls() {
     let world = World::new();
     let outcome = world.sync(&pod(&["a", "b"]), nothing()).await;
     assert_eq!(line(&world, &outcome), "ok");
@@ -60,7 +60,7 @@ async fn a_new_pod_starts_with_the_fewest_calls_and_in_order() {
 }
 
 #[tokio::test]
-async fn nothing_to_do_asks_nothing_of_anyone() {
+async fn sync_without_actions_makes_no_calls() {
     let world = World::new();
     let outcome = world
         .sync(
@@ -75,7 +75,7 @@ async fn nothing_to_do_asks_nothing_of_anyone() {
 }
 
 #[tokio::test]
-async fn every_step_that_fails_has_its_reason_its_event_and_its_retry() {
+async fn each_failed_step_has_reason_event_and_retry() {
     async fn check(prepare: impl FnOnce(&World), expected: &str, event: &str) {
         let world = World::new();
         prepare(&world);
@@ -128,7 +128,7 @@ async fn every_step_that_fails_has_its_reason_its_event_and_its_retry() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_made_is_the_containers_own_failure() {
+async fn config_error_fails_only_its_container() {
     let world = World::new();
     let mut bad = container("a");
     bad.env = Some(vec![EnvVar {
@@ -156,7 +156,7 @@ async fn a_configuration_that_cannot_be_made_is_the_containers_own_failure() {
 }
 
 #[tokio::test]
-async fn a_container_that_did_not_start_is_left_for_the_next_pass_and_its_sibling_starts() {
+async fn failed_start_is_left_to_next_sync_and_sibling_starts() {
     let world = World::new();
     world
         .fake
@@ -171,7 +171,7 @@ async fn a_container_that_did_not_start_is_left_for_the_next_pass_and_its_siblin
 }
 
 #[tokio::test]
-async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
+async fn network_not_ready_blocks_only_pods_without_host_network() {
     let world = World::new();
     world.fake.network_down("cni plugin not initialized");
     let mut pod = pod(&["a"]);
@@ -203,7 +203,7 @@ async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
 }
 
 #[tokio::test]
-async fn a_failed_init_container_holds_back_the_rest_and_a_failed_sidecar_does_not() {
+async fn failed_init_container_blocks_and_failed_sidecar_does_not() {
     async fn check(first: windlass_types::corev1::Container, expected: &str) {
         let world = World::new();
         world.fake.fail("create first#0", CriCode::Other, "x");
@@ -235,7 +235,7 @@ async fn a_failed_init_container_holds_back_the_rest_and_a_failed_sidecar_does_n
 }
 
 #[tokio::test]
-async fn a_crashed_container_is_restarted_counted_and_its_count_written_into_the_next_instance() {
+async fn crashed_container_restarts_with_incremented_count() {
     let world = World::new();
     world.clock.set(1);
     let spec = pod(&["a"]);
@@ -264,7 +264,7 @@ async fn a_crashed_container_is_restarted_counted_and_its_count_written_into_the
 }
 
 #[tokio::test]
-async fn back_off_of_one_container_does_not_hold_back_its_sibling() {
+async fn back_off_of_one_container_does_not_block_its_sibling() {
     let world = World::new();
     world.clock.set(1);
     let spec = pod(&["a", "b"]);
@@ -286,7 +286,7 @@ async fn back_off_of_one_container_does_not_hold_back_its_sibling() {
 }
 
 #[tokio::test]
-async fn the_restart_count_is_recovered_from_the_logs_that_are_left() {
+async fn restart_count_is_recovered_from_remaining_logs() {
     let world = World::new();
     world.files.put("/var/log/pods/default_web_u1/a/0.log", "");
     world.files.put(
@@ -301,7 +301,7 @@ async fn the_restart_count_is_recovered_from_the_logs_that_are_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
+async fn cancelled_hung_sync_keeps_its_partial_outcome() {
     let world = Arc::new(World::new());
     world.fake.hang("sandbox");
     let cancel = CancellationToken::new();
@@ -354,7 +354,7 @@ async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_lets_a_start_that_is_under_way_come_to_its_end_and_nothing_after_it() {
+async fn cancelled_sync_completes_only_the_start_in_progress() {
     let world = World::new();
     world.fake.take("start a", Duration::from_secs(3));
     let (outcome, waited) = cancelled_in_a_start(&world).await;
@@ -368,7 +368,7 @@ async fn cancelling_lets_a_start_that_is_under_way_come_to_its_end_and_nothing_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_gives_up_a_start_that_hangs() {
+async fn cancelled_sync_abandons_a_hung_start() {
     let world = World::new();
     world.fake.hang("start a");
     let (outcome, waited) = cancelled_in_a_start(&world).await;
@@ -393,7 +393,7 @@ async fn hung_directories_of_one_pod_delay_no_other_pod() {
 }
 
 #[tokio::test]
-async fn a_termination_message_comes_from_its_file_or_from_the_log() {
+async fn termination_message_is_read_from_file_or_log() {
     let world = World::new();
     let mut spec = pod(&["a"]);
     let mut exited = seen("a", "a0", ContainerState::Exited, 2);

@@ -140,7 +140,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn a_slice_is_started_once_set_again_and_stopped() {
+async fn slice_is_started_once_updated_and_stopped() {
     let systemd = FakeSystemd::default();
     let slices = Arc::new(systemd.slices());
     let start = |value| {
@@ -163,7 +163,7 @@ async fn a_slice_is_started_once_set_again_and_stopped() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_in_systemds_words_and_a_lost_connection_is_made_anew() {
+async fn systemd_error_is_returned_and_lost_connection_reopened() {
     let systemd = FakeSystemd::default();
     let slices = Arc::new(systemd.slices());
     let refused = blocking(&slices, |slices| slices.start("a.slice", &[("Id", 1)])).await;
@@ -178,7 +178,7 @@ async fn a_refusal_is_told_in_systemds_words_and_a_lost_connection_is_made_anew(
 }
 
 #[tokio::test]
-async fn a_systemd_that_is_not_there_or_silent_is_an_error_in_time() {
+async fn missing_or_silent_systemd_is_an_error_before_the_deadline() {
     let absent = || Box::pin(async { Err(Error::Failure("no bus".to_owned())) }) as BoxFuture<_>;
     let slices = Arc::new(SystemdSlices::with(CALL_DEADLINE, absent));
     let failed = blocking(&slices, |slices| slices.stop("a.slice")).await;

@@ -57,7 +57,7 @@ fn check(script: Vec<(Step, &str)>) {
 }
 
 #[test]
-fn an_edited_static_pod_waits_for_its_predecessor_in_order() {
+fn edited_static_pods_wait_in_order_for_termination() {
     check(vec![
         (Update("1", run("1", "web")), "spawn(1)"),
         (Update("2", run("2", "web")), "hold(2 behind 1)"),
@@ -69,7 +69,7 @@ fn an_edited_static_pod_waits_for_its_predecessor_in_order() {
 }
 
 #[test]
-fn a_pod_that_is_to_end_when_it_is_first_seen_gets_a_worker_that_ends_it() {
+fn pod_first_seen_with_a_kill_gets_a_terminating_worker() {
     check(vec![
         (
             Update("1", run_and_kill("1", "web", false)),
@@ -83,7 +83,7 @@ fn a_pod_that_is_to_end_when_it_is_first_seen_gets_a_worker_that_ends_it() {
 }
 
 #[test]
-fn a_pod_asked_for_again_while_it_is_removed_comes_back() {
+fn pod_desired_again_while_terminating_restarts() {
     check(vec![
         (Update("1", run("1", "web")), "spawn(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
@@ -97,7 +97,7 @@ fn a_pod_asked_for_again_while_it_is_removed_comes_back() {
 }
 
 #[test]
-fn coalesced_messages_mean_what_they_meant_one_by_one() {
+fn coalesced_updates_equal_separate_ones() {
     use windlass_mailboxes::Merge;
     let mut removed_and_back = kill(true);
     removed_and_back.merge(run("1", "web"));
@@ -112,7 +112,7 @@ fn coalesced_messages_mean_what_they_meant_one_by_one() {
 }
 
 #[test]
-fn a_completed_pod_keeps_its_worker_until_it_is_removed() {
+fn completed_pod_keeps_its_worker_until_removed() {
     check(vec![
         (Update("1", run("1", "job")), "spawn(1)"),
         (Finished("1"), ""),
@@ -124,7 +124,7 @@ fn a_completed_pod_keeps_its_worker_until_it_is_removed() {
 }
 
 #[test]
-fn an_orphan_is_stopped_and_forgotten() {
+fn orphaned_pod_is_stopped_and_removed() {
     let mut orphan = kill(true);
     orphan.kill.as_mut().expect("kill").orphan = Some(Arc::default());
     check(vec![
@@ -135,7 +135,7 @@ fn an_orphan_is_stopped_and_forgotten() {
 }
 
 #[test]
-fn a_pod_that_ends_when_it_is_first_seen_does_not_run_because_it_was_changed_meanwhile() {
+fn rejected_pod_does_not_run_after_an_update() {
     use windlass_mailboxes::Merge;
     // refused, then updated by a controller before anybody looked
     let mut refused_and_updated = run_and_kill("1", "web", false);
@@ -148,7 +148,7 @@ fn a_pod_that_ends_when_it_is_first_seen_does_not_run_because_it_was_changed_mea
 }
 
 #[test]
-fn a_pod_that_is_to_come_back_and_is_deleted_before_does_not_come_back() {
+fn pod_deleted_before_its_restart_does_not_restart() {
     check(vec![
         (Update("1", run("1", "web")), "spawn(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),

@@ -146,7 +146,7 @@ fn unzipped(path: &Path) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_long_enough_is_renamed_and_opened_again() {
+async fn long_log_is_rotated_and_reopened() {
     let world = World::new();
     world.write("0.log", "0123456789");
     world
@@ -158,7 +158,7 @@ async fn a_log_that_is_long_enough_is_renamed_and_opened_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_log_is_left_alone_and_one_that_is_gone_is_opened_again() {
+async fn short_log_is_kept_and_missing_log_reopened() {
     let world = World::new();
     world.write("0.log", "012345678");
     fs::create_dir(world.dir.path().join("other")).expect("made");
@@ -171,7 +171,7 @@ async fn a_short_log_is_left_alone_and_one_that_is_gone_is_opened_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_does_not_open_a_new_file_leaves_the_log_its_name() {
+async fn failed_reopen_undoes_the_rotation() {
     let world = World::new();
     world.write("0.log", "0123456789");
     let why = "container is not running";
@@ -182,7 +182,7 @@ async fn a_runtime_that_does_not_open_a_new_file_leaves_the_log_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_hangs_for_one_container_keeps_no_other_log_growing() {
+async fn hung_reopen_does_not_block_other_rotations() {
     let world = World::new();
     world.write("0.log", "0123456789");
     let other = world.dir.path().join("other");
@@ -204,7 +204,7 @@ async fn a_runtime_that_hangs_for_one_container_keeps_no_other_log_growing() {
 }
 
 #[test]
-fn the_file_before_the_last_is_compressed_whole_with_its_mode_and_the_oldest_goes() {
+fn rotation_compresses_second_newest_and_removes_oldest() {
     let world = World::new();
     let text = "a line\n".repeat(100_000);
     world.write("0.log", "now");
@@ -226,7 +226,7 @@ fn the_file_before_the_last_is_compressed_whole_with_its_mode_and_the_oldest_goe
 }
 
 #[test]
-fn a_name_is_not_given_back_over_what_the_runtime_opened_after_all() {
+fn rotation_undo_does_not_overwrite_a_reopened_log() {
     let world = World::new();
     world.write("0.log", "before");
     let renamed = world.rotate(5).expect("rotated");
@@ -239,7 +239,7 @@ fn a_name_is_not_given_back_over_what_the_runtime_opened_after_all() {
 }
 
 #[test]
-fn what_cannot_be_compressed_does_not_keep_the_log_growing() {
+fn failed_compression_does_not_block_rotation() {
     let world = World::new();
     world.write("0.log", "now");
     world.write(BEFORE, "before");
@@ -251,7 +251,7 @@ fn what_cannot_be_compressed_does_not_keep_the_log_growing() {
 }
 
 #[test]
-fn directories_with_names_of_rotations_are_no_files_and_keep_no_log_growing() {
+fn directories_named_like_rotated_logs_are_ignored() {
     let world = World::new();
     world.write("0.log", "now");
     world.write(BEFORE, "before");
@@ -265,7 +265,7 @@ fn directories_with_names_of_rotations_are_no_files_and_keep_no_log_growing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_lost_its_name_gets_it_back_when_its_container_has_ended() {
+async fn interrupted_rotation_is_undone_after_container_exit() {
     let mut world = World::new();
     world.ended = vec!["app", "other", "gone"];
     world.write("0.log.20261122-040000.gz", "oldest");
@@ -283,7 +283,7 @@ async fn a_log_that_lost_its_name_gets_it_back_when_its_container_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotation_that_panics_is_tried_again_at_the_next_look() {
+async fn panicked_rotation_is_retried() {
     let world = World::new();
     world.write("0.log", "0123456789");
     world.clock.panics_once.store(true, Ordering::Relaxed);
@@ -296,7 +296,7 @@ async fn a_rotation_that_panics_is_tried_again_at_the_next_look() {
 }
 
 #[test]
-fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
+fn compression_stops_at_shutdown_without_partial_files() {
     let world = World::new();
     world.write("0.log", "now");
     world.write("0.log.20261122-050000", "before");
@@ -309,7 +309,7 @@ fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
 }
 
 #[test]
-fn an_agent_that_ends_renames_nothing_that_it_would_not_have_opened_again() {
+fn rotation_stops_before_the_rename_at_shutdown() {
     let world = World::new();
     world.write("0.log", "now");
     let shutdown = CancellationToken::new();
@@ -321,7 +321,7 @@ fn an_agent_that_ends_renames_nothing_that_it_would_not_have_opened_again() {
 }
 
 #[test]
-fn links_of_a_pod_lead_nowhere() {
+fn symlinks_of_a_pod_are_not_followed() {
     let world = World::new();
     let outside = TempDir::new().expect("directory");
     let secret = outside.path().join("0.log");
