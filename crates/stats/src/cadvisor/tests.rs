@@ -105,8 +105,8 @@ fn row_has_cadvisor_labels() {
     assert_eq!(networks.count(), 2);
 }
 
-/// What `container_metrics_test.go` of upstream's NodeConformance asks for: of a container, and
-/// what may be of any row.
+/// Families expected by `container_metrics_test.go` of the upstream NodeConformance: of a
+/// container, and what may be of any row.
 const CONFORMANCE: (&[&str], &[&str]) = (
     &[
         "container_blkio_device_usage_total",

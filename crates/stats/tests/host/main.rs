@@ -5,4 +5,4 @@
 mod on_containerd;
 mod real_cgroups;
 mod version2;
-mod world;
+mod fixture;

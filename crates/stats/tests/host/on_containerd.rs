@@ -22,7 +22,7 @@ use windlass_testbed::images;
 use windlass_types::cri::{CgroupDriver, ContainerConfig, SandboxConfig};
 use windlass_types::{ObservedPod, ObservedSandbox, Pod, PodUid, names};
 
-use crate::world::{FixedPods, config, running_container};
+use crate::fixture::{FixedPods, config, running_container};
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 const LIMIT: i64 = 256 << 20;

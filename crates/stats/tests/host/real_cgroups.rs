@@ -13,7 +13,7 @@ use windlass_stats::{HostStats, StatsSelection, StatsSource, resource_metrics};
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
-use crate::world::{FixedPods, config, running_pod};
+use crate::fixture::{FixedPods, config, running_pod};
 
 const PODS: usize = 250;
 /// Maximum CPU time of a collection. The limit is 50 ms for a release build; this is a debug build.

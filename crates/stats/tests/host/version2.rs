@@ -14,7 +14,7 @@ use windlass_stats::{
 };
 use windlass_types::{ContainerId, PodUid, SandboxId};
 
-use crate::world::{FixedPods, config, running_pod};
+use crate::fixture::{FixedPods, config, running_pod};
 
 const SLICE: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
 const NET_DEV: &str = "Inter-| Receive | Transmit\n face |bytes | bytes\n\

@@ -348,7 +348,7 @@ async fn new_pod_with_same_name_never_gets_old_status() {
         let old = c.pod("a");
         c.publish(&old, "Pending w", SyncPod, false);
         c.until("pending", |c| c.done("PATCH").len() == 1).await;
-        // the watch does not tell of the replacement before the status is sent
+        // the watch delivers the replacement only after the status is sent
         c.server.faults().silence_watches();
         c.server.delete::<Pod>(Some("default"), "a", Some(0));
         let new = c.pod("a");

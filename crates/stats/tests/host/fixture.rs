@@ -18,7 +18,7 @@ use windlass_types::{
     SandboxId, Timestamp, later,
 };
 
-/// A clock that goes with tokio's.
+/// A clock that follows the tokio clock.
 #[derive(Debug)]
 struct TestClock(Instant);
 

@@ -1,0 +1,69 @@
+//! Explains why a pod is not in its desired state, from its timeline and status. Shared by the
+//! control API and the node API.
+
+use windlass_pod_status::status::{probe_complaint, who_goes_on};
+use windlass_pod_status::timeline::relevant_records;
+use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
+use windlass_timelines::Timelines;
+use windlass_types::PodExt;
+use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
+use windlass_types::view::Blocker;
+
+/// Cloneable source of timelines and explanations. Does not block.
+#[derive(Clone, Debug)]
+pub struct PodExplainer {
+    /// Statuses of the pods.
+    pub board: PodStatusStore,
+    /// Timelines of the pods.
+    pub timelines: Timelines,
+    /// Name of the node, which a user may omit from the name of a static pod.
+    pub node_name: String,
+}
+
+impl PodExplainer {
+    /// Returns the timeline of a current or recently removed pod.
+    pub fn timeline(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
+        let found = self.timelines.find(namespace, name);
+        found.or_else(|| self.timelines.find(namespace, &self.static_pod_name(name)))
+    }
+
+    /// Returns the blocker and the recent records of a pod.
+    pub fn explanation(&self, namespace: &str, name: &str) -> Option<Explanation> {
+        let mut entries = self.board.find(namespace, name);
+        if entries.is_empty() {
+            entries = self.board.find(namespace, &self.static_pod_name(name));
+        }
+        current_entry(&entries).map(|entry| self.explain(entry))
+    }
+
+    fn explain(&self, entry: &PodStatusEntry) -> Explanation {
+        let uid = entry.pod.uid();
+        let blocker = entry.blocker.as_ref();
+        let timeline = blocker.and_then(|_| self.timelines.get(&uid));
+        Explanation {
+            namespace: entry.pod.namespace().to_owned(),
+            pod: entry.pod.name().to_owned(),
+            uid: uid.to_string(),
+            phase: entry.status.phase.clone(),
+            worker_state: entry.worker_state.to_string(),
+            blocker: blocker.map(|blocker| {
+                let message = blocker_message(blocker, entry);
+                BlockerView::new(blocker, message, who_goes_on(blocker))
+            }),
+            issues: entry.issues.clone(),
+            records: timeline.map_or_else(Vec::new, |timeline| relevant_records(&timeline.records)),
+        }
+    }
+
+    fn static_pod_name(&self, name: &str) -> String {
+        format!("{name}-{}", self.node_name)
+    }
+}
+
+/// Returns the message of a blocker, with the last failure of its probe.
+pub(crate) fn blocker_message(blocker: &Blocker, entry: &PodStatusEntry) -> String {
+    match probe_complaint(blocker, &entry.status, &entry.events) {
+        Some(failure) => format!("{}: {failure}", blocker.message),
+        None => blocker.message.clone(),
+    }
+}
