@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-pub use windlass_types::PhaseOverride;
 use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
+pub use windlass_types::PhaseOverride;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{PodWorkerState, RejectedManifest};
 use windlass_types::{

@@ -31,14 +31,12 @@
 
 mod catalogue;
 
-
 mod mounted_volume_cache;
 mod node_expander;
 mod pleg_health;
 mod probe_results;
 mod runtime_name;
 mod status_cache;
-
 
 pub use catalogue::*;
 pub use mounted_volume_cache::MountedVolumeCache;

@@ -13,9 +13,9 @@ use futures::StreamExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use windlass_actors::{ProbePod, ProbeResults, ProbeTargets, ProbeUpdate};
-use windlass_mailboxes::{ActorKind, SlotReceiver, SystemClock, run_actors, slots, start_actor};
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions};
+use windlass_mailboxes::{ActorKind, SlotReceiver, SystemClock, run_actors, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_types::view::{EventType, PodWorkerState};
@@ -46,7 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn probe() -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let clock = Arc::new(SystemClock);
-    let (sender, pods) = slots(windlass_probes::actor_kind(ProbeKind::Readiness), &metrics.mailboxes);
+    let (sender, pods) = slots(
+        windlass_probes::actor_kind(ProbeKind::Readiness),
+        &metrics.mailboxes,
+    );
     let (updates, mut changes) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     // only exec probes use the runtime: this client never connects
     let runtime = CriClient::connect("unix:///no/runtime.sock", CriOptions::new(metrics.clone()))?;

@@ -18,7 +18,9 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 use windlass_actors::ProbePod;
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io,
+};
 use windlass_types::{PodUid, ProbeKind};
 
 use crate::io::{Completion, persist, run_attempt};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use windlass_mailboxes::CompletionSender;
 use windlass_checks::{CheckError, Checks};
 use windlass_cri::{CriCode, RuntimeService};
+use windlass_mailboxes::CompletionSender;
 use windlass_pod_lifecycle::probe::{
     ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, judge_exec, judge_grpc,
     judge_http, judge_tcp,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate};
-use windlass_mailboxes::SlotSender;
 use windlass_checks::Checks;
 use windlass_cri::RuntimeService;
+use windlass_mailboxes::SlotSender;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
 use windlass_pod_lifecycle::probe_targets::{

@@ -20,9 +20,15 @@ use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
-use windlass_actors::{ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, SlotReceiver, completions, spawn_io};
+use windlass_actors::{
+    ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
+    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, UpdateKind, UpdatePod,
+    VolumesChanged, VolumesHandle,
+};
 use windlass_cri::{CriCode, CriError, RuntimeService};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Mailbox, SlotReceiver, completions, spawn_io,
+};
 use windlass_metrics::Metrics;
 use windlass_node_rules::admission::NodeAbilities;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
@@ -183,7 +189,8 @@ impl SyncLoop {
         let cause = event.cause();
         self.deps
             .metrics
-            .sync_loop.events
+            .sync_loop
+            .events
             .with_label_values(&[cause])
             .inc();
         self.deps
@@ -281,7 +288,8 @@ impl SyncLoop {
         {
             let metrics = &self.deps.metrics;
             metrics
-                .sync_loop.admission_rejections
+                .sync_loop
+                .admission_rejections
                 .with_label_values(&[&phase_override.reason])
                 .inc();
             deps.events.record(
@@ -491,11 +499,13 @@ impl SyncLoop {
         let others = self.desired.pods().count() - statics;
         let metrics = &self.deps.metrics;
         metrics
-            .sync_loop.desired_pods
+            .sync_loop
+            .desired_pods
             .with_label_values(&["true"])
             .set(statics as f64);
         metrics
-            .sync_loop.desired_pods
+            .sync_loop
+            .desired_pods
             .with_label_values(&[""])
             .set(others as f64);
         let observed = self.deps.cache.all();
@@ -518,7 +528,8 @@ impl SyncLoop {
             .zip(counts)
         {
             metrics
-                .sync_loop.running_containers
+                .sync_loop
+                .running_containers
                 .with_label_values(&[state])
                 .set(count as f64);
         }

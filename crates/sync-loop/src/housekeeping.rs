@@ -221,8 +221,14 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         };
         let (cleaned, failed) = remove("directory", gone, clean, runtime).await;
         let metrics = &deps.metrics;
-        metrics.sync_loop.orphan_pods_cleaned.set(f64::from(cleaned));
-        metrics.sync_loop.orphan_pods_not_cleaned.set(f64::from(failed));
+        metrics
+            .sync_loop
+            .orphan_pods_cleaned
+            .set(f64::from(cleaned));
+        metrics
+            .sync_loop
+            .orphan_pods_not_cleaned
+            .set(f64::from(failed));
         let gone = plan.cgroups_to_remove.difference(&known).cloned();
         let empty = |uid: PodUid, runtime: PodRuntime| {
             async move { runtime.remove_cgroup(&uid).await.map_err(|e| e.to_string()) }.boxed()

@@ -54,7 +54,7 @@ pub struct PhaseOverride {
     pub reason: String,
     /// `status.message`.
     pub message: String,
-    /// Message of the condition `DisruptionTarget`, if the pod could have gone on here and the
-    /// node ends it (shutdown, eviction). A refused pod was never disrupted.
+    /// Message of the condition `DisruptionTarget`, if the pod could have continued and the
+    /// node terminates it (shutdown, eviction). A rejected pod was never disrupted.
     pub disruption: Option<String>,
 }

@@ -120,7 +120,10 @@ impl TestEnv {
         let runtime = FakeRuntime::new(clock.clone(), 1);
         let events = Arc::new(Events::default());
         let lanes = ProbeKind::ALL.map(|kind| {
-            let (lane, pods) = slots(windlass_probes::actor_kind(ProbeKind::Liveness), &metrics.mailboxes);
+            let (lane, pods) = slots(
+                windlass_probes::actor_kind(ProbeKind::Liveness),
+                &metrics.mailboxes,
+            );
             let deps = ProbeDeps {
                 runtime: Arc::new(runtime.clone()),
                 checks: Arc::new(checks.clone()),

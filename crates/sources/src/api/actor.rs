@@ -16,8 +16,8 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFutur
 use futures::StreamExt;
 use tokio::sync::watch;
 use windlass_actors::{ApiPodUpdate, NodeUpdate, SourceSnapshot};
-use windlass_mailboxes::{Delivery, Mailbox, MailboxSender, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
+use windlass_mailboxes::{Delivery, Mailbox, MailboxSender, SlotSender, spawn_io};
 use windlass_types::view::{EventType, PodWatch};
 use windlass_types::{Clock, EventRecorder, Pod, PodSource, PodUid, Reason};
 

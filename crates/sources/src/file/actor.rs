@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
 use windlass_actors::SourceSnapshot;
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, MailboxSender, completions, spawn_io};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, MailboxSender, completions, spawn_io,
+};
 use windlass_types::{Clock, PodSource};
 
 use super::io::{Scan, scan};

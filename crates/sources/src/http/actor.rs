@@ -13,7 +13,9 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFutur
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use windlass_actors::SourceSnapshot;
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, MailboxSender, completions, spawn_io};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, MailboxSender, completions, spawn_io,
+};
 use windlass_types::PodSource;
 
 use super::io::{FetchError, Fetcher};

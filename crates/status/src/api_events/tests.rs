@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_mailboxes::SimClock;
 use windlass_fake_api::{FakeApiServer, On};
+use windlass_mailboxes::SimClock;
 use windlass_types::corev1::Event;
 use windlass_types::{PodExt, Timestamp};
 

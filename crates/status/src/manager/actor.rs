@@ -17,8 +17,10 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{ApiPodUpdate, NodeUpdate, SourcesReady};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io};
 use windlass_client::ApiClient;
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, SlotReceiver, completions, spawn_io,
+};
 use windlass_metrics::Metrics;
 use windlass_pod_status::mirror::NodeOwner;
 use windlass_pod_status::status_sync::{Answer, Call, Failure, Request};
@@ -112,7 +114,8 @@ impl StatusManager {
         self.arm_timer(now, ctx);
         self.deps
             .metrics
-            .pod_status.mirror_pods
+            .pod_status
+            .mirror_pods
             .set(self.machines.mirror_count() as f64);
     }
 
@@ -154,7 +157,8 @@ impl StatusManager {
             let took = self.deps.clock.now().duration_since(since).as_secs_f64();
             self.deps
                 .metrics
-                .pod_status.sync_duration
+                .pod_status
+                .sync_duration
                 .observe(took.max(0.0));
         }
         self.process(ctx, |machines, now| machines.completed(key, result, now));
