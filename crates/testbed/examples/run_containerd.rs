@@ -1,15 +1,14 @@
-//! Runs a containerd of its own beside whatever else runs on this machine, until Ctrl-C, and leaves
-//! nothing behind. Other examples take the socket that it prints.
+//! Runs a private containerd until Ctrl-C and prints its socket for other examples.
 //!
 //! `sudo cargo run -p windlass-testbed --example run_containerd`
 //!
-//! Needs root, containerd, runc, cc and busybox-static; what is missing is said.
+//! Requires root, containerd, runc, cc and busybox-static.
 
 use windlass_testbed::containerd::PrivateContainerd;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    // an interrupt drops what is under way, and with it what was started so far
+    // an interrupt drops the future and the started processes
     let containerd = tokio::select! {
         containerd = PrivateContainerd::start("example", |step| eprintln!("{step}")) => containerd?,
         interrupted = tokio::signal::ctrl_c() => return Ok(interrupted?),

@@ -1,5 +1,5 @@
-//! A real `windlass` process on a private containerd, with everything it writes below the
-//! containerd's directory, and the pods it reports as a value to wait on.
+//! A `windlass` process on a private containerd, with all its files in the directory of the
+//! containerd.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -24,28 +24,27 @@ use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::environment::{scaled, uses_systemd_driver};
 use crate::pod_watch::PodWatch;
 
-/// Name of the node that the agent believes to be; static pods carry it behind their own name.
+/// Node name, which is the suffix of static pod names.
 pub const NODE_NAME: &str = "node";
-/// How long the agent may take to end after SIGTERM.
+/// Timeout of the exit after SIGTERM.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What an agent is started with beyond its private paths.
+/// Settings of an agent besides its paths.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
-    /// Lines appended to its KubeletConfiguration.
+    /// Lines appended to the KubeletConfiguration.
     pub config: String,
-    /// More flags.
+    /// Additional flags.
     pub args: Vec<String>,
-    /// Variables of its environment besides ours, such as a `PATH` of the test.
+    /// Additional environment variables, such as `PATH`.
     pub env: Vec<(String, String)>,
     /// `--kubeconfig`: the cluster to join.
     pub kubeconfig: Option<PathBuf>,
-    /// `--bootstrap-kubeconfig`: what to ask for a client certificate with. The file of
-    /// `kubeconfig` is written by the agent then.
+    /// `--bootstrap-kubeconfig`; the agent then writes the file `kubeconfig`.
     pub bootstrap_kubeconfig: Option<PathBuf>,
 }
 
-/// A running agent; dropping it kills it. Its containers live on.
+/// A running agent. The drop kills it, but not its containers.
 #[derive(Debug)]
 pub struct Agent {
     binary: PathBuf,
@@ -70,7 +69,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Writes what `binary` is to be started with; [`Agent::spawn`] starts it.
+    /// Writes the configuration for `binary`; [`Agent::spawn`] starts it.
     pub fn prepare(
         containerd: &PrivateContainerd,
         binary: &Path,
@@ -144,7 +143,7 @@ impl Agent {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C at the terminal is for whoever started us to handle.
+            // Ctrl-C is handled by the parent process
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", self.binary.display()))?;
@@ -152,7 +151,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends the process as `kill -9` does.
+    /// Kills the process as `kill -9`.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -161,12 +160,12 @@ impl Agent {
         Ok(())
     }
 
-    /// Freezes the process: as long as it lasts, it is as if there were no agent.
+    /// Freezes the process with SIGSTOP.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a frozen process go on.
+    /// Continues a frozen process.
     pub fn thaw(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -178,7 +177,7 @@ impl Agent {
         }
     }
 
-    /// Asks the process to end and waits until it has.
+    /// Terminates the process and waits for its exit.
     pub async fn terminate(&mut self) -> anyhow::Result<()> {
         let Some(pid) = self.pid() else {
             return Ok(());
@@ -188,17 +187,17 @@ impl Agent {
             tokio::task::spawn_blocking(move || wait_for_exit(pid, scaled(STOP_DEADLINE))).await?;
         self.kill()?;
         if !ended {
-            bail!("windlass did not end within {STOP_DEADLINE:?} of SIGTERM");
+            bail!("windlass did not exit within {STOP_DEADLINE:?} after SIGTERM");
         }
         Ok(())
     }
 
-    /// Lets go of the process without ending it.
+    /// Detaches the process without killing it.
     pub fn abandon(mut self) {
         self.child = None;
     }
 
-    /// Fails with the agent's last words if it has ended.
+    /// Fails with the last output if the agent has exited.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         let ended = self
             .child
@@ -206,7 +205,7 @@ impl Agent {
             .and_then(|child| child.try_wait().transpose());
         match ended {
             None => Ok(()),
-            Some(status) => bail!("windlass ended with {}:\n{}", status?, self.log_tail(5)),
+            Some(status) => bail!("windlass exited with {}:\n{}", status?, self.log_tail(5)),
         }
     }
 
@@ -225,22 +224,22 @@ impl Agent {
         self.root_dir().join("windlass.sock")
     }
 
-    /// What it printed.
+    /// Returns its output.
     pub fn log_file(&self) -> PathBuf {
         self.dir.join("windlass.log")
     }
 
-    /// The last lines of what it printed.
+    /// Returns the last lines of its output.
     pub fn log_tail(&self, lines: usize) -> String {
         let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
         let all: Vec<&str> = log.lines().collect();
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Metrics, or those of probes, read over the local socket.
+    /// Reads metrics or probe metrics over the local socket.
     ///
     /// # Errors
-    /// The agent does not answer.
+    /// The agent does not respond.
     pub async fn metrics(&self, probes: bool) -> anyhow::Result<String> {
         let mut client = crate::pod_watch::connect(&self.socket()).await?;
         let answer = client.get_metrics(GetMetricsRequest { probes }).await?;
@@ -260,8 +259,8 @@ impl Agent {
         Ok((code.unwrap_or(0), body.to_owned()))
     }
 
-    /// A request to the node's own API, over TLS, with the certificate that the agent signed itself.
-    /// `token` is a bearer token. Status code and body of the answer.
+    /// Sends a request to the node API with a bearer token `token`, trusting the self-signed
+    /// certificate. Returns status code and body.
     pub async fn https(
         &self,
         method: &str,
@@ -283,8 +282,7 @@ impl Agent {
         Ok((code.unwrap_or(0), body.to_owned()))
     }
 
-    /// A new connection to the node's own API; the client knows the certificate that the agent signed
-    /// itself.
+    /// Opens a connection to the node API, trusting the self-signed certificate.
     pub async fn connect_api(&self) -> anyhow::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_file(self.dir.join("certs/kubelet.crt"))?;
@@ -294,13 +292,13 @@ impl Agent {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.api)).await?;
-        // the request shall not wait 40 ms for the kernel to acknowledge the handshake's end
+        // avoid a delayed acknowledgement of 40 ms
         stream.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::new(config));
         Ok(connector.connect(NODE_NAME.try_into()?, stream).await?)
     }
 
-    /// Follows the pods it reports, across restarts of the agent.
+    /// Watches the reported pods, across agent restarts.
     pub fn watch(&self) -> PodWatch {
         PodWatch::start(self.socket())
     }
@@ -312,8 +310,7 @@ impl Drop for Agent {
     }
 }
 
-/// Two ports that were free a moment ago. They lie below those that the kernel hands out, so that no
-/// connection takes them meanwhile, and each test process begins to look elsewhere.
+/// Returns two free ports below the ephemeral range, starting at a different port in each process.
 fn free_ports() -> anyhow::Result<(u16, u16)> {
     let first = std::process::id().wrapping_mul(16) % 12_000;
     let ports = (0..12_000).map(|step| (20_000 + (first + step) % 12_000) as u16);

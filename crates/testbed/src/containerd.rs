@@ -1,11 +1,9 @@
-//! A private containerd: its own root, state, sockets, runc directory, CNI network and images,
-//! next to whatever else runs on the machine, and gone without a trace when it is stopped. Where
-//! `WINDLASS_CRIO` names a CRI-O, that runs in its place.
+//! A private containerd with its own root, state, sockets, runc directory, CNI network and images.
+//! `WINDLASS_CRIO` selects CRI-O instead.
 //!
-//! Everything lives below one directory, `/tmp/windlass-<name>`. What has to live elsewhere (a
-//! bridge, cgroups, shim sockets, the CNI cache) carries that name or is found from there, so
-//! that `sweep` needs nothing but the directory: the same code ends a good run, a panicking
-//! test (`Drop`) and, at the next start, a run that was killed.
+//! All files are in `/tmp/windlass-<name>`; other resources (bridge, cgroups, shim sockets, CNI
+//! cache) have that name or are found from it. `sweep` removes them after a stop, after a panic
+//! (`Drop`) and at the next start after a kill.
 
 mod config;
 mod crio;
@@ -27,10 +25,10 @@ use anyhow::{Context, bail};
 use flate2::Compression;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_proto::cri_v1;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
 
 use crate::environment::{self, scaled};
 use crate::images;
@@ -40,38 +38,37 @@ pub(crate) use process::wait_for_exit;
 use programs::Runtime;
 pub use programs::{Programs, VARIABLE};
 
-/// How long containerd may take until it answers; on two busy cores it is about a second.
+/// Start timeout; usually 1 s on two busy cores.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// Pause between two looks at something that has no event.
+/// Poll interval.
 const POLL: Duration = Duration::from_millis(20);
-/// How long one answer may take.
+/// Timeout of a request.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// A bridge's name has 15 characters, 3 of them `wl-`.
+/// Bridge names have at most 15 characters, with the prefix `wl-`.
 const MAX_NAME: usize = 12;
 
-/// A running containerd of our own. Stop it with [`PrivateContainerd::stop`]; dropping it does
-/// the same but blocks and keeps failures to itself.
+/// A running private containerd. Stop it with [`PrivateContainerd::stop`]; the drop does the same,
+/// but blocks and only prints errors.
 #[derive(Debug)]
 pub struct PrivateContainerd {
     base: PathBuf,
     programs: Programs,
     network: Network,
-    /// What the daemon is started with.
+    /// Arguments of the daemon.
     args: Vec<OsString>,
     daemon: Option<Child>,
-    /// Held exclusively as long as the instance lives.
+    /// Exclusive lock of the instance.
     lock: Option<File>,
 }
 
 impl PrivateContainerd {
-    /// Starts the instance `name` (at most 12 characters of `a-z0-9-`) with the images of
-    /// [`images`] on it. Leftovers of an earlier, killed run of that name are removed first.
-    /// `progress` is told each step.
+    /// Starts the instance `name` (at most 12 characters of `a-z0-9-`) with the images of [`images`].
+    /// Removes leftovers of a killed run first. `progress` receives each step.
     pub async fn start(name: &str, progress: fn(&str)) -> anyhow::Result<Self> {
         Self::start_with(name, IpFamilies::default(), progress).await
     }
 
-    /// The same with addresses of these families for the pods.
+    /// Like [`Self::start`], with these address families for pods.
     pub async fn start_with(
         name: &str,
         families: IpFamilies,
@@ -84,13 +81,13 @@ impl PrivateContainerd {
         let programs = Programs::from_env(progress)?;
         let base = PathBuf::from(format!("/tmp/windlass-{name}"));
         let lock = lock(&base)?;
-        sweep::sweep(&base).context("cannot remove what an earlier run left behind")?;
+        sweep::sweep(&base).context("cannot remove leftovers of a killed run")?;
         sweep::record_what_exists(&base)?;
 
         let network = match Network::create(name, &base, families) {
             Ok(network) => network,
             Err(error) => {
-                // No instance yet whose end would do it.
+                // there is no instance to drop yet
                 let _ = sweep::sweep(&base).and_then(|()| Ok(std::fs::remove_dir_all(&base)?));
                 return Err(error);
             }
@@ -114,19 +111,19 @@ impl PrivateContainerd {
         Ok(instance)
     }
 
-    /// The directory everything lives in. Callers may put their own files there, below a name
-    /// of their own: they go with it.
+    /// Returns the directory of the instance. It may contain files of the caller, which are removed
+    /// with it.
     pub fn base(&self) -> &Path {
         &self.base
     }
 
-    /// `cgroupRoot` of the agent: below it nobody else's pods are.
+    /// Returns the `cgroupRoot` for the agent, exclusive to the instance.
     pub fn cgroup_root(&self) -> String {
         let name = self.base.file_name().unwrap_or_default();
         format!("/{}", name.to_string_lossy())
     }
 
-    /// Cgroups of the agent's pods, for the cgroup driver of the tests.
+    /// Returns the cgroup of the agent's pods, for the cgroup driver of the tests.
     pub fn cgroup_layout(&self) -> CgroupLayout {
         sweep::layout(&self.base)
     }
@@ -136,12 +133,12 @@ impl PrivateContainerd {
         self.base.join("containerd.sock")
     }
 
-    /// The CRI endpoint as `--container-runtime-endpoint` takes it.
+    /// Returns the value for `--container-runtime-endpoint`.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// True if it is a containerd whose version (major, minor) is below `since`.
+    /// Whether it is a containerd older than version `since` (major, minor).
     pub fn is_older_than(&self, since: [u64; 2]) -> bool {
         self.programs.older_than(since).is_some()
     }
@@ -156,20 +153,20 @@ impl PrivateContainerd {
         self.daemon.as_ref().map(Child::id)
     }
 
-    /// Ends the daemon at once, as a crash would. Containers and shims live on.
+    /// Kills the daemon. Containers and shims keep running.
     pub fn kill_daemon(&mut self) -> anyhow::Result<()> {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill()?;
             daemon.wait()?;
         }
-        // A daemon that was killed leaves its socket; a vanished runtime has none.
+        // a killed daemon leaves its socket
         match std::fs::remove_file(self.socket()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
     }
 
-    /// Starts the daemon on what is there and waits until CRI answers.
+    /// Starts the daemon on the existing state and waits for CRI.
     pub async fn start_daemon(&mut self) -> anyhow::Result<()> {
         let log = OpenOptions::new()
             .create(true)
@@ -178,13 +175,13 @@ impl PrivateContainerd {
         let daemon = self.programs.daemon();
         let child = Command::new(self.programs.path(daemon))
             .args(&self.args)
-            // Unpacking mounts below TMPDIR: there the sweep finds what a kill leaves mounted.
+            // unpacking mounts below TMPDIR, where the sweep finds leftovers
             .env("TMPDIR", self.base.join("tmp"))
             .env("PATH", self.programs.search_path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C at the terminal is ours to handle, not the daemon's.
+            // Ctrl-C must not reach the daemon
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {daemon} (fix: apt-get install {daemon})"))?;
@@ -192,7 +189,7 @@ impl PrivateContainerd {
         let deadline = Instant::now() + scaled(READY_DEADLINE);
         while let Err(error) = self.probe_cri().await {
             if let Some(status) = self.daemon.as_mut().and_then(|d| d.try_wait().transpose()) {
-                bail!("{daemon} ended with {}: {}", status?, self.last_error());
+                bail!("{daemon} exited with {}: {}", status?, self.last_error());
             }
             if Instant::now() > deadline {
                 bail!(
@@ -205,13 +202,13 @@ impl PrivateContainerd {
         Ok(())
     }
 
-    /// Runs `ctr` against this instance in CRI's namespace and returns its output.
+    /// Runs `ctr` in the CRI namespace of this instance and returns its output.
     ///
     /// # Errors
-    /// It cannot be run, fails, or is not containerd.
+    /// `ctr` fails, or the runtime is CRI-O.
     pub async fn ctr(&self, args: &[&str]) -> anyhow::Result<String> {
         if self.programs.runtime() == Runtime::Crio {
-            bail!("ctr {}: this is CRI-O", args.join(" "));
+            bail!("ctr {}: not available with CRI-O", args.join(" "));
         }
         let socket = self.socket();
         let socket = socket.to_string_lossy();
@@ -236,29 +233,28 @@ impl PrivateContainerd {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Puts an image with nothing but these files (path, content) on it.
+    /// Builds and imports an image with these files (path, content).
     pub async fn add_image(&self, name: &str, files: &[(&str, &str)]) -> anyhow::Result<()> {
         let archive = images::build_of_files(&self.base.join("images"), name, files)?;
         self.import(&archive).await?;
         self.wait_for_image(name).await
     }
 
-    /// Puts a built image on it.
+    /// Imports a built image.
     pub async fn add_built(&self, image: &Image) -> anyhow::Result<()> {
         let path = self.base.join("images/built.tar");
-        // it is read once, here
         image.write_archive(&path, Compression::none())?;
         self.import(&path).await?;
         std::fs::remove_file(&path)?;
         self.wait_for_image(&image.name).await
     }
 
-    /// Ends everything that belongs to this instance and removes its files.
+    /// Stops the instance and removes its files.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         tokio::task::spawn_blocking(move || self.stop_now()).await?
     }
 
-    /// Lets go of everything without ending it, as if this process were killed.
+    /// Leaks the instance, as if this process were killed.
     pub fn abandon(mut self) {
         self.daemon = None;
         self.lock = None;
@@ -308,7 +304,7 @@ impl PrivateContainerd {
         Ok(())
     }
 
-    /// The CRI plugin takes an imported image over when it has seen the event.
+    /// Waits until CRI lists an imported image.
     async fn wait_for_image(&self, image: &str) -> anyhow::Result<()> {
         let deadline = Instant::now() + scaled(READY_DEADLINE);
         while !self.has_image(image).await? {
@@ -339,7 +335,7 @@ impl PrivateContainerd {
             .is_some())
     }
 
-    /// Succeeds once CRI answers and says that runtime and network are ready.
+    /// Succeeds once CRI reports runtime and network as ready.
     async fn probe_cri(&self) -> anyhow::Result<()> {
         let mut runtime = RuntimeServiceClient::new(self.channel().await?);
         let status = runtime
@@ -350,7 +346,7 @@ impl PrivateContainerd {
             .status
             .map(|status| status.conditions)
             .unwrap_or_default();
-        // Others are news: containerd 2.x says so of each deprecated thing that it finds.
+        // containerd 2.x has other conditions for deprecations
         let needed = ["RuntimeReady", "NetworkReady"];
         let mut needed = conditions.iter().filter(|c| needed.contains(&&*c.r#type));
         match needed.find(|condition| !condition.status) {
@@ -365,7 +361,7 @@ impl PrivateContainerd {
         Ok(endpoint.timeout(timeout).connect().await?)
     }
 
-    /// Writes the daemon's configuration and returns the arguments that it is started with.
+    /// Writes the configuration of the daemon and returns its arguments.
     fn configure(&self) -> anyhow::Result<Vec<OsString>> {
         let conf_dir = self.network.conf_dir();
         let oci_runtime = self.programs.oci_runtime();
@@ -380,12 +376,12 @@ impl PrivateContainerd {
         }
     }
 
-    /// Where the daemon logs to.
+    /// Returns the log file of the daemon.
     pub fn log_file(&self) -> PathBuf {
         self.base.join("containerd.log")
     }
 
-    /// The last error containerd logged, for our own messages.
+    /// Returns the last logged error.
     fn last_error(&self) -> String {
         let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
         log.lines()
@@ -404,8 +400,8 @@ impl Drop for PrivateContainerd {
     }
 }
 
-/// Creates the instance's directory and takes its lock. The directory has a well-known name in
-/// a place anyone may write to, so one that is not our own is refused.
+/// Creates and locks the directory of the instance. Rejects a directory of another user, because
+/// `/tmp` is world-writable.
 fn lock(base: &Path) -> anyhow::Result<File> {
     loop {
         match DirBuilder::new().mode(0o700).create(base) {
@@ -416,7 +412,7 @@ fn lock(base: &Path) -> anyhow::Result<File> {
         }
         let found = std::fs::symlink_metadata(base)?;
         if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-            bail!("{} is not ours: remove it", base.display());
+            bail!("{} belongs to another user; remove it", base.display());
         }
         let path = base.join("lock");
         let mut options = OpenOptions::new();
@@ -431,7 +427,7 @@ fn lock(base: &Path) -> anyhow::Result<File> {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
             bail!("{} is in use by process {}", base.display(), holder.trim());
         }
-        // The holder before us may have removed the directory between our open and our lock.
+        // the previous holder may have removed the directory before our lock
         let current = std::fs::metadata(&path).map(|m| m.ino()).ok();
         if current == Some(file.metadata()?.ino()) {
             file.set_len(0)?;

@@ -1,8 +1,8 @@
-//! A real control plane on the loopback address, from a folder with its programs: etcd and
-//! kube-apiserver, and on request kube-controller-manager and kube-scheduler.
+//! A control plane on loopback: etcd, kube-apiserver and optionally kube-controller-manager and
+//! kube-scheduler.
 //!
-//! Everything it writes (keys, data, logs) lives below one directory. Give it one below a
-//! [`crate::containerd::PrivateContainerd`]: the sweep of that ends what a killed run left.
+//! All its files (keys, data, logs) are in one directory. Inside the directory of a
+//! [`crate::containerd::PrivateContainerd`], its sweep also cleans up after a killed run.
 
 mod daemon;
 mod pki;
@@ -18,23 +18,22 @@ use tokio::time::Instant;
 use daemon::Daemon;
 use pki::{Pki, Subject};
 
-/// The folder's programs that a control plane cannot do without.
+/// Required programs.
 const NEEDED: [&str; 2] = ["etcd", "kube-apiserver"];
 const CONTROLLERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
-/// How long a program may take until it serves; on two busy cores kube-apiserver takes 10 s.
+/// Start timeout; kube-apiserver takes 10 s on two busy cores.
 const READY_DEADLINE: Duration = Duration::from_secs(90);
-/// Pause between two questions whether a program serves.
+/// Interval of readiness checks.
 const POLL: Duration = Duration::from_millis(50);
-/// Range of the cluster IPs of services.
+/// Service CIDR.
 pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-/// The programs of a control plane in a folder, as `KUBEBUILDER_ASSETS` names one.
+/// Directory with the programs of a control plane.
 #[derive(Clone, Debug)]
 pub struct Assets(PathBuf);
 
 impl Assets {
-    /// The folder that the environment variable `KUBEBUILDER_ASSETS` names, if it has what is
-    /// needed.
+    /// Returns the directory in `KUBEBUILDER_ASSETS`, if it has the required programs.
     pub fn from_env() -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
         let assets = Self(folder);
@@ -44,12 +43,12 @@ impl Assets {
             .then_some(assets)
     }
 
-    /// True if it can also run controllers and schedule pods.
+    /// Whether it has controllers and scheduler.
     pub fn has_controllers(&self) -> bool {
         CONTROLLERS.iter().all(|name| self.program(name).is_some())
     }
 
-    /// A program of the folder.
+    /// Returns the path of a program.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         let path = self.0.join(name);
         path.is_file().then_some(path)
@@ -61,7 +60,7 @@ impl Assets {
     }
 }
 
-/// A running control plane. Dropping it kills its programs, the last one started first.
+/// A running control plane. The drop kills its programs in reverse order.
 #[derive(Debug)]
 pub struct ControlPlane {
     assets: Assets,
@@ -76,11 +75,11 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts etcd and kube-apiserver on free ports, with everything below `dir`, and waits
-    /// until the API server is ready. Nodes are restricted to what is theirs.
+    /// Starts etcd and kube-apiserver (with NodeRestriction) on free ports with all files in `dir`, and
+    /// waits until the API server is ready.
     ///
     /// # Errors
-    /// A program is missing, ends early (the error has its last words) or is never ready.
+    /// A program is missing, exits early or does not become ready.
     pub async fn start(assets: &Assets, dir: &Path) -> anyhow::Result<Self> {
         let dir = std::path::absolute(dir)?;
         std::fs::create_dir_all(&dir)?;
@@ -117,11 +116,10 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Starts the API server, again on its port and data after [`ControlPlane::stop_api`], and
-    /// waits until it is ready.
+    /// Starts the API server (again) on the same port and data, and waits until it is ready.
     ///
     /// # Errors
-    /// It ends early or is never ready.
+    /// It exits early or does not become ready.
     pub async fn start_api(&mut self) -> anyhow::Result<()> {
         let args = self.api_args()?;
         let program = self.assets.required("kube-apiserver")?;
@@ -141,13 +139,13 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills the API server: connections are refused until [`ControlPlane::start_api`].
+    /// Kills the API server.
     pub fn stop_api(&mut self) {
         self.api_server = None;
     }
 
-    /// Starts kube-controller-manager, which also signs approved certificate requests, and
-    /// kube-scheduler. They work when they do: wait for what they are to bring about.
+    /// Starts kube-controller-manager, which also signs approved CSRs, and kube-scheduler, without
+    /// waiting for readiness.
     ///
     /// # Errors
     /// A program is missing.
@@ -190,7 +188,7 @@ impl ControlPlane {
         format!("https://{}", self.api)
     }
 
-    /// A kubeconfig file of a user who may do everything.
+    /// Writes the kubeconfig of an administrator.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -201,7 +199,7 @@ impl ControlPlane {
         })
     }
 
-    /// A kubeconfig file of the node `name`.
+    /// Writes the kubeconfig of the node `name`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -212,8 +210,8 @@ impl ControlPlane {
         })
     }
 
-    /// A serving certificate of the node at `address` and its key, as files: what
-    /// `--kubelet-certificate-authority` has the API server insist on.
+    /// Writes a serving certificate of the node at `address` and its key, which the API server
+    /// verifies.
     ///
     /// # Errors
     /// The files cannot be written.
@@ -226,8 +224,8 @@ impl ControlPlane {
         self.pki.file("ca.crt")
     }
 
-    /// A kubeconfig file with a bearer token, such as a bootstrap token
-    /// (`abcdef.0123456789abcdef`, whose Secret is the caller's to create).
+    /// Writes a kubeconfig with a bearer token. The caller creates the Secret of a bootstrap token
+    /// (`abcdef.0123456789abcdef`).
     ///
     /// # Errors
     /// The file cannot be written.
@@ -235,7 +233,7 @@ impl ControlPlane {
         self.pki.token_kubeconfig(token)
     }
 
-    /// A program of the folder that it was started from, such as `kubectl`.
+    /// Returns the path of a program, such as `kubectl`.
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         self.assets.program(name)
     }
@@ -250,7 +248,7 @@ impl ControlPlane {
             format!("--bind-address={}", self.api.ip()),
             format!("--advertise-address={}", self.api.ip()),
             format!("--secure-port={}", self.api.port()),
-            // one that reports its address on loopback would be refused
+            // a node address on loopback would be rejected
             "--endpoint-reconciler-type=none".to_owned(),
             format!("--etcd-servers={}", self.etcd_url),
             format!("--client-ca-file={}", pki.file("ca.crt")),
@@ -275,7 +273,7 @@ impl ControlPlane {
     }
 }
 
-/// An address on loopback that was free a moment ago.
+/// Returns a free loopback address.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

@@ -1,9 +1,8 @@
-//! A proxy in front of a container runtime that makes single calls go wrong.
+//! A fault-injecting proxy in front of a container runtime.
 //!
-//! It speaks HTTP/2 to both sides and passes on whatever it is given, frame by frame: headers,
-//! bodies, trailers, streams, services it has never heard of. A [`Rule`] picks calls by their
-//! method and by text in their request, such as a sandbox's ID, and says what becomes of them.
-//! One connection in front is one behind: if either ends, so does the other.
+//! It forwards HTTP/2 frame by frame, including streams and unknown services. A [`Rule`] selects
+//! calls by method and request text, such as a sandbox ID. Each client connection has one runtime
+//! connection; both end together.
 
 mod forward;
 
@@ -18,22 +17,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-/// What becomes of a call.
+/// Effect of a rule on a call.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// It reaches nobody and is not answered; once released it goes on as usual.
+    /// Held back until released.
     Hang,
-    /// It goes on after this long.
+    /// Forwarded after a delay.
     Delay(Duration),
-    /// It reaches nobody and fails so.
+    /// Fails without being forwarded.
     Fail(Code, String),
-    /// It is carried out, but its answer never arrives; once released, the caller hears it.
+    /// Forwarded, with its response held back until released.
     LoseReply,
-    /// It is carried out, but its caller hears this error.
+    /// Forwarded, with its response replaced by an error.
     DenyReply(Code, String),
 }
 
-/// Which calls, and what becomes of them.
+/// A selection of calls and the effect on them.
 #[derive(Clone, Debug)]
 pub struct Rule {
     method: String,
@@ -43,7 +42,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// All calls of a method by its bare name, such as `PodSandboxStatus`.
+    /// Selects all calls of a method, such as `PodSandboxStatus`.
     pub fn new(method: &str, action: Action) -> Self {
         Self {
             method: method.to_owned(),
@@ -53,13 +52,13 @@ impl Rule {
         }
     }
 
-    /// Only calls whose request contains this text (all of them, if there are several).
+    /// Selects only calls whose request contains this text (and all earlier texts).
     pub fn with(mut self, text: &str) -> Self {
         self.texts.push(text.to_owned());
         self
     }
 
-    /// Only the next `times` of them.
+    /// Selects only the next `times` calls.
     pub fn times(mut self, times: usize) -> Self {
         self.times = times;
         self
@@ -74,7 +73,7 @@ impl Rule {
     }
 }
 
-/// A rule in force. Dropping it leaves the rule as it is.
+/// Handle to an active rule; the drop does not end the rule.
 #[derive(Clone, Debug)]
 pub struct RuleHandle(Arc<Active>);
 
@@ -87,24 +86,24 @@ struct Active {
 }
 
 impl RuleHandle {
-    /// Calls it was applied to.
+    /// Returns the number of affected calls.
     pub fn hits(&self) -> usize {
         self.0.hits.load(Ordering::SeqCst)
     }
 
-    /// Calls that it keeps waiting now.
+    /// Returns the number of held calls.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::SeqCst)
     }
 
-    /// Ends the rule: what waits goes on, and no further call is touched.
+    /// Ends the rule and releases the held calls.
     pub fn release(&self) {
         self.0.over.send_replace(true);
     }
 }
 
 impl Active {
-    /// Counts a call, if the rule is for it and not used up.
+    /// Counts a call if the rule applies to it.
     fn take(&self, method: &str, request: &[u8]) -> bool {
         let open = !*self.over.borrow();
         if !open || self.rule.method != method || !self.rule.takes(request) {
@@ -126,22 +125,22 @@ impl Active {
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = Waiting(&self.waiting);
-        // the sender is in `self`, so this ends with the release
+        // cannot fail: `self` holds the sender
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 }
 
-/// The rules in force; the first that takes a call decides.
+/// Active rules; the first match applies.
 #[derive(Debug, Default)]
 struct Rules {
     active: Mutex<Vec<Arc<Active>>>,
     traced: Mutex<Vec<TracedCall>>,
 }
 
-/// A call that said of which trace it is a part.
+/// A call with a trace context.
 #[derive(Clone, Debug)]
 pub struct TracedCall {
-    /// Bare name of the method.
+    /// Method name.
     pub method: String,
     /// The header `traceparent`.
     pub traceparent: String,
@@ -156,7 +155,7 @@ impl Rules {
         self.traced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the request of a method has to be read before it is passed on.
+    /// Whether a rule needs the request of a method.
     fn concern(&self, method: &str) -> bool {
         self.lock()
             .iter()
@@ -169,7 +168,7 @@ impl Rules {
     }
 }
 
-/// A running proxy; dropping it cuts all connections.
+/// A running proxy; the drop cuts all connections.
 #[derive(Debug)]
 pub struct CriProxy {
     socket: PathBuf,
@@ -178,8 +177,8 @@ pub struct CriProxy {
 }
 
 impl CriProxy {
-    /// Listens at `socket` for the runtime whose socket is `runtime`, which need not be there
-    /// yet. Must be called inside a tokio runtime, which then carries all traffic.
+    /// Listens at `socket` and forwards to the socket `runtime`, which need not exist yet. Runs in the
+    /// current tokio runtime.
     pub fn start(socket: &Path, runtime: &Path) -> anyhow::Result<Self> {
         let listener = UnixListener::bind(socket)
             .with_context(|| format!("cannot listen at {}", socket.display()))?;
@@ -196,17 +195,17 @@ impl CriProxy {
         })
     }
 
-    /// The endpoint as `--container-runtime-endpoint` takes it.
+    /// Returns the value for `--container-runtime-endpoint`.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
 
-    /// Calls so far that were parts of traces.
+    /// Returns the calls with a trace context.
     pub fn traced(&self) -> Vec<TracedCall> {
         self.rules.traced().clone()
     }
 
-    /// Puts a rule in force, behind those that are.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: Rule) -> RuleHandle {
         let active = Arc::new(Active {
             rule,

@@ -1,11 +1,10 @@
-//! A CSI driver of the host-path kind, on real sockets: directories are its volumes, files behind
-//! loop devices its block volumes, and staging and publishing are bind mounts.
+//! A fake CSI driver on sockets: volumes are directories, block volumes are files with loop devices,
+//! and staging and publishing are bind mounts.
 //!
-//! It registers in the agent's `plugins_registry` by itself, can do what its options say, writes
-//! down every call, and fails on demand ([`Fault`]): refuse, be slow, hang or die, before or after
-//! the call had its effect. It insists on what CSI asks of its callers and notes who does not keep
-//! to it ([`CsiDriver::violations`]). It has a thread and a runtime of its own: its death cuts
-//! every connection at once, and a paused clock does not stop it.
+//! It registers in `plugins_registry` of the agent and records every call. A [`Fault`] fails,
+//! delays or hangs a call or kills the driver, before or after the effect. Violations of the CSI
+//! specification are recorded ([`CsiDriver::violations`]). It has its own thread and tokio runtime,
+//! whose end cuts all connections.
 
 mod mounts;
 mod serve;
@@ -25,37 +24,37 @@ pub use mounts::mounts_below;
 use serve::Server;
 use state::Shared;
 
-/// What a driver is.
+/// Options of a driver.
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The name it registers under, if that is another: a lie.
+    /// Name at registration, if different.
     pub registered_name: Option<String>,
-    /// Versions of CSI that it tells when it registers.
+    /// CSI versions at registration.
     pub versions: Vec<String>,
-    /// Its own name of the node.
+    /// Node ID.
     pub node_id: String,
-    /// Volumes that fit on the node; 0 tells no limit.
+    /// Maximum number of volumes; 0 means no limit.
     pub max_volumes: i64,
     /// Topology segments of the node.
     pub topology: BTreeMap<String, String>,
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: BTreeSet<Capability>,
-    /// The agent's `--root-dir`: sockets lie below it.
+    /// `--root-dir` of the agent, with the sockets.
     pub root_dir: PathBuf,
-    /// Where the contents of volumes lie.
+    /// Directory of volume contents.
     pub storage: PathBuf,
     /// Name of its socket in `plugins_registry`.
     pub registration_socket: String,
-    /// What goes wrong from its first breath on ([`CsiDriver::always`]).
+    /// Initial permanent faults ([`CsiDriver::always`]).
     pub always: BTreeMap<Method, Fault>,
-    /// False makes directories where it would mount, which needs no root.
+    /// If false, directories replace mounts, which requires no root.
     pub mounts: bool,
 }
 
 impl DriverOptions {
-    /// A driver that stages, shows usage and expands.
+    /// Creates options of a driver with staging, stats and expansion.
     pub fn new(root_dir: impl Into<PathBuf>, name: &str) -> Self {
         let root_dir = root_dir.into();
         Self {
@@ -78,7 +77,7 @@ impl DriverOptions {
         }
     }
 
-    /// Its own socket.
+    /// Returns the CSI socket.
     pub fn socket(&self) -> PathBuf {
         self.root_dir
             .join("plugins")
@@ -86,14 +85,14 @@ impl DriverOptions {
             .join("csi.sock")
     }
 
-    /// The socket that the agent finds.
+    /// Returns the registration socket.
     pub fn registration(&self) -> PathBuf {
         let registry = self.root_dir.join("plugins_registry");
         registry.join(&self.registration_socket)
     }
 }
 
-/// The calls a driver knows.
+/// Methods of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// Registration.GetInfo.
@@ -118,61 +117,61 @@ pub enum Method {
     NodeExpandVolume,
 }
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Whether the call has its effect all the same.
+    /// Before or after the effect.
     pub timing: FaultTiming,
-    /// What goes wrong.
+    /// Kind.
     pub kind: FaultKind,
 }
 
-/// Before or after the effect.
+/// Time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTiming {
-    /// Nothing is done.
+    /// Before the effect.
     Before,
-    /// All is done.
+    /// After the effect.
     After,
 }
 
-/// What goes wrong.
+/// Kind of a fault.
 #[derive(Clone, Debug)]
 pub enum FaultKind {
-    /// An answer with this code and text.
+    /// Fails with this code and message.
     Refuse(Code, String),
-    /// The answer takes this long.
+    /// Delays the response.
     Slow(Duration),
-    /// No answer, ever.
+    /// Never responds.
     Hang,
-    /// The driver's process ends, as after `kill -9`: its socket files stay.
+    /// Kills the driver as `kill -9`; its socket files remain.
     Die,
 }
 
 impl Fault {
-    /// Something that goes wrong before anything is done.
+    /// Creates a fault before the effect.
     pub fn before(kind: FaultKind) -> Self {
         let timing = FaultTiming::Before;
         Self { timing, kind }
     }
 
-    /// Something that goes wrong when all is done.
+    /// Creates a fault after the effect.
     pub fn after(kind: FaultKind) -> Self {
         let timing = FaultTiming::After;
         Self { timing, kind }
     }
 }
 
-/// A call as it arrived. What a method does not have is empty.
+/// A recorded call. Fields that the method lacks are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which.
+    /// Method.
     pub method: Method,
     /// `volume_id`.
     pub volume: String,
-    /// The path it is about: target, or staging target, or volume path.
+    /// Target path, staging target path or volume path.
     pub path: PathBuf,
-    /// `staging_target_path` beside another path.
+    /// `staging_target_path` in addition to `path`.
     pub staging: PathBuf,
     /// Block access.
     pub block: bool,
@@ -196,7 +195,7 @@ pub struct Call {
     pub wanted_bytes: i64,
 }
 
-/// A driver, and the process it would be.
+/// A driver and its process.
 #[derive(Debug)]
 pub struct CsiDriver {
     shared: Arc<Shared>,
@@ -204,51 +203,51 @@ pub struct CsiDriver {
 }
 
 impl CsiDriver {
-    /// Starts it; it registers as soon as the agent looks.
+    /// Starts the driver.
     pub fn start(options: DriverOptions) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
         let server = Some(Server::start(&shared)?);
         Ok(Self { shared, server })
     }
 
-    /// What it is.
+    /// Returns the options.
     pub fn options(&self) -> &DriverOptions {
         &self.shared.options
     }
 
-    /// Its process ends at once; the socket files stay, and so do its mounts.
+    /// Kills the process; socket files and mounts remain.
     pub fn kill(&mut self) {
         self.server = None;
     }
 
-    /// A new process: other sockets at the old paths.
+    /// Restarts the process with new sockets at the same paths.
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill();
         self.server = Some(Server::start(&self.shared)?);
         Ok(())
     }
 
-    /// Its process ends and takes its sockets with it.
+    /// Stops the process and removes its sockets.
     pub fn uninstall(&mut self) {
         self.kill();
         self.remove_registration();
-        // may never have been there
+        // may not exist
         let _ = std::fs::remove_file(self.options().socket());
     }
 
-    /// Takes the registration's socket away; the driver runs on.
+    /// Removes the registration socket; the driver keeps running.
     pub(crate) fn remove_registration(&self) {
-        // may never have been there
+        // may not exist
         let _ = std::fs::remove_file(self.options().registration());
     }
 
-    /// The next call of this method goes wrong; several wait for their turn.
+    /// Adds a fault for the next call of a method; several apply in order.
     pub fn fault(&self, method: Method, fault: Fault) {
         let mut state = self.shared.state();
         state.faults.entry(method).or_default().push_back(fault);
     }
 
-    /// Every call of this method goes wrong from now on; `None` ends that.
+    /// Sets a permanent fault of a method; `None` removes it.
     pub fn always(&self, method: Method, fault: Option<Fault>) {
         let mut state = self.shared.state();
         match fault {
@@ -257,66 +256,66 @@ impl CsiDriver {
         };
     }
 
-    /// Every call so far.
+    /// Returns all calls.
     pub fn calls(&self) -> Vec<Call> {
         self.shared.state().calls.clone()
     }
 
-    /// The calls of one method so far.
+    /// Returns the calls of a method.
     pub fn calls_of(&self, method: Method) -> Vec<Call> {
         let mut calls = self.calls();
         calls.retain(|call| call.method == method);
         calls
     }
 
-    /// How the agent said that each registration ended, oldest first.
+    /// Returns the reported registration results, oldest first.
     pub fn registrations(&self) -> Vec<Result<(), String>> {
         self.shared.state().registrations.clone()
     }
 
-    /// Waits until the agent has said `count` times how a registration ended; the last answer.
+    /// Waits for `count` registration results and returns the last one.
     ///
     /// # Errors
-    /// It said that the driver is not registered, or nothing within the time.
+    /// The registration failed or the timeout expired.
     pub async fn registered(&self, count: usize, within: Duration) -> Result<(), String> {
         let mut count_changes = self.shared.registration_count.subscribe();
         let enough = count_changes.wait_for(|it| *it >= count);
         match tokio::time::timeout(within, enough).await {
             Ok(_) => self.registrations().pop().unwrap_or(Ok(())),
-            Err(_) => Err(format!("not told how the registration ended in {within:?}")),
+            Err(_) => Err(format!("no registration result within {within:?}")),
         }
     }
 
-    /// What callers did that CSI forbids.
+    /// Returns the violations of the CSI specification.
     pub fn violations(&self) -> Vec<String> {
         self.shared.state().violations.clone()
     }
 
-    /// Where a volume is published at present.
+    /// Returns the paths at which a volume is published.
     pub fn published(&self, volume: &str) -> Vec<PathBuf> {
         let state = self.shared.state();
         let volume = state.volumes.get(volume);
         volume.map_or_else(Vec::new, |it| it.published.keys().cloned().collect())
     }
 
-    /// Where a volume is staged at present.
+    /// Returns the paths at which a volume is staged.
     pub fn staged(&self, volume: &str) -> Vec<PathBuf> {
         let state = self.shared.state();
         let volume = state.volumes.get(volume);
         volume.map_or_else(Vec::new, |it| it.staged.iter().cloned().collect())
     }
 
-    /// The directory with a volume's content.
+    /// Returns the directory with the content of a volume.
     pub fn content(&self, volume: &str) -> PathBuf {
         self.shared.content(volume)
     }
 
-    /// What NodeGetInfo says from now on of how many volumes fit.
+    /// Sets the maximum number of volumes in NodeGetInfo.
     pub fn set_max_volumes(&self, max: i64) {
         self.shared.state().max_volumes = max;
     }
 
-    /// NodeGetVolumeStats says from now on that something is wrong with this volume.
+    /// Sets an abnormal condition of a volume in NodeGetVolumeStats.
     pub fn set_abnormal(&self, volume: &str, message: &str) {
         let mut state = self.shared.state();
         let volume = state.volumes.entry(volume.to_owned()).or_default();

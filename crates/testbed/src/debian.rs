@@ -1,12 +1,11 @@
-//! The Debian packages that tests on a real runtime need and images are made of, installed when they
-//! are missing.
+//! Installs the Debian packages for tests on a real runtime and for images.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// A package and the files of which one exists if it is installed.
+/// A package and files that indicate its installation.
 #[derive(Clone, Copy, Debug)]
 pub struct Package {
     /// Name.
@@ -15,7 +14,7 @@ pub struct Package {
     pub probe: &'static [&'static str],
 }
 
-/// What a private containerd and its images are made of.
+/// Packages of a private containerd and its images.
 const PACKAGES: &[Package] = &[
     Package {
         name: "containerd",
@@ -55,9 +54,8 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Installs the packages of containerd and of images, and `more`, that are missing and that `has` (by
-/// the package's name) does not know. Says what it does through `progress`; an error is one line that
-/// names the fix.
+/// Installs missing packages of containerd, images and `more`, except those for which `has` returns
+/// true. `progress` receives each step; an error is one line with the remedy.
 pub(crate) fn ensure_packages(
     progress: fn(&str),
     more: &[&Package],
@@ -75,8 +73,7 @@ pub(crate) fn ensure_packages(
 /// Installs missing packages; `progress` receives their names.
 ///
 /// # Errors
-/// A package is missing and this is not root, there is no `apt-get`, or it fails; the error names
-/// the fix.
+/// A package is missing and the user is not root, or `apt-get` is missing or fails.
 pub fn ensure(packages: &[Package], progress: fn(&str)) -> anyhow::Result<()> {
     let missing: Vec<&str> = packages
         .iter()
@@ -100,7 +97,7 @@ pub fn ensure(packages: &[Package], progress: fn(&str)) -> anyhow::Result<()> {
         "installing Debian packages: {}",
         missing.join(" ")
     ));
-    // A stale package list names versions the mirror no longer has, so one update comes first.
+    // the package list may be outdated
     apt(&["update", "-q"]).with_context(|| format!("fix: check the network, then {fix}"))?;
     let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
     args.extend(&missing);

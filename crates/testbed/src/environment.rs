@@ -1,22 +1,19 @@
-//! What the environment says of the machine that tests run on: how slow it is, which cgroup driver
-//! they use, and where their images are.
+//! Environment variables of tests: timeout factor, cgroup driver and image directory.
 //!
-//! `cargo xtask vm` sets all three; without them a test runs as on a machine of its own.
+//! `cargo xtask vm` sets all three.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Factor of every timeout of a test on a real runtime: a whole number, 1 if unset. An emulated
-/// machine needs about 10.
+/// Factor of test timeouts: a whole number, default 1. An emulated host needs about 10.
 pub const TIMEOUT_FACTOR: &str = "WINDLASS_TEST_TIMEOUT_FACTOR";
-/// The cgroup driver of agents and containerds of tests: `cgroupfs` (if unset) or `systemd`.
+/// Cgroup driver of agents and containerds in tests: `cgroupfs` (default) or `systemd`.
 pub const CGROUP_DRIVER: &str = "WINDLASS_TEST_CGROUP_DRIVER";
-/// Directory with the archives of the images that every private containerd has, so that it need
-/// not build them.
+/// Directory with prebuilt image archives.
 pub const IMAGES: &str = "WINDLASS_TEST_IMAGES";
 
-/// A timeout as long as the machine needs it: `timeout` times [`TIMEOUT_FACTOR`].
+/// Returns `timeout` times [`TIMEOUT_FACTOR`].
 ///
 /// # Panics
 /// The variable is not a number from 1 to 1000.
@@ -28,12 +25,12 @@ pub fn scaled(timeout: Duration) -> Duration {
     timeout * *FACTOR
 }
 
-/// True if tests use the systemd cgroup driver.
+/// Whether tests use the systemd cgroup driver.
 pub fn uses_systemd_driver() -> bool {
     std::env::var_os(CGROUP_DRIVER).is_some_and(|value| value == "systemd")
 }
 
-/// Directory of images that were built before.
+/// Returns the directory of prebuilt images.
 pub(crate) fn built_images() -> Option<PathBuf> {
     let value = std::env::var_os(IMAGES).filter(|value| !value.is_empty());
     value.map(PathBuf::from)

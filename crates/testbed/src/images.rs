@@ -1,7 +1,5 @@
-//! Container images without a registry: OCI layouts built from files of this machine.
-//!
-//! Two images are enough for every test and for the demo: [`PAUSE`] for sandboxes and
-//! [`BUSYBOX`] for everything that runs in them.
+//! Container images built from files of this host: [`PAUSE`] for sandboxes and [`BUSYBOX`] for
+//! containers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +19,7 @@ pub const BUSYBOX: &str = "windlass.local/busybox:1";
 pub(crate) const BUSYBOX_BINARY: &str = "/bin/busybox";
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n\
                       member:x:7777:7777:member:/:/bin/sh\n";
-/// The user `member` is in a group of the image besides its own.
+/// The user `member` has a supplemental group.
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\nmember:x:7777:\nclub:x:8888:member\n";
 
 /// File names of the archives of both images.
@@ -48,7 +46,7 @@ fn build_pause(dir: &Path) -> anyhow::Result<PathBuf> {
     write_archive(&dir.join("pause.tar"), PAUSE, layer, config)
 }
 
-/// Compiles the sandbox process for a platform, with `dir` for the files in between.
+/// Compiles the sandbox process for a platform in `dir`.
 pub(crate) fn compile_pause(dir: &Path, platform: Platform) -> anyhow::Result<Vec<u8>> {
     let source = dir.join("pause.c");
     let binary = dir.join("pause");
@@ -62,7 +60,7 @@ pub(crate) fn compile_pause(dir: &Path, platform: Platform) -> anyhow::Result<Ve
             "-fno-stack-protector",
             "-Os",
             "-s",
-            // it would name the linker's run
+            // it depends on the linker run
             "-Wl,--build-id=none",
         ])
         .arg("-o")
@@ -108,14 +106,14 @@ fn build_busybox(dir: &Path) -> anyhow::Result<PathBuf> {
     write_archive(&dir.join("busybox.tar"), BUSYBOX, layer, config)
 }
 
-/// Puts this host's busybox into `/bin`, under the name of each of its applets too.
+/// Adds the busybox of this host to `/bin`, with all its applets.
 fn add_busybox(layer: &mut Layer) -> anyhow::Result<()> {
     let binary = Path::new(BUSYBOX_BINARY);
     add_busybox_from(layer, binary, Platform::host()?)
         .context("busybox (fix: apt-get install busybox-static)")
 }
 
-/// The same with the busybox of a platform, which runs once to list its applets.
+/// Adds the busybox of a platform, which is run to list its applets.
 pub(crate) fn add_busybox_from(
     layer: &mut Layer,
     busybox: &Path,
@@ -144,8 +142,7 @@ pub(crate) fn add_busybox_from(
     Ok(())
 }
 
-/// Builds an image `name` with nothing but these files (path, content) in it, as an OCI archive in
-/// `dir`. A path may have directories, which are made.
+/// Builds an image `name` with these files (path, content) as an OCI archive in `dir`.
 pub(crate) fn build_of_files(
     dir: &Path,
     name: &str,
@@ -159,7 +156,7 @@ pub(crate) fn build_of_files(
     write_archive(&dir.join(format!("{file}.tar")), name, layer, json!({}))
 }
 
-/// An image with nothing but busybox, which sleeps.
+/// Returns an image with busybox that sleeps.
 pub(crate) fn sleeper() -> anyhow::Result<Blobs> {
     let mut layer = Layer::default();
     layer.file("busybox", 0o755, std::fs::read(BUSYBOX_BINARY)?);
@@ -178,7 +175,7 @@ fn write_archive(
     Ok(path.to_owned())
 }
 
-/// An image for this host, as old as the epoch.
+/// Creates an image for this host, dated 1970.
 fn image(name: &str, layer: Layer, runtime_config: Value) -> anyhow::Result<Image> {
     Ok(Image {
         name: name.to_owned(),

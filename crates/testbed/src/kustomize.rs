@@ -1,5 +1,5 @@
-//! As much of kustomize as `deploy/` uses: resources, and JSON patches of one target. What it does not
-//! understand is an error. Where kubectl is, a test compares with what that makes of it.
+//! The subset of kustomize that `deploy/` uses: resources and JSON patches of one target. Other
+//! fields are errors. A test compares the result with kubectl, if installed.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use windlass_manifests::yaml;
 
-/// The overlays of `deploy/` that people apply.
+/// Overlays of `deploy/`.
 pub const OVERLAYS: [&str; 3] = ["side-by-side", "opt-in", "cleanup"];
 
-/// The objects that the `kustomization.yaml` of a directory makes, in the order of its files.
+/// Returns the objects of a `kustomization.yaml`, in the order of its files.
 ///
 /// # Errors
-/// A file that cannot be read, or says what is not understood here, by its name.
+/// A file cannot be read or has an unsupported field.
 pub fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
     let file = folder.join("kustomization.yaml");
     let found = documents(&file)?;
@@ -22,10 +22,10 @@ pub fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 fn of_kustomization(folder: &Path, kustomization: &Value) -> anyhow::Result<Vec<Value>> {
-    for key in kustomization.as_object().context("no object")?.keys() {
+    for key in kustomization.as_object().context("not an object")?.keys() {
         let known = ["apiVersion", "kind", "resources", "patches"];
         if !known.contains(&key.as_str()) {
-            bail!("{key} is not understood here: take `kubectl kustomize`");
+            bail!("{key} is not supported; use `kubectl kustomize`");
         }
     }
     let mut objects = Vec::new();
@@ -52,7 +52,7 @@ fn of_kustomization(folder: &Path, kustomization: &Value) -> anyhow::Result<Vec<
     Ok(objects)
 }
 
-/// One step of a JSON patch (RFC 6902).
+/// Applies a step of a JSON patch (RFC 6902).
 fn apply(object: &mut Value, step: &Value) -> anyhow::Result<()> {
     let path = text(&step["path"])?;
     let missing = || format!("nothing at {path}");
@@ -64,7 +64,7 @@ fn apply(object: &mut Value, step: &Value) -> anyhow::Result<()> {
         (Some("add"), Value::Array(list)) if name == "-" => list.push(value),
         (Some("add"), Value::Object(map)) => drop(map.insert(name, value)),
         (Some("replace"), parent) => *parent.get_mut(&name).with_context(missing)? = value,
-        (op, _) => bail!("{op:?} at {path} is not understood here: take `kubectl kustomize`"),
+        (op, _) => bail!("{op:?} at {path} is not supported; use `kubectl kustomize`"),
     }
     Ok(())
 }
@@ -80,5 +80,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn text(value: &Value) -> anyhow::Result<&str> {
-    value.as_str().with_context(|| format!("no text: {value}"))
+    value
+        .as_str()
+        .with_context(|| format!("not a text: {value}"))
 }

@@ -1,19 +1,18 @@
-//! A real machine to test on: a private containerd with images, an agent that runs on it, and a
-//! control plane for it to join.
+//! Test environment on a real host: a private containerd with images, an agent process and a
+//! control plane.
 //!
-//! For tests of anything that speaks CRI, CSI or to an API server, on the real thing and next to whatever
-//! else runs on the machine. Apart from `windlass-testing`, which links the code under test: this crate
-//! knows the agent only as a program with a socket, so that `cargo xtask` builds whatever state that code
-//! is in.
+//! Unlike `windlass-testing`, this crate does not link the code under test, so that `cargo xtask`
+//! always builds.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`containerd::PrivateContainerd`] is a containerd with its own root, sockets, network and cgroups
-//! * [`agent::Agent`] is a node agent's process on it, [`pod_watch::PodTable`] the pods it reports
-//! * [`control_plane`] runs etcd and kube-apiserver from a folder with their programs
-//! * [`csi_driver::CsiDriver`] is a CSI driver on real sockets, [`cri_proxy`] makes single calls of a
-//!   runtime go wrong, [`registry`] and [`small_disk`] are what their names say
-//! * [`oci`] and [`images`] make images out of files of this machine, without a container engine
+//! * [`containerd::PrivateContainerd`] is a containerd with its own root, sockets, network and
+//!   cgroups
+//! * [`agent::Agent`] is an agent process on it, [`pod_watch::PodTable`] its reported pods
+//! * [`control_plane`] runs etcd and kube-apiserver
+//! * [`csi_driver::CsiDriver`] is a fake CSI driver, [`cri_proxy`] injects faults into CRI calls,
+//!   [`registry`] is an image registry, [`small_disk`] a limited file system
+//! * [`oci`] and [`images`] build images without a container engine
 //!
 //! # Example
 //!
@@ -27,21 +26,20 @@
 //! # }
 //! ```
 //!
-//! `sudo cargo run -p windlass-testbed --example run_containerd` leaves such a containerd running until
-//! Ctrl-C; other examples take its socket.
+//! `sudo cargo run -p windlass-testbed --example run_containerd` runs such a containerd until
+//! Ctrl-C, for use with other examples.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * Everything of an instance lives in `/tmp/windlass-<name>` or carries that name. It is gone when it is
-//!   stopped or dropped; what a killed run left is removed when the next one of that name starts.
-//! * Two of one name are never there at once, and nothing of anybody else is touched.
-//! * containerd answers within 60 s, or its last error is told.
+//! * All resources of an instance are in `/tmp/windlass-<name>` or have that name. They are removed
+//!   on stop or drop; the next start of that name removes leftovers of a killed run.
+//! * Instances of one name exclude each other, and other resources of the host are not touched.
+//! * The start fails with the last error of containerd if it takes longer than 60 s.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It needs root and Debian's packages (containerd, runc, containernetworking-plugins, busybox-static, a C
-//! compiler) and says which is missing. It pulls nothing from the internet. It is no runtime for anything
-//! but tests: images are built on this machine, and nothing survives a stop.
+//! Requires root and Debian packages (containerd, runc, containernetworking-plugins,
+//! busybox-static, a C compiler). Nothing is pulled from the internet, and no data survives a stop.
 
 pub mod containerd;
 pub mod control_plane;

@@ -1,8 +1,7 @@
-//! The two images that Windlass is shipped as: the agent, and the container runtime that stands
-//! beside it on the nodes of an existing cluster.
+//! The images of Windlass: the agent, and the container runtime for nodes of an existing cluster.
 //!
-//! The runtime's programs are those of the Debian packages of a [`System`], together with the
-//! shared libraries that they name. They are read with an ELF parser: `ldd` would run them.
+//! The runtime programs come from the Debian packages of a [`System`], with their shared libraries,
+//! which an ELF parser finds (`ldd` would run the programs).
 
 mod system;
 
@@ -23,20 +22,20 @@ use crate::platform::Platform;
 
 pub use system::System;
 
-/// Name of the agent's image, without a tag.
+/// Name of the agent image without tag.
 pub const AGENT: &str = "windlass.dev/windlass";
-/// Name of the runtime's image, without a tag.
+/// Name of the runtime image without tag.
 pub const RUNTIME: &str = "windlass.dev/windlass-containerd";
-/// Name of the sandbox image, without a tag.
+/// Name of the sandbox image without tag.
 pub const PAUSE: &str = "windlass.dev/windlass-pause";
 
-/// Registries, and whoever else is asked over TLS, are believed by these.
+/// Bundle of trusted certificate authorities.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
-/// Where they are from. This machine's own bundle may have its owner's besides.
+/// Authorities of the Debian package, without additions on this host.
 const AUTHORITIES_OF_PACKAGE: &str = "/usr/share/ca-certificates/mozilla";
-/// What every static program has something of: the C library, and how the stack is unwound.
+/// Packages whose code is in every static program.
 const STATIC_LIBRARIES: [&str; 2] = ["libc.a", "libgcc_eh.a"];
-/// Programs of the runtime, and where they lie in the image.
+/// Programs of the runtime and their paths in the image.
 const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/bin/containerd", "usr/bin/containerd"),
     (
@@ -48,12 +47,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/lib/cni/bridge", "usr/lib/cni/bridge"),
     ("/usr/lib/cni/host-local", "usr/lib/cni/host-local"),
     ("/usr/lib/cni/loopback", "usr/lib/cni/loopback"),
-    // the bridge plugin masquerades with it
+    // used by the bridge plugin for masquerading
     ("/usr/sbin/xtables-nft-multi", "usr/sbin/iptables"),
 ];
-/// `iptables` loads by name what the rules of the machine use, and kube-proxy's use much.
+/// Extensions that `iptables` loads by name.
 const IPTABLES_EXTENSIONS: &str = "xtables";
-/// Directories below `/usr` that programs name without it: the loader's, whose place differs by architecture.
+/// Directories of the loader that programs name without `/usr`.
 const MERGED: [&str; 2] = ["lib", "lib64"];
 
 /// An image and the Debian packages whose files are in it.
@@ -65,7 +64,7 @@ pub struct NodeImage {
     pub packages: BTreeMap<String, DebianPackage>,
 }
 
-/// An installed package, as `dpkg-query` shows it.
+/// An installed package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebianPackage {
     /// Version with the revision.
@@ -74,7 +73,7 @@ pub struct DebianPackage {
     pub architecture: String,
 }
 
-/// What an image is tagged with and how old everything in it is.
+/// Tag and time of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct Edition<'a> {
     /// The tag.
@@ -83,11 +82,10 @@ pub struct Edition<'a> {
     pub epoch: u64,
 }
 
-/// Installs the packages that images for these platforms are made of and this machine lacks, which
-/// `progress` is told.
+/// Installs the missing packages of the images for these platforms. `progress` receives them.
 ///
 /// # Errors
-/// One is missing and cannot be installed; a line that names the fix.
+/// A package cannot be installed; the error is one line with the remedy.
 pub fn ensure_packages(platforms: &[Platform], progress: fn(&str)) -> anyhow::Result<()> {
     let mut cross = Vec::new();
     for platform in platforms {
@@ -96,18 +94,18 @@ pub fn ensure_packages(platforms: &[Platform], progress: fn(&str)) -> anyhow::Re
     debian::ensure_packages(progress, &cross, |_| false)
 }
 
-/// The agent, its `kubelet` name and `windlassctl`. Static programs need nothing else; for those
-/// that are not, such as a test's, their libraries come along.
+/// Builds the agent image: the agent, its link `kubelet`, `windlassctl`, and the libraries of dynamic
+/// programs.
 ///
 /// # Errors
-/// A file cannot be read, a library of it is not on this machine, or dpkg does not know one.
+/// A file cannot be read, or a library is missing or in no package.
 pub fn agent(
     windlass: &Path,
     windlassctl: &Path,
     platform: Platform,
     edition: Edition<'_>,
 ) -> anyhow::Result<NodeImage> {
-    // static programs take nothing from a system but what is the same for all architectures
+    // static programs use only architecture-independent files of a system
     let system = System::host()?;
     let mut files = Files::new(&system, platform);
     files.of_nobody(windlass, "usr/local/bin/windlass")?;
@@ -127,7 +125,7 @@ pub fn agent(
     )
 }
 
-/// The sandbox image: one small program, compiled in `work`.
+/// Builds the sandbox image with one program, compiled in `work`.
 ///
 /// # Errors
 /// The compiler for the platform is missing or fails.
@@ -145,8 +143,8 @@ pub fn sandbox(work: &Path, platform: Platform, edition: Edition<'_>) -> anyhow:
     })
 }
 
-/// containerd with its shim and `ctr`, runc, the CNI plugins of a bridge, and busybox for the
-/// scripts around them.
+/// Builds the runtime image: containerd with its shim and `ctr`, runc, CNI plugins of a bridge, and
+/// busybox.
 ///
 /// # Errors
 /// A file cannot be read, a library is not in the system, or no package has a file.
@@ -174,7 +172,7 @@ pub fn runtime(system: &System, edition: Edition<'_>) -> anyhow::Result<NodeImag
     )
 }
 
-/// A layer in the making, with what its programs need.
+/// A layer under construction with the libraries of its programs.
 struct Files<'a> {
     system: &'a System,
     platform: Platform,
@@ -184,7 +182,7 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// Nothing yet, for programs of the platform; a static program's need not be the system's.
+    /// Creates an empty layer for a platform.
     fn new(system: &'a System, platform: Platform) -> Self {
         Self {
             system,
@@ -195,14 +193,14 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Adds a program or library of a package, and what it names.
+    /// Adds a program or library of a package, with its libraries.
     fn program(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
         self.package_of(source)?;
         let content = self.system.read(source)?;
         self.add(source, path, content)
     }
 
-    /// The same of a program that is in no package.
+    /// Adds a program that is in no package, with its libraries.
     fn of_nobody(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
         let content = std::fs::read(source).with_context(|| source.display().to_string())?;
         self.add(source, path, content)
@@ -214,7 +212,7 @@ impl<'a> Files<'a> {
             bail!("{} is not for {}", source.display(), self.platform);
         }
         self.layer.file(path, 0o755, content);
-        // libraries name the loader too, without its folder
+        // libraries name the loader without its directory
         if let Some(loader) = needs.loader
             && let Some(name) = loader.rsplit('/').next()
             && self.libraries.insert(name.to_owned())
@@ -234,7 +232,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Returns where a file of `lib` or `lib64` lies: below `usr`, with a link from the name without it.
+    /// Returns the path of a file of `lib` or `lib64` below `usr`, and adds a link.
     fn merged(&mut self, path: &str) -> String {
         match path.split_once('/') {
             Some((folder, _)) if MERGED.contains(&folder) => {
@@ -245,7 +243,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Finds a shared library where the loader does without further settings.
+    /// Finds a shared library in the default directories of the loader.
     fn library(&self, name: &str) -> anyhow::Result<PathBuf> {
         let triple = self.platform.gnu_triple();
         let folders = [
@@ -259,7 +257,7 @@ impl<'a> Files<'a> {
         found.with_context(|| format!("no {name} in {}", folders.join(", ")))
     }
 
-    /// Adds the libraries of a folder, at the place that they have in the system.
+    /// Adds the libraries of a directory at the same path.
     fn folder(&mut self, path: &str) -> anyhow::Result<()> {
         let folder = self.system.on_host(Path::new(path));
         for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
@@ -274,7 +272,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Notes the packages of what the compiler puts into static programs.
+    /// Records the packages of libraries in static programs.
     fn linked_statically(&mut self) -> anyhow::Result<()> {
         for library in STATIC_LIBRARIES {
             let compiler = self.platform.c_compiler();
@@ -292,7 +290,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Adds whom the package of authorities believes, as one file.
+    /// Adds the certificate authorities of the package as one file.
     fn authorities(&mut self) -> anyhow::Result<()> {
         let folder = Path::new(AUTHORITIES_OF_PACKAGE);
         let missing = || format!("{AUTHORITIES_OF_PACKAGE} (fix: apt-get install ca-certificates)");
@@ -307,7 +305,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Notes which package a file of the system comes from.
+    /// Records the package of a file.
     fn package_of(&mut self, file: &Path) -> anyhow::Result<()> {
         let (name, package) = self.system.package_of(file)?;
         self.packages.insert(name, package);
@@ -322,7 +320,7 @@ impl<'a> Files<'a> {
     ) -> anyhow::Result<NodeImage> {
         self.authorities()?;
         for package in self.packages.keys() {
-            // the licences of what is in it, some of which have to go with it
+            // licenses, some of which must be included
             let path = format!("usr/share/doc/{package}/copyright");
             let text = self.system.read(&Path::new("/").join(&path))?;
             self.layer.file(&path, 0o644, text);
@@ -342,7 +340,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// What an ELF file names.
+/// Dependencies of an ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
     machine: u16,
@@ -373,7 +371,7 @@ impl Needs {
     }
 }
 
-/// Machine of ELF files for a platform.
+/// Returns the ELF machine of a platform.
 fn machine(platform: Platform) -> u16 {
     match platform {
         Platform::Amd64 => EM_X86_64,
@@ -386,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_linked_dynamically_names_its_loader_and_libraries() {
+    fn dynamic_program_names_its_loader_and_libraries() {
         let ours = std::fs::read("/proc/self/exe").expect("this test");
         let needs = Needs::of(&ours).expect("ELF");
         assert!(needs.loader.is_some_and(|it| it.contains("ld-linux")));
@@ -395,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_of_a_program_come_along_with_it() {
+    fn libraries_of_a_program_are_added() {
         let this = std::env::current_exe().expect("this test");
         let edition = Edition {
             version: "1",
@@ -408,7 +406,7 @@ mod tests {
         for file in ["usr/local/bin/windlass", "usr/local/bin/windlassctl", &libc] {
             assert!(files.contains(&file), "{file} is not among {files:?}");
         }
-        // the DaemonSet mounts copies of /usr alone
+        // the DaemonSet mounts copies of /usr only
         let loader = files.iter().find(|file| file.contains("ld-linux"));
         assert!(
             loader.is_some_and(|it| it.starts_with("usr/lib")),
@@ -419,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_program_has_the_libraries_of_the_compiler_in_it_and_their_licences_with_it() {
+    fn static_program_image_has_licenses_of_its_libraries() {
         let edition = Edition {
             version: "1",
             epoch: 0,
@@ -454,7 +452,7 @@ mod tests {
         let begin = "-----BEGIN CERTIFICATE-----\n";
         let begins = bundle.lines().filter(|line| *line == begin.trim_end());
         assert_eq!(begins.count(), count);
-        // what somebody added to this machine
+        // additions on this host
         let added = Path::new("/usr/local/share/ca-certificates");
         for entry in std::fs::read_dir(added).into_iter().flatten() {
             let text = std::fs::read_to_string(entry.expect("an entry").path());
@@ -467,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_package_has_is_not_taken_for_a_part_of_the_runtime() {
+    fn file_without_package_is_not_added_to_runtime_image() {
         let this = std::env::current_exe().expect("this test");
         let host = System::host().expect("a host");
         let error = Files::new(&host, host.platform())

@@ -1,7 +1,6 @@
-//! OCI images made of bytes: a layer, the JSON around it, a layout directory and an archive.
+//! Builder of OCI images: layer, JSON documents, layout directory and archive.
 //!
-//! One input gives one digest: entries are sorted, belong to root and carry one given time, and
-//! gzip keeps none. Nothing here runs a container engine.
+//! Builds are reproducible: entries are sorted, belong to root and have one time.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,7 +19,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Media type of an index.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// A file system layer in the making, by path without a leading `/`.
+/// A layer under construction, by path without leading `/`.
 #[derive(Clone, Debug, Default)]
 pub struct Layer(BTreeMap<String, Entry>);
 
@@ -32,24 +31,24 @@ enum Entry {
 }
 
 impl Layer {
-    /// Adds a directory and those above it.
+    /// Adds a directory and its parents.
     pub fn directory(&mut self, path: &str, mode: u32) {
         self.insert(path, Entry::Directory { mode });
     }
 
-    /// Adds a file and the directories above it.
+    /// Adds a file and its parent directories.
     pub fn file(&mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) {
         let content = content.into();
         self.insert(path, Entry::File { mode, content });
     }
 
-    /// Adds a symbolic link and the directories above it.
+    /// Adds a symbolic link and its parent directories.
     pub fn symlink(&mut self, path: &str, target: &str) {
         let target = target.to_owned();
         self.insert(path, Entry::Symlink { target });
     }
 
-    /// Paths of all files, not of directories and links.
+    /// Returns the paths of all regular files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let files = self.0.iter();
         files.filter_map(|(path, entry)| {
@@ -57,7 +56,7 @@ impl Layer {
         })
     }
 
-    /// What a file has in it.
+    /// Returns the content of a file.
     #[cfg(test)]
     pub(crate) fn content(&self, path: &str) -> Option<&[u8]> {
         match self.0.get(path)? {
@@ -75,7 +74,7 @@ impl Layer {
         self.0.insert(path.to_owned(), entry);
     }
 
-    /// The layer as a tar stream in which everything is as old as `epoch`, in seconds since 1970.
+    /// Returns the layer as a tar stream; all entries have the time `epoch` (Unix time).
     fn tar(&self, epoch: u64) -> anyhow::Result<Vec<u8>> {
         let mut builder = tar::Builder::new(Vec::new());
         for (path, entry) in &self.0 {
@@ -110,19 +109,19 @@ impl Layer {
 /// An image of one layer.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// What runtimes call it, with its tag.
+    /// Name with tag.
     pub name: String,
     /// Its files.
     pub layer: Layer,
     /// `config` of its configuration: entry point, environment.
     pub runtime_config: Value,
-    /// When it was made, in seconds since 1970; everything in it is as old.
+    /// Unix time of the image and its entries.
     pub epoch: u64,
-    /// What its programs run on.
+    /// Platform.
     pub platform: Platform,
 }
 
-/// What an image is made of, as it is stored.
+/// Stored parts of an image.
 #[derive(Clone, Debug)]
 pub struct Blobs {
     pub(crate) manifest: Vec<u8>,
@@ -134,27 +133,27 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Digest of the manifest: what the image is, bit for bit.
+    /// Returns the digest of the manifest.
     pub fn digest(&self) -> String {
         digest(&self.manifest)
     }
 
-    /// Bytes that a registry stores and a node pulls.
+    /// Returns the compressed size in bytes.
     pub fn packed_bytes(&self) -> usize {
         self.manifest.len() + self.config.len() + self.layer.len()
     }
 
-    /// Bytes of the layer's tar stream, about what it takes on a node's disk.
+    /// Returns the uncompressed size in bytes.
     pub fn unpacked_bytes(&self) -> usize {
         self.unpacked
     }
 
-    /// What the image runs on.
+    /// Returns the platform.
     pub fn platform(&self) -> Platform {
         self.platform
     }
 
-    /// How an index refers to the manifest.
+    /// Returns the descriptor of the manifest in an index.
     fn descriptor(&self) -> Value {
         json!({
             "mediaType": MANIFEST,
@@ -166,13 +165,13 @@ impl Blobs {
 }
 
 impl Image {
-    /// Packs it.
+    /// Builds the blobs.
     ///
     /// # Errors
     /// An entry's name or target does not fit into a tar header.
     pub fn blobs(&self, compression: Compression) -> anyhow::Result<Blobs> {
         let tar = self.layer.tar(self.epoch)?;
-        // the header of this gzip has neither a name nor a time
+        // the gzip header has no name and no time
         let mut packer = GzEncoder::new(Vec::new(), compression);
         packer.write_all(&tar)?;
         let layer = packer.finish()?;
@@ -260,7 +259,7 @@ impl PackedImage {
         &self.name
     }
 
-    /// Returns the digest that the name stands for: that of the index, else of the only manifest.
+    /// Returns the digest of the index, else of the only manifest.
     pub fn digest(&self) -> String {
         match &self.index {
             Some(index) => digest(index),
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_files_come_does_not_change_the_digest_and_their_content_does() {
+    fn digest_depends_on_content_not_on_order() {
         let one = packed(&image(&["bin/a", "etc/b", "a"]));
         let same = packed(&image(&["a", "etc/b", "bin/a"]));
         assert_eq!(one.digest(), same.digest());
@@ -393,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_sorted_below_their_directories_and_belong_to_root_at_one_time() {
+    fn entries_are_sorted_owned_by_root_with_one_time() {
         let tar = image(&["etc/deep/b", "bin/a"]).layer.tar(42).expect("tar");
         let mut archive = tar::Archive::new(&tar[..]);
         let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! What an agent reports of its pods over its control socket, as one value that changes.
+//! Watch of the pods that an agent reports over its control socket.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,35 +15,35 @@ use windlass_proto::windlass_v1::{Blocker, ListPodsRequest, PodEntry, StartTimin
 
 use crate::environment::scaled;
 
-/// Pause between two attempts to reach the agent.
+/// Reconnect interval.
 const RECONNECT: Duration = Duration::from_millis(20);
 
-/// Follows the pods of an agent until it is dropped, across the agent's restarts.
+/// Watches the pods of an agent until dropped, across agent restarts.
 #[derive(Debug)]
 pub struct PodWatch {
     table: watch::Receiver<PodTable>,
     task: JoinHandle<()>,
 }
 
-/// All pods, as of the last message.
+/// All pods after the last message.
 #[derive(Clone, Debug, Default)]
 pub struct PodTable {
-    /// A stream is open and its snapshot has arrived.
+    /// Whether a stream is open and its snapshot was received.
     pub connected: bool,
-    /// How many snapshots have arrived: one for each connection.
+    /// Number of snapshots, one per connection.
     pub snapshots: u64,
     /// Pods by UID.
     pub pods: BTreeMap<String, PodView>,
-    /// When this watcher first saw a pod ready, by UID: kept though the agent restarts.
+    /// First observation of each pod as ready, by UID; kept across agent restarts.
     pub first_ready: BTreeMap<String, Instant>,
 }
 
-/// One pod.
+/// A pod.
 #[derive(Clone, Debug, Default)]
 pub struct PodView {
     /// Namespace.
     pub namespace: String,
-    /// Name, with the node's name behind it.
+    /// Name with the node name suffix.
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
@@ -51,21 +51,21 @@ pub struct PodView {
     pub phase: String,
     /// `status.podIP`, empty before there is one.
     pub ip: String,
-    /// The `Ready` condition is true.
+    /// Whether the `Ready` condition is true.
     pub ready: bool,
     /// App containers.
     pub containers: Vec<ContainerView>,
     /// Init containers.
     pub init_containers: Vec<ContainerView>,
-    /// Names of those that are sidecars.
+    /// Names of the sidecars.
     pub sidecars: Vec<String>,
-    /// What keeps it from what was asked.
+    /// Blocker.
     pub blocker: Option<Blocker>,
-    /// When its start passed each phase.
+    /// Times of the start phases.
     pub timings: StartTimings,
 }
 
-/// One container's status.
+/// Status of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerView {
     /// Name.
@@ -83,12 +83,12 @@ pub struct ContainerView {
 }
 
 impl PodWatch {
-    /// Follows the agent whose control socket this is, whether it runs yet or not.
+    /// Watches the agent with this control socket, which need not run yet.
     pub fn start(socket: PathBuf) -> Self {
         let (sender, table) = watch::channel(PodTable::default());
         let task = tokio::spawn(async move {
             while !sender.is_closed() {
-                // Refused while the agent is down, ended when it goes: both mean try again.
+                // reconnect after any error
                 let _ = follow(&socket, &sender).await;
                 sender.send_modify(|table| table.connected = false);
                 tokio::time::sleep(RECONNECT).await;
@@ -97,18 +97,18 @@ impl PodWatch {
         Self { table, task }
     }
 
-    /// The pods now.
+    /// Returns the current pods.
     pub fn now(&self) -> PodTable {
         self.table.borrow().clone()
     }
 
-    /// Completes when something has changed since the last call.
+    /// Waits for a change since the last call.
     pub async fn changed(&mut self) -> anyhow::Result<()> {
         Ok(self.table.changed().await?)
     }
 
-    /// Waits until the pods are as wanted, for `deadline` scaled by the machine's factor
-    /// ([`scaled`]); an error says `what` was awaited and what is there.
+    /// Waits for a predicate on the pods, up to `deadline` times the timeout factor ([`scaled`]). The
+    /// error contains `what` and the current pods.
     pub async fn wait_for(
         &mut self,
         what: &str,
@@ -133,7 +133,7 @@ impl Drop for PodWatch {
     }
 }
 
-/// Connects to an agent's local socket.
+/// Connects to the local socket of an agent.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<WindlassClient<Channel>> {
     let endpoint = Endpoint::try_from(format!("unix://{}", socket.display()))?;
     let client = WindlassClient::new(endpoint.connect().await?);
@@ -173,17 +173,17 @@ async fn follow(socket: &Path, sender: &watch::Sender<PodTable>) -> anyhow::Resu
     Ok(())
 }
 
-/// A snapshot of a few hundred pods with status is some megabytes.
+/// A snapshot of several hundred pods has some MiB.
 const MAX_MESSAGE: usize = 64 << 20;
 
 impl PodTable {
-    /// The pod of a name as its manifest has it.
+    /// Returns a pod by its name in the manifest.
     pub fn pod(&self, name: &str) -> Option<&PodView> {
         let full_name = format!("{name}-{}", crate::agent::NODE_NAME);
         self.pods.values().find(|pod| pod.name == full_name)
     }
 
-    /// One line for messages of failed tests.
+    /// Formats one line for failed tests.
     pub fn summary(&self) -> String {
         if !self.connected {
             return "no connection to the agent".to_owned();
@@ -244,8 +244,8 @@ impl PodView {
         Ok((view.uid.clone(), view))
     }
 
-    /// What `kubectl get pods` would show as status: the reason of a container that does not
-    /// run, else the phase.
+    /// Returns the status as in `kubectl get pods`: the reason of a container that is not running,
+    /// else the phase.
     pub fn status(&self) -> &str {
         let stuck = |container: &&ContainerView| {
             container.state == "waiting" && container.reason != "PodInitializing"
@@ -264,7 +264,7 @@ impl PodView {
         }
     }
 
-    /// Sum of the restarts of all containers.
+    /// Returns the total restart count.
     pub fn restarts(&self) -> u64 {
         self.containers
             .iter()

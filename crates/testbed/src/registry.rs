@@ -1,4 +1,4 @@
-//! A registry on loopback that shows its one image to those who know the password.
+//! A registry on loopback with one image, protected by a password.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,33 +12,33 @@ use tokio::task::JoinHandle;
 use crate::images::sleeper;
 use crate::oci::digest;
 
-/// Who may pull.
+/// User name.
 pub const USER: &str = "ann";
-/// Her password.
+/// Password.
 pub const PASSWORD: &str = "hunter2";
-/// Both, as a client sends them.
+/// Credentials in the Authorization header.
 const AUTHORIZATION: &str = "Basic YW5uOmh1bnRlcjI=";
 
-/// First byte of a client that speaks TLS.
+/// First byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// The registry; ends when dropped.
+/// The registry, stopped on drop.
 #[derive(Debug)]
 pub struct PrivateRegistry {
     address: SocketAddr,
-    refused: Arc<Mutex<u32>>,
+    rejected: Arc<Mutex<u32>>,
     server: JoinHandle<()>,
 }
 
-/// Content by the end of its path.
+/// Content by path suffix.
 type Content = BTreeMap<String, (&'static str, Vec<u8>)>;
 
 impl PrivateRegistry {
     /// Listens on a free port of 127.0.0.1, where containerd speaks plain HTTP.
     ///
     /// # Errors
-    /// Busybox cannot be read, or there is no port.
+    /// Busybox cannot be read, or no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         let blobs = sleeper().context("cannot build the image")?;
         let mut content = Content::new();
@@ -52,35 +52,35 @@ impl PrivateRegistry {
 
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let (content, refused) = (Arc::new(content), Arc::new(Mutex::new(0)));
-        let counter = refused.clone();
+        let (content, rejected) = (Arc::new(content), Arc::new(Mutex::new(0)));
+        let counter = rejected.clone();
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (content, counter) = (content.clone(), counter.clone());
-                // a client that goes away takes only its own request with it
-                tokio::spawn(async move { answer(stream, &content, &counter).await.ok() });
+                // errors affect one request only
+                tokio::spawn(async move { respond(stream, &content, &counter).await.ok() });
             }
         });
         Ok(Self {
             address,
-            refused,
+            rejected,
             server,
         })
     }
 
-    /// Host and port, the pattern of credentials for it.
+    /// Returns host and port.
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// Name of the image: busybox that sleeps.
+    /// Returns the name of the image (busybox that sleeps).
     pub fn image(&self) -> String {
         format!("{}/team/sleeper:1", self.address)
     }
 
-    /// Requests that came with a wrong password; those with none are how a client begins.
-    pub fn refused(&self) -> u32 {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the number of requests with a wrong password.
+    pub fn rejected(&self) -> u32 {
+        *self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,13 +90,17 @@ impl Drop for PrivateRegistry {
     }
 }
 
-/// Answers one request and closes.
-async fn answer(stream: TcpStream, content: &Content, refused: &Mutex<u32>) -> std::io::Result<()> {
+/// Responds to one request and closes.
+async fn respond(
+    stream: TcpStream,
+    content: &Content,
+    rejected: &Mutex<u32>,
+) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    // containerd 2.x begins with TLS and goes on without when it is answered in HTTP
+    // containerd 2.x tries TLS first and falls back to HTTP
     if stream.fill_buf().await?.first() == Some(&TLS_HANDSHAKE) {
-        let answer = b"HTTP/1.0 400 Bad Request\r\n\r\nthis is an HTTP server\n";
-        stream.write_all(answer).await?;
+        let response = b"HTTP/1.0 400 Bad Request\r\n\r\nthis is an HTTP server\n";
+        stream.write_all(response).await?;
         return stream.shutdown().await;
     }
     let mut request = String::new();
@@ -120,7 +124,7 @@ async fn answer(stream: TcpStream, content: &Content, refused: &Mutex<u32>) -> s
         (Some(AUTHORIZATION), None) => ("404 Not Found", "text/plain", b""),
         (wrong, _) => {
             if wrong.is_some() {
-                *refused.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                *rejected.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             }
             ("401 Unauthorized", "text/plain", b"")
         }

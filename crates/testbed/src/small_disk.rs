@@ -1,8 +1,7 @@
-//! A disk of a test: small, so that it can be filled, and nobody else's, so that it can become
-//! read-only or fail.
+//! A small private file system that a test can fill, make read-only or break.
 //!
-//! Whoever gives it a place below a [`crate::containerd::PrivateContainerd`] need not take it away:
-//! the sweep of that unmounts what a killed test left.
+//! In the directory of a [`crate::containerd::PrivateContainerd`], its sweep also unmounts it after a
+//! killed test.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,22 +11,22 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 
-/// Bytes and files of a [`SmallDisk`]: room for the directories of some pods.
+/// Bytes and inodes of a [`SmallDisk`].
 const OPTIONS: &std::ffi::CStr = c"size=4m,nr_inodes=600,mode=755";
-/// What is written at a time until there is no room for more.
+/// Bytes per write until the disk is full.
 const CHUNK: [u8; 4096] = [b'.'; 4096];
 
-/// A file system in memory; dropping it unmounts it from its place, whoever uses it.
+/// A file system in memory; the drop unmounts it lazily.
 #[derive(Debug)]
 pub struct SmallDisk {
-    /// The whole of it.
+    /// Root of the file system.
     root: PathBuf,
-    /// Where its directory `shown` is bound to.
+    /// Mount point of its directory `shown`.
     place: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts it at `root`, which is made, and an empty directory of it at `place`, which is made, too.
+    /// Creates and mounts it at `root`, and an empty directory of it at `place`.
     pub fn mount(root: &Path, place: &Path) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         fs::create_dir_all(place)?;
@@ -42,7 +41,7 @@ impl SmallDisk {
         Ok(disk)
     }
 
-    /// Uses up all bytes and all inodes that are left.
+    /// Fills all bytes and inodes.
     pub fn fill(&self) -> io::Result<()> {
         let filler = self.filler();
         fs::create_dir(&filler)?;
@@ -51,12 +50,12 @@ impl SmallDisk {
         until_full(|number| File::create(filler.join(number.to_string())).map(drop))
     }
 
-    /// Gives back what [`SmallDisk::fill`] took.
+    /// Frees the space of [`SmallDisk::fill`].
     pub fn free(&self) -> io::Result<()> {
         fs::remove_dir_all(self.filler())
     }
 
-    /// The file system refuses every change from now on, or no longer does.
+    /// Makes the file system read-only or writable.
     pub fn set_read_only(&self, on: bool) -> io::Result<()> {
         let flags = match on {
             true => MountFlags::RDONLY,
@@ -73,7 +72,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         for mounted in [&self.place, &self.root] {
-            // a test that failed half-way may have left it in use
+            // may be in use after a failed test
             let _ = unmount(mounted, UnmountFlags::DETACH);
         }
     }
@@ -90,24 +89,24 @@ fn until_full(mut step: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
     Ok(())
 }
 
-/// A disk that has broken down: what is asked of it is answered with EIO.
+/// A broken disk: every operation fails with EIO.
 #[derive(Debug)]
 pub struct BrokenDisk(PathBuf);
 
 impl BrokenDisk {
-    /// A new file system in the file `image`, mounted at `place` and broken. `None` on a machine
-    /// that has no loop devices, or cannot break a file system.
+    /// Creates a broken file system in the file `image`, mounted at `place`. `None` if the host has no
+    /// loop devices or cannot break a file system.
     pub fn mount(image: &Path, place: &Path) -> io::Result<Option<Self>> {
         File::create(image)?.set_len(16 << 20)?;
         succeeded(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))?;
-        // the device goes with the mount
+        // autoclear
         let mut mount = Command::new("mount");
         if let Err(error) = succeeded(mount.args(["-o", "loop"]).arg(image).arg(place)) {
             eprintln!("no loop device here: {error}");
             return Ok(None);
         }
         let disk = Self(place.to_owned());
-        // EXT4_IOC_SHUTDOWN: it answers as when its device is gone
+        // EXT4_IOC_SHUTDOWN: fails as without its device
         let shutdown = "open(my $d, '<', $ARGV[0]) or die $!; my $f = pack('L', 0); \
                         ioctl($d, 0x8004587d, $f) or die $!;";
         if let Err(error) = succeeded(Command::new("perl").args(["-e", shutdown]).arg(place)) {
@@ -121,10 +120,10 @@ impl BrokenDisk {
         }
     }
 
-    /// Takes it out: what lies beneath is there again.
+    /// Unmounts the disk.
     ///
     /// # Errors
-    /// Somebody uses it.
+    /// The disk is in use.
     pub fn remove(self) -> io::Result<()> {
         Ok(unmount(&self.0, UnmountFlags::empty())?)
     }
@@ -132,7 +131,7 @@ impl BrokenDisk {
 
 impl Drop for BrokenDisk {
     fn drop(&mut self) {
-        // gone already, unless a test failed half-way
+        // mounted only after a failed test
         let _ = unmount(&self.0, UnmountFlags::DETACH);
     }
 }

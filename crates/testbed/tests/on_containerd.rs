@@ -1,5 +1,4 @@
-//! The private containerd itself: it runs a pod, survives the death of its daemon, and leaves
-//! nothing behind, however it ends.
+//! The private containerd runs a pod, survives a daemon kill, and leaves no resources behind.
 
 #![allow(clippy::unwrap_used)] // every function here is part of a test
 
@@ -18,7 +17,7 @@ use windlass_testbed::images;
 
 fn quiet(_: &str) {}
 
-/// Everything of this machine that a containerd could leave something in.
+/// Host resources that a containerd may leave.
 fn traces() -> BTreeSet<PathBuf> {
     let mut traces = BTreeSet::new();
     let dirs = [
@@ -131,7 +130,7 @@ async fn run_pod(containerd: &PrivateContainerd) -> String {
     status.unwrap().network.unwrap().ip
 }
 
-/// ID, PID and state of everything that runs.
+/// Returns ID, PID and state of all containers.
 async fn tasks(containerd: &PrivateContainerd) -> BTreeSet<String> {
     let tasks = containerd.ctr(&["tasks", "ls"]).await.unwrap();
     tasks
@@ -142,7 +141,7 @@ async fn tasks(containerd: &PrivateContainerd) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn on_containerd_a_stop_with_a_running_pod_leaves_nothing_behind() {
+async fn on_containerd_stop_with_running_pod_leaves_no_resources() {
     let before = traces();
     let containerd = PrivateContainerd::start("t-stop", quiet).await.unwrap();
     let base = containerd.base().to_owned();
@@ -157,13 +156,13 @@ async fn on_containerd_a_stop_with_a_running_pod_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn on_containerd_what_a_killed_run_left_is_gone_after_the_next() {
+async fn on_containerd_next_run_cleans_up_after_killed_run() {
     let before = traces();
     let containerd = PrivateContainerd::start("t-crash", quiet).await.unwrap();
     let base = containerd.base().to_owned();
     let first_daemon = containerd.daemon_pid().unwrap();
     run_pod(&containerd).await;
-    // What kill -9 does to a process of ours: no destructor runs, and the lock is let go.
+    // as kill -9: no destructors, lock released
     containerd.abandon();
 
     let containerd = PrivateContainerd::start("t-crash", quiet).await.unwrap();
@@ -180,7 +179,7 @@ async fn on_containerd_what_a_killed_run_left_is_gone_after_the_next() {
 }
 
 #[tokio::test]
-async fn on_containerd_pods_outlive_the_daemon() {
+async fn on_containerd_pods_survive_daemon_kill() {
     let mut containerd = PrivateContainerd::start("t-daemon", quiet).await.unwrap();
     run_pod(&containerd).await;
     let before = tasks(&containerd).await;

@@ -1,16 +1,14 @@
-//! The configuration of a private containerd: one for 1.x, one for 2.x, where plugins have other
-//! names and CRI is several of them.
+//! Configuration of a private containerd 1.x or 2.x.
 
 use std::path::Path;
 
 use crate::environment::uses_systemd_driver;
 use crate::images::PAUSE;
 
-/// Where Debian's package puts the CNI plugins.
+/// Directory of CNI plugins in Debian.
 pub(super) const CNI_PLUGINS: &str = "/usr/lib/cni";
 
-/// The text of `containerd.toml` for a containerd of `version` that lives below `base` and runs
-/// containers with `oci_runtime`.
+/// Returns the `containerd.toml` for a containerd `version` in `base` with `oci_runtime`.
 pub(super) fn text(version: [u64; 2], base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     match version {
         [..2, _] => {
@@ -86,7 +84,7 @@ SystemdCgroup = {systemd}
 fn cri_2(minor: u64, base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     let (base, cni_conf) = (base.display(), cni_conf.display());
     let systemd = uses_systemd_driver();
-    // 2.0 knows one folder only, for 2.1 that one is deprecated
+    // 2.0 supports one directory only, which is deprecated in 2.1
     let cni_plugins = match minor {
         0 => format!("bin_dir = \"{CNI_PLUGINS}\""),
         _ => format!("bin_dirs = [\"{CNI_PLUGINS}\"]"),

@@ -1,4 +1,4 @@
-//! CRI-O in place of containerd: its configuration, and how an image comes into its storage.
+//! CRI-O instead of containerd: configuration and image import.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anyhow::{Context, bail};
 use super::config::CNI_PLUGINS;
 use crate::images::PAUSE;
 
-/// Accepts every image, as containerd does.
+/// Policy that accepts every image.
 const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
-/// Writes what CRI-O reads below `base` and returns the arguments that it is started with.
+/// Writes the configuration of CRI-O in `base` and returns its arguments.
 pub(super) fn prepare(
     base: &Path,
     cni_conf: &Path,
@@ -25,7 +25,7 @@ pub(super) fn prepare(
     Ok(vec![
         "--config".into(),
         config.into(),
-        // the machine's folders with more configuration are not ours
+        // without the drop-in directories of the host
         "--config-dir".into(),
         OsString::new(),
         "--registries-conf".into(),
@@ -35,7 +35,7 @@ pub(super) fn prepare(
     ])
 }
 
-/// The arguments of skopeo that put the image of an OCI archive into the storage.
+/// Returns the arguments of skopeo to import an OCI archive.
 pub(super) fn import_args(base: &Path, archive: &Path) -> anyhow::Result<Vec<String>> {
     let name = image_name(archive)?;
     let (base, archive) = (base.display(), archive.display());
@@ -47,7 +47,7 @@ pub(super) fn import_args(base: &Path, archive: &Path) -> anyhow::Result<Vec<Str
     ])
 }
 
-/// The name that an image's archive gives it.
+/// Returns the image name in an archive.
 fn image_name(archive: &Path) -> anyhow::Result<String> {
     let mut archive = tar::Archive::new(std::fs::File::open(archive)?);
     for entry in archive.entries()? {

@@ -1,8 +1,7 @@
-//! The bridge network of a private containerd's pods.
+//! Bridge network for the pods of a private containerd.
 //!
-//! The bridge is made here rather than by the CNI plugin: a plugin that acts as the gateway
-//! switches on forwarding for the whole machine. Pods reach one another and this machine, and
-//! nothing else; no packet filter rule is needed.
+//! Pods reach each other and the host only, without packet filter rules. The bridge is created here,
+//! because the CNI plugin as a gateway enables forwarding for the whole host.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -13,9 +12,9 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::json;
 
-/// Subnets are parts of 10.88.0.0/16, as podman's default: rarely used by anything else.
+/// Subnets are parts of 10.88.0.0/16, the default of podman.
 const SUBNET_PREFIX: [u8; 2] = [10, 88];
-/// Sixteen instances, each with addresses for four thousand pods.
+/// 16 instances with 4,000 pod addresses each.
 const SUBNET_LENGTH: u8 = 20;
 const SUBNETS: u8 = 1 << (SUBNET_LENGTH - 16);
 const ROUTES: &str = "/proc/net/route";
@@ -28,7 +27,7 @@ pub enum IpFamilies {
     Ipv4,
     /// IPv6 only.
     Ipv6,
-    /// Both, and the node's primary family is IPv6. A runtime lists the IPv4 address first.
+    /// Both, with IPv6 as the primary family of the node.
     Ipv6AndIpv4,
 }
 
@@ -73,7 +72,7 @@ impl Network {
         ip(&["address", "add", &address, "dev", &network.bridge])?;
         if families != IpFamilies::Ipv4 {
             let address = format!("{}/64", network.gateway6());
-            // without a carrier, duplicate address detection would not end
+            // duplicate address detection does not end without a carrier
             ip(&["address", "add", &address, "dev", &network.bridge, "nodad"])?;
         }
         ip(&["link", "set", &network.bridge, "up"])?;
@@ -85,12 +84,12 @@ impl Network {
         &self.bridge
     }
 
-    /// Address of this machine on the bridge: what pods may call the node's IP.
+    /// Returns the IPv4 address of the host on the bridge.
     pub fn gateway(&self) -> Ipv4Addr {
         self.gateway
     }
 
-    /// Its IPv6 address: the subnet has the same number as the IPv4 one.
+    /// Returns the IPv6 address of the host on the bridge.
     fn gateway6(&self) -> Ipv6Addr {
         let [a, b, subnet, _] = self.gateway.octets().map(u16::from);
         Ipv6Addr::new(0xfd00, a, b, subnet, 0, 0, 0, 1)
@@ -162,13 +161,13 @@ pub(super) fn remove(instance: &str) -> anyhow::Result<()> {
         return Ok(());
     };
     for port in ports.flatten() {
-        // The kernel may be removing it already: its peer's namespace is gone.
+        // the kernel may be removing it
         let _ = ip(&["link", "delete", &port.file_name().to_string_lossy()]);
     }
     ip(&["link", "delete", &bridge])
 }
 
-/// True if a route other than the default one covers part of `subnet`.
+/// Whether a non-default route overlaps with `subnet`.
 fn is_routed(routes: &str, subnet: Ipv4Addr) -> bool {
     let subnet_mask = u32::MAX << (32 - SUBNET_LENGTH);
     let hex = |field: Option<&str>| field.and_then(|f| u32::from_str_radix(f, 16).ok());
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_is_free_unless_a_route_covers_part_of_it() {
+    fn subnet_is_free_unless_a_route_overlaps() {
         let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
             eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
             cni0\t0005580A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\

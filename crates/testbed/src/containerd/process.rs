@@ -1,4 +1,4 @@
-//! Finding and ending the processes of a private containerd by what `/proc` says of them.
+//! Finds and kills the processes of a private containerd through `/proc`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,8 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Programs that belong to an instance if a path of it is on their command line. Others, say an
-/// editor with a log file open, are none of our business.
+/// Programs that belong to an instance if their command line contains its path.
 const PROGRAMS: &[&str] = &[
     "containerd",
     "containerd-shim",
@@ -21,14 +20,14 @@ const PROGRAMS: &[&str] = &[
     "crun",
     "windlass",
     "kubelet",
-    // a control plane of the test that owns the instance
+    // control plane of the test
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
 ];
 
-/// Processes of the instance at `base`: its daemons and shims, and all their descendants.
+/// Returns the daemons and shims of the instance at `base`, with all descendants.
 pub(super) fn of_instance(base: &Path) -> BTreeSet<i32> {
     let parents = parents();
     let ours = ancestors(&parents, std::process::id() as i32);
@@ -44,9 +43,9 @@ pub(super) fn of_instance(base: &Path) -> BTreeSet<i32> {
         .collect()
 }
 
-/// Kills the processes and waits up to `deadline` for each to end. False if one is still there.
+/// Kills the processes and waits up to `deadline` for each. Returns whether all have exited.
 pub(super) fn kill_all(pids: &BTreeSet<i32>, deadline: Duration) -> bool {
-    // Handles first: with a handle a PID cannot come to mean another process.
+    // open the handles first: a handle excludes PID reuse
     let handles: Vec<OwnedFd> = pids.iter().filter_map(|pid| open(*pid)).collect();
     for handle in &handles {
         let _ = pidfd_send_signal(handle, Signal::KILL);
@@ -54,7 +53,7 @@ pub(super) fn kill_all(pids: &BTreeSet<i32>, deadline: Duration) -> bool {
     handles.iter().all(|handle| wait(handle, deadline))
 }
 
-/// Waits up to `deadline` until a process has ended, whoever's child it is. True if it has.
+/// Waits up to `deadline` for the exit of any process. Returns whether it has exited.
 pub(crate) fn wait_for_exit(pid: u32, deadline: Duration) -> bool {
     open(pid as i32).is_none_or(|handle| wait(&handle, deadline))
 }
@@ -72,7 +71,7 @@ fn wait(handle: &impl AsFd, deadline: Duration) -> bool {
     matches!(poll(&mut polled, Some(&timeout)), Ok(ready) if ready > 0)
 }
 
-/// PID → parent PID of every process.
+/// Returns the parent PID of every process.
 fn parents() -> HashMap<i32, i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return HashMap::new();
@@ -82,7 +81,7 @@ fn parents() -> HashMap<i32, i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter_map(|pid| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            // The name in parentheses may contain anything; the fields after it do not.
+            // the name in parentheses may contain spaces and parentheses
             let fields = &stat[stat.rfind(')')? + 1..];
             Some((pid, fields.split_ascii_whitespace().nth(1)?.parse().ok()?))
         })

@@ -1,7 +1,6 @@
-//! Which runtime is run: the machine's containerd, the containerd of a folder, or a CRI-O.
+//! Selection of the runtime: containerd of the host or of a directory, or CRI-O.
 //!
-//! Debian's containerd is old, most nodes are not: what it cannot do is tried on another one, which
-//! an environment variable names.
+//! An environment variable selects a newer containerd than that of Debian.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,24 +10,23 @@ use anyhow::{Context, bail};
 
 use crate::debian::{self, Package};
 
-/// Names a folder with `containerd`, `containerd-shim-runc-v2`, `ctr` and perhaps `runc`. What
-/// it does not have is looked for on the `PATH`.
+/// Directory with `containerd`, `containerd-shim-runc-v2`, `ctr` and optionally `runc`; others are
+/// searched in `PATH`.
 pub const VARIABLE: &str = "WINDLASS_CONTAINERD";
-/// Names a folder with `crio`, `pinns` and perhaps `conmon`, `runc` and `skopeo`: CRI-O runs in
-/// place of containerd.
+/// Directory with `crio`, `pinns` and optionally `conmon`, `runc` and `skopeo`, to use CRI-O.
 const CRIO_VARIABLE: &str = "WINDLASS_CRIO";
-/// Names the OCI runtime that runs the containers, `runc` or `crun`. Default: `runc`.
+/// OCI runtime, `runc` (default) or `crun`.
 const OCI_RUNTIME_VARIABLE: &str = "WINDLASS_OCI_RUNTIME";
-/// Without these a folder is not what the variable is for.
+/// Required programs of the directory.
 const NEEDED: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
 const NEEDED_CRIO: [&str; 2] = ["crio", "pinns"];
-/// What CRI-O needs of Debian's packages.
+/// Debian packages for CRI-O.
 const CRIO_PACKAGES: [Package; 2] = [
     Package {
         name: "conmon",
         probe: &["/usr/bin/conmon"],
     },
-    // puts the images of the tests into its storage
+    // imports images
     Package {
         name: "skopeo",
         probe: &["/usr/bin/skopeo"],
@@ -39,10 +37,10 @@ const CRUN_PACKAGE: Package = Package {
     probe: &["/usr/bin/crun"],
 };
 
-/// What implements CRI.
+/// Container runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runtime {
-    /// With major and minor number of its version.
+    /// Major and minor version.
     Containerd([u64; 2]),
     Crio,
 }
@@ -96,7 +94,7 @@ impl Programs {
         if !crio {
             let output = programs.version_output("containerd")?;
             let version = version(&output)
-                .with_context(|| format!("containerd does not say its version: {output}"))?;
+                .with_context(|| format!("unexpected version output of containerd: {output}"))?;
             programs.runtime = Runtime::Containerd(version);
         }
         Ok(programs)
@@ -119,8 +117,7 @@ impl Programs {
         &self.oci_runtime
     }
 
-    /// Major and minor number of containerd's version if it is older than `since`. CRI-O is older
-    /// than nothing: one that is tried knows what the newest containerd knows.
+    /// Returns the version of containerd if it is older than `since`; `None` for CRI-O.
     pub fn older_than(&self, since: [u64; 2]) -> Option<[u64; 2]> {
         match self.runtime {
             Runtime::Containerd(version) => Some(version).filter(|version| *version < since),
@@ -128,10 +125,10 @@ impl Programs {
         }
     }
 
-    /// What `<name> --version` prints.
+    /// Returns the output of `<name> --version`.
     ///
     /// # Errors
-    /// It cannot be run.
+    /// The program cannot be run.
     pub fn version_output(&self, name: &str) -> anyhow::Result<String> {
         let output = Command::new(self.path(name))
             .arg("--version")
@@ -141,24 +138,24 @@ impl Programs {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// A program to be started: its path in the folder, else its name.
+    /// Returns the path of a program in the directory, else its name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         let path = self.folder.as_ref().map(|folder| folder.join(name));
         let path = path.filter(|path| path.is_file());
         path.unwrap_or_else(|| PathBuf::from(name))
     }
 
-    /// `PATH` of the daemon: where it finds its shim, and the shim runc.
+    /// Returns the `PATH` of the daemon, for the shim and runc.
     pub(super) fn search_path(&self) -> OsString {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folder = self.folder.iter().cloned();
         let all = folder.chain(std::env::split_paths(&path));
-        // fails for a folder with a colon in its name only, which no PATH can have
+        // fails only for a directory with a colon
         std::env::join_paths(all).unwrap_or(path)
     }
 }
 
-/// The folder that a variable names, which has what is `needed`.
+/// Returns the directory in a variable, checked for `needed` programs.
 fn folder(variable: &str, needed: &[&str]) -> anyhow::Result<Option<PathBuf>> {
     let folder = std::env::var_os(variable).filter(|value| !value.is_empty());
     let folder = folder.map(PathBuf::from);
@@ -183,8 +180,9 @@ mod tests {
     use super::version;
 
     #[test]
-    fn a_version_is_read_as_debian_and_upstream_print_it() {
-        let check = |output: &str, expected: Option<[u64; 2]>| assert_eq!(version(output), expected);
+    fn debian_and_upstream_versions_are_parsed() {
+        let check =
+            |output: &str, expected: Option<[u64; 2]>| assert_eq!(version(output), expected);
         let debian = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u1";
         check(debian, Some([1, 6]));
         let upstream = "containerd github.com/containerd/containerd/v2 v2.3.4 1a2b3c\n";

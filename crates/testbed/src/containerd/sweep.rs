@@ -1,5 +1,5 @@
-//! Removes every trace of an instance, from nothing but its directory. Each step tolerates that
-//! its work is done already, so a sweep that was killed is continued by the next one.
+//! Removes all resources of an instance, given its directory. Steps are idempotent, so that the next
+//! sweep completes a killed one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,19 +17,18 @@ use windlass_types::cri::CgroupDriver;
 use super::{network, process};
 use crate::environment::{scaled, uses_systemd_driver};
 
-/// How long a killed process may take to end. A container's last process frees its memory and
-/// namespaces first; with fifty pods at once that has been seen to take two seconds.
+/// Timeout of the exit after a kill; 50 pods have taken 2 s.
 const KILL_DEADLINE: Duration = Duration::from_secs(30);
-/// New processes may appear while we kill; after the daemon is dead, a second round finds none.
+/// Rounds of kills: new processes may appear until the daemon is dead.
 const KILL_ROUNDS: u32 = 5;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const SHIM_SOCKETS: &str = "/run/containerd/s";
 const CNI_CACHE: &str = "/var/lib/cni/results";
 const LOG_SYMLINKS: &str = "/var/log/containers";
-/// Top-level cgroups of pods: the Kubernetes one, and containerd's where a pod names none.
+/// Top-level cgroups of pods: of Kubernetes, and the default of containerd.
 const POD_CGROUPS: &[&str] = &["kubepods", "k8s.io"];
-/// Directories that programs create outside of the instance, children first.
+/// Directories created outside the instance, children first.
 const SHARED_DIRECTORIES: &[&str] = &[
     SHIM_SOCKETS,
     "/run/containerd",
@@ -37,12 +36,11 @@ const SHARED_DIRECTORIES: &[&str] = &[
     "/var/lib/cni",
     LOG_SYMLINKS,
 ];
-/// File in the instance's directory that lists what was there before it.
+/// File with the shared resources that existed before the instance.
 const EXISTED: &str = "existed-before";
 
-/// Notes which shared directories and cgroups exist before the instance does: those stay. What
-/// another instance that lives at the moment did not find is that one's, or an instance's before
-/// it: whoever ends last removes it.
+/// Records existing shared directories and cgroups, which are kept. Those created by a concurrent
+/// instance are removed by the last instance.
 pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
     let others = other_records(base);
     let found_by_all = |path: &str| {
@@ -61,7 +59,7 @@ pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
     fs::write(base.join(EXISTED), existing.join("\n")).context("cannot write the record")
 }
 
-/// What other instances that live at the moment have noted.
+/// Returns the records of the other running instances.
 fn other_records(base: &Path) -> Vec<String> {
     entries(base.parent().unwrap_or(base))
         .iter()
@@ -75,11 +73,11 @@ fn other_records(base: &Path) -> Vec<String> {
 pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
     let name = base.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_prefix("windlass-").unwrap_or(&name).to_owned();
-    // Without a record nothing was started that creates any of these.
+    // without a record, nothing was started
     let record = fs::read_to_string(base.join(EXISTED)).ok();
     kill(base)?;
 
-    // Nobody writes here any more.
+    // all writers have exited
     let sandboxes = names(&base.join("root/io.containerd.grpc.v1.cri/sandboxes"));
     let bundles = entries(&base.join("state/io.containerd.runtime.v2.task/k8s.io"));
     let cgroups: Vec<String> = bundles
@@ -128,7 +126,7 @@ fn kill(base: &Path) -> anyhow::Result<()> {
         if !process::kill_all(&pids, scaled(KILL_DEADLINE)) {
             break;
         }
-        // A zombie whose parent does not reap it still has an entry, but no command line.
+        // a zombie has no command line
     }
     bail!("processes do not end: {pids:?}")
 }
@@ -145,8 +143,8 @@ fn remove_shim_sockets(base: &Path, ids: &[String]) {
     }
 }
 
-/// A daemon that was killed while it made a sandbox forgets it, and so do we: of that one only the
-/// socket is left. Where the directory is ours, what nobody listens on can go.
+/// Removes sockets without a listener from the directory, if it was created by this instance: a
+/// daemon killed during sandbox creation leaves them.
 fn remove_dead_shim_sockets() {
     let Ok(bound) = fs::read_to_string("/proc/net/unix") else {
         return;
@@ -161,7 +159,7 @@ fn remove_dead_shim_sockets() {
 fn unmount_below(base: &Path) -> anyhow::Result<()> {
     let table = fs::read_to_string("/proc/self/mountinfo")?;
     let mount_points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    // Last mounted first.
+    // in reverse mount order
     for mount_point in mount_points.rev() {
         let path = PathBuf::from(mount_point.replace("\\040", " "));
         if path.starts_with(base) {
@@ -172,7 +170,7 @@ fn unmount_below(base: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// CNI caches each result until the network is torn down, which a kill skips.
+/// Removes cached CNI results, which a kill leaves.
 fn remove_cni_cache(name: &str, sandboxes: &[String]) {
     let network = format!("{}-", network::network_name(name));
     for file in entries(Path::new(CNI_CACHE)) {
@@ -206,11 +204,11 @@ pub(super) fn layout(base: &Path) -> CgroupLayout {
     CgroupLayout::new(driver, &name)
 }
 
-/// Has systemd stop the slice of the instance's pods, and with it the slices and scopes below.
+/// Stops the systemd slice of the instance's pods with its child units.
 fn stop_slice(base: &Path) {
     let kubepods = layout(base).kubepods();
     let slice = kubepods.split('/').nth(1).unwrap_or_default();
-    // fails if no pod has run; what is left is removed as a directory
+    // fails if no pod has run
     let _ = Command::new("systemctl")
         .args(["--quiet", "stop", slice])
         .stderr(Stdio::null())
@@ -260,13 +258,13 @@ fn remove_what_is_new(base: &Path, record: &str) {
     }
     for dir in SHARED_DIRECTORIES {
         if !existed.contains(Path::new(dir)) {
-            // Fails where something else uses the directory by now, which is right.
+            // fails if another process uses the directory
             let _ = fs::remove_dir(dir);
         }
     }
 }
 
-/// A cgroup is removed by rmdir, its children first; the files in it cannot be unlinked.
+/// Removes a cgroup with rmdir, children first.
 fn remove_tree_of_cgroups(dir: &Path) -> std::io::Result<()> {
     for child in entries(dir) {
         if child.is_dir() {
@@ -284,7 +282,7 @@ fn pod_cgroups() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The unified hierarchy, or each controller's of cgroup v1.
+/// Returns the unified hierarchy, or the controllers of cgroup v1.
 fn hierarchies() -> Vec<PathBuf> {
     let root = PathBuf::from(CGROUPS);
     if root.join("cgroup.controllers").exists() {

@@ -1,4 +1,4 @@
-//! One program that runs until it is dropped, with what it prints in a file.
+//! A program that runs until dropped, with its output in a file.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// A running program; dropping it kills it and waits for its end.
+/// A running program; the drop kills it.
 #[derive(Debug)]
 pub(super) struct Daemon {
     name: String,
@@ -16,7 +16,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program`; it prints to `<dir>/<its name>.log`.
+    /// Starts `program` with output to `<dir>/<name>.log`.
     pub(super) fn start(program: &Path, dir: &Path, args: &[String]) -> anyhow::Result<Self> {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let log = dir.join(format!("{name}.log"));
@@ -27,7 +27,7 @@ impl Daemon {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
-            // Ctrl-C at the terminal is ours to handle, not the program's.
+            // Ctrl-C must not reach the program
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
@@ -38,7 +38,7 @@ impl Daemon {
         })
     }
 
-    /// Fails with its last words if it has ended.
+    /// Fails with the last output if the program has exited.
     pub(super) fn check_alive(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended with {status}: {}", self.name, self.last_words());
@@ -46,7 +46,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The last lines that it printed.
+    /// Returns the last lines of output.
     pub(super) fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();

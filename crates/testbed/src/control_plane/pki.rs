@@ -1,4 +1,4 @@
-//! Keys, certificates and kubeconfig files of one control plane, all from one authority.
+//! Keys, certificates and kubeconfig files of a control plane.
 
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,7 @@ use rcgen::{
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-/// Names that the API server answers to.
+/// DNS names of the API server.
 const SERVER_NAMES: [&str; 7] = [
     "127.0.0.1",
     "10.96.0.1",
@@ -23,7 +23,7 @@ const SERVER_NAMES: [&str; 7] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// The authority, and the directory where files go.
+/// Certificate authority and its directory.
 pub(super) struct Pki {
     dir: PathBuf,
     server: String,
@@ -32,7 +32,7 @@ pub(super) struct Pki {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Who a client certificate is for.
+/// Subject of a client certificate.
 pub(super) struct Subject {
     pub(super) name: String,
     /// Organization.

@@ -1,4 +1,4 @@
-//! Asks an API server whether it is ready.
+//! Readiness check of an API server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// How long one answer may take.
+/// Request timeout.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Anybody may ask this.
+/// Does not require authentication.
 const REQUEST: &[u8] = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Succeeds once `/readyz` at `address` is answered 200.
+/// Succeeds if `/readyz` at `address` returns 200.
 pub(super) async fn check(address: SocketAddr, ca: &CertificateDer<'static>) -> anyhow::Result<()> {
     tokio::time::timeout(DEADLINE, ask(address, ca))
         .await
-        .context("no answer")?
+        .context("request timed out")?
 }
 
 async fn ask(address: SocketAddr, ca: &CertificateDer<'static>) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Passes requests and answers on.
+//! Forwards requests and responses.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use super::{Action, Rules, TracedCall};
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-/// Serves connections until dropped; they end with it.
+/// Serves connections until dropped.
 pub(super) async fn accept(listener: UnixListener, runtime: PathBuf, rules: Arc<Rules>) {
     let mut connections = JoinSet::new();
     while let Ok((front, _)) = listener.accept().await {
-        // those that have ended are let go of
+        // remove ended connections
         while connections.try_join_next().is_some() {}
         let (runtime, rules) = (runtime.clone(), Arc::clone(&rules));
         connections.spawn(async move {
-            // a runtime that is away shows as a connection that ends at once
+            // without a runtime, the connection ends immediately
             let _ = serve(front, &runtime, rules).await;
         });
     }
@@ -71,7 +71,7 @@ async fn answer(
     if !rules.concern(&method) {
         return forward(request.map(BodyExt::boxed), sender).await;
     }
-    // only calls of one message have a rule, so their request ends by itself
+    // rules apply to unary calls only, whose request ends
     let (head, body) = request.into_parts();
     let body = match body.collect().await {
         Ok(body) => body.to_bytes(),
@@ -105,7 +105,7 @@ async fn answer(
     }
 }
 
-/// The whole answer of a call that is carried out even if its caller gives up meanwhile.
+/// Returns the complete response of a call, even if its caller cancels.
 async fn carried_out(request: Request<Body>, sender: SendRequest<Body>) -> Response<Body> {
     let call = tokio::spawn(async move {
         let (head, body) = forward(request, sender).await.into_parts();
@@ -130,14 +130,14 @@ async fn forward(request: Request<Body>, mut sender: SendRequest<Body>) -> Respo
     }
 }
 
-/// An answer of trailers only, as gRPC servers refuse.
+/// Returns a trailers-only response, as gRPC servers do for errors.
 fn refusal(code: Code, message: &str) -> Response<Body> {
     let body = Empty::new().map_err(|never| match never {}).boxed();
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     let content_type = HeaderValue::from_static("application/grpc");
     headers.insert(http::header::CONTENT_TYPE, content_type);
-    // a text that is no header value is left out, the code is what counts
+    // a message that is not a valid header value is omitted
     let _ = Status::new(code, message).add_header(headers);
     response
 }

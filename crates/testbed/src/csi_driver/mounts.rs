@@ -1,4 +1,4 @@
-//! The mounts and loop devices of the driver.
+//! Mounts and loop devices of the driver.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
-/// Mount points at or below a path, in the order in which they were made.
+/// Returns the mount points at or below a path, in mount order.
 pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mount_points = table.lines().filter_map(|line| line.split(' ').nth(4));
@@ -33,7 +33,7 @@ pub(super) fn bind(source: &Path, target: &Path, read_only: bool) -> io::Result<
     Ok(())
 }
 
-/// Takes every mount off `target`, which may be gone.
+/// Removes all mounts from `target`, if it exists.
 pub(super) fn unbind(target: &Path) -> io::Result<()> {
     while is_mounted(target) {
         unmount(target, UnmountFlags::NOFOLLOW)?;
@@ -47,7 +47,7 @@ pub(super) fn attach(file: &Path) -> io::Result<PathBuf> {
     Ok(PathBuf::from(device.trim()))
 }
 
-/// The device takes the new size of its file.
+/// Updates the device to the new size of its file.
 pub(super) fn resize(device: &Path) -> io::Result<()> {
     run(Command::new("losetup").arg("--set-capacity").arg(device)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The driver's process: two sockets, and a thread that ends with all its connections.
+//! The process of the driver: a thread with two sockets.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use windlass_proto::pluginregistration_v1::registration_server::RegistrationServ
 use super::service::Service;
 use super::state::Shared;
 
-/// Serves while it lives.
+/// Server guard.
 #[derive(Debug)]
 pub(super) struct Server {
     shared: Arc<Shared>,
@@ -38,12 +38,12 @@ impl Server {
                 runtime.block_on(async move {
                     tokio::select! {
                         biased;
-                        // nobody to tell: the callers see their connections end
+                        // callers see a closed connection
                         _ = stopped => {}
                         _ = serve(driver, registration, service) => {}
                     }
                 });
-                // connections are tasks of the runtime; this is what ends them
+                // ends the connection tasks
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -56,12 +56,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.die();
-        // a panic of the thread was printed when it happened
+        // a panic was already printed
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }
 }
 
-/// A socket at `path`, whatever was there.
+/// Creates a socket at `path` and removes an existing file.
 fn listen(path: &Path) -> io::Result<Listener> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;

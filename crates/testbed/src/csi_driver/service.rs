@@ -1,4 +1,4 @@
-//! The three services: note the call, go wrong if asked to, else do what was asked.
+//! The three gRPC services: record the call, then apply its fault and effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use windlass_proto::pluginregistration_v1 as registration;
 use windlass_proto::pluginregistration_v1::registration_server::Registration;
 
 use super::state::Shared;
-use super::{Call, Method, FaultKind, FaultTiming};
+use super::{Call, FaultKind, FaultTiming, Method};
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
@@ -28,7 +28,10 @@ impl Service {
         act: impl FnOnce(&Shared, &Call) -> Result<T, Status>,
     ) -> RpcResult<T> {
         let fault = self.0.record_call(&call);
-        if let Some(fault) = fault.as_ref().filter(|fault| fault.timing == FaultTiming::Before) {
+        if let Some(fault) = fault
+            .as_ref()
+            .filter(|fault| fault.timing == FaultTiming::Before)
+        {
             self.apply_fault(&fault.kind).await?;
         }
         let done = act(&self.0, &call)?;
@@ -114,7 +117,11 @@ impl Registration for Service {
             let options = &driver.options;
             Ok(registration::PluginInfo {
                 r#type: "CSIPlugin".to_owned(),
-                name: options.registered_name.as_ref().unwrap_or(&options.name).clone(),
+                name: options
+                    .registered_name
+                    .as_ref()
+                    .unwrap_or(&options.name)
+                    .clone(),
                 endpoint: options.socket().display().to_string(),
                 supported_versions: options.versions.clone(),
             })

@@ -1,4 +1,4 @@
-//! What the driver knows and does. It outlives the driver's process, as mounts do.
+//! State and operations of the driver; they survive its process, as mounts do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -12,17 +12,17 @@ use tonic::Status;
 use windlass_proto::csi_v1::{self as pb, volume_usage::Unit};
 
 use super::mounts::{attach, bind, detach, resize, unbind};
-use super::{Capability, Call, DriverOptions, Fault, Method};
+use super::{Call, Capability, DriverOptions, Fault, Method};
 
-/// Size of a volume that was never expanded, in bytes.
+/// Initial size of a volume in bytes.
 const SIZE: u64 = 16 << 20;
-/// Of inline volumes, in the context of NodePublishVolume.
+/// Key of inline volumes in the volume context of NodePublishVolume.
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: DriverOptions,
-    /// How often the agent said how a registration ended.
+    /// Number of registration results.
     pub(super) registration_count: watch::Sender<usize>,
     state: Mutex<State>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
@@ -48,7 +48,7 @@ pub(super) struct Volume {
     device: Option<PathBuf>,
 }
 
-/// How a volume is published: a second call has to ask for the same.
+/// Parameters of a publication; a repeated call must be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Published {
     block: bool,
@@ -79,15 +79,15 @@ impl Shared {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the driver's process.
+    /// Kills the process of the driver.
     pub(super) fn die(&self) {
         if let Some(stop) = self.stop().take() {
-            // it may have ended by itself
+            // may have ended
             let _ = stop.send(());
         }
     }
 
-    /// Writes a call down; what is to go wrong with it.
+    /// Records a call and returns its fault.
     pub(super) fn record_call(&self, call: &Call) -> Option<Fault> {
         let mut state = self.state();
         state.calls.push(call.clone());
@@ -97,7 +97,7 @@ impl Shared {
             .or_else(|| state.always.get(&call.method).cloned())
     }
 
-    /// The agent said how a registration ended.
+    /// Records a registration result.
     pub(super) fn record_registration(&self, outcome: Result<(), String>) {
         self.state().registrations.push(outcome);
         self.registration_count.send_modify(|count| *count += 1);
@@ -265,14 +265,14 @@ impl Shared {
         })
     }
 
-    /// Takes away what a test left.
+    /// Removes leftovers of a test.
     pub(super) fn clean_up(&self) {
         let volumes = std::mem::take(&mut self.state().volumes);
         for volume in volumes.into_values() {
             let paths = volume.published.keys().chain(&volume.staged);
             let paths: Vec<_> = paths.cloned().collect();
             for path in paths {
-                // the directory may have gone with its test
+                // the directory may be removed
                 let _ = unbind(&path);
             }
             if let Some(device) = volume.device {
@@ -282,7 +282,7 @@ impl Shared {
         let _ = fs::remove_dir_all(&self.options.storage);
     }
 
-    /// What CSI asks of every call about a volume.
+    /// Checks the common requirements of CSI.
     fn check(&self, call: &Call) -> Result<(), Status> {
         let wrong = if call.volume.is_empty() {
             "without a volume_id"
@@ -296,7 +296,7 @@ impl Shared {
         Err(Status::invalid_argument(text))
     }
 
-    /// The directory with a volume's content; the mount group may write to it.
+    /// Returns the directory with the content of a volume, writable by the mount group.
     fn make_content(&self, call: &Call) -> io::Result<PathBuf> {
         let content = self.content(&call.volume);
         fs::create_dir_all(&content)?;
@@ -311,7 +311,7 @@ impl Shared {
         self.content(volume).with_extension("img")
     }
 
-    /// Puts a device under a block volume.
+    /// Creates the device of a block volume.
     fn attach(&self, call: &Call, volume: &mut Volume) -> io::Result<()> {
         if volume.device.is_some() || !self.options.mounts {
             return Ok(());
@@ -341,7 +341,7 @@ impl State {
     }
 }
 
-/// Bytes in the files of a directory, which a block volume does not have.
+/// Returns the bytes in the files of a directory.
 fn used(directory: &Path) -> io::Result<u64> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,

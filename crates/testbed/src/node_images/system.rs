@@ -1,5 +1,5 @@
-//! Where the files of an image come from: this host, or Debian packages of another architecture that
-//! are downloaded and unpacked into a directory. Nothing of another architecture is installed.
+//! Source of image files: this host, or downloaded Debian packages of another architecture, unpacked
+//! into a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use super::DebianPackage;
 use crate::platform::Platform;
 
-/// Packages of the runtime's image; apt adds those that they depend on.
+/// Packages of the runtime image, without dependencies.
 const RUNTIME_PACKAGES: &[&str] = &[
     "containerd",
     "runc",
@@ -22,16 +22,16 @@ const RUNTIME_PACKAGES: &[&str] = &[
     "ca-certificates",
 ];
 
-/// A Debian system of one platform: its files and the packages that they belong to.
+/// A Debian system of one platform: files and their packages.
 #[derive(Debug)]
 pub struct System {
     platform: Platform,
     root: PathBuf,
-    /// `None`: this host, whose dpkg is asked.
+    /// `None` for this host with its dpkg.
     unpacked: Option<Packages>,
 }
 
-/// What was unpacked.
+/// Unpacked packages.
 #[derive(Debug, Default)]
 struct Packages {
     by_name: BTreeMap<String, DebianPackage>,
@@ -184,8 +184,7 @@ fn absolute(path: &Path) -> PathBuf {
     Path::new("/").join(names.collect::<PathBuf>())
 }
 
-/// An apt with state of its own, so that this host's packages and architectures stay as they are. It
-/// uses the host's sources and keys.
+/// An apt with separate state that uses the sources and keys of the host.
 struct Apt {
     settings: Vec<String>,
     archives: PathBuf,
@@ -235,7 +234,7 @@ impl Apt {
             .map(|name| self.archives.join(name))
             .collect();
         if archives.is_empty() {
-            bail!("apt-get would install nothing for {}", packages.join(", "));
+            bail!("apt-get has nothing to install for {}", packages.join(", "));
         }
         Ok(archives)
     }
