@@ -565,12 +565,12 @@ async fn on_containerd_private_image_needs_working_credentials() {
         "{}",
         failure(&outcome)
     );
-    assert_eq!(private.refused(), 0, "nobody had a password");
+    assert_eq!(private.rejected(), 0, "nobody had a password");
 
     agent.inputs = knowing(&private.host(), &[registry::PASSWORD, "wrong"]);
     let outcome = agent.pass(&pod, BackoffTable::default()).await;
     assert_eq!(failure(&outcome), "");
-    assert!(private.refused() > 0, "the wrong one was tried first");
+    assert!(private.rejected() > 0, "the wrong one was tried first");
     let seen = agent.observe(&pod.uid()).await;
     assert!(all_running(&pod, &seen), "{seen:?}");
     containerd.stop().await.expect("stopped");

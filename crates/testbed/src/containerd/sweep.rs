@@ -131,9 +131,8 @@ fn kill(base: &Path) -> anyhow::Result<()> {
     bail!("processes do not end: {pids:?}")
 }
 
-/// Shims listen in a directory that all containerds share, each on a socket named by a hash of
-/// containerd's address, the namespace and the sandbox' ID. A shim that was killed early has not
-/// written its address down yet, so the name is made up again here.
+/// Removes the sockets of shims from the shared directory. Their names are a hash of containerd
+/// address, namespace and sandbox ID.
 fn remove_shim_sockets(base: &Path, ids: &[String]) {
     for id in ids {
         let name = base.join("containerd.sock").join("k8s.io").join(id);
