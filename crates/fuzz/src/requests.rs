@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use http::Uri;
 use windlass_pod_lifecycle::http_target::{HttpTarget, Redirect, Scheme};
 use windlass_node_api::queries::{NodeQuery, PodLogOptions, StreamQuery};
-use windlass_server::any_authority::Rewriter;
+use windlass_grpc_sockets::any_authority::Rewriter;
 use windlass_types::Timestamp;
 
 /// A query of `/containerLogs`. Raw bytes are what a client can send, too.
@@ -32,7 +32,7 @@ pub(crate) fn stream_query(data: &[u8]) {
     let Ok(uri) = Uri::try_from(uri) else {
         return;
     };
-    let Ok(query) = StreamQuery::of(&uri) else {
+    let Ok(query) = StreamQuery::new(&uri) else {
         return;
     };
     if let Ok(streams) = query.streams() {

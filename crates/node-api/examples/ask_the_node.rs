@@ -1,9 +1,10 @@
-//! Builds the node's API over a board with one pod and asks it a few things, as kubectl and
-//! Prometheus do. Who may ask is not looked at: `windlass_auth::require_auth` goes in front of the router.
+//! Builds the node API over a pod status store with one pod and sends requests as kubectl and
+//! Prometheus do. Authentication is left out: `windlass_auth::require_auth` goes in front of the
+//! router.
 //!
 //! `cargo run -p windlass-node-api --example ask_the_node -- [/run/containerd/containerd.sock]`
 //!
-//! With a runtime's socket it also asks which pods run there.
+//! With the socket of a runtime it also lists the running pods.
 //!
 //! Runs without a container runtime.
 
@@ -15,22 +16,23 @@ use axum::http::Request;
 use serde_json::{from_value, json};
 use tower::ServiceExt;
 use windlass_actors::StatusCache;
-use windlass_mailboxes::SystemClock;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriClient, CriOptions};
+use windlass_health::{HealthCheck, HealthSource};
+use windlass_mailboxes::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_node_api::{
     Journals, NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router,
 };
-use windlass_server::{HealthCheck, HealthSource, PodExplainer};
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{MachineFacts, StatsUnavailable, StatsError, StatsSource, StatsSelection};
-use windlass_status::{PodStatusStore, PodStatusEntry};
+use windlass_stats::{MachineFacts, StatsError, StatsSelection, StatsSource, StatsUnavailable};
+use windlass_status::PodExplainer;
+use windlass_status::{PodStatusEntry, PodStatusStore};
 use windlass_streams::{Limits, Sessions};
 use windlass_timelines::Timelines;
 use windlass_types::Clock;
 
-/// Health, figures and verbosity of a node that does nothing.
+/// Health, statistics and verbosity of an idle node.
 #[derive(Debug)]
 struct Idle;
 
@@ -53,7 +55,7 @@ impl StatsSource for Idle {
 
 impl Verbosity for Idle {
     fn set(&self, _: u32) -> Result<(), String> {
-        Err("nothing is logged here".to_owned())
+        Err("not supported".to_owned())
     }
 }
 
@@ -69,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     ];
     paths.extend(socket.as_ref().map(|_| "/runningpods/"));
     paths.push("/nowhere");
-    // not dialled before the first question
+    // not dialed before the first request
     let socket = socket.as_deref().unwrap_or("/nowhere");
     let runtime = Arc::new(CriClient::connect(
         socket,

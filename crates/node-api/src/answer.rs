@@ -1,4 +1,4 @@
-//! Shapes of answers.
+//! Building blocks of responses.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use futures::{Stream, StreamExt};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-/// `value` as JSON; 500 if it cannot be written.
+/// Returns `value` as JSON, or 500 if it cannot be serialized.
 pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => {
-            tracing::error!(%error, "an answer cannot be written as JSON");
+            tracing::error!(%error, "response not serialized as JSON");
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                format!("the answer cannot be written as JSON: {error}"),
+                format!("cannot serialize the response as JSON: {error}"),
             )
         }
     }
 }
 
-/// Plain text that no browser takes for anything else, with a line's end, as upstream's errors.
+/// Returns plain text with a final newline, as upstream's errors. Browsers do not sniff its type.
 pub(crate) fn text(status: StatusCode, message: impl AsRef<str>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
@@ -33,34 +33,33 @@ pub(crate) fn text(status: StatusCode, message: impl AsRef<str>) -> Response {
     (status, headers, format!("{}\n", message.as_ref())).into_response()
 }
 
-/// A long body whose next block the connection gets when it has written the last one. By itself it
-/// takes sixteen, up to 1 MiB, ahead of a client that does not read.
+/// Returns a long body whose next block is passed when the last one is written. By default a
+/// connection takes sixteen blocks, up to 1 MiB, ahead of a slow client.
 pub(crate) fn one_by_one<E: Into<BoxError> + Send + 'static>(
     blocks: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
 ) -> Body {
-    let turns = Arc::new(Semaphore::new(1));
+    let semaphore = Arc::new(Semaphore::new(1));
     Body::from_stream(blocks.then(move |block| {
-        let turns = Arc::clone(&turns);
+        let semaphore = Arc::clone(&semaphore);
         async move {
             let block = block.map_err(Into::into)?;
-            let turn = turns.acquire_owned().await?;
-            Ok::<_, BoxError>(until_written(block, turn))
+            let permit = semaphore.acquire_owned().await?;
+            Ok::<_, BoxError>(until_written(block, permit))
         }
     }))
 }
 
-/// The same bytes, which keep `held` until they are written: the connection drops them then, not when
-/// it takes them.
+/// Returns the same bytes, which keep `held` until the connection has written and dropped them.
 pub(crate) fn until_written<T: Send + Sync + 'static>(bytes: Bytes, held: T) -> Bytes {
-    Bytes::from_owner(Written { bytes, _held: held })
+    Bytes::from_owner(HeldBytes { bytes, _held: held })
 }
 
-struct Written<T> {
+struct HeldBytes<T> {
     bytes: Bytes,
     _held: T,
 }
 
-impl<T> AsRef<[u8]> for Written<T> {
+impl<T> AsRef<[u8]> for HeldBytes<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_has_one_block_of_a_body_at_a_time() {
+    async fn body_block_is_passed_after_last_one_is_written() {
         let blocks = ["one", "two"].map(|block| Ok::<_, Infallible>(Bytes::from(block)));
         let body = one_by_one(futures::stream::iter(blocks));
         let mut body = body.into_data_stream();

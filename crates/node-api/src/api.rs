@@ -1,4 +1,4 @@
-//! What all handlers share.
+//! State shared by all handlers.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -6,70 +6,71 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use windlass_actors::StatusCache;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{RuntimeService, RuntimeStreams};
+use windlass_health::HealthSource;
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::logs::LogReader;
-use windlass_server::{HealthSource, PodExplainer};
 use windlass_stats::{MachineFacts, StatsSource};
+use windlass_status::PodExplainer;
 use windlass_status::PodStatusStore;
 use windlass_streams::Sessions;
 use windlass_types::{Clock, Timestamp};
 
 use crate::logs::Journals;
 
-/// What the endpoints answer from.
+/// Dependencies of the endpoints.
 #[derive(Clone, Debug)]
 pub struct NodeApiDeps {
-    /// Pods as asked and as they are.
+    /// Statuses of the pods.
     pub board: PodStatusStore,
-    /// What the runtime has of them, as the PLEG saw it last.
+    /// State of the pods in the runtime, from the last inspections of the PLEG.
     pub cache: StatusCache,
-    /// Why they are as they are.
+    /// Explains why a pod is not in its desired state.
     pub explainer: PodExplainer,
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
-    /// Its streams: exec, attach, port-forward.
+    /// Streaming calls of the runtime: exec, attach, port-forward.
     pub streams: Arc<dyn RuntimeStreams>,
-    /// Open streams.
+    /// Limiter of open streams.
     pub sessions: Sessions,
-    /// Who measures.
+    /// Source of usage statistics.
     pub stats: Arc<dyn StatsSource>,
-    /// The machine, as `/metrics/cadvisor` shows it.
+    /// Facts of the host, for `/metrics/cadvisor`.
     pub machine: Arc<MachineFacts>,
     /// Checks behind `/healthz`.
     pub health: Arc<dyn HealthSource>,
     /// Metric families behind `/metrics`.
     pub metrics: Metrics,
-    /// Where pods' files and logs are.
+    /// Paths of pod files and logs.
     pub paths: NodePaths,
-    /// Who reads logs of containers.
+    /// Reads logs of containers.
     pub logs: LogReader,
-    /// Who reads the journal.
+    /// Queries the journal.
     pub journals: Journals,
     /// Directory behind `/logs/`, `/var/log`.
     pub system_logs: PathBuf,
     /// Name of the node.
     pub node_name: String,
-    /// The effective KubeletConfiguration, as `/configz` shows it.
+    /// The effective KubeletConfiguration, for `/configz`.
     pub configz: Arc<serde_json::Value>,
-    /// Flags and their values, as `/flagz` shows them.
+    /// Flags and their values, for `/flagz`.
     pub flagz: Arc<Vec<(String, String)>>,
-    /// Who changes how much is logged.
+    /// Changes the log verbosity.
     pub verbosity: Arc<dyn Verbosity>,
-    /// What the node calls itself, as `kubeletVersion` in its status.
+    /// `kubeletVersion` of the node status.
     pub version: String,
-    /// When the process started.
+    /// Start time of the process.
     pub started: Timestamp,
-    /// Which endpoints there are.
+    /// Enabled endpoints.
     pub settings: NodeApiSettings,
-    /// The present.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Ends streams that would go on for ever.
+    /// Ends open streams.
     pub shutdown: CancellationToken,
 }
 
-/// Changes how much the process logs.
+/// Changes the log verbosity of the process.
 pub trait Verbosity: Send + Sync + std::fmt::Debug + 'static {
     /// Sets it to that of `-v=<verbosity>`.
     ///
@@ -78,7 +79,7 @@ pub trait Verbosity: Send + Sync + std::fmt::Debug + 'static {
     fn set(&self, verbosity: u32) -> Result<(), String>;
 }
 
-/// Which endpoints there are; from the configuration and the feature gates.
+/// Enabled endpoints, from the configuration and the feature gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeApiSettings {
     /// `enableDebuggingHandlers`: all but health, pods, statistics and metrics.
@@ -103,12 +104,12 @@ pub struct NodeApiSettings {
     pub statusz: bool,
 }
 
-/// The cloneable handle that handlers get as their state.
+/// Cloneable state of the handlers.
 #[derive(Clone, Debug)]
 pub struct NodeApi(Arc<NodeApiDeps>);
 
 impl NodeApi {
-    /// Of these parts.
+    /// Creates the state.
     pub fn new(deps: NodeApiDeps) -> Self {
         Self(Arc::new(deps))
     }

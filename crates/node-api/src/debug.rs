@@ -1,4 +1,4 @@
-//! What the agent is doing: configuration, running pods, profiles, verbosity.
+//! State of the agent: configuration, running pods, profiles, verbosity.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,7 +17,7 @@ use crate::answer::{json, text};
 use crate::pods::PodList;
 use crate::{NodeApi, NodeApiSettings};
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
     let routes = Router::new()
         .route("/configz", get(configz))
@@ -25,19 +25,22 @@ pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
         .route("/runningpods/", get(running_pods));
     let routes = match settings.debug_flags {
         true => routes.route("/debug/flags/v", any(verbosity)),
-        false => routes.route("/debug/flags/v", any(|| is_off("flags"))),
+        false => routes.route("/debug/flags/v", any(|| endpoint_disabled("flags"))),
     };
     match settings.profiling {
         true => routes
             .route("/debug/pprof/", get(profiles))
             .route("/debug/pprof/{profile}", get(profile)),
         false => routes
-            .route("/debug/pprof/", any(|| is_off("profiling")))
-            .route("/debug/pprof/{*rest}", any(|| is_off("profiling"))),
+            .route("/debug/pprof/", any(|| endpoint_disabled("profiling")))
+            .route(
+                "/debug/pprof/{*rest}",
+                any(|| endpoint_disabled("profiling")),
+            ),
     }
 }
 
-async fn is_off(what: &'static str) -> Response {
+async fn endpoint_disabled(what: &'static str) -> Response {
     text(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("{what} endpoint is disabled."),
@@ -48,8 +51,7 @@ async fn configz(State(api): State<NodeApi>) -> Response {
     json(&json!({"kubeletconfig": &*api.configz}))
 }
 
-/// What the runtime runs, whoever asked for it: a pod for each sandbox that is ready, with the
-/// containers that run.
+/// Lists what the runtime runs: a pod for each ready sandbox, with its running containers.
 async fn running_pods(State(api): State<NodeApi>) -> Response {
     let all = ListFilter::default();
     let sandboxes = match api.runtime.list_pod_sandboxes(&all).await {
@@ -61,13 +63,13 @@ async fn running_pods(State(api): State<NodeApi>) -> Response {
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
     let pods = sandboxes.iter().filter(|sandbox| sandbox.ready).map(|it| {
-        let asked = api.board.get(&it.uid);
+        let desired = api.board.get(&it.uid);
         let running = containers.iter().filter(|container| {
             container.sandbox_id == it.id && container.state == ContainerState::Running
         });
-        // the runtime's list has no image names; what was asked for has
-        let image_of = |name: &str| {
-            let spec = asked.as_ref()?.pod.spec.as_ref()?;
+        // the runtime's list has no image names; the desired pod has
+        let desired_image = |name: &str| {
+            let spec = desired.as_ref()?.pod.spec.as_ref()?;
             spec.containers
                 .iter()
                 .find(|it| it.name == name)?
@@ -85,7 +87,7 @@ async fn running_pods(State(api): State<NodeApi>) -> Response {
                 containers: running
                     .map(|container| Container {
                         name: container.name.clone(),
-                        image: image_of(&container.name),
+                        image: desired_image(&container.name),
                         ..Container::default()
                     })
                     .collect(),
@@ -96,10 +98,10 @@ async fn running_pods(State(api): State<NodeApi>) -> Response {
     });
     let mut pods: Vec<_> = pods.collect();
     pods.sort_by_key(|pod| pod.full_name());
-    json(&PodList::of(pods))
+    json(&PodList::new(pods))
 }
 
-/// PUT of a number; 406 for anything but PUT, as upstream.
+/// Accepts PUT with a number; 406 for other methods, as upstream.
 async fn verbosity(
     State(api): State<NodeApi>,
     method: axum::http::Method,
@@ -131,7 +133,7 @@ async fn verbosity(
     }
 }
 
-/// As much of a stranger's text as an answer repeats.
+/// Shortens a client's text for a response.
 fn shorten(text: &str) -> String {
     text.chars()
         .take(64)
@@ -140,17 +142,17 @@ fn shorten(text: &str) -> String {
         .to_string()
 }
 
-/// What there is, and what to use instead of what there is not.
+/// Explains which profiling tools to use on the node.
 fn no_profiles() -> String {
     let pid = std::process::id();
     format!(
         "/debug/pprof/\n\ncmdline\n\n\
-         This is no program in Go: the profiles of Go's runtime (allocs, block, goroutine, heap, \
-         mutex, profile, threadcreate, trace) have no counterpart here. On the node there are\n  \
-         of the processor: perf record --call-graph dwarf -p {pid} -- sleep 30\n  \
-         of memory: VmRSS in /proc/{pid}/status, or process_resident_memory_bytes of /metrics\n  \
-         of what threads do: gdb -p {pid} -batch -ex 'thread apply all backtrace'\n  \
-         of one pod: windlassctl timeline pod <name> -n <namespace>"
+         Windlass is not written in Go: the profiles of Go's runtime (allocs, block, goroutine, heap, \
+         mutex, profile, threadcreate, trace) do not exist. Use on the node:\n  \
+         CPU: perf record --call-graph dwarf -p {pid} -- sleep 30\n  \
+         memory: VmRSS in /proc/{pid}/status, or process_resident_memory_bytes of /metrics\n  \
+         threads: gdb -p {pid} -batch -ex 'thread apply all backtrace'\n  \
+         one pod: windlassctl timeline pod <name> -n <namespace>"
     )
 }
 

@@ -1,14 +1,14 @@
-//! `/healthz` and its checks, and the same as series: `/metrics/slis`.
+//! `/healthz` with its checks, and the same as metrics: `/metrics/slis`.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
-use windlass_server::{all_checks, health_response, metrics_response};
+use windlass_health::{all_checks, health_response, metrics_response};
 
 use crate::NodeApi;
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/healthz", get(all))
@@ -29,7 +29,7 @@ async fn one(
     health_response(&*api.health, Some(&name), query.as_deref())
 }
 
-/// Each scrape runs all checks: a series tells how they stood when somebody looked.
+/// Runs all checks on each scrape.
 async fn slis(State(api): State<NodeApi>) -> Response {
     for check in all_checks(&*api.health) {
         api.metrics.slis.observe(check.name, check.result.is_ok());

@@ -1,18 +1,18 @@
-//! The node's own API: what port 10250 (and, in part, the read-only port) answers.
+//! The node API: port 10250 and a subset of it on the read-only port.
 //!
-//! For an agent that is to be asked by kubectl, the API server, Prometheus or metrics-server as they ask
-//! a kubelet. Each file is a group of endpoints and has one `routes()`.
+//! Serves kubectl, the API server, Prometheus and metrics-server as the Go kubelet does. Each file
+//! is a group of endpoints with one `routes()`.
 //!
-//! *owns* nothing: pods come from the board, figures from `windlass_stats`, logs from files, streams
-//! from the runtime · *invariant* no handler runs before `windlass_auth` has let its request
-//! through · *bound* see each group.
+//! *owns* nothing: pods come from the pod status store, metrics from `windlass_stats`, logs from
+//! files, streams from the runtime · *invariant* no handler runs before `windlass_auth` has
+//! authorized its request · *bound* see each group.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`router`] is everything that one of the two ports ([`ServerType`]) answers
-//! * [`NodeApi`] is what handlers share, made of [`NodeApiDeps`]: ports, handles and paths
-//! * [`NodeApiSettings`] says which endpoints there are, by configuration fields and feature gates
-//! * [`traced`] makes spans of requests
+//! * [`router`] has all endpoints of one of the two ports ([`ServerType`])
+//! * [`NodeApi`] is the shared state of the handlers, built from [`NodeApiDeps`]
+//! * [`NodeApiSettings`] selects the endpoints, by configuration fields and feature gates
+//! * [`traced`] creates spans of requests
 //!
 //! # Example
 //!
@@ -21,44 +21,45 @@
 //! use windlass_node_api::{NodeApi, NodeApiDeps, ServerType, router};
 //!
 //! # async fn run(deps: NodeApiDeps, listener: tokio::net::TcpListener) {
-//! // in the clear and for everybody: health, pods, statistics and metrics, and nothing else
+//! // plain HTTP without authentication: only health, pods, statistics and metrics
 //! let service = router(NodeApi::new(deps), ServerType::ReadOnly);
 //! serve(listener, service, Transport::Plain, Limits::default(), Default::default()).await;
 //! # }
 //! ```
 //!
-//! What a query says is read without a server, too, from any bytes:
+//! Queries can be parsed without a server:
 //!
 //! ```
 //! use windlass_node_api::queries::StreamQuery;
 //!
 //! let uri = "/exec/default/web/app?command=ls&output=1&error=1".parse()?;
-//! let query = StreamQuery::of(&uri).map_err(|_| "refused")?;
-//! let streams = query.streams().map_err(|_| "refused")?;
+//! let query = StreamQuery::new(&uri).map_err(|_| "invalid")?;
+//! let streams = query.streams().map_err(|_| "invalid")?;
 //! assert!(streams.stdout && streams.stderr && !streams.stdin);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `cargo run -p windlass-node-api --example ask_the_node` builds it over one pod and asks it.
+//! `cargo run -p windlass-node-api --example ask_the_node` sends requests to an API with one pod.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! Paths, queries, status codes and words are upstream's, where a client sees them. Long answers
-//! (`/metrics/cadvisor`, logs) are made in parts, as fast as the client takes them. Nothing is opened by
-//! following a link out of a pod's directory or of `/var/log`. A client that does not read holds its own
-//! connection and nobody else's place for scrapes.
+//! * Paths, queries, status codes and messages match upstream.
+//! * Long responses (`/metrics/cadvisor`, logs) are produced in parts, as fast as the client reads.
+//! * No path leaves a pod's directory or `/var/log` through a link.
+//! * A slow client blocks only its own connection and permit.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It authenticates and authorizes nobody (`windlass_auth`), speaks no TLS (`windlass_https`), and
-//! measures nothing (`windlass_stats`). Without `windlass_auth::require_auth` in front, the router of
-//! [`ServerType::ReadWrite`] runs commands for everybody.
+//! Authentication and authorization are in `windlass_auth`, TLS in `windlass_https`, statistics in
+//! `windlass_stats`. Without `windlass_auth::require_auth` in front, the router of
+//! [`ServerType::ReadWrite`] runs commands for every client.
 
 mod answer;
 mod api;
 mod requests;
 
 mod debug;
+mod explain;
 mod health;
 mod logs;
 mod metrics;
@@ -66,7 +67,6 @@ mod pods;
 mod spans;
 mod streaming;
 mod usage;
-mod explain;
 mod zpages;
 
 use axum::Router;
@@ -79,27 +79,27 @@ pub use api::{NodeApi, NodeApiDeps, NodeApiSettings, Verbosity};
 pub use logs::Journals;
 pub use spans::{RequestSpans, traced};
 
-/// What queries say, read from any bytes: strangers' input comes here first.
+/// Query parsers. They handle untrusted input.
 pub mod queries {
     pub use crate::logs::{BadOptions, NodeQuery, PodLogOptions};
-    pub use crate::streaming::{Query as StreamQuery, Refusal};
+    pub use crate::streaming::{Query as StreamQuery, StreamRejection};
 }
 
-/// Which port a request came by.
+/// Port of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerType {
     /// 10250: authenticated and authorized.
     ReadWrite,
-    /// `readOnlyPort`: in the clear, for everybody who reaches it.
+    /// `readOnlyPort`: plain HTTP without authentication.
     ReadOnly,
 }
 
-/// Everything that a port answers; who may ask is the caller's part.
+/// Returns the endpoints of a port. The caller adds authentication.
 pub fn router(api: NodeApi, server: ServerType) -> Router {
     let debugging = server == ServerType::ReadWrite && api.settings.debugging;
-    let turns = usage::Turns::new();
-    let routes = always_on(turns.clone()).merge(match debugging {
-        true => self::debugging(&api.settings, turns),
+    let limiter = usage::ScrapeLimiter::new();
+    let routes = always_on(limiter.clone()).merge(match debugging {
+        true => self::debugging(&api.settings, limiter),
         false => disabled(),
     });
     routes
@@ -108,24 +108,24 @@ pub fn router(api: NodeApi, server: ServerType) -> Router {
         .with_state(api)
 }
 
-/// The group that the read-only port has too: health, pods, statistics, metrics.
-fn always_on(turns: usage::Turns) -> Router<NodeApi> {
+/// Returns the endpoints of both ports: health, pods, statistics, metrics.
+fn always_on(limiter: usage::ScrapeLimiter) -> Router<NodeApi> {
     health::routes()
         .merge(pods::routes())
         .merge(metrics::routes())
-        .merge(usage::routes(turns))
+        .merge(usage::routes(limiter))
 }
 
-/// What `enableDebuggingHandlers` turns on: logs, streams, what runs, configuration.
-fn debugging(settings: &NodeApiSettings, turns: usage::Turns) -> Router<NodeApi> {
+/// Returns the endpoints of `enableDebuggingHandlers`: logs, streams, running pods, configuration.
+fn debugging(settings: &NodeApiSettings, limiter: usage::ScrapeLimiter) -> Router<NodeApi> {
     debug::routes(settings)
         .merge(zpages::routes(settings))
         .merge(logs::routes(settings))
         .merge(streaming::routes())
-        .merge(explain::routes(turns))
+        .merge(explain::routes(limiter))
 }
 
-/// The same without them: the client is told why.
+/// Returns 405 for the same paths, with the reason.
 fn disabled() -> Router<NodeApi> {
     let below = ["run", "exec", "attach", "portForward", "containerLogs"];
     let trees = ["runningpods", "debug/pprof", "logs"];

@@ -1,4 +1,4 @@
-//! Logs of containers and of the machine.
+//! Logs of containers and of the host.
 
 mod containers;
 mod journal;
@@ -18,7 +18,7 @@ pub use journal::Journals;
 pub use node_query::NodeQuery;
 pub use options::{BadOptions, PodLogOptions};
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
     let containers = Router::new().route(
         "/containerLogs/{namespace}/{pod}/{container}",
@@ -56,7 +56,7 @@ async fn system_logs(api: &NodeApi, path: &str, query: &str) -> Response {
         return tree::serve(api, path).await;
     }
     match NodeQuery::decode(query) {
-        Ok(Some(asked)) => journal::answer(api, &asked, path).await,
+        Ok(Some(query)) => journal::respond(api, &query, path).await,
         Ok(None) => tree::serve(api, path).await,
         Err(error) => text(StatusCode::BAD_REQUEST, error),
     }

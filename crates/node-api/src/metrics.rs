@@ -1,15 +1,15 @@
-//! `/metrics` and `/metrics/probes`: what the agent counts about itself, and what logs take.
+//! `/metrics` and `/metrics/probes`: metrics of the agent and the size of logs.
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
-use windlass_server::metrics_response;
+use windlass_health::metrics_response;
 use windlass_stats::log_metrics;
 
 use crate::NodeApi;
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/metrics", get(all))

@@ -1,4 +1,4 @@
-//! `/pods`: what this node is asked to run, with what became of it.
+//! `/pods`: the desired pods of this node with their status.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use windlass_types::corev1::{Pod, PodStatus};
 use crate::NodeApi;
 use crate::answer::json;
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/pods", get(pods))
         .route("/pods/", get(pods))
 }
 
-/// A `PodList`, as far as this node writes it.
+/// A `PodList` with the fields of this endpoint.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodList {
@@ -33,7 +33,7 @@ pub(crate) struct PodList {
 struct NoMetadata {}
 
 impl PodList {
-    pub(crate) fn of(items: Vec<Pod>) -> Self {
+    pub(crate) fn new(items: Vec<Pod>) -> Self {
         Self {
             kind: "PodList",
             api_version: "v1",
@@ -48,7 +48,7 @@ async fn pods(State(api): State<NodeApi>) -> Response {
         let status = Arc::unwrap_or_clone(entry.status);
         with_status(Arc::unwrap_or_clone(entry.pod), status)
     });
-    json(&PodList::of(items.collect()))
+    json(&PodList::new(items.collect()))
 }
 
 fn with_status(mut pod: Pod, status: PodStatus) -> Pod {

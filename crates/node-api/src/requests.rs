@@ -9,7 +9,7 @@ use windlass_metrics::RequestLabels;
 
 use crate::{NodeApi, ServerType};
 
-/// The groups that have a series of their own.
+/// Groups with their own series.
 const GROUPS: [&str; 19] = [
     "attach",
     "checkpoint",
@@ -32,8 +32,7 @@ const GROUPS: [&str; 19] = [
     "statusz",
 ];
 
-/// Counts one request; a stream counts as under way until it is joined, as long as its answer's
-/// head is awaited.
+/// Counts one request. A stream is in flight until the head of its response is sent.
 pub(crate) async fn count(
     State((api, server)): State<(NodeApi, ServerType)>,
     request: Request,
@@ -48,7 +47,7 @@ pub(crate) async fn count(
 }
 
 fn labels(method: &Method, path: &str, server: ServerType) -> RequestLabels {
-    // upstream's `metricsMethodBuckets`
+    // upstream `metricsMethodBuckets`
     const METHODS: [&str; 8] = [
         "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
     ];
@@ -67,7 +66,7 @@ fn labels(method: &Method, path: &str, server: ServerType) -> RequestLabels {
     }
 }
 
-/// The longest group that the path begins with, part by part.
+/// Returns the longest group that is a prefix of the path.
 fn group(path: &str) -> &'static str {
     let path = path.trim_start_matches('/');
     let begins = |group: &&str| {
@@ -86,7 +85,7 @@ mod tests {
     use crate::ServerType;
 
     #[test]
-    fn a_request_counts_for_its_group_and_nobody_makes_up_series() {
+    fn requests_are_labeled_by_known_group_only() {
         #[rustfmt::skip]
         let cases = [
             ("GET", "/pods", "GET pods false"),

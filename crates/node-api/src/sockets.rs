@@ -1,5 +1,5 @@
-//! Bad input over real TLS sockets, one test for each kind. What is refused before a request is
-//! read is tested in `windlass_https` (slow-loris, headers of 10 MB) and `windlass_auth` (tokens and
+//! Bad input over real TLS sockets, one test for each kind. Rejections before a request is read are
+//! tested in `windlass_https` (slow-loris, headers of 10 MB) and `windlass_auth` (tokens and
 //! certificates).
 
 #[allow(
@@ -16,16 +16,16 @@ use windlass_https::{Limits, TlsChoice};
 
 use crate::logs::tests::Node;
 use crate::streaming::tests::Streaming;
-use crate::tests::World;
+use crate::tests::TestEnv;
 use crate::{NodeApi, ServerType, router};
 use tls::{Server, soon};
 
-async fn serve(world: &World) -> Server {
-    let routes = router(NodeApi::new(world.deps.clone()), ServerType::ReadWrite);
+async fn serve(env: &TestEnv) -> Server {
+    let routes = router(NodeApi::new(env.deps.clone()), ServerType::ReadWrite);
     Server::serving(routes, &TlsChoice::default(), Limits::default()).await
 }
 
-/// A connection of somebody with a good certificate, who has sent this.
+/// Opens an authenticated connection and sends `bytes`.
 async fn sent(server: &Server, bytes: &[u8]) -> TlsStream<TcpStream> {
     let client = server.clients.client("kube-apiserver");
     let mut stream = server.connect(Some(&client)).await.expect("connected");
@@ -33,7 +33,7 @@ async fn sent(server: &Server, bytes: &[u8]) -> TlsStream<TcpStream> {
     stream
 }
 
-/// Everything up to the end of the connection, which a reset is too.
+/// Reads up to the end of the connection or a reset.
 async fn answer(server: &Server, bytes: &[u8]) -> String {
     let mut stream = sent(server, bytes).await;
     let mut read = Vec::new();
@@ -41,7 +41,7 @@ async fn answer(server: &Server, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-/// Reads until what was read ends with `expected`.
+/// Reads until the text ends with `expected`.
 async fn until(stream: &mut (impl AsyncReadExt + Unpin), expected: &str) -> String {
     let mut read = Vec::new();
     let reading = async {
@@ -58,9 +58,9 @@ fn get(path: &str, headers: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn malformed_upgrade_requests_over_tls_start_nothing() {
+async fn malformed_upgrade_over_tls_starts_no_session() {
     let streaming = Streaming::new().await;
-    let server = serve(&streaming.world).await;
+    let server = serve(&streaming.env).await;
     let exec = "/exec/default/web/app?command=ls&output=1";
     #[rustfmt::skip]
     let cases = [
@@ -82,16 +82,16 @@ async fn malformed_upgrade_requests_over_tls_start_nothing() {
         let code = answer.split(' ').nth(1);
         assert_eq!(code, Some(expected), "{request:?} {answer}");
     }
-    assert_eq!(streaming.asked(), Vec::<String>::new());
-    assert_eq!(streaming.world.deps.sessions.open(), 0);
+    assert_eq!(streaming.requests(), Vec::<String>::new());
+    assert_eq!(streaming.env.deps.sessions.open(), 0);
 }
 
 #[tokio::test]
-async fn path_tricks_in_log_and_container_names_over_tls_show_no_other_file() {
+async fn path_traversal_over_tls_serves_no_other_file() {
     let mut node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
     let _logs = node.shows_system_logs();
-    let server = serve(&node.world).await;
+    let server = serve(&node.env).await;
     let log = answer(&server, &get("/containerLogs/default/web/app", "")).await;
     assert!(log.contains("one\n"), "{log}");
     for path in [
@@ -119,9 +119,9 @@ async fn path_tricks_in_log_and_container_names_over_tls_show_no_other_file() {
 }
 
 #[tokio::test]
-async fn non_utf8_query_strings_over_tls_are_told_of() {
+async fn non_utf8_query_over_tls_returns_400() {
     let streaming = Streaming::new().await;
-    let server = serve(&streaming.world).await;
+    let server = serve(&streaming.env).await;
     let upgrade = "upgrade: SPDY/3.1\r\n";
     for target in [
         &b"/exec/default/web/app?command=%ff&output=1"[..],
@@ -143,7 +143,7 @@ async fn non_utf8_query_strings_over_tls_are_told_of() {
         let answer = answer(&server, &[&head, headers.as_bytes()].concat()).await;
         let shown = String::from_utf8_lossy(target);
         let expected = match target.starts_with(b"/portForward") {
-            // its ports are in the stream: the query is not read
+            // SPDY has its ports in the stream: the query is ignored
             true => "HTTP/1.1 500 ",
             false => "HTTP/1.1 400 ",
         };
@@ -152,17 +152,17 @@ async fn non_utf8_query_strings_over_tls_are_told_of() {
 }
 
 #[tokio::test]
-async fn a_thousand_concurrent_log_followers_over_tls_have_a_place_each_and_leave_nothing() {
+async fn thousand_log_followers_over_tls_leave_no_resources() {
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
-    let server = serve(&node.world).await;
+    let server = serve(&node.env).await;
     let tasks = || {
         let metrics = tokio::runtime::Handle::current().metrics();
         metrics.num_alive_tasks()
     };
     let places_left = || {
         let mut places = Vec::new();
-        while let Ok(place) = node.world.deps.logs.permit() {
+        while let Ok(place) = node.env.deps.logs.permit() {
             places.push(place);
         }
         places.len()
@@ -183,9 +183,9 @@ async fn a_thousand_concurrent_log_followers_over_tls_have_a_place_each_and_leav
     for stream in &mut all {
         until(stream, "two\n\r\n").await;
     }
-    // those that are left get an answer, and so does who comes when there are none
+    // the remaining followers get a response, and so does a new client afterwards
     let mut held = Vec::new();
-    while let Ok(place) = node.world.deps.logs.permit() {
+    while let Ok(place) = node.env.deps.logs.permit() {
         held.push(place);
     }
     let one_more = answer(&server, &get("/containerLogs/default/web/app", "")).await;
@@ -199,13 +199,13 @@ async fn a_thousand_concurrent_log_followers_over_tls_have_a_place_each_and_leav
     soon("all of them gone", gone).await;
 }
 
-/// A streaming server of the runtime's, which a test plays, and a session of a client with it.
+/// Opens a session between a client and a streaming server played by the test.
 async fn session(target: &str) -> (Streaming, Server, TlsStream<TcpStream>, TcpStream) {
     let streaming = Streaming::new().await;
     let runtime = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = runtime.local_addr().expect("bound");
-    streaming.is_at(&format!("http://{address}/token"));
-    let server = serve(&streaming.world).await;
+    streaming.set_url(&format!("http://{address}/token"));
+    let server = serve(&streaming.env).await;
     let request = format!(
         "POST {target} HTTP/1.1\r\nhost: n1\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n"
     );
@@ -217,13 +217,13 @@ async fn session(target: &str) -> (Streaming, Server, TlsStream<TcpStream>, TcpS
     runtime.write_all(switched).await.expect("said");
     let head = until(&mut client, "\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    assert_eq!(streaming.world.deps.sessions.open(), 1);
+    assert_eq!(streaming.env.deps.sessions.open(), 1);
     (streaming, server, client, runtime)
 }
 
 async fn no_session_is_open(streaming: &Streaming) {
     let closed = async {
-        while streaming.world.deps.sessions.open() > 0 {
+        while streaming.env.deps.sessions.open() > 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -231,11 +231,11 @@ async fn no_session_is_open(streaming: &Streaming) {
 }
 
 #[tokio::test]
-async fn an_exec_whose_client_vanishes_over_tls_ends_at_the_runtime_too() {
+async fn exec_over_tls_ends_at_runtime_on_client_disconnect() {
     let target = "/exec/default/web/app?command=sh&input=1&output=1";
     let (streaming, _server, client, mut runtime) = session(target).await;
     let (tcp, _) = client.into_inner();
-    // no farewell: the machine is gone as far as TLS can tell
+    // no close_notify, as if the client's host were gone
     tcp.set_zero_linger().expect("set");
     drop(tcp);
     let mut rest = Vec::new();
@@ -245,9 +245,9 @@ async fn an_exec_whose_client_vanishes_over_tls_ends_at_the_runtime_too() {
 }
 
 #[tokio::test]
-async fn a_port_forward_to_a_closed_port_over_tls_is_told_by_the_runtime_and_ends() {
+async fn port_forward_over_tls_to_closed_port_ends_with_error() {
     let (streaming, _server, mut client, mut runtime) = session("/portForward/default/web").await;
-    // what it says of the port it says in its own protocol
+    // the runtime reports the error of the port in its own protocol
     let words = b"\x80 failed to dial 1: connection refused";
     runtime.write_all(words).await.expect("said");
     drop(runtime);
@@ -257,8 +257,8 @@ async fn a_port_forward_to_a_closed_port_over_tls_is_told_by_the_runtime_and_end
         .expect("a proper end");
     assert_eq!(said, words);
     no_session_is_open(&streaming).await;
-    // and if it is the runtime's own port that is closed
-    let server = serve(&streaming.world).await;
+    // the runtime's own port is closed
+    let server = serve(&streaming.env).await;
     let headers = "upgrade: SPDY/3.1\r\n";
     let request = format!(
         "POST /portForward/default/web HTTP/1.1\r\nhost: n1\r\nconnection: upgrade, close\r\n{headers}\r\n"
@@ -269,15 +269,15 @@ async fn a_port_forward_to_a_closed_port_over_tls_is_told_by_the_runtime_and_end
     no_session_is_open(&streaming).await;
 }
 
-/// A client that asks for a WebSocket, and what it is answered; the runtime's address is `runtime`.
+/// Requests a WebSocket and returns the response; `runtime` is the runtime's address.
 async fn websocket(
     streaming: &Streaming,
     runtime: &TcpListener,
     (target, protocol): (&str, &str),
 ) -> (Server, TlsStream<TcpStream>) {
     let address = runtime.local_addr().expect("bound");
-    streaming.is_at(&format!("http://{address}/token"));
-    let server = serve(&streaming.world).await;
+    streaming.set_url(&format!("http://{address}/token"));
+    let server = serve(&streaming.env).await;
     let request = format!(
         "GET {target} HTTP/1.1\r\nhost: n1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -287,9 +287,9 @@ async fn websocket(
     (server, client)
 }
 
-/// Frames behind the ones of the protocol's own are tested in `windlass_streams`.
+/// Other frames are tested in `windlass_streams`.
 #[tokio::test]
-async fn websockets_over_tls_reach_the_runtime_as_spdy() {
+async fn websockets_over_tls_become_spdy() {
     let streaming = Streaming::new().await;
     let runtime = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let exec = "/exec/default/web/app?command=sh&output=1";
@@ -317,11 +317,11 @@ async fn websockets_over_tls_reach_the_runtime_as_spdy() {
         assert!(head.starts_with("http/1.1 101 "), "{head}");
         let protocol = format!("\r\nsec-websocket-protocol: {offered}\r\n");
         assert!(head.contains(&protocol.to_ascii_lowercase()), "{head}");
-        assert_eq!(streaming.asked(), [asked]);
+        assert_eq!(streaming.requests(), [asked]);
         drop(client);
         no_session_is_open(&streaming).await;
     }
-    let families = streaming.world.deps.metrics.render().expect("families");
+    let families = streaming.env.deps.metrics.render().expect("families");
     for subresource in ["exec", "attach", "portforward"] {
         let line = format!(
             "kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} 1\n"
@@ -333,7 +333,7 @@ async fn websockets_over_tls_reach_the_runtime_as_spdy() {
 #[tokio::test]
 async fn websockets_over_tls_pass_unchanged_with_the_gate_off() {
     let mut streaming = Streaming::new().await;
-    streaming.world.deps.settings.websockets = false;
+    streaming.env.deps.settings.websockets = false;
     let runtime = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     for (target, protocol) in [
         (
@@ -352,7 +352,7 @@ async fn websockets_over_tls_pass_unchanged_with_the_gate_off() {
         assert!(head.starts_with("GET /token "), "{head}");
         assert!(head.contains(protocol), "{head}");
     }
-    // ports are asked for in the query again
+    // ports are in the query again
     let (_server, mut client) = websocket(
         &streaming,
         &runtime,

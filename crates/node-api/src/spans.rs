@@ -1,9 +1,9 @@
-//! Requests as spans of traces (upstream's filter of `otelrestful`): of a trace that the client
-//! says it takes, or of a new one.
+//! Requests as spans of traces (upstream's filter of `otelrestful`): of the client's trace, or of a
+//! new one.
 //!
-//! *owns* a number for the names of new traces · *invariant* a request whose client says that it is
-//! not sampled costs a look at one header, one that says nothing the name of a trace; who may not ask has no span, because authorization comes first · *bound*
-//! the sink's.
+//! *owns* a counter for new trace IDs · *invariant* a request that its client does not sample costs
+//! the parsing of one header, one without a header a trace ID; unauthorized requests have no span ·
+//! *bound* the sink's.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::USER_AGENT;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use windlass_units::hash::{fnv1a_64, fnv1a_128};
 use windlass_https::Peer;
 use windlass_timelines::within;
 use windlass_types::{
     Clock, FinishedSpan, SpanId, SpanKind, SpanSink, Timestamp, TraceId, TraceParent,
 };
+use windlass_units::hash::{fnv1a_64, fnv1a_128};
 
 use crate::ServerType;
 
-/// Makes spans of requests.
+/// Creates spans of requests.
 #[derive(Debug)]
 pub struct RequestSpans {
     sink: Arc<dyn SpanSink>,
     clock: Arc<dyn Clock>,
-    /// What no other agent has, nor another life of this one.
-    origin: String,
+    /// Unique for this agent run.
+    seed: String,
     next: AtomicU64,
 }
 
 impl RequestSpans {
-    /// Of requests to this node.
+    /// Creates spans of requests to this node.
     pub fn new(sink: Arc<dyn SpanSink>, clock: Arc<dyn Clock>, node: &str) -> Self {
         Self {
             sink,
-            origin: format!("{node}/{}", clock.now().as_nanosecond()),
+            seed: format!("{node}/{}", clock.now().as_nanosecond()),
             clock,
             next: AtomicU64::new(0),
         }
@@ -47,17 +47,17 @@ impl RequestSpans {
     fn begin(&self, server: ServerType, request: &Request) -> Option<FinishedSpan> {
         let header = request.headers().get("traceparent");
         let header = header.and_then(|it| it.to_str().ok());
-        // what strangers say of their traces is not believed, as upstream
-        let known = (server == ServerType::ReadWrite)
+        // the trace context of unauthenticated clients is ignored, as upstream
+        let trusted = (server == ServerType::ReadWrite)
             .then_some(header)
             .flatten();
-        let incoming = known.and_then(parse);
+        let incoming = trusted.and_then(parse);
         if incoming.is_some_and(|it| !it.sampled) {
             return None;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        // the number first: its digits then change every bit of the name
-        let seed = format!("{number}/{}", self.origin);
+        // the counter first: its digits then change every bit of the ID
+        let seed = format!("{number}/{}", self.seed);
         let (trace, parent) = match incoming {
             Some(Incoming { parent, .. }) => (parent.trace, Some(parent.span)),
             None => (TraceId(fnv1a_128(seed.as_bytes()).max(1)), None),
@@ -70,7 +70,7 @@ impl RequestSpans {
     }
 }
 
-/// Has the requests of these routes make spans, if anybody takes them.
+/// Adds spans to requests of these routes, if there is a sink.
 pub fn traced(routes: Router, server: ServerType, spans: Option<Arc<RequestSpans>>) -> Router {
     match spans {
         None => routes,
@@ -78,7 +78,7 @@ pub fn traced(routes: Router, server: ServerType, spans: Option<Arc<RequestSpans
     }
 }
 
-/// A span lasts until the head of the answer is there, as upstream's does for all but streams.
+/// A span ends with the head of the response, as upstream's for all but streams.
 async fn record(
     State((spans, server)): State<(Arc<RequestSpans>, ServerType)>,
     request: Request,
@@ -97,7 +97,7 @@ async fn record(
     response
 }
 
-/// With the attributes that upstream's has.
+/// Returns a span with upstream's attributes.
 fn span(
     request: &Request,
     trace: TraceId,
@@ -143,14 +143,14 @@ fn span(
     }
 }
 
-/// What a client says of its trace.
+/// Trace context of the client.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     parent: TraceParent,
     sampled: bool,
 }
 
-/// Reads a `traceparent` header (W3C). Later versions may have more parts.
+/// Parses a `traceparent` header (W3C). Later versions may have more parts.
 fn parse(header: &str) -> Option<Incoming> {
     let mut parts = header.trim().split('-');
     let version = hex(parts.next()?, 2)?;
@@ -168,7 +168,7 @@ fn parse(header: &str) -> Option<Incoming> {
     })
 }
 
-/// A number of so many digits, in lower case.
+/// Parses a lower-case hexadecimal number of `digits` digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_number = text.len() == digits && text.bytes().all(is_digit);

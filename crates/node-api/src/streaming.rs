@@ -1,7 +1,7 @@
 //! `/exec`, `/attach`, `/portForward`, `/run`, `/checkpoint`.
 //!
-//! `GET` is there for WebSockets, which begin with one, and executes all the same:
-//! `windlass_auth` asks for the verb `create` for it, where upstream is content with `get`.
+//! `GET` exists for WebSockets, whose handshake uses it, and executes all the same: `windlass_auth`
+//! requires the verb `create` for it; upstream requires only `get`.
 
 mod checkpoint;
 mod find;
@@ -31,11 +31,11 @@ use crate::answer::text;
 use find::{PodName, Target};
 pub use query::Query;
 
-/// Longest time a command of `/run` may take: upstream's has no end but its server's write
-/// timeout, which is this.
-const RUN: Duration = Duration::from_secs(4 * 3600);
+/// Timeout of a command of `/run`: upstream's only limit is its server's write timeout, which is
+/// this.
+const RUN_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// The group.
+/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/exec/{namespace}/{pod}/{container}", get(exec).post(exec))
@@ -72,22 +72,22 @@ type ByUid = Path<(String, String, String, String)>;
 
 async fn exec(State(api): State<NodeApi>, Path(at): ByName, request: Request) -> Response {
     let target = Target::by_name(at);
-    answered(start_exec(&api, &target, request).await)
+    into_response(start_exec(&api, &target, request).await)
 }
 
 async fn exec_of_uid(State(api): State<NodeApi>, Path(at): ByUid, request: Request) -> Response {
     let target = Target::by_uid(at);
-    answered(start_exec(&api, &target, request).await)
+    into_response(start_exec(&api, &target, request).await)
 }
 
 async fn attach(State(api): State<NodeApi>, Path(at): ByName, request: Request) -> Response {
     let target = Target::by_name(at);
-    answered(start_attach(&api, &target, request).await)
+    into_response(start_attach(&api, &target, request).await)
 }
 
 async fn attach_of_uid(State(api): State<NodeApi>, Path(at): ByUid, request: Request) -> Response {
     let target = Target::by_uid(at);
-    answered(start_attach(&api, &target, request).await)
+    into_response(start_attach(&api, &target, request).await)
 }
 
 async fn port_forward(
@@ -96,7 +96,7 @@ async fn port_forward(
     request: Request,
 ) -> Response {
     let pod = PodName::new(namespace, pod, None);
-    answered(start_port_forward(&api, &pod, request).await)
+    into_response(start_port_forward(&api, &pod, request).await)
 }
 
 async fn port_forward_of_uid(
@@ -105,44 +105,47 @@ async fn port_forward_of_uid(
     request: Request,
 ) -> Response {
     let pod = PodName::new(namespace, pod, Some(uid));
-    answered(start_port_forward(&api, &pod, request).await)
+    into_response(start_port_forward(&api, &pod, request).await)
 }
 
 async fn run(State(api): State<NodeApi>, Path(at): ByName, request: Request) -> Response {
     let target = Target::by_name(at);
-    answered(run_command(&api, &target, request).await)
+    into_response(run_command(&api, &target, request).await)
 }
 
 async fn run_of_uid(State(api): State<NodeApi>, Path(at): ByUid, request: Request) -> Response {
     let target = Target::by_uid(at);
-    answered(run_command(&api, &target, request).await)
+    into_response(run_command(&api, &target, request).await)
 }
 
-/// An answer that is none of what was asked for.
+/// An error response to a stream request.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct StreamRejection {
     status: StatusCode,
-    words: String,
+    message: String,
 }
 
-impl Refusal {
-    fn new(status: StatusCode, words: impl Into<String>) -> Self {
+impl StreamRejection {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
-            words: words.into(),
+            message: message.into(),
         }
     }
 }
 
-impl From<StreamError> for Refusal {
+impl From<StreamError> for StreamRejection {
     fn from(error: StreamError) -> Self {
-        tracing::debug!(error = &error as &dyn std::error::Error, "no stream");
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "stream request rejected"
+        );
         Self::new(error.status(), error.to_string())
     }
 }
 
-impl From<CriError> for Refusal {
-    /// Upstream's codes: what the runtime does not know is 404, all else 500.
+impl From<CriError> for StreamRejection {
+    /// Upstream's codes: 404 if the runtime does not know the object, else 500.
     fn from(error: CriError) -> Self {
         let status = match error.code {
             CriCode::NotFound => StatusCode::NOT_FOUND,
@@ -152,87 +155,91 @@ impl From<CriError> for Refusal {
     }
 }
 
-fn answered(answer: Result<Response, Refusal>) -> Response {
-    let refusal = match answer {
-        Ok(answer) => return answer,
-        Err(refusal) => refusal,
+fn into_response(result: Result<Response, StreamRejection>) -> Response {
+    let rejection = match result {
+        Ok(response) => return response,
+        Err(rejection) => rejection,
     };
-    let mut answer = text(refusal.status, refusal.words);
-    if refusal.status == StatusCode::TOO_MANY_REQUESTS {
-        let headers = answer.headers_mut();
+    let mut response = text(rejection.status, rejection.message);
+    if rejection.status == StatusCode::TOO_MANY_REQUESTS {
+        let headers = response.headers_mut();
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    answer
+    response
 }
 
-async fn start_exec(api: &NodeApi, target: &Target, request: Request) -> Result<Response, Refusal> {
-    let query = Query::of(request.uri())?;
+async fn start_exec(
+    api: &NodeApi,
+    target: &Target,
+    request: Request,
+) -> Result<Response, StreamRejection> {
+    let query = Query::new(request.uri())?;
     let streams = query.streams()?;
     let command = query.all("command");
     let pod = target.pod.find(api)?;
-    let place = api.sessions.reserve(&request)?;
+    let permit = api.sessions.reserve(&request)?;
     let command = &command;
-    let ask = |id| async move { api.streams.exec(&id, command, streams).await }.boxed();
-    let url = target.stream(api, &pod, ask).await?;
-    join_command(api, place, request, (&url, "exec", streams)).await
+    let request_url = |id| async move { api.streams.exec(&id, command, streams).await }.boxed();
+    let url = target.stream(api, &pod, request_url).await?;
+    proxy_command(api, permit, request, (&url, "exec", streams)).await
 }
 
 async fn start_attach(
     api: &NodeApi,
     target: &Target,
     request: Request,
-) -> Result<Response, Refusal> {
-    let asked = Query::of(request.uri())?.streams()?;
+) -> Result<Response, StreamRejection> {
+    let requested = Query::new(request.uri())?.streams()?;
     let pod = target.pod.find(api)?;
-    let place = api.sessions.reserve(&request)?;
-    // a process keeps the terminal that it began with, or none
-    let Some(tty) = find::tty_of(&pod, &target.container) else {
+    let permit = api.sessions.reserve(&request)?;
+    // a process keeps the terminal that it started with, or none
+    let Some(tty) = find::container_tty(&pod, &target.container) else {
         target.running(api, &pod).await?;
-        return Err(target.not_in_the_pod());
+        return Err(target.not_in_pod());
     };
-    let streams = StreamSet { tty, ..asked };
-    let ask = |id| async move { api.streams.attach(&id, streams).await }.boxed();
-    let url = target.stream(api, &pod, ask).await?;
-    join_command(api, place, request, (&url, "attach", streams)).await
+    let streams = StreamSet { tty, ..requested };
+    let request_url = |id| async move { api.streams.attach(&id, streams).await }.boxed();
+    let url = target.stream(api, &pod, request_url).await?;
+    proxy_command(api, permit, request, (&url, "attach", streams)).await
 }
 
 async fn start_port_forward(
     api: &NodeApi,
     name: &PodName,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, StreamRejection> {
     let is_tunnel = api.settings.websockets && is_tunneled_spdy(request.headers());
     let ports = match query::is_websocket(request.headers()) && !is_tunnel {
-        true => Query::of(request.uri())?.ports()?,
-        // SPDY names its ports in the stream
+        true => Query::new(request.uri())?.ports()?,
+        // SPDY has its ports in the stream
         false => Vec::new(),
     };
     let pod = name.find(api)?;
-    let place = api.sessions.reserve(&request)?;
+    let permit = api.sessions.reserve(&request)?;
     let ports = &ports;
-    let ask = |id| async move { api.streams.port_forward(&id, ports).await }.boxed();
-    let url = find::sandbox_stream(api, &pod, ask).await?;
+    let request_url = |id| async move { api.streams.port_forward(&id, ports).await }.boxed();
+    let url = find::sandbox_stream(api, &pod, request_url).await?;
     let url = url.ok_or_else(|| {
-        let words = format!("pod not found (\"{}\")", pod.full_name());
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+        let message = format!("pod not found (\"{}\")", pod.full_name());
+        StreamRejection::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     })?;
     if is_tunnel {
         api.metrics.requests.count_websocket("portforward");
         let client = client(&request);
-        return Ok(place.tunnel(request, &url, client).await?);
+        return Ok(permit.tunnel(request, &url, client).await?);
     }
-    join(place, request, &url).await
+    proxy(permit, request, &url).await
 }
 
-/// Joins a command's streams: those of a WebSocket that the runtime need not know are translated.
-async fn join_command(
+/// Proxies a command's streams; a v5 WebSocket is translated for the runtime.
+async fn proxy_command(
     api: &NodeApi,
-    place: SessionPermit,
+    permit: SessionPermit,
     request: Request,
     (url, subresource, streams): (&str, &str, StreamSet),
-) -> Result<Response, Refusal> {
+) -> Result<Response, StreamRejection> {
     if !api.settings.websockets || !is_remote_command_v5(request.headers()) {
-        return join(place, request, url).await;
+        return proxy(permit, request, url).await;
     }
     api.metrics.requests.count_websocket(subresource);
     let streams = CommandStreams {
@@ -241,12 +248,16 @@ async fn join_command(
         stderr: streams.stderr,
         tty: streams.tty,
     };
-    Ok(place.translate(request, url, streams)?)
+    Ok(permit.translate(request, url, streams)?)
 }
 
-async fn join(place: SessionPermit, request: Request, url: &str) -> Result<Response, Refusal> {
+async fn proxy(
+    permit: SessionPermit,
+    request: Request,
+    url: &str,
+) -> Result<Response, StreamRejection> {
     let client = client(&request);
-    Ok(place.proxy(request, url, client).await?)
+    Ok(permit.proxy(request, url, client).await?)
 }
 
 fn client(request: &Request) -> Option<IpAddr> {
@@ -254,22 +265,22 @@ fn client(request: &Request) -> Option<IpAddr> {
     Some(peer.address().ip())
 }
 
-/// Runs a command and answers with all it wrote. `cmd` is split at spaces, no shell is involved.
+/// Runs a command and returns its output. `cmd` is split at spaces; no shell is involved.
 async fn run_command(
     api: &NodeApi,
     target: &Target,
     request: Request,
-) -> Result<Response, Refusal> {
-    let query = Query::of(request.uri())?;
+) -> Result<Response, StreamRejection> {
+    let query = Query::new(request.uri())?;
     let pod = target.pod.find(api)?;
-    // what a command writes is kept until it ends
-    let _place = api.sessions.acquire()?;
+    // the output is kept in memory until the command ends
+    let _permit = api.sessions.acquire()?;
     let line = query.first("cmd").unwrap_or_default();
     let command: Vec<_> = line.split(' ').map(str::to_owned).collect();
     let id = target.running(api, &pod).await?;
-    let ran = api.runtime.exec_sync(&id, &command, RUN).await;
-    let failed = |words| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words);
-    let output = ran.map_err(|error| failed(error.message))?;
+    let result = api.runtime.exec_sync(&id, &command, RUN_TIMEOUT).await;
+    let failed = |message| StreamRejection::new(StatusCode::INTERNAL_SERVER_ERROR, message);
+    let output = result.map_err(|error| failed(error.message))?;
     if output.exit_code != 0 {
         return Err(failed(format!(
             "command '{line}' exited with {}: {}",
@@ -277,9 +288,9 @@ async fn run_command(
             String::from_utf8_lossy(&output.stderr)
         )));
     }
-    let mut said = output.stdout;
-    said.extend_from_slice(&output.stderr);
-    // upstream's word for it, whatever the command wrote
+    let mut all = output.stdout;
+    all.extend_from_slice(&output.stderr);
+    // upstream's content type, independent of the output
     let kind = [(CONTENT_TYPE, "application/json")];
-    Ok((kind, said).into_response())
+    Ok((kind, all).into_response())
 }

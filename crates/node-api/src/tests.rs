@@ -1,5 +1,5 @@
-//! The endpoints, asked without a socket; who may ask is `windlass_auth`'s part and tested there
-//! and with the whole agent.
+//! The endpoints, without a socket. Authentication is tested in `windlass_auth` and with the whole
+//! agent.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,16 +11,19 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_actors::StatusCache;
+use windlass_health::{HealthCheck, HealthSource};
 use windlass_metrics::Metrics;
-use windlass_server::{HealthCheck, HealthSource, PodExplainer};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
-use windlass_stats::{LogUsage, MachineFacts, StatsUnavailable, StatsError, StatsSource, StatsSelection};
-use windlass_status::{PodStatusStore, PodStatusEntry};
+use windlass_stats::{
+    LogUsage, MachineFacts, StatsError, StatsSelection, StatsSource, StatsUnavailable,
+};
+use windlass_status::PodExplainer;
+use windlass_status::{PodStatusEntry, PodStatusStore};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
-use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
-use windlass_types::view::Blocker;
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::explain::PodTimeline;
+use windlass_types::view::Blocker;
 use windlass_types::{Clock, Reason, Timestamp};
 
 use crate::streaming::tests::FakeStreams;
@@ -50,7 +53,7 @@ impl HealthSource for Healthy {
     }
 }
 
-/// Remembers what it was asked to measure; of pods nothing can be measured if it is told so.
+/// Records the requested selections; the error for pods is set by the test.
 #[derive(Debug, Default)]
 struct Measured(Mutex<Vec<StatsSelection>>, Mutex<Option<StatsUnavailable>>);
 
@@ -101,25 +104,28 @@ impl StatsSource for Measured {
 }
 
 #[derive(Debug, Default)]
-struct Said(Mutex<Vec<u32>>);
+struct RecordedVerbosity(Mutex<Vec<u32>>);
 
-impl Verbosity for Said {
+impl Verbosity for RecordedVerbosity {
     fn set(&self, verbosity: u32) -> Result<(), String> {
         self.0.lock().expect("lock").push(verbosity);
         Ok(())
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct TestEnv {
     pub(crate) deps: NodeApiDeps,
     stats: Arc<Measured>,
-    verbosity: Arc<Said>,
+    verbosity: Arc<RecordedVerbosity>,
 }
 
-impl World {
+impl TestEnv {
     pub(crate) fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock);
-        let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
+        let (stats, verbosity) = (
+            Arc::<Measured>::default(),
+            Arc::<RecordedVerbosity>::default(),
+        );
         let board = PodStatusStore::new();
         board.publish(entry("web"));
         let explainer = PodExplainer {
@@ -172,17 +178,17 @@ impl World {
         }
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn send(
         &self,
         method: Method,
         target: &str,
         body: &'static str,
     ) -> (StatusCode, String) {
-        self.ask_on(ServerType::ReadWrite, method, target, body)
+        self.send_to(ServerType::ReadWrite, method, target, body)
             .await
     }
 
-    async fn ask_on(
+    async fn send_to(
         &self,
         server: ServerType,
         method: Method,
@@ -196,7 +202,7 @@ impl World {
         let status = response.status();
         let mut blocks = response.into_body().into_data_stream();
         let mut text = Vec::new();
-        // a block that is kept keeps the next one away
+        // holding a block delays the next one
         while let Some(block) = blocks.next().await {
             text.extend_from_slice(&block.expect("body"));
         }
@@ -204,7 +210,7 @@ impl World {
     }
 
     pub(crate) async fn get(&self, target: &str) -> (StatusCode, String) {
-        self.ask(Method::GET, target, "").await
+        self.send(Method::GET, target, "").await
     }
 }
 
@@ -225,10 +231,10 @@ fn value(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn pods_are_told_as_a_list_with_their_present_status() {
-    let world = World::new();
+async fn pods_returns_list_with_current_status() {
+    let env = TestEnv::new();
     for target in ["/pods", "/pods/"] {
-        let (status, text) = world.get(target).await;
+        let (status, text) = env.get(target).await;
         let list = value(&text);
         assert_eq!(status, StatusCode::OK);
         assert_eq!(
@@ -239,15 +245,15 @@ async fn pods_are_told_as_a_list_with_their_present_status() {
         assert_eq!(list["items"][0]["status"]["phase"], "Running");
     }
     assert_eq!(
-        world.ask(Method::POST, "/pods", "").await.0,
+        env.send(Method::POST, "/pods", "").await.0,
         StatusCode::METHOD_NOT_ALLOWED
     );
 }
 
 #[tokio::test]
-async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
-    let world = World::new();
-    let (uid, why) = ("web-uid".into(), &world.deps.explainer);
+async fn timeline_and_explain_return_records_and_blocker() {
+    let env = TestEnv::new();
+    let (uid, why) = ("web-uid".into(), &env.deps.explainer);
     let mut blocked = entry("web");
     blocked.blocker = Some(Blocker {
         reason: Reason::FailedMount,
@@ -258,23 +264,26 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     });
     why.timelines.seen(&blocked.pod);
     why.board.publish(blocked);
-    let touched = |kind, name, outcome| {
+    let record = |kind, name, outcome| {
         let what = RecordKey::with_subject(kind, name, "c");
         why.timelines.record_instant(&uid, what, outcome);
     };
-    touched(RecordKind::Source, "ADD", RecordOutcome::Done);
+    record(RecordKind::Source, "ADD", RecordOutcome::Done);
     let missing = RecordOutcome::failed("not found");
-    touched(RecordKind::Wait, "references", missing);
+    record(RecordKind::Wait, "references", missing);
 
-    let (status, text) = world.get("/windlass/v1/pods/default/web/timeline").await;
+    let (status, text) = env.get("/windlass/v1/pods/default/web/timeline").await;
     assert_eq!(status, StatusCode::OK);
     let timeline: PodTimeline = serde_json::from_str(&text).expect("JSON");
     let lines: Vec<String> = timeline.records.iter().map(ToString::to_string).collect();
     let failed = "wait references c failed: not found";
     assert_eq!(lines, ["source ADD c", failed]);
-    assert_eq!((timeline.uid.as_str(), timeline.removed_at), ("web-uid", None));
+    assert_eq!(
+        (timeline.uid.as_str(), timeline.removed_at),
+        ("web-uid", None)
+    );
 
-    let (status, text) = world.get("/windlass/v1/pods/default/web/explain").await;
+    let (status, text) = env.get("/windlass/v1/pods/default/web/explain").await;
     assert_eq!(status, StatusCode::OK);
     let explanation = value(&text);
     let blocker = &explanation["blocker"];
@@ -286,19 +295,19 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     assert_eq!(explanation["records"].as_array().map(Vec::len), Some(1));
 
     for target in ["default/other/timeline", "default/other/explain"] {
-        let (status, text) = world.get(&format!("/windlass/v1/pods/{target}")).await;
+        let (status, text) = env.get(&format!("/windlass/v1/pods/{target}")).await;
         let expected = (StatusCode::NOT_FOUND, "pod \"other\" not found\n");
         assert_eq!((status, text.as_str()), expected);
     }
-    // the read-only port knows nobody, and tells nobody
+    // the read-only port has no such endpoint
     let target = "/windlass/v1/pods/default/web/timeline";
-    let read_only = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+    let read_only = env.send_to(ServerType::ReadOnly, Method::GET, target, "");
     assert_eq!(read_only.await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn health_is_told_as_a_whole_and_check_by_check() {
-    let mut world = World::new();
+async fn healthz_returns_overall_and_single_checks() {
+    let mut env = TestEnv::new();
     let ok = (StatusCode::OK, "ok".to_owned());
     for target in [
         "/healthz",
@@ -307,19 +316,19 @@ async fn health_is_told_as_a_whole_and_check_by_check() {
         "/healthz/log",
         "/healthz/syncloop",
     ] {
-        assert_eq!(world.get(target).await, ok, "{target}");
+        assert_eq!(env.get(target).await, ok, "{target}");
     }
-    assert_eq!(world.get("/healthz/other").await.0, StatusCode::NOT_FOUND);
-    let (_, series) = world.get("/metrics/slis").await;
+    assert_eq!(env.get("/healthz/other").await.0, StatusCode::NOT_FOUND);
+    let (_, series) = env.get("/metrics/slis").await;
     assert!(
         series.contains("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1\n"),
         "{series}"
     );
-    world.deps.health = Arc::new(Healthy(false));
-    let (status, text) = world.get("/healthz").await;
+    env.deps.health = Arc::new(Healthy(false));
+    let (status, text) = env.get("/healthz").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(text.contains("[-]syncloop failed: it stands"), "{text}");
-    let (_, series) = world.get("/metrics/slis").await;
+    let (_, series) = env.get("/metrics/slis").await;
     for line in [
         "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 0\n",
         "kubernetes_healthchecks_total{name=\"syncloop\",status=\"error\",type=\"healthz\"} 1\n",
@@ -330,27 +339,27 @@ async fn health_is_told_as_a_whole_and_check_by_check() {
 }
 
 #[tokio::test]
-async fn what_is_used_is_told_as_windlassctl_prints_it_or_why_it_is_not() {
-    let world = World::new();
-    let (status, text) = world.get("/windlass/v1/top").await;
+async fn top_returns_usage_or_error() {
+    let env = TestEnv::new();
+    let (status, text) = env.get("/windlass/v1/top").await;
     assert_eq!(status, StatusCode::OK);
     let used = json!({"cpuNanoCores": null, "memoryBytes": null});
     assert_eq!(
         value(&text),
         json!({"node": "n1", "usage": used, "pods": []})
     );
-    *world.stats.1.lock().expect("lock") = Some(StatsUnavailable::Unknown);
-    let (status, text) = world.get("/windlass/v1/top").await;
+    *env.stats.1.lock().expect("lock") = Some(StatsUnavailable::Unknown);
+    let (status, text) = env.get("/windlass/v1/top").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.starts_with("failed to list pod stats: "), "{text}");
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_their_group() {
-    let world = World::new();
-    world.get("/pods").await;
-    world.get("/no/such/path").await;
-    let (_, text) = world.get("/metrics").await;
+async fn requests_are_counted_by_group() {
+    let env = TestEnv::new();
+    env.get("/pods").await;
+    env.get("/no/such/path").await;
+    let (_, text) = env.get("/metrics").await;
     for line in [
         "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"pods\",server_type=\"readwrite\"} 1\n",
         "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"other\",server_type=\"readwrite\"} 1\n",
@@ -362,124 +371,124 @@ async fn requests_are_counted_by_their_group() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    assert_eq!(world.get("/metrics/probes").await.0, StatusCode::OK);
+    assert_eq!(env.get("/metrics/probes").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_scrape_measures_what_it_shows_and_no_more() {
-    let world = World::new();
-    let (status, summary) = world.get("/stats/summary").await;
+async fn scrape_collects_only_needed_stats() {
+    let env = TestEnv::new();
+    let (status, summary) = env.get("/stats/summary").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(value(&summary)["node"]["nodeName"], "n1");
-    world.get("/stats/summary?only_cpu_and_memory=true").await;
-    world.ask(Method::POST, "/stats/summary", "{}").await;
-    let (_, resource) = world.get("/metrics/resource").await;
+    env.get("/stats/summary?only_cpu_and_memory=true").await;
+    env.send(Method::POST, "/stats/summary", "{}").await;
+    let (_, resource) = env.get("/metrics/resource").await;
     assert!(
         resource.contains("node_cpu_usage_seconds_total 5 0\n"),
         "{resource}"
     );
-    let (_, cadvisor) = world.get("/metrics/cadvisor").await;
+    let (_, cadvisor) = env.get("/metrics/cadvisor").await;
     assert!(
         cadvisor.contains("container_cpu_usage_seconds_total{"),
         "{cadvisor}"
     );
-    let asked = world.stats.0.lock().expect("lock");
+    let asked = env.stats.0.lock().expect("lock");
     let (few, all) = (StatsSelection::CPU_AND_MEMORY, StatsSelection::ALL);
     assert_eq!(*asked, [all, few, all, few, all]);
 }
 
 #[tokio::test]
-async fn cgroups_that_do_not_answer_are_an_error_of_the_scrape() {
-    let world = World::new();
+async fn unavailable_cgroup_stats_fail_the_scrape() {
+    let env = TestEnv::new();
     let late = StatsUnavailable::Late(Duration::from_secs(5));
-    *world.stats.1.lock().expect("lock") = Some(late);
-    let (status, text) = world.get("/stats/summary").await;
+    *env.stats.1.lock().expect("lock") = Some(late);
+    let (status, text) = env.get("/stats/summary").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(
         text,
-        "Internal Error: failed to list pod stats: cgroups did not answer within 5 s\n"
+        "Internal Error: failed to list pod stats: reading cgroups timed out after 5 s\n"
     );
-    let (status, text) = world.get("/metrics/resource").await;
+    let (status, text) = env.get("/metrics/resource").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
     assert!(!text.contains("node_cpu_usage"), "{text}");
-    let (_, text) = world.get("/metrics/cadvisor").await;
+    let (_, text) = env.get("/metrics/cadvisor").await;
     assert!(text.contains("\ncontainer_scrape_error 1\n"), "{text}");
 }
 
 #[tokio::test]
-async fn configuration_flags_and_versions_are_shown() {
-    let mut world = World::new();
-    let (_, text) = world.get("/configz").await;
+async fn configz_flagz_and_statusz_return_agent_state() {
+    let mut env = TestEnv::new();
+    let (_, text) = env.get("/configz").await;
     assert_eq!(value(&text), json!({"kubeletconfig": {"port": 10250}}));
-    let (_, text) = world.get("/flagz").await;
+    let (_, text) = env.get("/flagz").await;
     assert!(text.starts_with("\nkubelet flagz\nWarning: "), "{text}");
     assert!(text.ends_with("\n\nroot-dir=/r\n"), "{text}");
-    let (_, text) = world.get("/statusz").await;
+    let (_, text) = env.get("/statusz").await;
     assert!(text.contains("\nUp: 1 hr 01 min 03 sec\n"), "{text}");
     assert!(
         text.contains("\nEmulation version: v1.36.2+windlass.0.1.0\n"),
         "{text}"
     );
-    world.deps.settings.flagz = false;
-    world.deps.settings.statusz = false;
+    env.deps.settings.flagz = false;
+    env.deps.settings.statusz = false;
     for target in ["/flagz", "/statusz"] {
-        assert_eq!(world.get(target).await.0, StatusCode::NOT_FOUND, "{target}");
+        assert_eq!(env.get(target).await.0, StatusCode::NOT_FOUND, "{target}");
     }
 }
 
 #[tokio::test]
-async fn verbosity_is_put_as_a_number() {
-    let mut world = World::new();
-    let put = |world: &World, body| {
-        let world = World {
-            deps: world.deps.clone(),
-            stats: Arc::clone(&world.stats),
-            verbosity: Arc::clone(&world.verbosity),
+async fn verbosity_is_set_by_put() {
+    let mut env = TestEnv::new();
+    let put = |env: &TestEnv, body| {
+        let env = TestEnv {
+            deps: env.deps.clone(),
+            stats: Arc::clone(&env.stats),
+            verbosity: Arc::clone(&env.verbosity),
         };
-        async move { world.ask(Method::PUT, "/debug/flags/v", body).await }
+        async move { env.send(Method::PUT, "/debug/flags/v", body).await }
     };
-    let (status, text) = put(&world, "4").await;
+    let (status, text) = put(&env, "4").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(text, "successfully set klog.logging.verbosity to 4\n");
     for body in ["", "-1", "many", "99999999999"] {
-        assert_eq!(put(&world, body).await.0, StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(put(&env, body).await.0, StatusCode::BAD_REQUEST, "{body}");
     }
     assert_eq!(
-        world.get("/debug/flags/v").await.0,
+        env.get("/debug/flags/v").await.0,
         StatusCode::NOT_ACCEPTABLE
     );
-    world.deps.settings.debug_flags = false;
+    env.deps.settings.debug_flags = false;
     assert_eq!(
-        put(&world, "4").await,
+        put(&env, "4").await,
         (
             StatusCode::METHOD_NOT_ALLOWED,
             "flags endpoint is disabled.\n".to_owned()
         )
     );
-    assert_eq!(*world.verbosity.0.lock().expect("lock"), [4]);
+    assert_eq!(*env.verbosity.0.lock().expect("lock"), [4]);
 }
 
 #[tokio::test]
-async fn profiles_say_what_there_is_instead() {
-    let mut world = World::new();
-    let (status, text) = world.get("/debug/pprof/").await;
+async fn pprof_endpoints_name_alternatives() {
+    let mut env = TestEnv::new();
+    let (status, text) = env.get("/debug/pprof/").await;
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains("perf record"), "{text}");
-    let (status, text) = world.get("/debug/pprof/heap").await;
+    let (status, text) = env.get("/debug/pprof/heap").await;
     assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
-    assert!(text.contains("no counterpart"), "{text}");
-    assert!(!world.get("/debug/pprof/cmdline").await.1.is_empty());
-    world.deps.settings.profiling = false;
+    assert!(text.contains("do not exist"), "{text}");
+    assert!(!env.get("/debug/pprof/cmdline").await.1.is_empty());
+    env.deps.settings.profiling = false;
     assert_eq!(
-        world.get("/debug/pprof/heap").await.0,
+        env.get("/debug/pprof/heap").await.0,
         StatusCode::METHOD_NOT_ALLOWED
     );
 }
 
 #[tokio::test]
-async fn what_debugs_is_not_on_the_read_only_port_nor_where_it_is_turned_off() {
-    let mut world = World::new();
+async fn debug_endpoints_are_disabled_on_read_only_port_or_by_setting() {
+    let mut env = TestEnv::new();
     let disabled = (
         StatusCode::METHOD_NOT_ALLOWED,
         "Debug endpoints are disabled.\n".to_owned(),
@@ -496,7 +505,7 @@ async fn what_debugs_is_not_on_the_read_only_port_nor_where_it_is_turned_off() {
         "/logs/syslog",
     ];
     for target in targets {
-        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        let asked = env.send_to(ServerType::ReadOnly, Method::GET, target, "");
         assert_eq!(asked.await, disabled, "{target}");
     }
     for target in [
@@ -506,7 +515,7 @@ async fn what_debugs_is_not_on_the_read_only_port_nor_where_it_is_turned_off() {
         "/debug/flags/v",
         "/checkpoint/a/b/c",
     ] {
-        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        let asked = env.send_to(ServerType::ReadOnly, Method::GET, target, "");
         assert_eq!(asked.await.0, StatusCode::NOT_FOUND, "{target}");
     }
     for target in [
@@ -516,18 +525,18 @@ async fn what_debugs_is_not_on_the_read_only_port_nor_where_it_is_turned_off() {
         "/stats/summary",
         "/metrics/cadvisor",
     ] {
-        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        let asked = env.send_to(ServerType::ReadOnly, Method::GET, target, "");
         assert_eq!(asked.await.0, StatusCode::OK, "{target}");
     }
-    world.deps.settings.debugging = false;
-    assert_eq!(world.get("/exec/a/b/c").await, disabled);
-    assert_eq!(world.get("/pods").await.0, StatusCode::OK);
+    env.deps.settings.debugging = false;
+    assert_eq!(env.get("/exec/a/b/c").await, disabled);
+    assert_eq!(env.get("/pods").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn what_runs_is_told_by_the_runtime() {
-    let world = World::new();
-    let (status, text) = world.get("/runningpods/").await;
+async fn runningpods_returns_pods_of_runtime() {
+    let env = TestEnv::new();
+    let (status, text) = env.get("/runningpods/").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(value(&text)["items"], json!([]), "nothing was started");
 }

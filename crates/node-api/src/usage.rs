@@ -1,8 +1,8 @@
-//! What is used: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
+//! Usage: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
 //!
-//! *bound* see [`turns`].
+//! *bound* see [`limit`].
 
-mod turns;
+mod limit;
 
 use std::convert::Infallible;
 
@@ -14,31 +14,31 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use futures::{StreamExt, stream};
-use windlass_server::metrics_response;
+use windlass_health::metrics_response;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{StatsError, Summary, StatsSelection, cadvisor_metrics, resource_metrics};
+use windlass_stats::{StatsError, StatsSelection, Summary, cadvisor_metrics, resource_metrics};
 
 use crate::NodeApi;
 use crate::answer::{self, json};
-pub(crate) use turns::{Turns, in_turn};
+pub(crate) use limit::{ScrapeLimiter, limit_scrapes};
 
-/// The group.
-pub(crate) fn routes(turns: Turns) -> Router<NodeApi> {
+/// Routes of this group.
+pub(crate) fn routes(limiter: ScrapeLimiter) -> Router<NodeApi> {
     Router::new()
         .route("/stats/summary", get(summary).post(summary))
         .route("/metrics/resource", get(resource))
         .route("/metrics/cadvisor", get(cadvisor))
-        .layer(from_fn_with_state(turns, in_turn))
+        .layer(from_fn_with_state(limiter, limit_scrapes))
 }
 
 async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
-    let wanted = match only_cpu_and_memory(query.as_deref().unwrap_or("")) {
+    let selection = match only_cpu_and_memory(query.as_deref().unwrap_or("")) {
         true => StatsSelection::CPU_AND_MEMORY,
         false => StatsSelection::ALL,
     };
-    match measured(&api, wanted).await {
+    match collect(&api, selection).await {
         Ok((node, pods)) => json(&Summary::new(&api.node_name, node, pods)),
-        // upstream's `handleError`
+        // upstream `handleError`
         Err(error) => answer::text(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("Internal Error: {error}"),
@@ -46,34 +46,38 @@ async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Respo
     }
 }
 
-/// Node and pods, measured at the same time.
-async fn measured(api: &NodeApi, wanted: StatsSelection) -> Result<(NodeUsage, Vec<PodUsage>), StatsError> {
-    let measured = tokio::try_join!(api.stats.node(wanted), api.stats.pods(wanted));
-    measured.inspect_err(lacking)
+/// Returns the usage of node and pods, collected concurrently.
+async fn collect(
+    api: &NodeApi,
+    selection: StatsSelection,
+) -> Result<(NodeUsage, Vec<PodUsage>), StatsError> {
+    let measured = tokio::try_join!(api.stats.node(selection), api.stats.pods(selection));
+    measured.inspect_err(log_failure)
 }
 
-fn lacking(error: &StatsError) {
-    tracing::warn!(%error, "a scrape has no figures");
+fn log_failure(error: &StatsError) {
+    tracing::warn!(%error, "scrape failed: stats unavailable");
 }
 
-/// `true` and nothing else, said once, as upstream reads it; everything else asks for all.
+/// Returns whether the parameter occurs once with the value `true`, as upstream; otherwise
+/// everything is collected.
 fn only_cpu_and_memory(query: &str) -> bool {
     let pairs = form_urlencoded::parse(query.as_bytes());
-    let mut said = pairs.filter(|(name, _)| name == "only_cpu_and_memory");
-    said.next().is_some_and(|(_, value)| value == "true") && said.next().is_none()
+    let mut values = pairs.filter(|(name, _)| name == "only_cpu_and_memory");
+    values.next().is_some_and(|(_, value)| value == "true") && values.next().is_none()
 }
 
 async fn resource(State(api): State<NodeApi>) -> Response {
     let measured = api.stats.resource().await;
-    in_parts(resource_metrics(measured.inspect_err(lacking).ok()))
+    in_parts(resource_metrics(measured.inspect_err(log_failure).ok()))
 }
 
 async fn cadvisor(State(api): State<NodeApi>) -> Response {
-    let measured = measured(&api, StatsSelection::ALL).await.ok();
+    let measured = collect(&api, StatsSelection::ALL).await.ok();
     in_parts(cadvisor_metrics(&api.machine, measured))
 }
 
-/// Each part is made when the one before has been passed on.
+/// Produces each part after the last one was passed on.
 fn in_parts(parts: impl Iterator<Item = String> + Send + 'static) -> Response {
     let parts = stream::iter(parts).then(|part| async {
         tokio::task::yield_now().await;
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_query_asks_for_less() {
+    fn only_cpu_and_memory_query_is_parsed() {
         #[rustfmt::skip]
         let cases = [
             ("", false), ("only_cpu_and_memory=true", true), ("a=b&only_cpu_and_memory=true", true),

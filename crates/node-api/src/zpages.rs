@@ -50,7 +50,7 @@ pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
 }
 
 async fn flagz(State(api): State<NodeApi>, headers: HeaderMap) -> Response {
-    answer(
+    negotiate(
         &headers,
         "Flagz",
         || {
@@ -72,7 +72,7 @@ async fn statusz(State(api): State<NodeApi>, headers: HeaderMap) -> Response {
     let up = api.clock.now().duration_since(api.started);
     let up = Duration::try_from(up).unwrap_or_default().as_secs();
     let binary = env!("CARGO_PKG_VERSION");
-    answer(
+    negotiate(
         &headers,
         "Statusz",
         || {
@@ -102,7 +102,7 @@ async fn statusz(State(api): State<NodeApi>, headers: HeaderMap) -> Response {
 
 /// Text, or the object of that kind if the client asks for `application/json` of
 /// `config.k8s.io`; 406 if it asks for something else.
-fn answer(
+fn negotiate(
     headers: &HeaderMap,
     kind: &str,
     object: impl FnOnce() -> Value,
@@ -178,7 +178,7 @@ mod tests {
     use super::format;
 
     #[test]
-    fn text_is_for_people_and_json_for_those_who_name_its_kind() {
+    fn zpages_negotiate_text_or_json() {
         #[rustfmt::skip]
         let cases = [
             ("", "Some(Text)"),

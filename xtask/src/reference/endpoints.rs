@@ -16,7 +16,7 @@ const GROUPS: [&str; 9] = [
     "zpages",
     "logs",
     "streaming",
-    "why",
+    "explain",
 ];
 /// Source of the server on 10248.
 const HEALTH: &str = "crates/server/src/healthz.rs";

@@ -1,4 +1,4 @@
-//! `/containerLogs/{namespace}/{pod}/{container}`: a container's log, as far and as long as asked.
+//! `/containerLogs/{namespace}/{pod}/{container}`: a container's log, with options.
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
@@ -7,35 +7,35 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_runtime::logs::{LogError, LogSource};
-use windlass_server::log_target::{LogRequest, LogTargetError, log_target, watch_end};
+use windlass_status::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 
 use super::options::{BadOptions, PodLogOptions};
 use crate::NodeApi;
 use crate::answer::one_by_one;
 
-/// Streams the log. It ends with the container if it is followed, and with the client in any case.
+/// Streams the log. A followed log ends with its container; every log ends with its client.
 pub(crate) async fn read(
     State(api): State<NodeApi>,
     Path((namespace, pod, container)): Path<(String, String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let asked = match PodLogOptions::decode(query.as_deref().unwrap_or_default()) {
-        Ok(asked) => asked,
+    let request = match PodLogOptions::decode(query.as_deref().unwrap_or_default()) {
+        Ok(request) => request,
         Err(error) => return bad_options(&error),
     };
-    let mut options = match asked.resolve(api.clock.now()) {
+    let mut options = match request.resolve(api.clock.now()) {
         Ok(options) => options,
         Err(error) => return bad_options(&error),
     };
-    let question = LogRequest {
+    let log_request = LogRequest {
         namespace: &namespace,
         pod: &pod,
         container: &container,
-        previous: asked.previous,
+        previous: request.previous,
     };
-    let target = match log_target(&api.board.find(&namespace, &pod), &question) {
+    let target = match log_target(&api.board.find(&namespace, &pod), &log_request) {
         Ok(target) => target,
-        Err(error) => return no_log(&error),
+        Err(error) => return target_error(&error),
     };
     if let Some(stream) = options.stream
         && !api.settings.log_streams
@@ -52,13 +52,13 @@ pub(crate) async fn read(
     let done = CancellationToken::new();
     let blocks = match api.logs.read(source, options, done.clone()).await {
         Ok(blocks) => blocks,
-        Err(error) => return unreadable(&error),
+        Err(error) => return read_error(&error),
     };
     let client = api.shutdown.child_token();
     if follow {
         tokio::spawn(watch_end(api.board.clone(), target, done, client.clone()));
     }
-    // cancelled with the body, so that all of it ends when the client goes away
+    // cancelled with the body, so that everything ends when the client disconnects
     let guard = client.drop_guard();
     let blocks = blocks
         .inspect(move |block| {
@@ -76,8 +76,8 @@ const PLAIN: [(header::HeaderName, &str); 2] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-/// In upstream's words, which end without a newline here.
-fn refuse(status: StatusCode, message: String) -> Response {
+/// Returns upstream's message, without a newline.
+fn error_response(status: StatusCode, message: String) -> Response {
     (status, PLAIN, message).into_response()
 }
 
@@ -86,7 +86,7 @@ fn bad_options(error: &BadOptions) -> Response {
         BadOptions::Undecodable => StatusCode::BAD_REQUEST,
         BadOptions::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
     };
-    refuse(status, error.to_string())
+    error_response(status, error.to_string())
 }
 
 fn streams_are_off(stream: LogStream) -> Response {
@@ -98,10 +98,10 @@ fn streams_are_off(stream: LogStream) -> Response {
         "unable to return the given log stream: {name:?}. \
          Please enable PodLogsQuerySplitStreams feature gate in kubelet"
     );
-    refuse(StatusCode::BAD_REQUEST, message)
+    error_response(StatusCode::BAD_REQUEST, message)
 }
 
-fn no_log(error: &LogTargetError) -> Response {
+fn target_error(error: &LogTargetError) -> Response {
     let (status, message) = match error {
         LogTargetError::Pod { name, .. } => (
             StatusCode::NOT_FOUND,
@@ -113,22 +113,22 @@ fn no_log(error: &LogTargetError) -> Response {
         ),
         other => (StatusCode::BAD_REQUEST, other.to_string()),
     };
-    refuse(status, message)
+    error_response(status, message)
 }
 
-/// Upstream has begun its answer by then and puts the fault into a log of status 200; here it is a 400.
-pub(super) fn unreadable(error: &LogError) -> Response {
+/// Returns 400. Upstream has sent status 200 by then and writes the error into the log.
+pub(super) fn read_error(error: &LogError) -> Response {
     match error {
         LogError::Open { .. } | LogError::Read { .. } => {
-            refuse(StatusCode::BAD_REQUEST, error.to_string())
+            error_response(StatusCode::BAD_REQUEST, error.to_string())
         }
         LogError::Busy => too_many(error.to_string()),
     }
 }
 
-/// There is no place for one more.
-pub(super) fn too_many(words: String) -> Response {
-    let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, words);
+/// Returns 429.
+pub(super) fn too_many(message: String) -> Response {
+    let mut response = error_response(StatusCode::TOO_MANY_REQUESTS, message);
     let seconds = header::HeaderValue::from_static("10");
     response.headers_mut().insert(header::RETRY_AFTER, seconds);
     response

@@ -1,25 +1,25 @@
-//! What a query of the node's logs says (upstream's NodeLogQuery), and the journalctl for it.
+//! Node log queries (upstream NodeLogQuery) and their journalctl arguments.
 //!
-//! No shell is anywhere: each option is one argument that begins with its name. A pattern has to be
-//! one that Go would read, in the syntax that Rust's and Go's share: journalctl's knows more, and
-//! upstream refuses that too.
+//! No shell is involved: each option is one argument that starts with its name. A pattern must be
+//! valid in Go's syntax as far as Rust shares it; journalctl accepts more, which upstream rejects
+//! too.
 
 use regex_syntax::ast::parse::Parser;
 use windlass_types::Timestamp;
 
-/// Lines of a journal that may be asked for.
+/// Maximum lines of a journal query.
 const MAX_TAIL_LINES: i64 = 100_000;
 
-/// Services of one query.
+/// Maximum services of one query.
 const MAX_SERVICES: usize = 4;
 
-/// Bytes of a service's name.
-const MAX_SERVICE: usize = 256;
+/// Maximum bytes of a service name.
+const MAX_SERVICE_BYTES: usize = 256;
 
-/// Bytes of a pattern, which journalctl compiles.
-const MAX_PATTERN: usize = 4096;
+/// Maximum bytes of a pattern, which journalctl compiles.
+const MAX_PATTERN_BYTES: usize = 4096;
 
-/// A query of the node's logs.
+/// A node log query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
     /// Units of the journal, or names of files.
@@ -34,10 +34,10 @@ pub struct NodeQuery {
 }
 
 impl NodeQuery {
-    /// Reads a query; `None` if it says nothing of the kind.
+    /// Parses a query; `None` if it has no node log options.
     ///
     /// # Errors
-    /// What cannot be read, in upstream's words.
+    /// An invalid parameter, with upstream's message.
     pub fn decode(query: &str) -> Result<Option<Self>, String> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let all = |name: &str| {
@@ -49,7 +49,7 @@ impl NodeQuery {
         let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
         let mut errors = Vec::new();
         let queries = all("query");
-        // a slash hints at a file
+        // a slash denotes a file
         let (files, services): (Vec<_>, Vec<_>) = queries
             .iter()
             .filter(|it| !it.trim().is_empty())
@@ -74,7 +74,7 @@ impl NodeQuery {
             let text = one(name);
             let number = text.parse().ok();
             if number.is_none() && !text.is_empty() {
-                errors.push(invalid(name, &text, "it is no number"));
+                errors.push(invalid(name, &text, "not a number"));
             }
             number
         };
@@ -98,13 +98,13 @@ impl NodeQuery {
     }
 
     /// # Errors
-    /// What may not be asked, in upstream's words.
+    /// An invalid query, with upstream's message.
     pub fn check(&self) -> Result<(), String> {
         let mut errors = Vec::new();
         for service in &self.services {
             let safe = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b);
-            if service.len() > MAX_SERVICE {
-                let why = format!("length must be less than {MAX_SERVICE}");
+            if service.len() > MAX_SERVICE_BYTES {
+                let why = format!("length must be less than {MAX_SERVICE_BYTES}");
                 errors.push(invalid("query", service, &why));
             } else if !service.bytes().all(safe) {
                 errors.push(invalid(
@@ -153,12 +153,12 @@ impl NodeQuery {
                 "tailLines: Invalid value: {lines}: must be between 0 and {MAX_TAIL_LINES}, inclusive"
             ));
         }
-        if self.pattern.len() > MAX_PATTERN || self.pattern.contains('\0') {
-            let shown: String = self.pattern.chars().take(64).collect();
+        if self.pattern.len() > MAX_PATTERN_BYTES || self.pattern.contains('\0') {
+            let shortened: String = self.pattern.chars().take(64).collect();
             errors.push(invalid(
                 "pattern",
-                &shown,
-                "it is too long or has a zero byte",
+                &shortened,
+                "too long or contains a zero byte",
             ));
         } else if let Err(error) = Parser::new().parse(&plain_braces(&self.pattern)) {
             let why = format!("error parsing regexp: {}", error.kind());
@@ -170,7 +170,7 @@ impl NodeQuery {
         }
     }
 
-    /// Whether it asks for more than whole files.
+    /// Returns whether it has options besides files and services.
     pub(crate) fn has_options(&self) -> bool {
         let plain = Self {
             services: self.services.clone(),
@@ -180,7 +180,7 @@ impl NodeQuery {
         *self != plain
     }
 
-    /// The arguments of journalctl.
+    /// Returns the arguments of journalctl.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "--utc".to_owned(),
@@ -200,7 +200,7 @@ impl NodeQuery {
     }
 }
 
-/// What upstream's check says of a file that is not there.
+/// Returns upstream's error for a missing file.
 pub(crate) fn no_such_file(file: &str) -> String {
     let why = format!(
         "statat {}: no such file or directory",
@@ -213,7 +213,7 @@ fn invalid(field: &str, value: &str, why: &str) -> String {
     format!("{field}: Invalid value: {value:?}: {why}")
 }
 
-/// As upstream joins several errors.
+/// Joins errors as upstream does.
 fn joined(mut errors: Vec<String>) -> String {
     match errors.len() {
         1 => errors.remove(0),
@@ -221,8 +221,8 @@ fn joined(mut errors: Vec<String>) -> String {
     }
 }
 
-/// The pattern with each brace escaped that begins no repetition: there journalctl and Go take it as
-/// itself, and the parser would refuse it.
+/// Escapes each brace that starts no repetition: journalctl and Go treat it literally, and the
+/// parser would reject it.
 fn plain_braces(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
@@ -247,13 +247,13 @@ fn plain_braces(pattern: &str) -> String {
     out + rest
 }
 
-/// Whether it begins with `{n}`, `{n,}` or `{n,m}`.
+/// Returns whether it starts with `{n}`, `{n,}` or `{n,m}`.
 fn is_repetition(from: &str) -> bool {
     let inner = from[1..].split_once('}').map(|(inner, _)| inner);
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     inner.is_some_and(|inner| {
-        let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
-        !least.is_empty() && is_number(least) && is_number(most)
+        let (min, max) = inner.split_once(',').unwrap_or((inner, ""));
+        !min.is_empty() && is_number(min) && is_number(max)
     })
 }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_becomes_arguments_and_never_more_than_it_says() {
+    fn node_log_query_becomes_journalctl_arguments() {
         #[rustfmt::skip]
         let cases = [
             ("", "a path"),
@@ -297,7 +297,7 @@ mod tests {
             ("query=a&query=b&query=c&query=d&query=e", "query: Too many: 5: must have at most 4 items"),
             ("query=a&boot=1", "boot: Invalid value: 1: must be less than 1"),
             ("query=a&boot=x&tailLines=y",
-                "[boot: Invalid value: \"x\": it is no number, tailLines: Invalid value: \"y\": it is no number]"),
+                "[boot: Invalid value: \"x\": not a number, tailLines: Invalid value: \"y\": not a number]"),
             ("query=a&tailLines=100001",
                 "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive"),
             ("query=a&sinceTime=now", "sinceTime: Invalid value: \"now\": invalid time format"),
@@ -309,7 +309,7 @@ mod tests {
             ("query=a&pattern=%7B%22a%22", "--unit=a --grep={\"a\""),
             ("query=a&pattern=a%7B%7C%5Cp%7BL%7D%7B,2%7D%5C%7B%5B%7B%5D", "--unit=a --grep=a{|\\p{L}{,2}\\{[{]"),
             ("query=a&pattern=(%3Fi)err(or)?%5Cd%7B2%7D", "--unit=a --grep=(?i)err(or)?\\d{2}"),
-            ("query=a&pattern=%00", "pattern: Invalid value: \"\\0\": it is too long or has a zero byte"),
+            ("query=a&pattern=%00", "pattern: Invalid value: \"\\0\": too long or contains a zero byte"),
         ];
         for (query, expected) in cases {
             assert_eq!(line(query), expected, "{query}");

@@ -1,4 +1,4 @@
-//! What a request for a container's log says in its query: upstream's `PodLogOptions`.
+//! Query options of container logs: upstream `PodLogOptions`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_runtime::logs::LogOptions;
 use windlass_types::Timestamp;
 
-/// What is wrong with a query; the words and codes are upstream's.
+/// An invalid query; messages and codes are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
     /// 400.
@@ -21,7 +21,7 @@ pub enum BadOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodLogOptions {
     follow: bool,
-    /// The instance before the present one.
+    /// Read the previous instance.
     pub(crate) previous: bool,
     timestamps: bool,
     since_seconds: Option<i64>,
@@ -32,11 +32,11 @@ pub struct PodLogOptions {
 }
 
 impl PodLogOptions {
-    /// Reads a query, of which any bytes may come. As in Go the first of several values counts, an
-    /// unknown name does not, and every text but `false` and `0` is true.
+    /// Parses any query. As in Go, the first of several values counts, unknown names are ignored,
+    /// and every text but `false` and `0` is true.
     ///
     /// # Errors
-    /// A number or a time is none: `Undecodable`.
+    /// `Undecodable`: a number or time cannot be parsed.
     pub fn decode(query: &str) -> Result<Self, BadOptions> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let first = |name: &str| {
@@ -45,7 +45,7 @@ impl PodLogOptions {
         };
         let flag = |name| first(name).is_some_and(is_true);
         let tail_lines = match first("tail").filter(|tail| !tail.is_empty()) {
-            // the same as not saying it
+            // the default
             Some("all") => None,
             Some(tail) => Some(tail),
             None => first("tailLines"),
@@ -62,10 +62,10 @@ impl PodLogOptions {
         })
     }
 
-    /// What the reader of the log gets.
+    /// Returns the options for the log reader.
     ///
     /// # Errors
-    /// Options that exclude each other or are out of range: `Invalid`.
+    /// `Invalid`: options conflict or are out of range.
     pub fn resolve(&self, now: Timestamp) -> Result<LogOptions, BadOptions> {
         let stream = match self.stream.as_deref() {
             None | Some("All") => None,
@@ -80,7 +80,7 @@ impl PodLogOptions {
             return Err(BadOptions::Invalid);
         }
         let since = match at_least(1, self.since_seconds)? {
-            // longer ago than time goes back means everything
+            // an unrepresentable time includes all lines
             Some(seconds) => now.checked_sub(Duration::from_secs(seconds)).ok(),
             None => self.since_time,
         };
@@ -103,7 +103,7 @@ fn number(value: &str) -> Result<i64, BadOptions> {
     value.parse().map_err(|_| BadOptions::Undecodable)
 }
 
-/// An RFC 3339 time; none at all is the beginning of time, as upstream's zero.
+/// Parses an RFC 3339 time; an empty one is the minimum, as upstream's zero time.
 fn time(value: &str) -> Result<Timestamp, BadOptions> {
     match value {
         "" | "null" => Ok(Timestamp::MIN),
@@ -111,7 +111,7 @@ fn time(value: &str) -> Result<Timestamp, BadOptions> {
     }
 }
 
-fn at_least(least: i64, value: Option<i64>) -> Result<Option<u64>, BadOptions> {
+fn at_least(min: i64, value: Option<i64>) -> Result<Option<u64>, BadOptions> {
     let Some(value) = value else {
         return Ok(None);
     };
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_says_what_of_a_log_is_wanted() {
+    fn pod_log_query_becomes_options() {
         let none = "follow=false tail=- since=- limit=- timestamps=false stream=-";
         #[rustfmt::skip]
         let cases = [

@@ -1,4 +1,4 @@
-//! Logs of containers through the router: what is answered, and what ends when.
+//! Container and system logs through the router: responses, and when they end.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,27 +13,27 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::tests::{World, entry};
+use crate::tests::{TestEnv, entry};
 use crate::{Journals, NodeApi, ServerType, router};
 
 /// A node with one pod `web` of a container `app`, an init container and an ephemeral one.
 pub(crate) struct Node {
-    pub(crate) world: World,
+    pub(crate) env: TestEnv,
     logs: tempfile::TempDir,
 }
 
 impl Node {
     pub(crate) fn new() -> Self {
         let logs = tempfile::tempdir().expect("directory");
-        let mut world = World::new();
-        world.deps.paths.pod_logs_dir = logs.path().to_owned();
-        let node = Self { world, logs };
-        node.is(&json!({"running": {}}), &json!({}), 0);
+        let mut env = TestEnv::new();
+        env.deps.paths.pod_logs_dir = logs.path().to_owned();
+        let node = Self { env, logs };
+        node.set_state(&json!({"running": {}}), &json!({}), 0);
         node
     }
 
-    /// `app` is in this state.
-    fn is(&self, state: &Value, last: &Value, restarts: u32) {
+    /// Sets the state of `app`.
+    fn set_state(&self, state: &Value, last: &Value, restarts: u32) {
         let mut view = entry("web");
         let pod = json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "web-uid"},
@@ -57,7 +57,7 @@ impl Node {
         });
         view.pod = Arc::new(serde_json::from_value(pod).expect("pod"));
         view.status = Arc::new(serde_json::from_value(status).expect("status"));
-        self.world.deps.board.publish(view);
+        self.env.deps.board.publish(view);
     }
 
     fn log(&self, container: &str, attempt: u32) -> PathBuf {
@@ -75,8 +75,8 @@ impl Node {
         }
     }
 
-    /// Shows a directory with some files as `/var/log`.
-    pub(crate) fn shows_system_logs(&mut self) -> tempfile::TempDir {
+    /// Serves a directory with some files as `/var/log`.
+    pub(crate) fn serve_system_logs(&mut self) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("directory");
         let at = |name: &str| root.path().join(name);
         fs::write(at("syslog"), "<script>\n").expect("file");
@@ -88,18 +88,18 @@ impl Node {
         std::os::unix::fs::symlink("/etc", at("etc")).expect("link");
         std::os::unix::fs::symlink("circle", at("circle")).expect("link");
         drop(std::os::unix::net::UnixListener::bind(at("socket")).expect("socket"));
-        self.world.deps.system_logs = root.path().to_owned();
+        self.env.deps.system_logs = root.path().to_owned();
         root
     }
 
-    /// Code and body of a GET; the body's lines end with `|`.
+    /// Returns code and body of a GET; lines of the body end with `|`.
     async fn get(&self, target: &str) -> String {
-        let (status, body) = self.world.get(target).await;
+        let (status, body) = self.env.get(target).await;
         format!("{} {}", status.as_u16(), body.replace('\n', "|"))
     }
 
     async fn follow(&self) -> Followed {
-        let api = NodeApi::new(self.world.deps.clone());
+        let api = NodeApi::new(self.env.deps.clone());
         let target = "/containerLogs/default/web/app?follow=true";
         let request = Request::get(target).body(Body::empty()).expect("request");
         let response = router(api, ServerType::ReadWrite).oneshot(request);
@@ -112,7 +112,7 @@ impl Node {
 struct Followed(futures::stream::BoxStream<'static, Result<Bytes, axum::Error>>);
 
 impl Followed {
-    /// The next block, or `end`.
+    /// Returns the next block, or `end`.
     async fn next(&mut self) -> String {
         match within(self.0.next()).await {
             Some(Ok(block)) => String::from_utf8_lossy(&block).into_owned(),
@@ -128,7 +128,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn a_container_s_log_is_told_as_far_as_asked() {
+async fn container_log_is_served_with_options() {
     let mut node = Node::new();
     node.write(
         "app",
@@ -172,7 +172,7 @@ async fn a_container_s_log_is_told_as_far_as_asked() {
             .await
             .starts_with("400 ")
     );
-    node.world.deps.settings.log_streams = true;
+    node.env.deps.settings.log_streams = true;
     let stderr = node
         .get("/containerLogs/default/web/app?stream=Stderr")
         .await;
@@ -180,7 +180,7 @@ async fn a_container_s_log_is_told_as_far_as_asked() {
 }
 
 #[tokio::test]
-async fn the_instance_is_the_one_that_runs_or_ran_last() {
+async fn container_log_is_of_running_or_last_instance() {
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F first"]);
     node.write("app", 1, &["20Z stdout F second"]);
@@ -190,13 +190,13 @@ async fn the_instance_is_the_one_that_runs_or_ran_last() {
     );
     let ended = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
     let crash = json!({"waiting": {"reason": "CrashLoopBackOff"}});
-    node.is(&json!({"running": {}}), &ended, 1);
+    node.set_state(&json!({"running": {}}), &ended, 1);
     assert_eq!(node.get(app).await, "200 second|");
     assert_eq!(node.get(previous).await, "200 first|");
-    node.is(&crash, &ended, 1);
+    node.set_state(&crash, &ended, 1);
     assert_eq!(node.get(app).await, "200 second|");
     assert_eq!(node.get(previous).await, "200 second|");
-    node.is(
+    node.set_state(
         &json!({"waiting": {"reason": "ErrImagePull"}}),
         &json!({}),
         0,
@@ -205,13 +205,13 @@ async fn the_instance_is_the_one_that_runs_or_ran_last() {
         node.get(app).await,
         "400 container \"app\" in pod \"web\" is waiting to start: image can't be pulled"
     );
-    node.is(&json!({"running": {}}), &ended, 7);
+    node.set_state(&json!({"running": {}}), &ended, 7);
     let gone = node.get(app).await;
     assert!(gone.starts_with("400 failed to open log file"), "{gone}");
 }
 
 #[tokio::test]
-async fn what_follows_goes_over_a_rotation_and_ends_with_its_container() {
+async fn followed_log_survives_rotation_and_ends_with_container() {
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
     let mut followed = node.follow().await;
@@ -223,31 +223,31 @@ async fn what_follows_goes_over_a_rotation_and_ends_with_its_container() {
     assert_eq!(followed.next().await, "two\n");
     assert_eq!(followed.next().await, "three\n");
     node.write("app", 0, &["13Z stdout F last words"]);
-    node.is(&json!({"terminated": {"exitCode": 0}}), &json!({}), 0);
+    node.set_state(&json!({"terminated": {"exitCode": 0}}), &json!({}), 0);
     assert_eq!(followed.next().await, "last words\n");
     assert_eq!(followed.next().await, "end");
 }
 
 #[tokio::test]
-async fn what_follows_ends_when_its_pod_is_deleted_or_the_agent_stops() {
+async fn followed_log_ends_with_pod_deletion_or_shutdown() {
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
     let mut deleted = node.follow().await;
     assert_eq!(deleted.next().await, "one\n");
     fs::remove_dir_all(node.logs.path().join("default_web_web-uid")).expect("removed");
-    node.world.deps.board.remove(&"web-uid".into());
+    node.env.deps.board.remove(&"web-uid".into());
     assert_eq!(deleted.next().await, "end");
 
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
     let mut followed = node.follow().await;
     assert_eq!(followed.next().await, "one\n");
-    node.world.deps.shutdown.cancel();
+    node.env.deps.shutdown.cancel();
     assert_eq!(followed.next().await, "end");
 }
 
 #[tokio::test]
-async fn a_thousand_follow_and_what_their_clients_leave_is_nothing() {
+async fn thousand_log_followers_leave_no_resources() {
     let node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
     let tasks = || {
@@ -280,10 +280,10 @@ async fn a_thousand_follow_and_what_their_clients_leave_is_nothing() {
 }
 
 #[tokio::test]
-async fn the_machine_s_logs_are_a_tree_that_nothing_leads_out_of() {
+async fn system_logs_do_not_serve_files_outside() {
     let mut node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
-    let _logs = node.shows_system_logs();
+    let _logs = node.serve_system_logs();
     let head = "200 <!doctype html>|<meta name=\"viewport\" content=\"width=device-width\">|<pre>|";
     #[rustfmt::skip]
     let cases = [
@@ -305,7 +305,7 @@ async fn the_machine_s_logs_are_a_tree_that_nothing_leads_out_of() {
         ("/logs/..%2f..%2fetc/passwd", "404 404 page not found|".to_owned()),
         ("/logs/%00", "404 404 page not found|".to_owned()),
         ("/logs/%2fetc%2fpasswd", "403 403 Forbidden|".to_owned()),
-        // no query mode unless it is on
+        // no query mode with the feature off
         ("/logs/syslog?query=kubelet", "200 <script>|".to_owned()),
     ];
     for (target, expected) in cases {
@@ -317,21 +317,21 @@ async fn the_machine_s_logs_are_a_tree_that_nothing_leads_out_of() {
         "{root}"
     );
     assert_eq!(node.get("/logs").await, root);
-    node.world.deps.settings.system_logs = false;
+    node.env.deps.settings.system_logs = false;
     for target in ["/logs/", "/logs/syslog"] {
         assert_eq!(node.get(target).await, "405 logs endpoint is disabled.|");
     }
 }
 
 #[tokio::test]
-async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() {
+async fn node_log_query_falls_back_to_service_file() {
     let mut node = Node::new();
-    let root = node.shows_system_logs();
+    let root = node.serve_system_logs();
     let of_service = root.path().join("no-such-unit-h3");
     fs::create_dir(&of_service).expect("directory");
     fs::write(of_service.join("no-such-unit-h3.log"), "said\n").expect("file");
-    node.world.deps.settings.log_query = true;
-    node.world.deps.journals = journals(root.path(), "exit 0");
+    node.env.deps.settings.log_query = true;
+    node.env.deps.journals = journals(root.path(), "exit 0");
     #[rustfmt::skip]
     let cases = [
         ("/logs/?query=no-such-unit-h3", "200 said|"),
@@ -357,24 +357,24 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
 }
 
 #[tokio::test]
-async fn who_finds_no_log_is_told_if_the_journal_could_not_be_asked() {
+async fn missing_log_response_includes_journal_error() {
     let mut node = Node::new();
-    let root = node.shows_system_logs();
+    let root = node.serve_system_logs();
     fs::write(root.path().join("of-a-file"), "said\n").expect("file");
-    node.world.deps.settings.log_query = true;
+    node.env.deps.settings.log_query = true;
     let script = "echo Failed to open journal >&2; exit 3";
-    node.world.deps.journals = journals(root.path(), script);
+    node.env.deps.journals = journals(root.path(), script);
     assert_eq!(node.get("/logs/?query=of-a-file").await, "200 said|");
     let program = root.path().join("journalctl");
-    let fault = format!(
-        "the journal cannot be read: {} --field _SYSTEMD_UNIT: exit status: 3: \
+    let error = format!(
+        "cannot read the journal: {} --field _SYSTEMD_UNIT: exit status: 3: \
          Failed to open journal|",
         program.display()
     );
-    let expected = format!("200 |log not found for unit|{fault}");
+    let expected = format!("200 |log not found for unit|{error}");
     assert_eq!(node.get("/logs/?query=unit").await, expected);
     let with_options = node.get("/logs/?query=unit&tailLines=1").await;
-    assert!(with_options.ends_with(&fault), "{with_options}");
+    assert!(with_options.ends_with(&error), "{with_options}");
     fs::remove_file(&program).expect("removed");
     let gone = node.get("/logs/?query=unit").await;
     assert!(
@@ -383,7 +383,7 @@ async fn who_finds_no_log_is_told_if_the_journal_could_not_be_asked() {
     );
 }
 
-/// A `journalctl` that is this script. A file that is still open for writing is not executed.
+/// Creates a `journalctl` with this script. A file that is open for writing cannot be executed.
 fn journals(directory: &Path, script: &str) -> Journals {
     let program = directory.join("journalctl");
     let mut file = OpenOptions::new();
@@ -399,22 +399,22 @@ fn journals(directory: &Path, script: &str) -> Journals {
 }
 
 #[tokio::test]
-async fn what_journalctl_complains_of_is_in_the_answer_with_what_it_says() {
+async fn journalctl_errors_are_part_of_response() {
     let mut node = Node::new();
-    let root = node.shows_system_logs();
-    node.world.deps.settings.log_query = true;
+    let root = node.serve_system_logs();
+    node.env.deps.settings.log_query = true;
     let script = "[ \"$1\" = --field ] && exec echo unit.service\n\
                   case \"$*\" in *--grep=*) echo 'missing )' >&2; exit 1;; esac\n\
                   echo said; echo 'a file is damaged' >&2; echo more";
-    node.world.deps.journals = journals(root.path(), script);
+    node.env.deps.journals = journals(root.path(), script);
     let said = node.get("/logs/?query=unit").await;
     assert_eq!(said, "200 said|a file is damaged|more|");
-    // what only journalctl finds wrong
-    let refused = node.get("/logs/?query=unit&pattern=x").await;
-    assert_eq!(refused, "200 missing )|");
+    // an error that only journalctl detects
+    let error = node.get("/logs/?query=unit&pattern=x").await;
+    assert_eq!(error, "200 missing )|");
 }
 
-/// One that knows one unit, `endless`, and goes on about it; a file names its processes.
+/// Creates a journal with one unit `endless` and endless output; a file lists its processes.
 fn endless(directory: &Path) -> (Journals, PathBuf) {
     let pids = directory.join("pids");
     let script = format!(
@@ -425,20 +425,20 @@ fn endless(directory: &Path) -> (Journals, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_nothing() {
+async fn journal_queries_are_limited_and_end_with_slow_clients() {
     let mut node = Node::new();
-    let root = node.shows_system_logs();
-    node.world.deps.settings.log_query = true;
+    let root = node.serve_system_logs();
+    node.env.deps.settings.log_query = true;
     let (journals, pids) = endless(root.path());
-    node.world.deps.journals = journals;
+    node.env.deps.journals = journals;
     let ask = async || {
-        let api = NodeApi::new(node.world.deps.clone());
+        let api = NodeApi::new(node.env.deps.clone());
         let request = Request::get("/logs/?query=endless").body(Body::empty());
         let router = router(api, ServerType::ReadWrite);
         let answer = router.oneshot(request.expect("request")).await;
         answer.expect("answer")
     };
-    let places_are_free = async || {
+    let wait_for_permit = async || {
         let free = async {
             loop {
                 let answer = ask().await;
@@ -461,8 +461,8 @@ async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_n
     assert_eq!(ninth.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(ninth.headers().contains_key("retry-after"));
     drop(slow.pop());
-    places_are_free().await;
-    // those who take nothing more
+    wait_for_permit().await;
+    // clients that stop reading
     let mut slow = slow.into_iter();
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
@@ -476,8 +476,8 @@ async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_n
         }
     };
     within(all_ended).await;
-    places_are_free().await;
-    // what was on its way is the end of the answer, not a fault
+    wait_for_permit().await;
+    // pending output ends the response without an error
     let rest = slow.next().expect("one").collect::<Vec<_>>().await;
     assert!(
         rest.len() <= 2 && rest.iter().all(Result::is_ok),
@@ -485,17 +485,17 @@ async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_n
     );
 }
 
-/// What systemd's own tool makes of a journal's export, read by the `journalctl` that is installed.
+/// Imports a journal export with systemd's own tool and reads it with the installed `journalctl`.
 #[tokio::test]
-async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
+async fn real_journal_is_filtered_by_unit_pattern_and_lines() {
     const WRITER: &str = "/usr/lib/systemd/systemd-journal-remote";
     if !Path::new(WRITER).exists() {
         eprintln!("skipped: there is no {WRITER} (Debian: systemd-journal-remote)");
         return;
     }
     let mut node = Node::new();
-    let root = node.shows_system_logs();
-    node.world.deps.settings.log_query = true;
+    let root = node.serve_system_logs();
+    node.env.deps.settings.log_query = true;
     let at = |name: &str| root.path().join(name);
     let entry = |number: u32, unit: &str, said: &str| {
         let time = 1_795_305_600_000_000_u64 + u64::from(number) * 1_000_000;
@@ -520,7 +520,7 @@ async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
         .expect("run");
     assert!(written.status.success(), "{written:?}");
     let script = format!("exec journalctl --file={} \"$@\"", journal.display());
-    node.world.deps.journals = journals(root.path(), &script);
+    node.env.deps.journals = journals(root.path(), &script);
     let line =
         |second: u32, said: &str| format!("Nov 22 00:00:{second:02}.000000 n1 runtime: {said}|");
     let all = [
@@ -543,18 +543,18 @@ async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
 }
 
 #[tokio::test]
-async fn a_listing_ends_where_its_names_take_too_much_and_says_so() {
+async fn large_directory_listing_is_truncated() {
     let mut node = Node::new();
-    let root = node.shows_system_logs();
+    let root = node.serve_system_logs();
     let many = root.path().join("many");
     fs::create_dir(&many).expect("directory");
-    // 224 letters and 32 bytes more: 2048 of them fit
+    // 224 characters and 32 bytes more: 2048 of them fit
     for number in 0..2050 {
         fs::write(many.join(format!("{number:'>224}")), "").expect("file");
     }
     let page = node.get("/logs/many/").await;
     assert_eq!(page.matches("<a href=").count(), 2048);
-    assert!(page.ends_with("</a>|there is more|</pre>|"));
+    assert!(page.ends_with("</a>|truncated|</pre>|"));
     for _ in 0..2 {
         let name = fs::read_dir(&many).expect("read").next().expect("a file");
         fs::remove_file(name.expect("a file").path()).expect("removed");

@@ -1,8 +1,8 @@
 //! `/logs/`: the files below `/var/log`, as Go's file server shows them.
 //!
-//! A pod may write below `/var/log`, so a link counts only as far as it stays below `/var/log` or
-//! the pods' logs: `/var/log/containers` is links into those. The path is resolved first; what it
-//! resolves to is then opened without following any link, so that nobody can put one in between.
+//! A pod may write below `/var/log`, so links are followed only within `/var/log` and the pods'
+//! logs, where those of `/var/log/containers` point. The path is resolved first; the result is
+//! opened without following links, so that no link can be inserted in between.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -16,61 +16,64 @@ use axum::response::{IntoResponse, Response};
 use futures::stream;
 use windlass_runtime::logs::open_beneath;
 
-use super::containers::unreadable;
+use super::containers::read_error;
 use super::journal::roots;
 use crate::NodeApi;
 use crate::answer::{one_by_one, text};
 
-/// Bytes of the names that one listing shows, with [`OF_A_NAME`] for each: some 3,000 logs of
-/// containers. They are kept for as long as the client takes the page, in a place for readers of
-/// logs, so that as many as there may be of these keep 600 MiB.
-const NAMES: usize = 512 << 10;
+/// Maximum bytes of the names in one listing, with [`NAME_OVERHEAD_BYTES`] for each: about 3,000
+/// container logs. They are kept while the client reads the page, with a log reader permit, so that
+/// all listings together keep at most 600 MiB.
+const MAX_NAME_BYTES: usize = 512 << 10;
 
-/// What a name takes besides its letters.
-const OF_A_NAME: usize = 32;
+/// Bytes of a name besides its characters.
+const NAME_OVERHEAD_BYTES: usize = 32;
 
-/// Rows of the page that are made at once: names of 255 bytes that all have to be escaped become
-/// 2.3 KiB each.
-const ROWS: usize = 64;
+/// Rows of the page that are rendered at once: fully escaped names of 255 bytes have 2.3 KiB each.
+const ROWS_PER_PART: usize = 64;
 
-/// What is found at a path.
+/// The file or directory at a path.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum LogEntry {
     /// A regular file and its length.
     File(File, u64),
-    /// Names of a directory's entries, those of directories with a slash; true if there are more.
+    /// Names of a directory's entries, with a slash after directories; true if the list is
+    /// truncated.
     Directory(Vec<String>, bool),
 }
 
-/// Why a path shows nothing.
+/// Why a path cannot be served.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum LogEntryError {
     /// 404.
     NotFound,
-    /// 403: out of bounds, no file, or not to be read.
+    /// 403: out of bounds, neither file nor directory, or permission denied.
     Forbidden,
     /// 500.
-    Fault(String),
+    Io(String),
 }
 
-/// The file or directory at `path`, which is relative to `/logs/` and not encoded.
+/// Serves the file or directory at `path`, which is relative to `/logs/` and decoded.
 pub(crate) async fn serve(api: &NodeApi, path: &str) -> Response {
-    let wanted = path.to_owned();
+    let requested = path.to_owned();
     let roots = roots(api);
-    let found = api.logs.run_blocking(move || Ok(find(&roots, &wanted))).await;
-    let found = found.unwrap_or_else(|error| Err(Missing::Fault(error.to_string())));
+    let found = api
+        .logs
+        .run_blocking(move || Ok(find(&roots, &requested)))
+        .await;
+    let found = found.unwrap_or_else(|error| Err(LogEntryError::Io(error.to_string())));
     match found {
         // as Go, so that relative links in the listing work
-        Ok(Found::Directory(..)) if !path.is_empty() && !path.ends_with('/') => {
-            moved(&format!("{}/", last(path)))
+        Ok(LogEntry::Directory(..)) if !path.is_empty() && !path.ends_with('/') => {
+            redirect(&format!("{}/", last(path)))
         }
-        Ok(Found::File(..)) if path.ends_with('/') => moved(&format!("../{}", last(path))),
-        Ok(Found::Directory(names, more)) => listing(api, names, more),
-        Ok(Found::File(file, length)) => whole(api, file, length, path),
-        Err(Missing::NotFound) => text(StatusCode::NOT_FOUND, "404 page not found"),
-        Err(Missing::Forbidden) => text(StatusCode::FORBIDDEN, "403 Forbidden"),
-        Err(Missing::Fault(error)) => {
-            tracing::warn!(%error, "system log not read");
+        Ok(LogEntry::File(..)) if path.ends_with('/') => redirect(&format!("../{}", last(path))),
+        Ok(LogEntry::Directory(names, more)) => listing(api, names, more),
+        Ok(LogEntry::File(file, length)) => serve_file(api, file, length, path),
+        Err(LogEntryError::NotFound) => text(StatusCode::NOT_FOUND, "404 page not found"),
+        Err(LogEntryError::Forbidden) => text(StatusCode::FORBIDDEN, "403 Forbidden"),
+        Err(LogEntryError::Io(error)) => {
+            tracing::warn!(%error, "reading system log failed");
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "500 Internal Server Error",
@@ -79,44 +82,46 @@ pub(crate) async fn serve(api: &NodeApi, path: &str) -> Response {
     }
 }
 
-/// What is at `path` below the first of `roots`; links may lead into any of them.
-pub(crate) fn find(roots: &[PathBuf], path: &str) -> Result<Found, Missing> {
+/// Finds `path` below the first of `roots`; links may lead into any of them.
+pub(crate) fn find(roots: &[PathBuf], path: &str) -> Result<LogEntry, LogEntryError> {
     let names = path
         .split('/')
         .filter(|name| !name.is_empty() && *name != ".");
     if path.contains('\0') || names.clone().any(|name| name == "..") {
-        return Err(Missing::NotFound);
+        return Err(LogEntryError::NotFound);
     }
     let mut below = roots.first().cloned().unwrap_or_default();
     below.extend(names);
-    let real = below.canonicalize().map_err(|error| missing(&error))?;
+    let real = below.canonicalize().map_err(|error| entry_error(&error))?;
     let root = roots.iter().filter_map(|root| root.canonicalize().ok());
     let mut root = root.filter(|root| real.starts_with(root));
-    let root = root.next().ok_or(Missing::Forbidden)?;
-    // devices and pipes are not even opened
-    let kind = real.symlink_metadata().map_err(|error| missing(&error))?;
+    let root = root.next().ok_or(LogEntryError::Forbidden)?;
+    // devices and pipes are not opened
+    let kind = real
+        .symlink_metadata()
+        .map_err(|error| entry_error(&error))?;
     if !kind.is_file() && !kind.is_dir() {
-        return Err(Missing::Forbidden);
+        return Err(LogEntryError::Forbidden);
     }
-    let file = open_beneath(&root, &real).map_err(|error| missing(&error))?;
-    let metadata = file.metadata().map_err(|error| missing(&error))?;
+    let file = open_beneath(&root, &real).map_err(|error| entry_error(&error))?;
+    let metadata = file.metadata().map_err(|error| entry_error(&error))?;
     if metadata.is_file() {
-        return Ok(Found::File(file, metadata.len()));
+        return Ok(LogEntry::File(file, metadata.len()));
     }
     if !metadata.is_dir() {
-        return Err(Missing::Forbidden);
+        return Err(LogEntryError::Forbidden);
     }
-    list(&file).map_err(|error| missing(&error))
+    list(&file).map_err(|error| entry_error(&error))
 }
 
-/// By the open directory: its name could mean another one by now.
-fn list(directory: &File) -> io::Result<Found> {
+/// Lists the open directory: its path could refer to another one by now.
+fn list(directory: &File) -> io::Result<LogEntry> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    let (mut names, mut left, mut more) = (Vec::new(), NAMES, false);
+    let (mut names, mut left, mut more) = (Vec::new(), MAX_NAME_BYTES, false);
     for entry in path.read_dir()? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(rest) = left.checked_sub(name.len() + OF_A_NAME) else {
+        let Some(rest) = left.checked_sub(name.len() + NAME_OVERHEAD_BYTES) else {
             more = true;
             break;
         };
@@ -125,15 +130,15 @@ fn list(directory: &File) -> io::Result<Found> {
         names.push(format!("{name}{slash}"));
     }
     names.sort();
-    Ok(Found::Directory(names, more))
+    Ok(LogEntry::Directory(names, more))
 }
 
-fn missing(error: &io::Error) -> Missing {
+fn entry_error(error: &io::Error) -> LogEntryError {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Missing::NotFound,
-        io::ErrorKind::PermissionDenied => Missing::Forbidden,
-        // a name that is too long, links in a circle
-        _ => Missing::Fault(error.to_string()),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => LogEntryError::NotFound,
+        io::ErrorKind::PermissionDenied => LogEntryError::Forbidden,
+        // a name that is too long, or a cycle of links
+        _ => LogEntryError::Io(error.to_string()),
     }
 }
 
@@ -142,7 +147,7 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn moved(to: &str) -> Response {
+fn redirect(to: &str) -> Response {
     let location = escape_url(to);
     (
         StatusCode::MOVED_PERMANENTLY,
@@ -151,21 +156,25 @@ fn moved(to: &str) -> Response {
         .into_response()
 }
 
-/// Go's page: a link for each name; made as it is taken.
+/// Returns Go's page with a link for each name, rendered as it is read.
 fn listing(api: &NodeApi, names: Vec<String>, more: bool) -> Response {
-    let place = match api.logs.permit() {
-        Ok(place) => place,
-        Err(error) => return unreadable(&error),
+    let permit = match api.logs.permit() {
+        Ok(permit) => permit,
+        Err(error) => return read_error(&error),
     };
     let head = "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n";
     let end = match more {
-        true => "there is more\n</pre>\n",
+        true => "truncated\n</pre>\n",
         false => "</pre>\n",
     };
     let mut names = names.into_iter();
     let rows = iter::from_fn(move || {
-        let _held = &place;
-        let rows: String = names.by_ref().take(ROWS).map(|name| row(&name)).collect();
+        let _held = &permit;
+        let rows: String = names
+            .by_ref()
+            .take(ROWS_PER_PART)
+            .map(|name| row(&name))
+            .collect();
         (!rows.is_empty()).then_some(rows)
     });
     let page = iter::once(head.to_owned())
@@ -177,15 +186,15 @@ fn listing(api: &NodeApi, names: Vec<String>, more: bool) -> Response {
 }
 
 fn row(name: &str) -> String {
-    let (link, shown) = (escape_html(&escape_url(name)), escape_html(name));
-    format!("<a href=\"{link}\">{shown}</a>\n")
+    let (link, text) = (escape_html(&escape_url(name)), escape_html(name));
+    format!("<a href=\"{link}\">{text}</a>\n")
 }
 
-/// As text whatever is in it: nothing that a pod wrote is a page or a script.
-fn whole(api: &NodeApi, file: File, length: u64, path: &str) -> Response {
+/// Serves a file as text, so that content of a pod is never a page or a script.
+fn serve_file(api: &NodeApi, file: File, length: u64, path: &str) -> Response {
     let blocks = match api.logs.copy(file, length) {
         Ok(blocks) => blocks,
-        Err(error) => return unreadable(&error),
+        Err(error) => return read_error(&error),
     };
     let compressed = Path::new(path).extension().is_some_and(|it| it == "gz");
     let kind = match compressed {
@@ -200,7 +209,7 @@ fn whole(api: &NodeApi, file: File, length: u64, path: &str) -> Response {
     (headers, one_by_one(blocks)).into_response()
 }
 
-/// A relative link to a name; `./` keeps a colon in it from being read as a scheme.
+/// Returns a relative link to a name; `./` keeps a colon in it from being parsed as a scheme.
 fn escape_url(name: &str) -> String {
     let mut link = String::new();
     if name.contains(':') {
@@ -219,16 +228,16 @@ fn escape_url(name: &str) -> String {
 }
 
 fn escape_html(name: &str) -> String {
-    let mut shown = String::new();
+    let mut text = String::new();
     for c in name.chars() {
         match c {
-            '&' => shown.push_str("&amp;"),
-            '<' => shown.push_str("&lt;"),
-            '>' => shown.push_str("&gt;"),
-            '"' => shown.push_str("&#34;"),
-            '\'' => shown.push_str("&#39;"),
-            other => shown.push(other),
+            '&' => text.push_str("&amp;"),
+            '<' => text.push_str("&lt;"),
+            '>' => text.push_str("&gt;"),
+            '"' => text.push_str("&#34;"),
+            '\'' => text.push_str("&#39;"),
+            other => text.push(other),
         }
     }
-    shown
+    text
 }

@@ -1,4 +1,4 @@
-//! Requests and the spans that they leave.
+//! Spans of requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,12 +8,12 @@ use tower::ServiceExt;
 use windlass_types::{FinishedSpan, SpanSink, TraceId};
 
 use super::{RequestSpans, parse, traced};
-use crate::tests::{FixedClock, World};
+use crate::tests::{FixedClock, TestEnv};
 use crate::{NodeApi, ServerType, router};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Takes every new trace, or none.
+/// Samples every new trace, or none.
 #[derive(Debug, Default)]
 struct Sink {
     all: bool,
@@ -30,14 +30,19 @@ impl SpanSink for Sink {
     }
 }
 
-/// The spans of one request.
-async fn ask(all: bool, server: ServerType, path: &str, parent: Option<&str>) -> Vec<FinishedSpan> {
+/// Returns the spans of one request.
+async fn spans_of(
+    all: bool,
+    server: ServerType,
+    path: &str,
+    parent: Option<&str>,
+) -> Vec<FinishedSpan> {
     let sink = Arc::new(Sink {
         all,
         ..Sink::default()
     });
     let spans = RequestSpans::new(sink.clone(), Arc::new(FixedClock), "node1");
-    let routes = router(NodeApi::new(World::new().deps), server);
+    let routes = router(NodeApi::new(TestEnv::new().deps), server);
     let routes = traced(routes, server, Some(Arc::new(spans)));
     let mut request = Request::builder().uri(path).header("user-agent", "curl");
     if let Some(parent) = parent {
@@ -62,8 +67,8 @@ fn line(spans: &[FinishedSpan]) -> String {
 }
 
 #[tokio::test]
-async fn a_request_is_a_span_with_its_route_and_answer() {
-    let spans = ask(
+async fn request_span_has_route_and_status() {
+    let spans = spans_of(
         true,
         ServerType::ReadWrite,
         "/healthz/syncloop?x=secret",
@@ -76,7 +81,7 @@ async fn a_request_is_a_span_with_its_route_and_answer() {
          http.route=/healthz/{check} url.path=/healthz/syncloop network.protocol.version=1.1 \
          user_agent.original=curl http.response.status_code=200"
     );
-    let spans = ask(true, ServerType::ReadWrite, "/nowhere", None).await;
+    let spans = spans_of(true, ServerType::ReadWrite, "/nowhere", None).await;
     assert_eq!(
         line(&spans),
         "GET root server.address=kubelet http.request.method=GET url.path=/nowhere \
@@ -85,8 +90,8 @@ async fn a_request_is_a_span_with_its_route_and_answer() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_trace_is_part_of_it_whatever_is_sampled_here() {
-    let spans = ask(false, ServerType::ReadWrite, "/pods", Some(PARENT)).await;
+async fn request_span_joins_sampled_client_trace() {
+    let spans = spans_of(false, ServerType::ReadWrite, "/pods", Some(PARENT)).await;
     assert!(
         line(&spans).starts_with("/pods b7ad6b7169203331 "),
         "{spans:?}"
@@ -96,22 +101,22 @@ async fn a_request_of_a_trace_is_part_of_it_whatever_is_sampled_here() {
         "0af7651916cd43dd8448eb211c80319c"
     );
     let not_taken = PARENT.replace("-01", "-00");
-    let spans = ask(true, ServerType::ReadWrite, "/pods", Some(&not_taken)).await;
+    let spans = spans_of(true, ServerType::ReadWrite, "/pods", Some(&not_taken)).await;
     assert_eq!(line(&spans), "0 spans");
-    let spans = ask(false, ServerType::ReadWrite, "/pods", None).await;
+    let spans = spans_of(false, ServerType::ReadWrite, "/pods", None).await;
     assert_eq!(line(&spans), "0 spans");
 }
 
 #[tokio::test]
-async fn what_strangers_say_of_their_trace_is_not_believed() {
-    let spans = ask(false, ServerType::ReadOnly, "/pods", Some(PARENT)).await;
+async fn unauthenticated_trace_context_is_ignored() {
+    let spans = spans_of(false, ServerType::ReadOnly, "/pods", Some(PARENT)).await;
     assert_eq!(line(&spans), "0 spans");
-    let spans = ask(true, ServerType::ReadOnly, "/pods", Some(PARENT)).await;
+    let spans = spans_of(true, ServerType::ReadOnly, "/pods", Some(PARENT)).await;
     assert!(line(&spans).starts_with("/pods root "), "{spans:?}");
 }
 
 #[test]
-fn a_header_that_is_none_is_no_trace() {
+fn invalid_traceparent_is_ignored() {
     let later = format!("{}-more", PARENT.replacen("00", "01", 1));
     assert!(parse(PARENT).is_some() && parse(&later).is_some());
     let cases = [

@@ -1,4 +1,4 @@
-//! `/checkpoint`: a container's state, written into a file of the node.
+//! `/checkpoint`: writes a container's state to a file on the node.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use serde_json::json;
 use windlass_cri::CriCode;
 use windlass_types::{PodExt, api_time};
 
-use super::find::{Target, running, tty_of};
+use super::find::{Target, container_tty, running};
 use super::query::Query;
-use super::{Refusal, answered};
+use super::{StreamRejection, into_response};
 use crate::NodeApi;
 use crate::answer::json;
 
@@ -27,47 +27,51 @@ pub(super) async fn checkpoint(
         return super::text(StatusCode::NOT_FOUND, "404 page not found");
     }
     let target = Target::by_name(at);
-    answered(write(&api, &target, request).await)
+    into_response(write(&api, &target, request).await)
 }
 
-async fn write(api: &NodeApi, target: &Target, request: Request) -> Result<Response, Refusal> {
-    let query = Query::of(request.uri())?;
+async fn write(
+    api: &NodeApi,
+    target: &Target,
+    request: Request,
+) -> Result<Response, StreamRejection> {
+    let query = Query::new(request.uri())?;
     let pod = target.pod.find(api)?;
     let name = &target.container;
-    if tty_of(&pod, name).is_none() {
-        let words = format!("container {name} does not exist");
-        return Err(Refusal::new(StatusCode::NOT_FOUND, words));
+    if container_tty(&pod, name).is_none() {
+        let message = format!("container {name} does not exist");
+        return Err(StreamRejection::new(StatusCode::NOT_FOUND, message));
     }
     let seconds = match query.all("timeout").last() {
         None => 0,
         Some(value) => value.parse::<i64>().map_err(|_| {
-            let words = "cannot parse value of timeout parameter";
-            Refusal::new(StatusCode::NOT_FOUND, words)
+            let message = "cannot parse value of timeout parameter";
+            StreamRejection::new(StatusCode::NOT_FOUND, message)
         })?,
     };
     let timeout = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let failed = |status, why: &str| {
+    let failed = |status, reason: &str| {
         let (namespace, pod) = (pod.namespace(), pod.name());
-        let words = format!("checkpointing of {namespace}/{pod}/{name} failed ({why})");
-        Refusal::new(status, words)
+        let message = format!("checkpointing of {namespace}/{pod}/{name} failed ({reason})");
+        StreamRejection::new(status, message)
     };
-    let broken = StatusCode::INTERNAL_SERVER_ERROR;
+    let internal = StatusCode::INTERNAL_SERVER_ERROR;
     let found = running(api, &pod.uid(), name).await;
-    let found = found.map_err(|error| failed(broken, &error.message))?;
+    let found = found.map_err(|error| failed(internal, &error.message))?;
     let Some(id) = found else {
-        return Err(failed(broken, &format!("container {name} not found")));
+        return Err(failed(internal, &format!("container {name} not found")));
     };
     let dir = api.paths.root_dir.join(CHECKPOINTS);
     let made = tokio::fs::create_dir_all(&dir).await;
-    made.map_err(|error| failed(broken, &error.to_string()))?;
+    made.map_err(|error| failed(internal, &error.to_string()))?;
     let now = api_time(api.clock.now());
     let file = dir.join(format!("checkpoint-{}-{name}-{now}.tar", pod.full_name()));
     let written = api.streams.checkpoint_container(&id, &file, timeout).await;
     written.map_err(|error| {
         let status = match error.code {
-            // as good as if the node did not have the endpoint
+            // as if the endpoint did not exist
             CriCode::Unimplemented => StatusCode::NOT_FOUND,
-            _ => broken,
+            _ => internal,
         };
         failed(status, &error.message)
     })?;

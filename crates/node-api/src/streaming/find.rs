@@ -1,7 +1,7 @@
-//! Which container or sandbox a request is about.
+//! Resolves the container or sandbox of a request.
 //!
-//! What the PLEG saw last is asked at once. It may be older than what the runtime has, so a failure
-//! makes look there, and whatever is newer is asked instead: the same container never twice.
+//! The result of the last PLEG inspection is tried first. As it may be outdated, a failure triggers
+//! a list in the runtime, and a newer container is tried; the same one never twice.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use windlass_types::{
     ContainerId, ContainerState, ObservedPod, PodExt, PodUid, SandboxId, SharedPod, names,
 };
 
-use super::Refusal;
+use super::StreamRejection;
 use crate::NodeApi;
 
-/// A pod, as a path names it.
+/// A pod of a request path.
 pub(crate) struct PodName {
     namespace: String,
     name: String,
     uid: Option<String>,
 }
 
-/// A container of it.
+/// A container of a pod.
 pub(crate) struct Target {
     pub(crate) pod: PodName,
     pub(crate) container: String,
@@ -40,15 +40,15 @@ impl PodName {
         }
     }
 
-    /// The pod. A UID has to be the pod's; the API server knows static pods by another one, of
-    /// their mirror, so that theirs is not compared.
-    pub(crate) fn find(&self, api: &NodeApi) -> Result<SharedPod, Refusal> {
+    /// Finds the pod. The UID must match, except for static pods: the API server knows them by the
+    /// UID of their mirror pod.
+    pub(crate) fn find(&self, api: &NodeApi) -> Result<SharedPod, StreamRejection> {
         let mut found = api.board.find(&self.namespace, &self.name);
         if let Some(uid) = &self.uid {
             found.retain(|it| it.pod.is_static() || it.pod.uid().as_str() == uid);
         }
         let pod = current_entry(&found).map(|it| SharedPod::clone(&it.pod));
-        pod.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "pod does not exist"))
+        pod.ok_or_else(|| StreamRejection::new(StatusCode::NOT_FOUND, "pod does not exist"))
     }
 }
 
@@ -64,82 +64,86 @@ impl Target {
         Self { pod, container }
     }
 
-    /// The container, as the runtime runs it now: for what must not be done twice.
-    pub(crate) async fn running(&self, api: &NodeApi, pod: &Pod) -> Result<ContainerId, Refusal> {
+    /// Returns the running container, from the runtime: for calls that must not be repeated.
+    pub(crate) async fn running(
+        &self,
+        api: &NodeApi,
+        pod: &Pod,
+    ) -> Result<ContainerId, StreamRejection> {
         let found = running(api, &pod.uid(), &self.container).await?;
         found.ok_or_else(|| self.not_found())
     }
 
-    /// Asks the runtime for a stream of the container that runs.
+    /// Requests a stream URL of the running container.
     pub(crate) async fn stream<'a>(
         &self,
         api: &NodeApi,
         pod: &Pod,
-        ask: impl Fn(ContainerId) -> BoxFuture<'a, CriResult<String>>,
-    ) -> Result<String, Refusal> {
+        request_url: impl Fn(ContainerId) -> BoxFuture<'a, CriResult<String>>,
+    ) -> Result<String, StreamRejection> {
         let (uid, name) = (pod.uid(), &self.container);
         let known = api.cache.get(&uid);
         let known = known.and_then(|pod| known_running(&pod, name));
-        let url = of_newest(known, running(api, &uid, name), ask).await?;
+        let url = stream_of_newest(known, running(api, &uid, name), request_url).await?;
         url.ok_or_else(|| self.not_found())
     }
 
-    fn not_found(&self) -> Refusal {
-        let words = format!("container not found ({:?})", self.container);
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+    fn not_found(&self) -> StreamRejection {
+        let message = format!("container not found ({:?})", self.container);
+        StreamRejection::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// What upstream says of a container that the pod's manifest does not have.
-    pub(crate) fn not_in_the_pod(&self) -> Refusal {
+    /// Returns upstream's error for a container that is not in the pod's spec.
+    pub(crate) fn not_in_pod(&self) -> StreamRejection {
         let PodName {
             namespace, name, ..
         } = &self.pod;
-        let words = format!(
+        let message = format!(
             "container {} not found in pod {name}_{namespace}",
             self.container
         );
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words)
+        StreamRejection::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 }
 
-/// Asks the runtime for a stream of a pod's sandbox; `None` if it has none that is ready.
+/// Requests a stream URL of a pod's sandbox; `None` without a ready sandbox.
 pub(crate) async fn sandbox_stream<'a>(
     api: &NodeApi,
     pod: &Pod,
-    ask: impl Fn(SandboxId) -> BoxFuture<'a, CriResult<String>>,
+    request_url: impl Fn(SandboxId) -> BoxFuture<'a, CriResult<String>>,
 ) -> CriResult<Option<String>> {
     let known = api.cache.get(&pod.uid());
     let known = known.and_then(|pod| known_ready(&pod));
-    of_newest(known, ready_sandbox(api, pod), ask).await
+    stream_of_newest(known, ready_sandbox(api, pod), request_url).await
 }
 
-/// Asks for a stream of what is `known`. If nothing is, or that fails, `look` says what the runtime
-/// has: that is asked, unless it was. Asking starts nothing, so that it may be done again.
+/// Requests a stream of the `known` object. If that is `None` or fails, `list` lists the runtime
+/// and a newer object is tried. Requesting a URL has no effect, so it may be repeated.
 ///
 /// # Errors
-/// The runtime's, of the last that was asked.
-async fn of_newest<'a, Id: Clone + PartialEq>(
+/// The last error of the runtime.
+async fn stream_of_newest<'a, Id: Clone + PartialEq>(
     known: Option<Id>,
-    look: impl Future<Output = CriResult<Option<Id>>>,
-    ask: impl Fn(Id) -> BoxFuture<'a, CriResult<String>>,
+    list: impl Future<Output = CriResult<Option<Id>>>,
+    request_url: impl Fn(Id) -> BoxFuture<'a, CriResult<String>>,
 ) -> CriResult<Option<String>> {
     let mut failed = None;
     if let Some(id) = known {
-        match ask(id.clone()).await {
+        match request_url(id.clone()).await {
             Ok(url) => return Ok(Some(url)),
-            Err(error) if says_nothing_of_the_id(&error) => return Err(error),
+            Err(error) if is_runtime_unavailable(&error) => return Err(error),
             Err(error) => failed = Some((id, error)),
         }
     }
-    match (look.await?, failed) {
+    match (list.await?, failed) {
         (Some(id), Some((asked, error))) if id == asked => Err(error),
-        (Some(id), _) => ask(id).await.map(Some),
+        (Some(id), _) => request_url(id).await.map(Some),
         (None, _) => Ok(None),
     }
 }
 
-/// A runtime that does not answer would not say what it has either.
-fn says_nothing_of_the_id(error: &CriError) -> bool {
+/// Returns whether a list would fail as well.
+fn is_runtime_unavailable(error: &CriError) -> bool {
     matches!(
         error.code,
         CriCode::Unavailable
@@ -149,47 +153,50 @@ fn says_nothing_of_the_id(error: &CriError) -> bool {
     )
 }
 
-/// The newest instance of a container, if it ran when the pod was looked at.
+/// Returns the newest instance of a container, if it was running at the last inspection.
 fn known_running(pod: &ObservedPod, name: &str) -> Option<ContainerId> {
     let newest = pod.latest(name)?;
     (newest.state == ContainerState::Running).then(|| newest.id.clone())
 }
 
-/// The newest sandbox, if it was ready when the pod was looked at.
+/// Returns the newest sandbox, if it was ready at the last inspection.
 fn known_ready(pod: &ObservedPod) -> Option<SandboxId> {
     let newest = pod.newest_sandbox()?;
     newest.ready.then(|| newest.id.clone())
 }
 
-/// A container that runs, by its name, as the runtime has it.
+/// Returns the running container of this name, from the runtime.
 pub(crate) async fn running(
     api: &NodeApi,
     uid: &PodUid,
     name: &str,
 ) -> CriResult<Option<ContainerId>> {
-    let containers = api.runtime.list_containers(&of_pod(uid)).await?;
+    let containers = api.runtime.list_containers(&pod_filter(uid)).await?;
     let running = containers
         .into_iter()
         .filter(|it| it.name == name && it.state == ContainerState::Running);
     Ok(running.max_by_key(|it| it.attempt).map(|it| it.id))
 }
 
-/// The sandbox of a pod that runs, as the runtime has it.
+/// Returns the ready sandbox of a pod, from the runtime.
 async fn ready_sandbox(api: &NodeApi, pod: &Pod) -> CriResult<Option<SandboxId>> {
-    let sandboxes = api.runtime.list_pod_sandboxes(&of_pod(&pod.uid())).await?;
+    let sandboxes = api
+        .runtime
+        .list_pod_sandboxes(&pod_filter(&pod.uid()))
+        .await?;
     let ready = sandboxes.into_iter().filter(|it| it.ready);
     Ok(ready.max_by_key(|it| it.attempt).map(|it| it.id))
 }
 
-fn of_pod(uid: &PodUid) -> ListFilter {
+fn pod_filter(uid: &PodUid) -> ListFilter {
     ListFilter {
         labels: BTreeMap::from([(names::LABEL_POD_UID.to_owned(), uid.to_string())]),
         ..ListFilter::default()
     }
 }
 
-/// Whether a container of the manifest has a terminal; `None` if there is no such container.
-pub(crate) fn tty_of(pod: &Pod, container: &str) -> Option<bool> {
+/// Returns whether a container of the spec has a terminal; `None` if there is no such container.
+pub(crate) fn container_tty(pod: &Pod, container: &str) -> Option<bool> {
     let ephemeral = pod.spec().ephemeral_containers.iter().flatten();
     let ephemeral = ephemeral.map(|it| (it.name.as_str(), it.tty));
     let all = pod.containers().iter().chain(pod.init_containers());
@@ -206,50 +213,51 @@ mod tests {
     use crate::streaming::tests::instance;
     use futures::FutureExt;
 
-    /// Who was asked, whether the runtime was listed, and how it ended. `fails` are those that fail.
+    /// Returns the calls, whether the runtime was listed, and the result. `fails` are failing
+    /// containers.
     fn line(
         known: Option<&str>,
-        there: Result<Option<&str>, CriCode>,
+        listed: Result<Option<&str>, CriCode>,
         fails: &[(&str, CriCode)],
     ) -> String {
-        let said = RefCell::new(Vec::new());
+        let calls = RefCell::new(Vec::new());
         let error = |code| CriError::new("exec", code, format!("{code:?}"));
-        let ask = |id: String| {
-            said.borrow_mut().push(id.clone());
+        let request_url = |id: String| {
+            calls.borrow_mut().push(id.clone());
             let fails = fails.iter().find(|(failing, _)| *failing == id);
             let answer = fails.map_or(Ok(format!("url of {id}")), |(_, code)| Err(error(*code)));
             async { answer }.boxed()
         };
-        let look = async {
-            said.borrow_mut().push("list".to_owned());
-            there.map(|id| id.map(str::to_owned)).map_err(error)
+        let list = async {
+            calls.borrow_mut().push("list".to_owned());
+            listed.map(|id| id.map(str::to_owned)).map_err(error)
         };
         let known = known.map(str::to_owned);
-        let asked = of_newest(known, look, ask).now_or_never();
-        let end = match asked.expect("nothing waits") {
+        let result = stream_of_newest(known, list, request_url).now_or_never();
+        let end = match result.expect("does not wait") {
             Ok(Some(url)) => url,
             Ok(None) => "not there".to_owned(),
             Err(error) => error.message,
         };
-        format!("{}: {end}", said.take().join(", "))
+        format!("{}: {end}", calls.take().join(", "))
     }
 
     #[test]
-    fn what_is_known_is_asked_without_a_list_and_what_is_newer_if_that_fails() {
+    fn known_container_is_tried_before_listing_runtime() {
         use CriCode::{DeadlineExceeded, NotFound, Other, Unavailable};
         #[track_caller]
         fn check(
             known: Option<&str>,
-            there: Result<Option<&str>, CriCode>,
+            listed: Result<Option<&str>, CriCode>,
             fails: &[(&str, CriCode)],
             expected: &str,
         ) {
-            assert_eq!(line(known, there, fails), expected);
+            assert_eq!(line(known, listed, fails), expected);
         }
         check(Some("c1"), Ok(Some("c1")), &[], "c1: url of c1");
         check(None, Ok(Some("c1")), &[], "list, c1: url of c1");
         check(None, Ok(None), &[], "list: not there");
-        // restarted meanwhile: forgotten, or still there as exited
+        // restarted meanwhile: unknown to the runtime, or exited
         check(
             Some("c1"),
             Ok(Some("c2")),
@@ -274,7 +282,7 @@ mod tests {
             &[("c1", NotFound)],
             "c1, list: not there",
         );
-        // the same one is not asked twice
+        // the same one is not tried twice
         check(
             Some("c1"),
             Ok(Some("c1")),
@@ -296,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_instance_is_known_and_only_while_it_runs() {
+    fn newest_instance_is_known_only_while_running() {
         use ContainerState::{Exited, Running, Unknown};
         let pod = ObservedPod {
             containers: vec![

@@ -1,41 +1,43 @@
-//! What a stream's query says.
+//! Query parameters of streams.
 
 use axum::http::header::{CONNECTION, UPGRADE};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use windlass_cri::StreamSet;
 
-use super::Refusal;
+use super::StreamRejection;
 
-/// The pairs of a query, in their order.
+/// The parameters of a query, in order.
 #[derive(Clone, Debug)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Of a request. What is no UTF-8 is refused: the runtime's protocol has no words for it.
-    pub fn of(uri: &Uri) -> Result<Self, Refusal> {
+    /// Parses the query of a request. Rejects invalid UTF-8, which the runtime's protocol cannot
+    /// carry.
+    pub fn new(uri: &Uri) -> Result<Self, StreamRejection> {
         let query = uri.query().unwrap_or_default();
         if percent_decode_str(query).decode_utf8().is_err() {
-            return Err(bad("the query is not UTF-8"));
+            return Err(bad_request("the query is not UTF-8"));
         }
         let pairs = form_urlencoded::parse(query.as_bytes());
         Ok(Self(pairs.into_owned().collect()))
     }
 
-    /// The first value of a name.
+    /// Returns the first value of a name.
     pub fn first(&self, name: &str) -> Option<&str> {
         let pair = self.0.iter().find(|(key, _)| key == name)?;
         Some(&pair.1)
     }
 
-    /// All values of a name.
+    /// Returns all values of a name.
     pub fn all(&self, name: &str) -> Vec<String> {
         let pairs = self.0.iter().filter(|(key, _)| key == name);
         pairs.map(|(_, value)| value.clone()).collect()
     }
 
-    /// `input`, `output`, `error` and `tty`, each on if it is `1`; a terminal has no stderr.
-    pub fn streams(&self) -> Result<StreamSet, Refusal> {
+    /// Returns the streams of `input`, `output`, `error` and `tty`, each on if it is `1`; a
+    /// terminal has no stderr.
+    pub fn streams(&self) -> Result<StreamSet, StreamRejection> {
         let on = |name| self.first(name) == Some("1");
         let tty = on("tty");
         let streams = StreamSet {
@@ -46,28 +48,30 @@ impl Query {
         };
         match streams.stdin || streams.stdout || streams.stderr {
             true => Ok(streams),
-            false => Err(bad("you must specify at least 1 of stdin, stdout, stderr")),
+            false => Err(bad_request(
+                "you must specify at least 1 of stdin, stdout, stderr",
+            )),
         }
     }
 
-    /// `port`, repeated or with commas, as WebSockets need it.
-    pub fn ports(&self) -> Result<Vec<u16>, Refusal> {
+    /// Returns the ports of `port`, repeated or comma-separated, as WebSockets need them.
+    pub fn ports(&self) -> Result<Vec<u16>, StreamRejection> {
         let values = self.all("port");
         if values.is_empty() {
-            return Err(bad("query parameter \"port\" is required"));
+            return Err(bad_request("query parameter \"port\" is required"));
         }
         let mut ports = Vec::new();
         for value in values {
             if value.is_empty() {
-                return Err(bad("query parameter \"port\" cannot be empty"));
+                return Err(bad_request("query parameter \"port\" cannot be empty"));
             }
             for one in value.split(',') {
                 let port = one.parse::<u16>().map_err(|error| {
-                    let words = format!("unable to parse {value:?} as a port: {error}");
-                    Refusal::new(StatusCode::BAD_REQUEST, words)
+                    let message = format!("unable to parse {value:?} as a port: {error}");
+                    StreamRejection::new(StatusCode::BAD_REQUEST, message)
                 })?;
                 if port == 0 {
-                    return Err(bad(&format!("port {value:?} must be > 0")));
+                    return Err(bad_request(&format!("port {value:?} must be > 0")));
                 }
                 ports.push(port);
             }
@@ -76,15 +80,15 @@ impl Query {
     }
 }
 
-fn bad(words: &str) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, words)
+fn bad_request(message: &str) -> StreamRejection {
+    StreamRejection::new(StatusCode::BAD_REQUEST, message)
 }
 
-/// True for the begin of a WebSocket.
+/// Returns whether a request starts a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
-    let says = |name, word: &str| {
+    let contains = |name, word: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
         value.is_some_and(|value| value.to_ascii_lowercase().contains(word))
     };
-    says(CONNECTION, "upgrade") && says(UPGRADE, "websocket")
+    contains(CONNECTION, "upgrade") && contains(UPGRADE, "websocket")
 }

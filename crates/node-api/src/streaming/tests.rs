@@ -1,5 +1,5 @@
-//! Who gets which stream of the runtime's, and in which words others are refused. What comes
-//! behind the URL is tested in `windlass_streams`.
+//! Which stream is requested from the runtime, and the messages of rejections. The streams
+//! themselves are tested in `windlass_streams`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,30 +22,30 @@ use windlass_types::{
     Timestamp, names,
 };
 
-use crate::tests::World;
+use crate::tests::TestEnv;
 use crate::{NodeApi, ServerType, router};
 
-/// Remembers what it was asked for, and names a server that nobody listens at.
+/// Records requests and returns the URL of an unreachable server.
 #[derive(Debug, Default)]
 pub(crate) struct FakeStreams {
-    asked: Mutex<Vec<String>>,
-    /// Of whom.
+    requests: Mutex<Vec<String>>,
+    /// Object of the request.
     ids: Mutex<Vec<String>>,
     fails: Mutex<Option<CriCode>>,
-    /// Where its streaming server is.
+    /// Address of the streaming server.
     url: Mutex<Option<String>>,
 }
 
 impl FakeStreams {
-    fn answer_of(&self, id: &str, line: String) -> CriResult<String> {
+    fn respond_for(&self, id: &str, line: String) -> CriResult<String> {
         self.ids.lock().expect("lock").push(id.to_owned());
-        self.answer(line)
+        self.respond(line)
     }
 
-    fn answer(&self, line: String) -> CriResult<String> {
-        self.asked.lock().expect("lock").push(line);
+    fn respond(&self, line: String) -> CriResult<String> {
+        self.requests.lock().expect("lock").push(line);
         match *self.fails.lock().expect("lock") {
-            Some(code) => Err(CriError::new("exec", code, "the runtime's words")),
+            Some(code) => Err(CriError::new("exec", code, "runtime error")),
             None => {
                 let url = self.url.lock().expect("lock").clone();
                 Ok(url.unwrap_or("http://127.0.0.1:1/token".into()))
@@ -75,15 +75,15 @@ impl RuntimeStreams for FakeStreams {
         command: &[String],
         streams: StreamSet,
     ) -> CriResult<String> {
-        self.answer_of(id.as_str(), format!("exec {command:?} {}", line(streams)))
+        self.respond_for(id.as_str(), format!("exec {command:?} {}", line(streams)))
     }
 
     async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String> {
-        self.answer_of(id.as_str(), format!("attach {}", line(streams)))
+        self.respond_for(id.as_str(), format!("attach {}", line(streams)))
     }
 
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String> {
-        self.answer_of(id.as_str(), format!("port_forward {ports:?}"))
+        self.respond_for(id.as_str(), format!("port_forward {ports:?}"))
     }
 
     async fn checkpoint_container(
@@ -92,27 +92,27 @@ impl RuntimeStreams for FakeStreams {
         location: &Path,
         timeout: Duration,
     ) -> CriResult<()> {
-        let asked = format!("checkpoint {} {timeout:?}", location.display());
-        self.answer(asked).map(drop)
+        let requests = format!("checkpoint {} {timeout:?}", location.display());
+        self.respond(requests).map(drop)
     }
 }
 
 pub(crate) struct Streaming {
-    pub(crate) world: World,
+    pub(crate) env: TestEnv,
     streams: Arc<FakeStreams>,
     runtime: Arc<FakeRuntime>,
     _root: tempfile::TempDir,
 }
 
 impl Streaming {
-    /// The pod `web` of the world, whose container `app` runs and `idle` does not.
+    /// The pod `web`, whose container `app` is running and `idle` is not.
     pub(crate) async fn new() -> Self {
-        let mut world = World::new();
+        let mut env = TestEnv::new();
         let streams = Arc::<FakeStreams>::default();
         let root = tempfile::tempdir().expect("directory");
-        world.deps.streams = Arc::clone(&streams) as _;
-        world.deps.paths.root_dir = root.path().to_owned();
-        let runtime = Arc::new(FakeRuntime::new(Arc::clone(&world.deps.clock), 1));
+        env.deps.streams = Arc::clone(&streams) as _;
+        env.deps.paths.root_dir = root.path().to_owned();
+        let runtime = Arc::new(FakeRuntime::new(Arc::clone(&env.deps.clock), 1));
         runtime.add_image("busybox");
         runtime.set_exec("app", Exec::prints(0, "uid=0\n"));
         let labels = BTreeMap::from([
@@ -141,26 +141,26 @@ impl Streaming {
         let id = runtime.create_container(&id, &container, &sandbox).await;
         let id = id.expect("container");
         runtime.start_container(&id).await.expect("started");
-        world.deps.runtime = Arc::clone(&runtime) as _;
+        env.deps.runtime = Arc::clone(&runtime) as _;
         Self {
-            world,
+            env,
             streams,
             runtime,
             _root: root,
         }
     }
 
-    /// What the runtime was asked.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.streams.asked.lock().expect("lock"))
+    /// Returns the requests to the runtime.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.streams.requests.lock().expect("lock"))
     }
 
-    /// Says where streams are served.
-    pub(crate) fn is_at(&self, url: &str) {
+    /// Sets the address of the streaming server.
+    pub(crate) fn set_url(&self, url: &str) {
         *self.streams.url.lock().expect("lock") = Some(url.to_owned());
     }
 
-    /// Status and words of the answer, and what the runtime was asked.
+    /// Returns status and message of the response, and the requests to the runtime.
     async fn line(&self, method: &str, target: &str, upgrade: &str) -> String {
         let method = Method::from_bytes(method.as_bytes()).expect("method");
         let mut request = Request::builder().method(method).uri(target);
@@ -169,20 +169,20 @@ impl Streaming {
             request = request.header("upgrade", upgrade);
         }
         let request = request.body(Body::empty()).expect("request");
-        let router = router(NodeApi::new(self.world.deps.clone()), ServerType::ReadWrite);
+        let router = router(NodeApi::new(self.env.deps.clone()), ServerType::ReadWrite);
         let response = router.oneshot(request).await.expect("answer");
         let status = response.status();
         let body = response.into_body().collect().await.expect("body");
-        let words = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-        let asked = self.asked();
-        match asked.is_empty() {
-            true => format!("{} {words}", status.as_u16()),
-            false => format!("{} {}", status.as_u16(), asked.join(", ")),
+        let message = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
+        let requests = self.requests();
+        match requests.is_empty() {
+            true => format!("{} {message}", status.as_u16()),
+            false => format!("{} {}", status.as_u16(), requests.join(", ")),
         }
     }
 }
 
-/// An instance of a container, as the PLEG saw it.
+/// A container instance, as the PLEG observed it.
 pub(crate) fn instance(id: &str, name: &str, state: ContainerState) -> ObservedContainer {
     ObservedContainer {
         id: id.into(),
@@ -194,9 +194,9 @@ pub(crate) fn instance(id: &str, name: &str, state: ContainerState) -> ObservedC
 }
 
 #[tokio::test]
-async fn what_the_pleg_has_seen_run_is_asked_and_the_runtime_lists_nothing() {
+async fn stream_of_observed_container_needs_no_runtime_list() {
     let streaming = Streaming::new().await;
-    streaming.world.deps.cache.record(Arc::new(ObservedPod {
+    streaming.env.deps.cache.record(Arc::new(ObservedPod {
         uid: "web-uid".into(),
         sandboxes: vec![ObservedSandbox {
             id: "s1".into(),
@@ -221,7 +221,7 @@ async fn what_the_pleg_has_seen_run_is_asked_and_the_runtime_lists_nothing() {
     let ids = streaming.streams.ids.lock().expect("lock").clone();
     assert_eq!(ids, ["c1", "c1", "s1"]);
     assert_eq!(streaming.runtime.calls().len(), 0);
-    // the runtime has forgotten it and runs another
+    // the runtime has removed it and runs another
     *streaming.streams.fails.lock().expect("lock") = Some(CriCode::NotFound);
     let target = "/exec/default/web/app?command=ls&output=1";
     let line = streaming.line("POST", target, "SPDY/3.1").await;
@@ -233,11 +233,11 @@ async fn what_the_pleg_has_seen_run_is_asked_and_the_runtime_lists_nothing() {
 }
 
 #[tokio::test]
-async fn streams_are_asked_of_the_runtime_or_refused_in_upstreams_words() {
+async fn streams_are_requested_or_rejected_as_upstream() {
     let streaming = Streaming::new().await;
     const NONE: &str = "400 you must specify at least 1 of stdin, stdout, stderr";
     const NO_POD: &str = "404 pod does not exist";
-    // 500 behind a URL: nobody listens there
+    // 500 behind a URL: the server is unreachable
     #[rustfmt::skip]
     let cases = [
         ("POST", "/exec/default/web/app?command=ls&command=-l+a&input=1&output=1&error=1", "SPDY/3.1",
@@ -277,19 +277,19 @@ async fn streams_are_asked_of_the_runtime_or_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn what_the_runtime_does_not_know_is_404_and_what_it_cannot_500() {
+async fn runtime_error_maps_to_404_or_500() {
     let streaming = Streaming::new().await;
     let target = "/exec/default/web/app?command=ls&output=1";
     for (code, expected) in [(CriCode::NotFound, "404 "), (CriCode::Other, "500 ")] {
         *streaming.streams.fails.lock().expect("lock") = Some(code);
         let line = streaming.line("POST", target, "SPDY/3.1").await;
         assert!(line.starts_with(expected), "{line}");
-        assert_eq!(streaming.world.deps.sessions.open(), 0);
+        assert_eq!(streaming.env.deps.sessions.open(), 0);
     }
 }
 
 #[tokio::test]
-async fn run_answers_with_what_the_command_wrote() {
+async fn run_returns_command_output() {
     let streaming = Streaming::new().await;
     #[rustfmt::skip]
     let cases = [
@@ -306,25 +306,25 @@ async fn run_answers_with_what_the_command_wrote() {
 }
 
 #[tokio::test]
-async fn a_command_to_run_needs_a_place_among_the_streams() {
+async fn run_command_needs_session_permit() {
     let mut streaming = Streaming::new().await;
     let target = "/run/default/web/app?cmd=id";
     assert_eq!(streaming.line("POST", target, "").await, "200 uid=0");
-    assert_eq!(streaming.world.deps.sessions.open(), 0);
+    assert_eq!(streaming.env.deps.sessions.open(), 0);
     let none = windlass_streams::Limits {
         sessions: 0,
         ..Default::default()
     };
-    streaming.world.deps.sessions = Sessions::new(none, CancellationToken::new());
+    streaming.env.deps.sessions = Sessions::new(none, CancellationToken::new());
     let line = streaming.line("POST", target, "").await;
     assert!(line.starts_with("429 "), "{line}");
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_written_below_the_root_directory_and_named() {
+async fn checkpoint_is_written_below_root_dir() {
     let mut streaming = Streaming::new().await;
     let file = "checkpoints/checkpoint-web_default-app-2026-11-22T04:00:00Z.tar";
-    let file = streaming.world.deps.paths.root_dir.join(file);
+    let file = streaming.env.deps.paths.root_dir.join(file);
     let target = "/checkpoint/default/web/app";
     #[rustfmt::skip]
     let cases = [
@@ -341,7 +341,7 @@ async fn a_checkpoint_is_written_below_the_root_directory_and_named() {
             "{target}"
         );
     }
-    let (status, body) = streaming.world.ask(Method::POST, target, "").await;
+    let (status, body) = streaming.env.ask(Method::POST, target, "").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(body, format!("{{\"items\":[\"{}\"]}}", file.display()));
     for (code, expected) in [
@@ -349,12 +349,12 @@ async fn a_checkpoint_is_written_below_the_root_directory_and_named() {
         (CriCode::Other, StatusCode::INTERNAL_SERVER_ERROR),
     ] {
         *streaming.streams.fails.lock().expect("lock") = Some(code);
-        let (status, body) = streaming.world.ask(Method::POST, target, "").await;
+        let (status, body) = streaming.env.ask(Method::POST, target, "").await;
         assert_eq!(status, expected);
-        let words = "checkpointing of default/web/app failed (the runtime's words)\n";
-        assert_eq!(body, words);
+        let message = "checkpointing of default/web/app failed (runtime error)\n";
+        assert_eq!(body, message);
     }
-    streaming.world.deps.settings.checkpoint = false;
-    let (status, _) = streaming.world.ask(Method::POST, target, "").await;
+    streaming.env.deps.settings.checkpoint = false;
+    let (status, _) = streaming.env.ask(Method::POST, target, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
