@@ -86,7 +86,7 @@ pub struct KillPod {
     /// Observed state of an orphaned pod.
     pub orphan: Option<Arc<ObservedPod>>,
     /// Terminal phase of a rejected, evicted or shut down pod.
-    pub verdict: Option<PhaseOverride>,
+    pub phase_override: Option<PhaseOverride>,
 }
 
 /// Message: the SyncLoop sends an update of one pod to PodWorkers (coalesced per UID).
@@ -144,7 +144,7 @@ impl Merge for KillPod {
         self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
         // the first decision stands: a pod fails once
-        self.verdict = self.verdict.take().or(newer.verdict);
+        self.phase_override = self.phase_override.take().or(newer.phase_override);
     }
 }
 

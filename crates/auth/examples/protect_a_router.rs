@@ -1,5 +1,5 @@
-//! Puts the gate in front of a router and knocks at it. Who has which token and which right is said
-//! by `Desk`, where a node asks its API server (`Reviews::from_client`).
+//! Sends requests to a router behind [`require_auth`]. `StaticReviews` decides about tokens and
+//! permissions in place of an API server (`Reviews::from_client`).
 //!
 //! `cargo run -p windlass-auth --example protect_a_router`
 //!
@@ -26,12 +26,12 @@ use windlass_metrics::Metrics;
 use windlass_types::{NodePermission, UserInfo};
 
 #[derive(Debug)]
-struct Desk;
+struct StaticReviews;
 
 #[async_trait]
-impl TokenReviews for Desk {
+impl TokenReviews for StaticReviews {
     async fn review(&self, token: &str) -> ApiResult<TokenReviewResult> {
-        println!("  the desk is asked whose token this is");
+        println!("  TokenReview");
         Ok(match token {
             "prometheus" | "intern" => TokenReviewResult::Authenticated(UserInfo {
                 name: token.to_owned(),
@@ -43,14 +43,14 @@ impl TokenReviews for Desk {
 }
 
 #[async_trait]
-impl AccessReviews for Desk {
+impl AccessReviews for StaticReviews {
     async fn review(
         &self,
         user: &UserInfo,
         right: NodePermission,
         _: &str,
     ) -> ApiResult<AccessReviewResult> {
-        println!("  the desk is asked whether {} may {right}", user.name);
+        println!("  SubjectAccessReview: may {} {right}?", user.name);
         Ok(AccessReviewResult {
             allowed: user.name == "prometheus" && right.subresource == "metrics",
             denied: false,
@@ -70,10 +70,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         },
         access: AccessSettings::default(),
     };
-    let desk = Arc::new(Desk);
+    let static_reviews = Arc::new(StaticReviews);
     let reviews = Reviews {
-        tokens: desk.clone(),
-        access: desk,
+        tokens: static_reviews.clone(),
+        access: static_reviews,
     };
     let metrics = Metrics::new()?.access;
     let auth = Auth::new(settings, Some(reviews), metrics, Arc::new(SystemClock));
@@ -81,23 +81,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
         |Extension(user): Extension<UserInfo>| async move { format!("hello {}", user.name) };
     let service = require_auth(Router::new().fallback(get(hello)), auth);
 
-    let knocks = [
+    let requests = [
         ("/metrics", "prometheus"),
-        ("/metrics", "prometheus"), // both answers are kept: nobody is asked
+        ("/metrics", "prometheus"), // both reviews are cached
         ("/metrics", "intern"),
         ("/pods", "prometheus"),
         ("/pods/../metrics", "prometheus"),
         ("/metrics", "guessed"),
     ];
-    for (path, token) in knocks {
+    for (path, token) in requests {
         println!("GET {path} with the token {token:?}");
         let request = Request::get(path).header("authorization", format!("Bearer {token}"));
-        let answer = service
+        let response = service
             .clone()
             .oneshot(request.body(Body::empty())?)
             .await?;
-        let status = answer.status();
-        let text = to_bytes(answer.into_body(), 1 << 16).await?;
+        let status = response.status();
+        let text = to_bytes(response.into_body(), 1 << 16).await?;
         println!("  {status}: {}", String::from_utf8_lossy(&text).trim());
     }
     Ok(())

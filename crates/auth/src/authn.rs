@@ -1,4 +1,4 @@
-//! Who asks.
+//! Authentication.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -19,29 +19,29 @@ use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, ke
 use crate::reviews::{TokenReviewResult, TokenReviews};
 use crate::ttl_cache::TtlCache;
 
-/// Users with 1 KiB of groups and extra each: 4 MiB. Of the questions under way a quarter is for
-/// tokens that were good lately, and a quarter the most for strangers of one network: it takes
-/// three networks to take the strangers' places, and however many take none of the others.
+/// Users with 1 KiB of groups and extra each: 4 MiB. A quarter of the reviews in flight is
+/// reserved for recently accepted tokens. One network may use a quarter, so three networks are
+/// needed to use up the share of unknown tokens.
 const TOKEN_CACHE_LIMITS: CacheLimits = CacheLimits {
     max_entries: 4096,
     max_in_flight: 64,
     max_unauthenticated: 48,
     max_per_network: 16,
 };
-/// For how long a token was good lately; those of service accounts live for an hour. Each takes
-/// some 150 bytes, as many as there are answers 600 KiB.
+/// How long an accepted token counts as recent; tokens of service accounts live for an hour. One
+/// entry takes some 150 bytes, the full cache 600 KiB.
 const RECENT_PERIOD: Duration = Duration::from_secs(3600);
-/// TokenReviews a second, and at once: a tenth of what the node's other requests may be. Who is
-/// the last of 64 in line waits for 3.2 s.
+/// TokenReviews per second and burst: less than half of the default `kubeAPIQPS`. With 64 in
+/// flight, the last one waits for 3.2 s.
 const RATE_LIMIT: (f64, u32) = (20.0, 50);
-/// How long an answer with an error is kept.
-const REFUSED_WITH_ERROR: Duration = Duration::from_secs(10);
+/// TTL of a rejection with an error.
+const REJECTION_TTL: Duration = Duration::from_secs(10);
 
 const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Why nobody is known to ask. Not for the caller, who is told nothing.
+/// An authentication failure. The text is for the log, not for the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum AuthnError {
     #[error("no credentials")]
@@ -54,15 +54,15 @@ pub(crate) enum AuthnError {
     Header(#[from] HeaderError),
     #[error("invalid bearer token{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
     Token(Option<String>),
-    #[error("the token could not be reviewed: {0}")]
+    #[error("TokenReview failed: {0}")]
     Review(Arc<ApiError>),
-    #[error("the token was not reviewed in time")]
+    #[error("TokenReview timed out")]
     Timeout,
-    #[error("too many tokens are being reviewed")]
+    #[error("too many TokenReviews in flight")]
     Overloaded,
 }
 
-/// Says who asks.
+/// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct Authenticator {
     pub(crate) tokens: Option<TokenReviewCache>,
@@ -72,7 +72,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// The caller. Takes a token that was accepted out of `headers`.
+    /// Returns the caller. Removes an accepted token from `headers`.
     pub(crate) async fn authenticate(
         &self,
         peer: Option<&Peer>,
@@ -80,7 +80,7 @@ impl Authenticator {
     ) -> Result<UserInfo, AuthnError> {
         let mut first = None;
         let mut failed = |error: AuthnError| match error {
-            // who comes again may be let in: that has to be said
+            // a retry may succeed, so this error must reach the caller
             AuthnError::Overloaded => first = Some(error),
             error => drop(first.get_or_insert(error)),
         };
@@ -129,23 +129,23 @@ impl Authenticator {
         let Some(certificate) = peer.map(Peer::certificate).transpose()?.flatten() else {
             return Ok(None);
         };
-        let named = user_from_certificate(&certificate.der)?;
-        let left = named.not_after.as_second() - self.clock.now().as_second();
+        let certificate = user_from_certificate(&certificate.der)?;
+        let left = certificate.not_after.as_second() - self.clock.now().as_second();
         self.metrics.observe_certificate_ttl(left);
-        Ok(named.user)
+        Ok(certificate.user)
     }
 }
 
-/// Adds the group of everybody who is somebody.
+/// Adds the group of all authenticated users.
 fn authenticated(mut user: UserInfo) -> UserInfo {
-    let said = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.name != ANONYMOUS && !user.groups.iter().any(said) {
+    let present = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != ANONYMOUS && !user.groups.iter().any(present) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
     user
 }
 
-/// TokenReviewCache, reviewed once and remembered.
+/// Authenticates tokens with TokenReviews and caches the results.
 #[derive(Debug)]
 pub(crate) struct TokenReviewCache {
     lookup: Arc<TokenLookup>,
@@ -187,15 +187,18 @@ impl TokenReviewCache {
             Some(()) => CallerClass::RecentlyAuthenticated,
             None => CallerClass::Unauthenticated(network),
         };
-        let lookup_result = self.cache.get(key, caller, || lookup.review(token, key));
-        match lookup_result.await {
-            Lookup::Hit(answer) => {
+        match self
+            .cache
+            .get(key, caller, || lookup.review(token, key))
+            .await
+        {
+            Lookup::Hit(result) => {
                 metrics.count_token_cache(true);
-                answer
+                result
             }
-            Lookup::Fetched(answer) => {
+            Lookup::Fetched(result) => {
                 metrics.count_token_cache(false);
-                answer
+                result
             }
             Lookup::Overloaded => {
                 metrics.count_token_cache(false);
@@ -206,20 +209,20 @@ impl TokenReviewCache {
 }
 
 impl TokenLookup {
-    /// Asks until there is an answer, and says how long that may be kept.
+    /// Returns the result of a review, and for how long it may be cached.
     async fn review(
         self: Arc<Self>,
         token: String,
         key: Key,
     ) -> (Result<UserInfo, AuthnError>, Duration) {
-        let answer = timeout(retry::LOOKUP_TIMEOUT, self.attempts(&token, &key)).await;
+        let result = timeout(retry::LOOKUP_TIMEOUT, self.attempts(&token, &key)).await;
         self.metrics.count_token_fetch(matches!(
-            &answer,
+            &result,
             Ok(Ok(
                 TokenReviewResult::Authenticated(_) | TokenReviewResult::Rejected(None)
             ))
         ));
-        match answer {
+        match result {
             Ok(Ok(TokenReviewResult::Authenticated(user))) => {
                 lock(&self.recent_tokens).insert(key, (), RECENT_PERIOD);
                 (Ok(user), self.ttl)
@@ -227,17 +230,17 @@ impl TokenLookup {
             Ok(Ok(TokenReviewResult::Rejected(error))) => {
                 lock(&self.recent_tokens).remove(&key);
                 let ttl = match error {
-                    Some(_) => self.ttl.min(REFUSED_WITH_ERROR),
+                    Some(_) => self.ttl.min(REJECTION_TTL),
                     None => self.ttl,
                 };
                 (Err(AuthnError::Token(error)), ttl)
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "token not reviewed");
+                tracing::warn!(%error, "TokenReview failed");
                 (Err(AuthnError::Review(Arc::new(error))), Duration::ZERO)
             }
             Err(_) => {
-                tracing::warn!(limit = ?retry::LOOKUP_TIMEOUT, "token not reviewed in time");
+                tracing::warn!(timeout = ?retry::LOOKUP_TIMEOUT, "TokenReview timed out");
                 (Err(AuthnError::Timeout), Duration::ZERO)
             }
         }
@@ -249,10 +252,10 @@ impl TokenLookup {
             if let Some(rate_limit) = &self.rate_limit {
                 rate_limit.take().await;
             }
-            let begun = tokio::time::Instant::now();
+            let started = tokio::time::Instant::now();
             let result = self.reviews.review(token).await;
             self.metrics
-                .observe_authn(retry::code(&result), begun.elapsed());
+                .observe_authn(retry::code(&result), started.elapsed());
             match (result, backoffs.next()) {
                 (Err(error), Some(pause)) if retry::is_retryable(&error) => sleep(pause).await,
                 (result, _) => return result,

@@ -1,4 +1,4 @@
-//! Whether they may.
+//! Authorization.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,51 +13,51 @@ use crate::retry;
 use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, key};
 use crate::reviews::{AccessReviewResult, AccessReviews};
 
-/// Upstream keeps 8192; some 100 bytes each here. Nobody who asks is a stranger.
+/// Upstream also keeps 8192 entries; each takes some 100 bytes. All callers are authenticated.
 const ACCESS_CACHE_LIMITS: CacheLimits = CacheLimits {
     max_entries: 8192,
     max_in_flight: 256,
     max_unauthenticated: 0,
     max_per_network: 0,
 };
-/// SubjectAccessReviews a second, and at once: `kubeAPIQPS` and `kubeAPIBurst` as they are by default.
+/// SubjectAccessReviews per second and burst: the defaults of `kubeAPIQPS` and `kubeAPIBurst`.
 const RATE_LIMIT: (f64, u32) = (50.0, 100);
 
 /// `authorization`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorization {
-    /// Whoever is known may do everything.
+    /// Authenticated callers have all permissions.
     AlwaysAllow,
-    /// The API server is asked.
+    /// The API server decides, by SubjectAccessReview.
     Webhook {
-        /// How long a yes is kept.
+        /// TTL of a granted permission.
         allowed: Duration,
-        /// How long a no is kept.
+        /// TTL of a denied permission.
         refused: Duration,
     },
 }
 
-/// There is no answer.
+/// An authorization failure.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum AuthzError {
     #[error("{0}")]
     Review(Arc<ApiError>),
-    #[error("no answer in time")]
+    #[error("SubjectAccessReview timed out")]
     Timeout,
-    #[error("too many rights are being asked for")]
+    #[error("too many SubjectAccessReviews in flight")]
     Overloaded,
-    #[error("the API server says both yes and no")]
+    #[error("SubjectAccessReview is both allowed and denied")]
     Contradiction,
 }
 
-/// Says whether a user has a right.
+/// Decides whether a user has a permission.
 #[derive(Debug)]
 pub(crate) enum Authorizer {
-    /// Everybody has every right.
+    /// Every user has every permission.
     AlwaysAllow,
-    /// Nobody has any: there is nobody to ask.
+    /// No user has any permission: there is no API server.
     AlwaysDeny,
-    /// As the API server says.
+    /// The API server decides.
     Webhook(AccessReviewCache),
 }
 
@@ -65,17 +65,17 @@ impl Authorizer {
     pub(crate) async fn allows(
         &self,
         user: &UserInfo,
-        right: NodePermission,
+        permission: NodePermission,
     ) -> Result<bool, AuthzError> {
         match self {
             Self::AlwaysAllow => Ok(true),
             Self::AlwaysDeny => Ok(false),
-            Self::Webhook(rights) => rights.review(user, right).await,
+            Self::Webhook(reviews) => reviews.review(user, permission).await,
         }
     }
 }
 
-/// AccessReviewCache, reviewed once and remembered.
+/// Authorizes users with SubjectAccessReviews and caches the results.
 #[derive(Debug)]
 pub(crate) struct AccessReviewCache {
     lookup: Arc<AccessLookup>,
@@ -92,7 +92,7 @@ struct AccessLookup {
 }
 
 impl AccessReviewCache {
-    /// `ttl` is how long a yes and a no are kept.
+    /// `ttl` has the TTLs of a granted and of a denied permission.
     pub(crate) fn new(
         reviews: Arc<dyn AccessReviews>,
         node: String,
@@ -111,25 +111,34 @@ impl AccessReviewCache {
         }
     }
 
-    async fn review(&self, user: &UserInfo, right: NodePermission) -> Result<bool, AuthzError> {
-        let key = question(user, right);
+    async fn review(
+        &self,
+        user: &UserInfo,
+        permission: NodePermission,
+    ) -> Result<bool, AuthzError> {
+        let key = cache_key(user, permission);
         let lookup = Arc::clone(&self.lookup);
-        let fetch = || lookup.review(user.clone(), right, key);
+        let fetch = || lookup.review(user.clone(), permission, key);
         match self
             .cache
             .get(key, CallerClass::RecentlyAuthenticated, fetch)
             .await
         {
-            Lookup::Hit(answer) | Lookup::Fetched(answer) => answer,
+            Lookup::Hit(result) | Lookup::Fetched(result) => result,
             Lookup::Overloaded => Err(AuthzError::Overloaded),
         }
     }
 }
 
-/// The digest of user and right.
-fn question(user: &UserInfo, right: NodePermission) -> Key {
+/// Returns the digest of user and permission.
+fn cache_key(user: &UserInfo, permission: NodePermission) -> Key {
     let counts = [user.groups.len().to_string()];
-    let fixed = [right.verb, right.subresource, &user.name, &user.uid];
+    let fixed = [
+        permission.verb,
+        permission.subresource,
+        &user.name,
+        &user.uid,
+    ];
     let groups = counts.iter().chain(&user.groups).map(String::as_str);
     let values: Vec<_> = user
         .extra
@@ -148,16 +157,16 @@ impl AccessLookup {
     async fn review(
         self: Arc<Self>,
         user: UserInfo,
-        right: NodePermission,
+        permission: NodePermission,
         key: Key,
     ) -> (Result<bool, AuthzError>, Duration) {
-        let attempts = self.attempts(&user, right, &key);
+        let attempts = self.attempts(&user, permission, &key);
         match timeout(retry::LOOKUP_TIMEOUT, attempts).await {
             Ok(Ok(AccessReviewResult {
                 allowed: true,
                 denied: true,
             })) => (Err(AuthzError::Contradiction), Duration::ZERO),
-            Ok(Ok(verdict)) if verdict.allowed => (Ok(true), self.ttl.0),
+            Ok(Ok(review)) if review.allowed => (Ok(true), self.ttl.0),
             Ok(Ok(_)) => (Ok(false), self.ttl.1),
             Ok(Err(error)) => (Err(AuthzError::Review(Arc::new(error))), Duration::ZERO),
             Err(_) => (Err(AuthzError::Timeout), Duration::ZERO),
@@ -167,7 +176,7 @@ impl AccessLookup {
     async fn attempts(
         &self,
         user: &UserInfo,
-        right: NodePermission,
+        permission: NodePermission,
         key: &Key,
     ) -> Result<AccessReviewResult, ApiError> {
         let mut backoffs = retry::backoffs(key);
@@ -175,10 +184,10 @@ impl AccessLookup {
             if let Some(rate_limit) = &self.rate_limit {
                 rate_limit.take().await;
             }
-            let begun = tokio::time::Instant::now();
-            let result = self.reviews.review(user, right, &self.node).await;
+            let started = tokio::time::Instant::now();
+            let result = self.reviews.review(user, permission, &self.node).await;
             self.metrics
-                .observe_authz(retry::code(&result), begun.elapsed());
+                .observe_authz(retry::code(&result), started.elapsed());
             match (result, backoffs.next()) {
                 (Err(error), Some(pause)) if retry::is_retryable(&error) => sleep(pause).await,
                 (result, _) => return result,

@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 
-/// What a subprotocol that carries a token begins with.
+/// Prefix of a subprotocol that carries a token.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
-/// Longest token; those of service accounts have some 1 KiB, large ones of OIDC 16 KiB.
+/// Maximum size of a token; tokens of service accounts have some 1 KiB, large OIDC tokens 16 KiB.
 const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// Headers that carry something else than one token.
@@ -27,10 +27,11 @@ pub enum HeaderError {
     NoOtherProtocol,
 }
 
-/// The token of `Authorization`; `None` if there is none, or credentials of another kind.
+/// Returns the bearer token of `Authorization`; `None` without one, or with credentials of another
+/// kind.
 ///
 /// # Errors
-/// `Token`.
+/// [`HeaderError::Token`].
 pub fn token_from_authorization(headers: &HeaderMap) -> Result<Option<String>, HeaderError> {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return Ok(None);
@@ -45,13 +46,13 @@ pub fn token_from_authorization(headers: &HeaderMap) -> Result<Option<String>, H
     }
 }
 
-/// Takes the token out of the request.
+/// Removes the token from the request.
 pub(crate) fn drop_authorization(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
 }
 
-/// A token among the subprotocols of a WebSocket, and the other subprotocols: a browser can set
-/// no other header.
+/// Returns the token and the other subprotocols of a WebSocket request: a browser can set no other
+/// header.
 ///
 /// # Errors
 /// Any of [`HeaderError`].
@@ -82,14 +83,14 @@ pub fn token_from_websocket(
     let Some(token) = token.filter(|token| !token.is_empty()) else {
         return Ok(None);
     };
-    // one has to be left to be answered
+    // the response must select another subprotocol
     if others.is_empty() {
         return Err(HeaderError::NoOtherProtocol);
     }
     Ok(Some((bounded(token)?, others)))
 }
 
-/// Takes the token out of the request.
+/// Removes the token from the request and keeps the other subprotocols.
 pub(crate) fn drop_protocol(headers: &mut HeaderMap, others: &[String]) {
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if let Ok(value) = HeaderValue::from_str(&others.join(",")) {
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_the_word_after_bearer() {
+    fn token_is_the_word_after_bearer() {
         check("Bearer abc", Ok(Some("abc")));
         check("bearer abc", Ok(Some("abc")));
         check("  Bearer abc  ", Ok(Some("abc")));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_may_carry_its_token_as_a_subprotocol() {
+    fn websocket_token_is_read_from_a_subprotocol() {
         let with = |token: &str| format!("{PROTOCOL}{}", URL_SAFE_NO_PAD.encode(token));
         let token = with("abc");
         check_protocols(

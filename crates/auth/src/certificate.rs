@@ -8,39 +8,39 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The attribute of a subject that holds a UID (upstream `X509UID`).
 const UID: &str = "1.3.6.1.4.1.57683.2";
-/// Key of [`UserInfo::extra`] that tells certificates of one user apart.
+/// Key of [`UserInfo::extra`] that distinguishes the certificates of one user.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// A certificate that was accepted and names nobody.
+/// A verified certificate without a usable subject.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
-    /// No certificate.
-    #[error("the client certificate is not readable")]
+    /// The certificate cannot be parsed.
+    #[error("cannot parse the client certificate")]
     Unreadable,
-    /// A UID that names nobody.
-    #[error("the client certificate has more than one UID, or one that is no text")]
+    /// An unusable UID.
+    #[error("the client certificate has more than one UID, or a UID that is not text")]
     Uid,
 }
 
-/// What a certificate says.
+/// User and expiry of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateUser {
     /// `None` without a common name.
     pub user: Option<UserInfo>,
-    /// When it ends.
+    /// Expiry.
     pub not_after: Timestamp,
 }
 
-/// Reads a verified certificate.
+/// Reads the user of a verified certificate.
 ///
 /// # Errors
-/// What keeps it from naming anybody.
+/// See [`SubjectError`].
 pub fn user_from_certificate(der: &[u8]) -> Result<CertificateUser, SubjectError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectError::Unreadable)?;
     let subject = certificate.subject();
     let not_after = certificate.validity().not_after.timestamp();
     let not_after = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
-    // Go takes the last one if there are several
+    // as Go, the last one
     let name = subject
         .iter_common_name()
         .filter_map(|it| it.as_str().ok())
@@ -98,7 +98,7 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
         let line = match user_from_certificate(certificate.der()) {
-            Ok(CertificateUser { user: None, .. }) => "nobody".to_owned(),
+            Ok(CertificateUser { user: None, .. }) => "no user".to_owned(),
             Ok(CertificateUser {
                 user: Some(user), ..
             }) => {
@@ -123,12 +123,12 @@ mod tests {
             (uid(), "u-1"),
         ];
         check(&full, "jane \"u-1\" [\"ops\", \"dev\"]");
-        check(&[(DnType::OrganizationName, "ops")], "nobody");
-        check(&[(DnType::CommonName, "")], "nobody");
+        check(&[(DnType::OrganizationName, "ops")], "no user");
+        check(&[(DnType::CommonName, "")], "no user");
         let empty = [(DnType::CommonName, "jane"), (uid(), "")];
         check(
             &empty,
-            "the client certificate has more than one UID, or one that is no text",
+            "the client certificate has more than one UID, or a UID that is not text",
         );
         assert_eq!(
             user_from_certificate(b"junk"),

@@ -1,59 +1,61 @@
-//! Who asks this node, and whether they may.
+//! Authenticates and authorizes the callers of a node.
 //!
-//! A request passes when an authenticator says who makes it and the authorizer allows one of the
-//! rights that [`windlass_credentials::access`] names for it. Everything fails closed: no answer is no.
+//! A request passes when an authenticator returns a user and the authorizer allows one of the
+//! permissions from [`windlass_credentials::access`]. Without a decision a request is rejected.
 //!
-//! For whoever serves something on a node that the cluster's users and RBAC are to guard. The service
-//! behind the gate may be any `tower` service of axum's bodies.
+//! For services on a node that the cluster's users and RBAC protect. The protected service may be
+//! any `tower` service of axum's bodies.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`require_auth`] puts the gate in front of a service; [`Auth::authorize`] is the gate alone
-//! * [`Auth`] is made of [`AuthSettings`] and [`Reviews`]: whom to ask about tokens and rights
-//! * [`Reviews::from_client`] asks an API server; [`TokenReviews`] and [`AccessReviews`] are for others
-//! * [`AuthRejection`] has the status code and upstream's words
+//! * [`require_auth`] wraps a service; [`Auth::authorize`] checks a single request
+//! * [`Auth`] is built from [`AuthSettings`] and [`Reviews`], the source of token and access
+//!   reviews
+//! * [`Reviews::from_client`] uses an API server; [`TokenReviews`] and [`AccessReviews`] are for
+//!   others
+//! * [`AuthRejection`] has upstream's status code and body
 //!
-//! # Who asks
+//! # Authentication
 //!
-//! In upstream's order; the first that knows the caller decides, and the next is asked also if one
-//! failed:
+//! In upstream's order. The first authenticator that returns a user decides; the next one runs
+//! even if one failed:
 //!
-//! 1. a client certificate: CN is the name, each O a group, the UID attribute the UID; judged
-//!    again for each request ([`windlass_https::Peer::certificate`]);
-//! 2. a bearer token, in `Authorization` or as a WebSocket subprotocol: a TokenReview. A header that
-//!    carried an accepted token is taken out, so that it goes no further;
-//! 3. nobody: `system:anonymous`, if that is turned on and nothing above failed. A wrong token is
-//!    401, not anonymous.
+//! 1. a client certificate: CN is the name, each O a group, the UID attribute the UID; verified
+//!    for each request ([`windlass_https::Peer::certificate`]);
+//! 2. a bearer token, in `Authorization` or as a WebSocket subprotocol: a TokenReview. A header
+//!    with an accepted token is removed from the request;
+//! 3. `system:anonymous`, if enabled and nothing above failed. A wrong token is 401, not
+//!    anonymous.
 //!
-//! # ReviewCache of the API server
+//! # Review cache
 //!
-//! | | kept for | at most |
+//! | result | TTL | max entries |
 //! |---|---|---|
-//! | a token is good, or plainly not | `authentication.webhook.cacheTTL`, 2 min | 4096 tokens |
-//! | a token was refused with an error, as kube-apiserver does with a wrong one | 10 s; upstream asks again each time | |
-//! | a right is there | `authorization.webhook.cacheAuthorizedTTL`, 5 min | 8192 rights of users |
-//! | a right is not there | `authorization.webhook.cacheUnauthorizedTTL`, 30 s | |
-//! | no answer | not at all | |
+//! | a token is valid or invalid | `authentication.webhook.cacheTTL`, 2 min | 4096 tokens |
+//! | a token was rejected with an error, as by kube-apiserver | 10 s; upstream does not cache it | |
+//! | a permission is granted | `authorization.webhook.cacheAuthorizedTTL`, 5 min | 8192 permissions of users |
+//! | a permission is denied | `authorization.webhook.cacheUnauthorizedTTL`, 30 s | |
+//! | the review failed | not cached | |
 //!
-//! TokenReviewCache are kept by their SHA-256 and never logged. A thousand requests with one token are one
-//! question. Questions have a client of their own, so that strangers who invent tokens cost the node
-//! neither its heartbeat nor its statuses, and their own rate_limit: 20 TokenReviews a second, 64 under way;
-//! 50 SubjectAccessReviews a second, 256 under way. Whoever comes beyond these is told to come again
-//! (429), and of the 64
+//! Cache keys are SHA-256 digests; tokens are never logged. Concurrent requests with one token
+//! share one review. Reviews have their own client, so unauthenticated callers cannot delay the
+//! heartbeat or the statuses. Their rate limits are 20 TokenReviews per second with at most 64 in
+//! flight, and 50 SubjectAccessReviews per second with at most 256 in flight. Requests over a
+//! limit receive HTTP 429. Of the 64
 //!
-//! * 16 are kept for tokens that were good within the last hour, which may have all the others too;
-//! * 16 are the most for tokens of strangers of one network, /24 of IPv4 or /64 of IPv6.
+//! * 16 are reserved for tokens accepted within the last hour, which may also use the others;
+//! * at most 16 are for unknown tokens from one network, /24 of IPv4 or /64 of IPv6.
 //!
-//! So a flood of invented tokens from one or two networks delays a token that is not known yet by
-//! 64 / 20 = 3.2 s at most, one from more networks can keep it out; neither keeps out a token that was
-//! good lately, nor anybody with a certificate. An API server that does not answer is no such case:
-//! who is asked about then is refused (401).
+//! A flood of unknown tokens from one or two networks delays another unknown token by at most 64 /
+//! 20 = 3.2 s. A flood from more networks can keep unknown tokens out. Neither affects recently
+//! accepted tokens and certificates. If the API server does not respond, the request is rejected
+//! with 401.
 //!
-//! # Without an API server
+//! # Standalone mode
 //!
-//! Nobody can be asked: tokens are refused, and with `authorization.mode: Webhook` so is everybody
-//! (upstream does not start). Certificates and anonymous callers work with
-//! `authorization.mode: AlwaysAllow`. [`Auth::new`] says so in the log.
+//! Without an API server all tokens are rejected. With `authorization.mode: Webhook` all requests
+//! are rejected (upstream does not start). With `authorization.mode: AlwaysAllow`, certificates
+//! and anonymous callers work. [`Auth::new`] logs these limits.
 //!
 //! # Example
 //!
@@ -89,14 +91,13 @@
 //!
 //! Handlers find the caller in the request's extensions, as `Extension<UserInfo>`.
 //!
-//! `cargo run -p windlass-auth --example protect_a_router` knocks at such a gate with good tokens and
-//! bad ones.
+//! `cargo run -p windlass-auth --example protect_a_router` sends valid and invalid tokens to a protected router.
 //!
-//! # What it does not do
+//! # Out of scope
 //!
-//! It grants nothing: rights are the API server's. It serves nothing and speaks no TLS
-//! (`windlass_https` does, and judges certificates). It knows rights on the one node only, as
-//! `nodes/<subresource>`, and tells nobody why a token was refused.
+//! It grants no permissions: the API server does. It does not listen and has no TLS;
+//! `windlass_https` does both and verifies certificates. It knows only permissions on this node,
+//! as `nodes/<subresource>`. It never returns the reason why a token was rejected.
 
 mod authn;
 mod authz;

@@ -1,4 +1,4 @@
-//! The gate in front of a service.
+//! Authentication and authorization in front of a service.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,10 +22,10 @@ use crate::authn::{Authenticator, AuthnError, TokenReviewCache};
 use crate::authz::{AccessReviewCache, Authorization, Authorizer, AuthzError};
 use crate::reviews::Reviews;
 
-/// How callers are known and what they may do. Certificates are known by `windlass_https`.
+/// Settings of authentication and authorization. `windlass_https` verifies certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthSettings {
-    /// The node whose subresources the rights are about.
+    /// The node whose subresources are protected.
     pub node_name: String,
     /// `authentication.anonymous.enabled`.
     pub anonymous: bool,
@@ -33,11 +33,11 @@ pub struct AuthSettings {
     pub token_ttl: Option<Duration>,
     /// `authorization`.
     pub authorization: Authorization,
-    /// Rules about rights.
+    /// Rules for permissions.
     pub access: AccessSettings,
 }
 
-/// Lets requests through, or not. Clones share what is remembered.
+/// Authenticates and authorizes requests. Clones share the caches.
 #[derive(Clone, Debug)]
 pub struct Auth(Arc<Inner>);
 
@@ -48,41 +48,41 @@ struct Inner {
     access: AccessSettings,
 }
 
-/// Why a request is not let through.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthRejection {
-    /// 401. Nobody is told why.
+    /// 401. The caller does not learn the reason.
     Unauthorized,
-    /// 429: too much is being asked of the API server.
+    /// 429: too many reviews are in flight.
     TooManyRequests,
-    /// 400: the path could be understood in two ways.
+    /// 400: the path is ambiguous.
     Path(PathFault),
     /// 403.
     Forbidden {
         /// Name of the caller.
         user: String,
-        /// What would have been enough, each.
-        rights: Vec<NodePermission>,
+        /// The permissions of which one is required.
+        permissions: Vec<NodePermission>,
     },
-    /// 500: nobody could say.
+    /// 500: the access review failed.
     ReviewFailed {
         /// Name of the caller.
         user: String,
-        /// What was asked for.
-        right: NodePermission,
+        /// The requested permission.
+        permission: NodePermission,
     },
 }
 
 impl Auth {
-    /// Without `reviews` there is no API server: see the head of this crate.
+    /// Without `reviews` there is no API server: see the crate documentation.
     pub fn new(
         settings: AuthSettings,
         reviews: Option<Reviews>,
         metrics: AccessMetrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        for (field, words) in warnings(&settings, reviews.is_some()) {
-            tracing::warn!(field, "{words}");
+        for (field, text) in warnings(&settings, reviews.is_some()) {
+            tracing::warn!(field, "{text}");
         }
         let tokens = reviews.as_ref().zip(settings.token_ttl);
         let tokens = tokens.map(|(reviews, keep)| {
@@ -114,10 +114,10 @@ impl Auth {
         }))
     }
 
-    /// Who makes this request, if they may. A header that carried an accepted token is taken out.
+    /// Returns the caller of this request. Removes a header with an accepted token.
     ///
     /// # Errors
-    /// They may not, or nobody knows.
+    /// See [`AuthRejection`].
     pub async fn authorize<B>(&self, request: &mut Request<B>) -> Result<UserInfo, AuthRejection> {
         let peer = request.extensions().get::<Peer>().cloned();
         let authenticator = &self.0.authenticator;
@@ -131,10 +131,10 @@ impl Auth {
             }
         })?;
         let method = request.method().as_str();
-        let rights =
+        let permissions =
             rights(method, request.uri().path(), self.0.access).map_err(AuthRejection::Path)?;
-        for right in &rights {
-            match self.0.authorizer.allows(&user, *right).await {
+        for permission in &permissions {
+            match self.0.authorizer.allows(&user, *permission).await {
                 Ok(true) => {
                     if let Some(peer) = peer {
                         peer.mark_authenticated();
@@ -144,43 +144,42 @@ impl Auth {
                 Ok(false) => {}
                 Err(AuthzError::Overloaded) => return Err(AuthRejection::TooManyRequests),
                 Err(error) => {
-                    tracing::warn!(user = user.name, %right, %error, "right not reviewed");
+                    tracing::warn!(user = user.name, %permission, %error, "SubjectAccessReview failed");
                     return Err(AuthRejection::ReviewFailed {
                         user: user.name,
-                        right: *right,
+                        permission: *permission,
                     });
                 }
             }
         }
-        tracing::debug!(user = user.name, right = ?rights.first(), "forbidden");
+        tracing::debug!(user = user.name, permission = ?permissions.first(), "forbidden");
         Err(AuthRejection::Forbidden {
             user: user.name,
-            rights,
+            permissions,
         })
     }
 }
 
-/// What will not work, or works for everybody: the fields and what is to be said of them.
+/// Returns warnings as field and text, for settings without effect or without protection.
 fn warnings(settings: &AuthSettings, reviews: bool) -> Vec<(&'static str, &'static str)> {
     let mut warnings = Vec::new();
     if settings.token_ttl.is_some() && !reviews {
         warnings.push((
             "authentication.webhook.enabled",
-            "without --kubeconfig nobody can be asked about tokens: all are refused",
+            "no --kubeconfig: all bearer tokens are rejected",
         ));
     }
     match settings.authorization {
         Authorization::Webhook { .. } if !reviews => warnings.push((
             "authorization.mode",
-            "without --kubeconfig nobody can be asked about rights: every request to the node's \
-             API is refused; write AlwaysAllow to allow whoever is authenticated everything",
+            "no --kubeconfig: the node API rejects every request; set AlwaysAllow to grant all \
+             permissions to authenticated callers",
         )),
         Authorization::AlwaysAllow if settings.anonymous => warnings.push((
             "authentication.anonymous.enabled, authorization.mode",
-            "THE NODE IS OPEN: whoever reaches the port of its API may do everything without \
-             credentials, run commands in containers too; write authentication.anonymous.enabled: \
-             false (--anonymous-auth=false) and authorization.mode: Webhook \
-             (--authorization-mode=Webhook), which are the defaults of a configuration file",
+            "node API allows anonymous requests with full access, including exec; set \
+             authentication.anonymous.enabled: false (--anonymous-auth=false) and \
+             authorization.mode: Webhook (--authorization-mode=Webhook), which are the defaults of a configuration file",
         )),
         _ => {}
     }
@@ -199,16 +198,19 @@ impl AuthRejection {
     }
 }
 
-/// The body, upstream's words.
+/// Upstream's response body.
 impl fmt::Display for AuthRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized => f.write_str("Unauthorized"),
             Self::TooManyRequests => f.write_str("Too many requests, please try again later."),
             Self::Path(error) => writeln!(f, "Bad request: {error}"),
-            Self::Forbidden { user, rights } => {
-                let verb = rights.first().map_or("", |right| right.verb);
-                let subresources: Vec<_> = rights.iter().map(|right| right.subresource).collect();
+            Self::Forbidden { user, permissions } => {
+                let verb = permissions.first().map_or("", |permission| permission.verb);
+                let subresources: Vec<_> = permissions
+                    .iter()
+                    .map(|permission| permission.subresource)
+                    .collect();
                 let subresources = subresources.join(" ");
                 writeln!(
                     f,
@@ -216,10 +218,10 @@ impl fmt::Display for AuthRejection {
                      subresource(s)=[{subresources}])"
                 )
             }
-            Self::ReviewFailed { user, right } => write!(
+            Self::ReviewFailed { user, permission } => write!(
                 f,
                 "Authorization error (user={user}, verb={}, resource=nodes, subresource={})",
-                right.verb, right.subresource
+                permission.verb, permission.subresource
             ),
         }
     }
@@ -229,7 +231,7 @@ impl IntoResponse for AuthRejection {
     fn into_response(self) -> Response<Body> {
         let mut response = (self.status(), self.to_string()).into_response();
         if self == Self::TooManyRequests {
-            // a second of reviews makes room for 20
+            // the rate limit allows 20 reviews per second
             let headers = response.headers_mut();
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -237,14 +239,14 @@ impl IntoResponse for AuthRejection {
     }
 }
 
-/// A service that only sees requests that were let through.
+/// A service that receives only authorized requests.
 #[derive(Clone, Debug)]
 pub struct AuthService<S> {
     service: S,
     auth: Auth,
 }
 
-/// Puts the gate in front of a service, so that not even its 404 is seen by who may not.
+/// Rejects unauthorized requests before `service`, so that not even its 404 is visible.
 pub fn require_auth<S>(service: S, auth: Auth) -> AuthService<S> {
     AuthService { service, auth }
 }
@@ -260,7 +262,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // the service is asked when a request has been let through
+        // the inner service is polled after authorization
         Poll::Ready(Ok(()))
     }
 
@@ -283,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_node_is_told_of_with_both_fields_and_what_to_write() {
+    fn anonymous_full_access_is_warned_about_with_both_fields() {
         let webhook = Authorization::Webhook {
             allowed: Duration::ZERO,
             refused: Duration::ZERO,
@@ -308,15 +310,15 @@ mod tests {
             (settings(false, webhook, true), false, &[tokens, mode]),
         ];
         for (settings, reviews, expected) in cases {
-            let said = warnings(&settings, reviews);
-            let fields: Vec<_> = said.iter().map(|(field, _)| *field).collect();
+            let found = warnings(&settings, reviews);
+            let fields: Vec<_> = found.iter().map(|(field, _)| *field).collect();
             assert_eq!(fields, expected, "{settings:?} {reviews}");
-            for (_, words) in said.iter().filter(|(field, _)| *field == both) {
+            for (_, text) in found.iter().filter(|(field, _)| *field == both) {
                 for fix in [
                     "authentication.anonymous.enabled: false",
                     "authorization.mode: Webhook",
                 ] {
-                    assert!(words.contains(fix), "{words}");
+                    assert!(text.contains(fix), "{text}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! When a question is asked again.
+//! Retries of reviews.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use windlass_client::{ApiError, ApiErrorKind};
 
 use crate::review_cache::Key;
 
-/// How long the whole of it may take, upstream's `sharedLookupTimeout`.
+/// Timeout of all attempts together, upstream `sharedLookupTimeout`.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The backoffs between five attempts, upstream's `DefaultAuthWebhookRetryBackoff`: 0.5 s, half as
-/// long again each time, and up to a fifth more, so that nodes do not come in step.
+/// Returns the back-off between five attempts, upstream `DefaultAuthWebhookRetryBackoff`: 0.5 s,
+/// growing by half, with up to 20 % jitter.
 pub(crate) fn backoffs(key: &Key) -> impl Iterator<Item = Duration> + use<> {
     let jitter = 1.0 + 0.2 * f64::from(key[0]) / 255.0;
     [500.0, 750.0, 1125.0, 1687.5]
@@ -18,7 +18,7 @@ pub(crate) fn backoffs(key: &Key) -> impl Iterator<Item = Duration> + use<> {
         .map(move |millis| Duration::from_secs_f64(millis * jitter / 1000.0))
 }
 
-/// True if the next attempt may well go better.
+/// Returns true if the next attempt may succeed.
 pub(crate) fn is_retryable(error: &ApiError) -> bool {
     let passing = matches!(
         error.kind,
@@ -27,7 +27,7 @@ pub(crate) fn is_retryable(error: &ApiError) -> bool {
     passing || error.retry_after.is_some()
 }
 
-/// The label `code` of an answer: its status as far as it is known, else `<error>`, as upstream.
+/// Returns the label `code` of a response: its status if known, else `<error>` as upstream.
 pub(crate) fn code<T>(result: &Result<T, ApiError>) -> &'static str {
     match result.as_ref().map_err(|error| error.kind) {
         Ok(_) => "201",

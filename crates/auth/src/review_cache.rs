@@ -1,4 +1,4 @@
-//! ReviewCache that are kept for a while, and questions that are asked once.
+//! A cache of reviews that shares concurrent requests and limits those in flight.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use crate::ttl_cache::TtlCache;
 
-/// What was asked, as a digest: neither tokens nor users are kept as keys.
+/// The digest of a request, so that neither tokens nor users are kept as keys.
 pub(crate) type Key = [u8; 32];
 
-/// The digest of some parts; each counts with its length.
+/// Returns the digest of some parts; each counts with its length.
 pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Key {
     let mut digest = Sha256::new();
     for part in parts {
@@ -23,27 +23,27 @@ pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Key {
     digest.finalize().into()
 }
 
-/// How many cache are kept, and how many questions may be under way.
+/// Limits of a [`ReviewCache`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheLimits {
     pub(crate) max_entries: usize,
     pub(crate) max_in_flight: usize,
-    /// Of these, for strangers; what is left is a reserve of those who are none.
+    /// Maximum of these for unauthenticated callers; the rest is reserved for the others.
     pub(crate) max_unauthenticated: usize,
-    /// Of these, for strangers of one network.
+    /// Maximum of these for unauthenticated callers of one network.
     pub(crate) max_per_network: usize,
 }
 
-/// For whom a question is asked.
+/// The caller that a review is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallerClass {
-    /// Somebody who was somebody lately.
+    /// A caller whose token was accepted recently.
     RecentlyAuthenticated,
-    /// Anybody, from this network.
+    /// An unknown caller from this network.
     Unauthenticated(Option<IpAddr>),
 }
 
-/// ReviewCache to one kind of question.
+/// Results of one kind of review.
 #[derive(Debug)]
 pub(crate) struct ReviewCache<V> {
     limits: CacheLimits,
@@ -56,14 +56,14 @@ struct State<V> {
     in_flight: HashMap<Key, (watch::Receiver<Option<V>>, CallerClass)>,
 }
 
-/// Where an answer came from.
+/// The result of [`ReviewCache::get`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup<V> {
-    /// It was known.
+    /// The cached value.
     Hit(V),
-    /// It was asked for, by this caller or by another.
+    /// The value was fetched for this caller or for a concurrent one.
     Fetched(V),
-    /// Too much is being asked.
+    /// Too many reviews are in flight.
     Overloaded,
 }
 
@@ -78,13 +78,13 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         }
     }
 
-    /// The answer to `key`; `ask` gets it for `caller` and says for how long it may be kept. It goes on when this
-    /// caller goes away, others may wait for it.
+    /// Returns the cached value of `key`, or the result of `fetch` with its TTL. A dropped caller
+    /// does not cancel the fetch: others may wait for it.
     pub(crate) async fn get<F>(
         &self,
         key: Key,
         caller: CallerClass,
-        ask: impl FnOnce() -> F,
+        fetch: impl FnOnce() -> F,
     ) -> Lookup<V>
     where
         F: Future<Output = (V, Duration)> + Send + 'static,
@@ -100,7 +100,7 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
                 None => {
                     let (sender, answer) = watch::channel(None);
                     state.in_flight.insert(key, (answer.clone(), caller));
-                    self.begin(key, ask(), sender);
+                    self.begin(key, fetch(), sender);
                     answer
                 }
             }
@@ -112,17 +112,17 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         }
     }
 
-    fn begin<F>(&self, key: Key, ask: F, sender: watch::Sender<Option<V>>)
+    fn begin<F>(&self, key: Key, fetch: F, sender: watch::Sender<Option<V>>)
     where
         F: Future<Output = (V, Duration)> + Send + 'static,
     {
         let state = Arc::clone(&self.state);
         tokio::spawn(async move {
-            let (value, keep) = ask.await;
+            let (value, ttl) = fetch.await;
             let mut state = lock(&state);
             state.in_flight.remove(&key);
-            if !keep.is_zero() {
-                state.entries.insert(key, value.clone(), keep);
+            if !ttl.is_zero() {
+                state.entries.insert(key, value.clone(), ttl);
             }
             drop(state);
             sender.send_replace(Some(value));
@@ -131,15 +131,15 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
 }
 
 impl<V> State<V> {
-    /// Whether one question more may be under way. Strangers are counted, those who are none only
-    /// all together: there are no more of them than good tokens.
+    /// Returns whether one more review may start. Recently authenticated callers have no limit of
+    /// their own: valid tokens bound their number.
     fn has_capacity(&self, caller: CallerClass, limits: &CacheLimits) -> bool {
-        let (mut strangers, mut own) = (0, 0);
+        let (mut unauthenticated, mut own) = (0, 0);
         for (_, other) in self.in_flight.values() {
-            strangers += usize::from(*other != CallerClass::RecentlyAuthenticated);
+            unauthenticated += usize::from(*other != CallerClass::RecentlyAuthenticated);
             own += usize::from(*other == caller);
         }
-        let fits = strangers < limits.max_unauthenticated && own < limits.max_per_network;
+        let fits = unauthenticated < limits.max_unauthenticated && own < limits.max_per_network;
         (fits || caller == CallerClass::RecentlyAuthenticated)
             && self.in_flight.len() < limits.max_in_flight
     }
@@ -168,24 +168,24 @@ mod tests {
         })
     }
 
-    /// Asks; the answer is how often was asked so far, and takes a second.
+    /// Looks `name` up; a fetch takes a second and returns the number of fetches.
     async fn ask(
         cache: &ReviewCache<usize>,
         name: &str,
         count: &Arc<AtomicUsize>,
     ) -> Lookup<usize> {
         let count = Arc::clone(count);
-        let asking = async move {
+        let fetch = async move {
             sleep(Duration::from_secs(1)).await;
             (count.fetch_add(1, Ordering::Relaxed) + 1, MINUTE)
         };
         cache
-            .get(key([name]), CallerClass::RecentlyAuthenticated, || asking)
+            .get(key([name]), CallerClass::RecentlyAuthenticated, || fetch)
             .await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_thousand_callers_are_one_question_also_if_the_first_goes_away() {
+    async fn concurrent_callers_share_one_fetch_even_if_the_first_leaves() {
         let cache = Arc::new(cache(8, 1));
         let count = Arc::default();
         let gone = tokio::time::timeout(Duration::from_millis(1), ask(&cache, "a", &count));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_kept_until_its_time_is_over() {
+    async fn cached_value_expires_after_its_ttl() {
         let cache = cache(8, 1);
         let count = Arc::default();
         assert_eq!(ask(&cache, "a", &count).await, Lookup::Fetched(1));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn questions_and_answers_have_their_bounds() {
+    async fn entries_and_fetches_in_flight_are_bounded() {
         let cache = Arc::new(cache(2, 1));
         let count: Arc<AtomicUsize> = Arc::default();
         let first = {
@@ -234,18 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_a_share_those_of_one_network_a_smaller_one_and_the_known_what_is_left() {
+    fn capacity_is_shared_by_caller_class_and_network() {
         let limits = CacheLimits {
             max_entries: 1,
             max_in_flight: 5,
             max_unauthenticated: 3,
             max_per_network: 2,
         };
-        let of = |name: char| match name {
+        let class = |name: char| match name {
             'k' => CallerClass::RecentlyAuthenticated,
             name => CallerClass::Unauthenticated(Some(IpAddr::from([10, 0, name as u8, 0]))),
         };
-        // those who ask already, and of k, a, b and c those who may too
+        // callers with a review in flight, and which of k, a, b and c may start one
         let check = |there: &str, expected: &str| {
             let mut state = State::<usize> {
                 entries: TtlCache::new(1),
@@ -254,11 +254,11 @@ mod tests {
             for (at, name) in there.chars().enumerate() {
                 let (_, answer) = watch::channel(None);
                 let key = key([at.to_string().as_str()]);
-                state.in_flight.insert(key, (answer, of(name)));
+                state.in_flight.insert(key, (answer, class(name)));
             }
             let may = "kabc"
                 .chars()
-                .filter(|it| state.has_capacity(of(*it), &limits));
+                .filter(|it| state.has_capacity(class(*it), &limits));
             assert_eq!(may.collect::<String>(), expected, "{there}");
         };
         check("", "kabc");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart_by_their_lengths() {
+    fn key_depends_on_the_length_of_each_part() {
         assert_ne!(key(["ab", "c"]), key(["a", "bc"]));
     }
 }

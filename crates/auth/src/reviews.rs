@@ -1,4 +1,4 @@
-//! What the API server is asked, and the client behind it.
+//! Token and access reviews, by default through the API server.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,54 +12,54 @@ use k8s_openapi::api::authorization::v1::{
 use windlass_client::{ApiClient, ApiResult};
 use windlass_types::{NodePermission, UserInfo};
 
-/// What is said of a token.
+/// The result of a TokenReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenReviewResult {
-    /// Whose it is.
+    /// The user of the token.
     Authenticated(UserInfo),
-    /// Nobody's; with an error if one was given. The text may be logged.
+    /// The token is invalid, with the error of the API server if any. The text may be logged.
     Rejected(Option<String>),
 }
 
-/// What is said of a right.
+/// The result of a SubjectAccessReview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessReviewResult {
-    /// The user has it.
+    /// The user has the permission.
     pub allowed: bool,
-    /// The user was refused it, whatever others say.
+    /// The permission is explicitly denied.
     pub denied: bool,
 }
 
-/// Says whose a token is.
+/// Reviews tokens.
 #[async_trait]
 pub trait TokenReviews: fmt::Debug + Send + Sync + 'static {
-    /// Asks once.
+    /// Sends one review.
     async fn review(&self, token: &str) -> ApiResult<TokenReviewResult>;
 }
 
-/// Says whether a user has a right.
+/// Reviews permissions.
 #[async_trait]
 pub trait AccessReviews: fmt::Debug + Send + Sync + 'static {
-    /// Asks once, about the node of this name.
+    /// Sends one review for the node of this name.
     async fn review(
         &self,
         user: &UserInfo,
-        right: NodePermission,
+        permission: NodePermission,
         node: &str,
     ) -> ApiResult<AccessReviewResult>;
 }
 
-/// Whom to ask.
+/// The source of reviews.
 #[derive(Clone, Debug)]
 pub struct Reviews {
-    /// About tokens.
+    /// For tokens.
     pub tokens: Arc<dyn TokenReviews>,
-    /// About rights.
+    /// For permissions.
     pub access: Arc<dyn AccessReviews>,
 }
 
 impl Reviews {
-    /// The API server.
+    /// Uses the API server of `client`.
     pub fn from_client(client: &ApiClient) -> Self {
         let api = Arc::new(ApiReviews(client.clone()));
         Self {
@@ -106,15 +106,15 @@ impl AccessReviews for ApiReviews {
     async fn review(
         &self,
         user: &UserInfo,
-        right: NodePermission,
+        permission: NodePermission,
         node: &str,
     ) -> ApiResult<AccessReviewResult> {
         let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let attributes = ResourceAttributes {
             name: filled(node),
             resource: Some("nodes".to_owned()),
-            subresource: filled(right.subresource),
-            verb: filled(right.verb),
+            subresource: filled(permission.subresource),
+            verb: filled(permission.verb),
             version: Some("v1".to_owned()),
             ..ResourceAttributes::default()
         };

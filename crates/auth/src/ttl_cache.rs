@@ -1,4 +1,4 @@
-//! What is cache for a while, up to a number of it.
+//! A bounded cache whose entries expire.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::review_cache::Key;
 
-/// Values by key, each until its end.
+/// Values by key, each with an expiry.
 #[derive(Debug)]
 pub(crate) struct TtlCache<V> {
     values: HashMap<Key, (V, Instant, u64)>,
-    /// When they end; the number tells apart what ends together.
+    /// Keys by expiry; the number makes equal expiries distinct.
     ends: BTreeMap<(Instant, u64), Key>,
     next: u64,
     max_entries: usize,
@@ -32,7 +32,8 @@ impl<V> TtlCache<V> {
         (*ends > Instant::now()).then_some(value)
     }
 
-    /// Keeps a value; what has ended goes, and then what ends first.
+    /// Inserts a value. Removes expired entries first, and then the earliest to expire while the
+    /// cache is full.
     pub(crate) fn insert(&mut self, key: Key, value: V, ttl: Duration) {
         let now = Instant::now();
         self.remove(&key);
@@ -63,7 +64,7 @@ mod tests {
     use crate::review_cache::key;
 
     #[tokio::test(start_paused = true)]
-    async fn what_ends_first_makes_room_and_what_has_ended_is_not_there() {
+    async fn full_cache_evicts_the_earliest_expiry() {
         let mut cache = TtlCache::new(2);
         let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
         for (name, keep) in [("a", 3), ("b", 1), ("c", 2)] {

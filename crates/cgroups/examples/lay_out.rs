@@ -1,8 +1,8 @@
-//! Lays out the cgroups of a node and of three pods, and takes one away again.
+//! Creates the cgroups of a node and of three pods, and removes the pods' cgroups again.
 //!
-//! `cargo run -p windlass-cgroups --example lay_out` does so in memory, for cgroup v2.
-//! `… --example lay_out -- /sys/fs/cgroup` does so on this machine, as root, below
-//! `/windlass-example`, and removes what it made of pods.
+//! `cargo run -p windlass-cgroups --example lay_out` uses an in-memory cgroup v2 tree.
+//! `… --example lay_out -- /sys/fs/cgroup` uses the host's cgroups below `/windlass-example`; run
+//! it as root.
 //!
 //! Runs without a container runtime.
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         pids: 10_000,
     };
     for warning in cgroups.set_up(node.values()) {
-        println!("works without: {warning}");
+        println!("warning: {warning}");
     }
     let values = CgroupValues {
         cpu_shares: Some(512),
@@ -63,6 +63,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for uid in cgroups.list()? {
         cgroups.remove(&uid)?;
     }
-    println!("pods that are left: {:?}", cgroups.list()?);
+    println!("remaining pods: {:?}", cgroups.list()?);
     Ok(())
 }

@@ -1,33 +1,33 @@
-//! What can go wrong with a cgroup.
+//! Cgroup errors.
 
 use std::io;
 
 use windlass_types::Retry;
 
-/// A cgroup that could not be made, set or removed.
+/// A cgroup could not be created, written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The kernel refused.
+    /// The kernel rejected the operation.
     #[error("cannot {action} cgroup {path}: {source}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// On what: hierarchy, path and perhaps a file.
+        /// Hierarchy, path and possibly a file.
         path: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
     /// Processes are still in the cgroup; they were sent SIGKILL.
     #[error("cgroup {path} still has processes")]
     Busy {
-        /// Which.
+        /// Hierarchy and path.
         path: String,
     },
 }
 
 impl CgroupError {
-    /// What trying again would bring.
+    /// Retry class.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Io { .. } => Retry::Later,

@@ -9,10 +9,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tree::CgroupTree;
 
-/// Files of cgroup v1's `cpuset` that a new cgroup has empty, and no process can enter it then.
+/// Files of cgroup v1's `cpuset` that are empty in a new cgroup; no process can enter it then.
 const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 
-/// Implementation of [`CgroupTree`] on the machine.
+/// Implementation of [`CgroupTree`] on the host.
 #[derive(Debug)]
 pub struct HostTree {
     mount: PathBuf,
@@ -24,7 +24,7 @@ pub struct HostTree {
 }
 
 impl HostTree {
-    /// Looks at what is mounted at `mount`, `/sys/fs/cgroup` as a rule. Nothing is touched.
+    /// Reads the hierarchies mounted at `mount`, usually `/sys/fs/cgroup`. Changes nothing.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -48,8 +48,8 @@ impl HostTree {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // `cpu` may be a link to `cpu,cpuacct`; `unified`, cgroup v2 beside v1, has no values,
-            // but runtimes make cgroups there too
+            // `cpu` may be a link to `cpu,cpuacct`; `unified` (v2 in hybrid mode) has no
+            // controllers, but runtimes create cgroups there too
             let has_cgroups = entry.path().join("cgroup.procs").exists();
             if entry.file_type()?.is_dir() && has_cgroups {
                 let controllers = name.split(',');
@@ -69,7 +69,7 @@ impl HostTree {
         full
     }
 
-    /// v2: lets children of a cgroup use every controller that it may use itself.
+    /// v2: enables all available controllers for the children of a cgroup.
     fn delegate(dir: &Path) -> io::Result<()> {
         let available = fs::read_to_string(dir.join("cgroup.controllers"))?;
         let control = dir.join("cgroup.subtree_control");
@@ -78,7 +78,7 @@ impl HostTree {
             if enabled.split_whitespace().any(|c| c == controller) {
                 continue;
             }
-            // one that cannot be given away (`cpu` beside realtime processes) stops no other
+            // one that cannot be delegated (`cpu` with realtime processes) does not block the others
             if let Err(error) = write_file(&control, &format!("+{controller}")) {
                 tracing::debug!(controller, dir = %dir.display(), %error, "not delegated");
             }
@@ -86,7 +86,7 @@ impl HostTree {
         Ok(())
     }
 
-    /// v1: a cgroup gets its parent's CPUs and memory nodes.
+    /// v1: copies the parent's CPUs and memory nodes to a new cgroup.
     fn inherit_cpuset(dir: &Path) -> io::Result<()> {
         let Some(parent) = dir.parent() else {
             return Ok(());
@@ -158,14 +158,14 @@ impl CgroupTree for HostTree {
 
     fn processes(&self, hierarchy: &str, path: &str) -> io::Result<Vec<i32>> {
         let text = match fs::read_to_string(self.path(hierarchy, path).join("cgroup.procs")) {
-            // the kernel's answer for a cgroup that goes away while it is read
+            // the cgroup was removed during the read
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
                 return Ok(Vec::new());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text?,
         };
-        // a process outside of our PID namespace shows as 0
+        // a process outside of the agent's PID namespace is listed as 0
         let pids = text.lines().filter_map(|line| line.parse().ok());
         Ok(pids.filter(|pid| *pid > 1).collect())
     }
@@ -186,7 +186,7 @@ impl CgroupTree for HostTree {
     }
 }
 
-/// The kernel takes each write whole, so nothing may be buffered or split.
+/// Writes in one call: the kernel parses each write on its own.
 fn write_file(path: &Path, content: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     file.write_all(content.as_bytes())

@@ -1,17 +1,16 @@
 //! The cgroups of pods and of their QoS classes.
 //!
-//! For whoever gives pods cgroups of their own below a root that they own: names as the Go kubelet
-//! has them, limits on pods and on all of them together, on cgroup v1 and v2 alike. Names and
-//! values are decided in `windlass_runtime_config::cgroup_names` and `windlass_runtime_config::pod_cgroup`; here they
-//! are made true.
+//! For agents that create pod cgroups below a root that they own: names as in the Go kubelet, limits
+//! on each pod and on all pods together, on cgroup v1 and v2. Names and values come from
+//! `windlass_runtime_config::cgroup_names` and `windlass_runtime_config::pod_cgroup`.
 //!
 //! # The way in
 //!
-//! * [`PodCgroups`] makes, sets, lists and removes
-//! * [`CgroupTree`] is the port to the file system: [`HostTree`] is the kernel's, [`MemoryTree`]
-//!   one in memory, for simulations and tests
-//! * [`Slices`] is the port to the manager of slices under the systemd driver; `SystemdSlices` is
-//!   systemd itself (feature `systemd`)
+//! * [`PodCgroups`] creates, configures, lists and removes cgroups
+//! * [`CgroupTree`] is the port to the file system: [`HostTree`] uses the kernel's, [`MemoryTree`]
+//!   is an in-memory tree for simulations and tests
+//! * [`Slices`] is the port to the slice manager under the systemd driver; `SystemdSlices` uses
+//!   systemd (feature `systemd`)
 //!
 //! # Example
 //!
@@ -45,21 +44,21 @@
 //! ```
 //!
 //! `cargo run -p windlass-cgroups --example lay_out` prints the cgroups and files of a few pods, in
-//! memory or, as root, on this machine.
+//! memory or, as root, on the host.
 //!
 //! # What it promises
 //!
-//! * Every function may be repeated at any time, also by a new agent after `kill -9`: the file
-//!   system is the record. What is set already is not written again.
-//! * Nothing above or beside the layout's `kubepods` is written.
-//! * What a kernel lacks or refuses is a [`Warning`] and pods run without it; only what one pod
-//!   cannot be given is an error.
-//! * Removing a pod kills what is left in it; it never waits for it, ask again.
+//! * All functions are idempotent, also after an agent restart: the state is in the file system.
+//!   Values that are already set are not written again.
+//! * Nothing outside the layout's `kubepods` is written.
+//! * A feature that the kernel lacks or rejects is a [`Warning`], and pods run without it; only a
+//!   failure for a single pod is an error.
+//! * Removing a pod's cgroup kills its processes without waiting for them; retry the removal.
 //!
 //! # What it does not do
 //!
-//! Every function is synchronous and may block on the kernel or on systemd: call it on a blocking
-//! lane. Cgroups of containers are the runtime's, and nothing is measured here (`windlass-stats`).
+//! All functions are synchronous and may block on the kernel or on systemd: call them in an I/O
+//! queue. The runtime creates the cgroups of containers; `windlass-stats` reads the usage.
 
 mod error;
 mod host;

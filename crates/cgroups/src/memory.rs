@@ -1,4 +1,4 @@
-//! A model of the cgroup file system for simulations and tests.
+//! In-memory cgroup file system for simulations and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,13 +20,13 @@ pub struct MemoryTree {
 #[derive(Debug, Default)]
 struct State {
     cgroups: BTreeSet<CgroupKey>,
-    /// What was written last into each file, and how often anything was.
+    /// Last content of each file.
     files: BTreeMap<String, String>,
     writes: usize,
     processes: BTreeMap<i32, CgroupKey>,
-    /// Processes that no signal ends.
+    /// Processes that survive SIGKILL.
     immortal: BTreeSet<i32>,
-    /// Hierarchies that take no change.
+    /// Hierarchies that reject changes.
     read_only: BTreeSet<String>,
 }
 
@@ -49,12 +49,12 @@ impl MemoryTree {
         }
     }
 
-    /// Makes a hierarchy refuse every change.
+    /// Makes a hierarchy reject changes.
     pub fn set_read_only(&self, hierarchy: &str) {
         self.lock().read_only.insert(hierarchy.to_owned());
     }
 
-    /// Puts a process into a cgroup, which is made with its parents if it is missing.
+    /// Puts a process into a cgroup; creates the cgroup and its parents if missing.
     pub fn enter(&self, hierarchy: &str, path: &str, pid: i32, immortal: bool) {
         let mut state = self.lock();
         let ends = path.match_indices('/').skip(1).map(|(end, _)| end);
@@ -69,7 +69,7 @@ impl MemoryTree {
         }
     }
 
-    /// Removes a cgroup with all in it, as somebody else might.
+    /// Removes a cgroup with its content, as another program might.
     pub fn lose(&self, path: &str) {
         let mut state = self.lock();
         let below = format!("{path}/");
@@ -85,12 +85,12 @@ impl MemoryTree {
         keys.map(|(h, path)| format!("{h}:{path}")).collect()
     }
 
-    /// What a file has, by `path/file`.
+    /// Content of a file, by `path/file`.
     pub fn file(&self, path: &str) -> Option<String> {
         self.lock().files.get(path).cloned()
     }
 
-    /// How often anything was written.
+    /// Number of writes.
     pub fn writes(&self) -> usize {
         self.lock().writes
     }

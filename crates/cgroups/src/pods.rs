@@ -1,9 +1,9 @@
-//! Makes, sets, lists and removes the cgroups of pods and of their classes.
+//! Creates, configures, lists and removes the cgroups of pods and of their QoS classes.
 //!
-//! *owns* what this agent has set on each pod's cgroup, and the subtree below the layout's
-//! `kubepods` · *invariant* nothing above or beside that subtree is written, what is set already
-//! is not written again · *bound* one entry for each pod that has started in this life ·
-//! *restart* the file system is the record; what it holds is set once more when it is needed.
+//! *owns* the values that this agent run set on each pod's cgroup, and the subtree below the layout's
+//! `kubepods` · *invariant* nothing outside that subtree is written; values that are set are not
+//! written again · *bound* one entry for each pod started in this agent run ·
+//! *restart* the state is in the file system; values are written again when they are needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,16 +25,15 @@ const CLASSES: [QosClass; 3] = [
     QosClass::Burstable,
     QosClass::BestEffort,
 ];
-/// Controllers whose values pods have. In the others the runtime makes the pod's cgroup together
-/// with its containers'.
+/// Controllers with values for pods. In the others the runtime creates the pod's cgroup.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// The kernel's least shares, which a class without requests gets.
+/// The kernel's minimum CPU shares, used for a class without requests.
 const MIN_SHARES: i64 = 2;
-/// What an error of a slice names where one of a cgroup names the hierarchy.
+/// Stands for the hierarchy in errors of slices.
 const SYSTEMD: &str = "systemd";
 const SYSTEMD_DEFAULTS: &str = "slices have systemd's default values";
 
-/// Something that works without: a hierarchy that cannot be used, a value that was refused.
+/// A hierarchy that cannot be used or a value that was rejected; pods run without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning(String);
 
@@ -58,7 +57,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Hierarchies in which the cgroup of all pods could be made; none while systemd is away.
+    /// Hierarchies with a cgroup of all pods; empty while systemd is unreachable.
     usable: Vec<String>,
     /// Limits of all pods.
     node: CgroupValues,
@@ -67,8 +66,8 @@ struct State {
 }
 
 impl PodCgroups {
-    /// Nothing is touched before [`PodCgroups::set_up`]. Under the systemd driver slices are only
-    /// named where there is nobody to manage them: systemd makes them then, with its own values.
+    /// Changes nothing before [`PodCgroups::set_up`]. Under the systemd driver without a slice
+    /// manager, slices are only named: systemd creates them with its default values.
     pub fn new(
         layout: CgroupLayout,
         tree: Arc<dyn CgroupTree>,
@@ -83,20 +82,20 @@ impl PodCgroups {
         }))
     }
 
-    /// What a sandbox of the pod gets as its parent: `None` where no cgroup can be made.
+    /// Cgroup parent of the pod's sandbox; `None` if no cgroup can be created.
     pub fn parent_of(&self, class: QosClass, uid: &PodUid) -> Option<String> {
         let named = self.by_systemd() || !self.lock().usable.is_empty();
         named.then(|| self.0.layout.pod(class, uid))
     }
 
-    /// Makes the cgroups of all pods and of each class, and limits all pods to `node`. What a
-    /// hierarchy refuses is a warning: pods run without it.
+    /// Creates the cgroups of all pods and of each class, and limits all pods to `node`. A rejected
+    /// hierarchy or value is a warning.
     pub fn set_up(&self, node: CgroupValues) -> Vec<Warning> {
         self.lock().node = node;
         self.open()
     }
 
-    /// Does what [`Self::set_up`] says, again where somebody took it away.
+    /// Performs [`Self::set_up`], again after a removal by another program.
     fn open(&self) -> Vec<Warning> {
         let node = {
             let mut state = self.lock();
@@ -129,7 +128,7 @@ impl PodCgroups {
             (kubepods, node),
             (layout.qos(QosClass::BestEffort), class(MIN_SHARES)),
         ];
-        // after a restart it has what its pods request, which is not known yet
+        // an existing one keeps its value: the requests of its pods are not known yet
         if new {
             values.push((burstable, class(MIN_SHARES)));
         }
@@ -141,11 +140,11 @@ impl PodCgroups {
         warnings
     }
 
-    /// Makes a pod's cgroup and sets its values; true if anything was written. While systemd is
-    /// away a pod runs without its values.
+    /// Creates a pod's cgroup and sets its values; true if anything was written. While systemd is
+    /// unreachable the pod runs without its values.
     ///
     /// # Errors
-    /// The kernel refuses, or systemd what it takes for other pods.
+    /// The kernel rejects a change, or systemd rejects this pod's slice.
     pub fn ensure(
         &self,
         uid: &PodUid,
@@ -173,8 +172,8 @@ impl PodCgroups {
         Ok(true)
     }
 
-    /// True if the cgroup of a pod was there in this life of the agent and is not any more. A pod
-    /// that an earlier agent started without one is left as it is.
+    /// True if a pod's cgroup that this agent run created no longer exists. A pod of a previous run
+    /// without a cgroup does not count.
     pub fn is_removed(&self, uid: &PodUid) -> bool {
         let Some((class, _)) = self.lock().applied.get(uid).copied() else {
             return false;
@@ -184,11 +183,11 @@ impl PodCgroups {
         hierarchies.iter().any(|h| !self.0.tree.exists(h, &path))
     }
 
-    /// Removes the cgroups of a pod in every hierarchy, with those of its containers. What still
-    /// runs in them is killed; that takes a moment, so ask again.
+    /// Removes the cgroups of a pod and its containers in every hierarchy. Kills processes in them
+    /// without waiting; retry the removal.
     ///
     /// # Errors
-    /// Something still runs, or the kernel refuses.
+    /// A process still exists, or the kernel rejects the removal.
     pub fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
         self.lock().applied.remove(uid);
         let mut result = Ok(());
@@ -199,7 +198,7 @@ impl PodCgroups {
             if hierarchies.is_empty() {
                 continue;
             }
-            // what systemd was not told of stays, to be found again
+            // a slice that systemd still has is kept, to be found by the next removal
             if let Err(error) = self.stop_slice(&path) {
                 result = Err(error);
                 continue;
@@ -232,10 +231,10 @@ impl PodCgroups {
         Ok(pods)
     }
 
-    /// Gives all Burstable pods together this weight; true if it was written.
+    /// Sets the CPU shares of all Burstable pods together; true if they were written.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the value.
     pub fn update_burstable_shares(&self, burstable: i64) -> Result<bool, CgroupError> {
         if self.usable().is_empty() || self.lock().burstable == Some(burstable) {
             return Ok(false);
@@ -249,7 +248,7 @@ impl PodCgroups {
         Ok(true)
     }
 
-    /// Tries again what systemd did not answer to.
+    /// Retries the setup while systemd was unreachable.
     fn reopen(&self) {
         if self.0.slices.is_some() && self.usable().is_empty() {
             for warning in self.open() {
@@ -258,21 +257,21 @@ impl PodCgroups {
         }
     }
 
-    /// Starts a pod's slice. If systemd is away the pod goes without, and if it only lacks the
-    /// slices above, because somebody stopped them, they are started again.
+    /// Starts a pod's slice. While systemd is unreachable the pod runs without it; parent slices
+    /// that were stopped are started again.
     fn start_pod(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
         let Err(error) = self.start_slice(path, values) else {
             return Ok(());
         };
         self.open();
         if self.usable().is_empty() {
-            tracing::warn!(%error, "a pod starts without the values of its slice");
+            tracing::warn!(%error, "pod starts without the values of its slice");
             return Ok(());
         }
         self.start_slice(path, values)
     }
 
-    /// Has systemd know of the classes' slices before their cgroups are made; their values follow.
+    /// Starts the slices of the classes before their cgroups are created; their values follow.
     fn start_classes(&self) -> Result<(), Warning> {
         if self.by_systemd() && self.0.slices.is_none() {
             return Err(Warning(SYSTEMD_DEFAULTS.to_owned()));
@@ -285,8 +284,8 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// Has systemd know of a slice and its values, which it would set back otherwise; nothing
-    /// under another driver.
+    /// Starts a slice with its values, which systemd would reset otherwise. No-op under another
+    /// driver.
     fn start_slice(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
         let Some(slices) = &self.0.slices else {
             return Ok(());
@@ -307,7 +306,7 @@ impl PodCgroups {
     fn make_classes(&self, hierarchy: &str) -> Result<(), CgroupError> {
         let layout = &self.0.layout;
         let kubepods = layout.kubepods();
-        // the parts of `cgroupRoot` first
+        // parents in `cgroupRoot` first
         let ends = kubepods.match_indices('/').skip(1).map(|(end, _)| end);
         let parents = ends.map(|end| kubepods[..end].to_owned());
         let classes = CLASSES.map(|class| layout.qos(class));
@@ -331,11 +330,15 @@ impl PodCgroups {
                 continue;
             };
             match tree.write(&hierarchy, path, file.name, &file.content) {
-                // a kernel without, say, CFS quotas
+                // such as a kernel without CFS quotas
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && tree.exists(&hierarchy, path) =>
                 {
-                    tracing::debug!(path, file = file.name, "the kernel has no such file");
+                    tracing::debug!(
+                        path,
+                        file = file.name,
+                        "cgroup file not supported by the kernel"
+                    );
                 }
                 result => {
                     let path = format!("{path}/{}={}", file.name, file.content);
@@ -346,7 +349,7 @@ impl PodCgroups {
         Ok(())
     }
 
-    /// Children first. A process that was killed keeps its cgroup until it is gone.
+    /// Removes children first. A killed process keeps its cgroup until it has exited.
     fn remove_tree(&self, hierarchy: &str, path: &str) -> Result<(), CgroupError> {
         let tree = &self.0.tree;
         let children = tree.children(hierarchy, path);
@@ -357,7 +360,7 @@ impl PodCgroups {
         }
         let pids = tree.processes(hierarchy, path);
         for pid in pids.map_err(|error| failed("read", hierarchy, path, error))? {
-            tracing::info!(pid, path, "process left in a pod's cgroup, killed");
+            tracing::info!(pid, path, "killed process left in a pod cgroup");
             tree.kill(pid);
         }
         result?;
@@ -369,7 +372,7 @@ impl PodCgroups {
         }
     }
 
-    /// Where a pod has values.
+    /// Hierarchies with values for pods.
     fn pod_hierarchies(&self) -> Vec<String> {
         let usable = self.usable();
         let mut hierarchies: Vec<String> = POD_CONTROLLERS
@@ -395,7 +398,7 @@ impl PodCgroups {
     }
 }
 
-/// The name of a slice's unit is the last part of its path.
+/// Unit name of a slice: the last part of its path.
 fn unit(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, unit)| unit)
 }

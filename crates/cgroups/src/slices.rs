@@ -1,4 +1,4 @@
-//! Port to whoever manages slices: systemd, as a rule.
+//! Port to the slice manager, usually systemd.
 
 #[cfg(feature = "systemd")]
 mod systemd;
@@ -9,14 +9,14 @@ use std::io;
 #[cfg(feature = "systemd")]
 pub use systemd::SystemdSlices;
 
-/// A property of a slice that holds a value, by its name in systemd's D-Bus interface.
+/// Property of a slice with its value, by its name in systemd's D-Bus interface.
 pub type Property = (&'static str, u64);
 
-/// The manager of slices. Names are those of units, `kubepods-burstable.slice`.
+/// Slice manager. Names are unit names, such as `kubepods-burstable.slice`.
 pub trait Slices: Send + Sync + Debug + 'static {
-    /// Starts a slice with these properties; one that is there gets them. Its cgroup may appear a
-    /// moment later.
+    /// Starts a slice with these properties, or sets them on a started one. Its cgroup may appear
+    /// later.
     fn start(&self, name: &str, properties: &[Property]) -> io::Result<()>;
-    /// Begins to stop a slice with all that is in it; fine if there is none.
+    /// Begins to stop a slice with its content. Succeeds if it does not exist.
     fn stop(&self, name: &str) -> io::Result<()>;
 }

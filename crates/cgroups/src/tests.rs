@@ -177,19 +177,19 @@ fn without_slice_manager_slices_are_named_but_not_created() {
     assert!(tree.cgroups().is_empty());
 }
 
-/// What a manager of slices was told, and what it refuses: calls with this in them.
+/// What a manager of slices was recorded, and what it refuses: calls with this in them.
 #[derive(Debug, Default)]
-struct Told {
+struct RecordedSlices {
     calls: Mutex<Vec<String>>,
     refused: Mutex<Option<&'static str>>,
 }
 
-impl Told {
+impl RecordedSlices {
     fn refuse(&self, part: Option<&'static str>) {
         *self.refused.lock().expect("lock") = part;
     }
 
-    fn tell(&self, call: String) -> io::Result<()> {
+    fn record(&self, call: String) -> io::Result<()> {
         let refused = *self.refused.lock().expect("lock");
         if refused.is_some_and(|part| call.contains(part)) {
             return Err(io::Error::other("no"));
@@ -203,29 +203,29 @@ impl Told {
     }
 }
 
-impl Slices for Told {
+impl Slices for RecordedSlices {
     fn start(&self, name: &str, properties: &[Property]) -> io::Result<()> {
         let words = properties.iter().map(|(n, v)| format!(" {n}={v}"));
-        self.tell(format!("start {name}{}", words.collect::<String>()))
+        self.record(format!("start {name}{}", words.collect::<String>()))
     }
 
     fn stop(&self, name: &str) -> io::Result<()> {
-        self.tell(format!("stop {name}"))
+        self.record(format!("stop {name}"))
     }
 }
 
-fn slices(tree: &MemoryTree, told: &Arc<Told>) -> PodCgroups {
+fn slices(tree: &MemoryTree, recorded: &Arc<RecordedSlices>) -> PodCgroups {
     let layout = CgroupLayout::new(CgroupDriver::Systemd, "");
-    PodCgroups::new(layout, Arc::new(tree.clone()), Some(told.clone()))
+    PodCgroups::new(layout, Arc::new(tree.clone()), Some(recorded.clone()))
 }
 
 #[test]
 fn each_slice_is_started_in_systemd_with_its_values() {
-    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
-    let pods = slices(&tree, &told);
+    let (tree, recorded) = (MemoryTree::v2(), Arc::new(RecordedSlices::default()));
+    let pods = slices(&tree, &recorded);
     assert!(pods.set_up(node()).is_empty());
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             "start kubepods.slice",
             "start kubepods-burstable.slice",
@@ -239,39 +239,45 @@ fn each_slice_is_started_in_systemd_with_its_values() {
     assert!(ensure().expect("made"));
     let pod = "kubepods-burstable-pod1_2.slice";
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [format!("start {pod} CPUWeight=8 MemoryMax=1048576")]
     );
-    // the kernel has them at once, and not when systemd comes to it
+    // the values are written to the kernel immediately, not only by systemd
     let path = format!("/kubepods.slice/kubepods-burstable.slice/{pod}");
     let memory = tree.file(&format!("{path}/memory.max"));
     assert_eq!(memory.as_deref(), Some("1048576"));
     assert!(!ensure().expect("there"));
-    assert!(told.take().is_empty(), "nothing changed, nothing is told");
+    assert!(
+        recorded.take().is_empty(),
+        "nothing changed, nothing is recorded"
+    );
     assert!(pods.update_burstable_shares(1024).expect("set"));
-    assert_eq!(told.take(), ["start kubepods-burstable.slice CPUWeight=39"]);
+    assert_eq!(
+        recorded.take(),
+        ["start kubepods-burstable.slice CPUWeight=39"]
+    );
 
     // an agent that finds all this keeps what Burstable pods have
-    let pods = slices(&tree, &told);
+    let pods = slices(&tree, &recorded);
     assert!(pods.set_up(node()).is_empty());
-    let weights = told.take();
+    let weights = recorded.take();
     let burstable: Vec<_> = { weights.iter() }
         .filter(|call| call.contains("burstable"))
         .collect();
     assert_eq!(burstable, ["start kubepods-burstable.slice"]);
     assert_eq!(names(&pods), ["1-2"]);
     pods.remove(&uid()).expect("removed");
-    assert_eq!(told.take(), [format!("stop {pod}")]);
+    assert_eq!(recorded.take(), [format!("stop {pod}")]);
     assert!(!tree.exists("", &path));
     pods.remove(&uid()).expect("again");
-    assert!(told.take().is_empty());
+    assert!(recorded.take().is_empty());
 }
 
 #[test]
 fn pods_start_without_slice_values_until_systemd_is_back() {
-    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
-    told.refuse(Some("slice"));
-    let pods = slices(&tree, &told);
+    let (tree, recorded) = (MemoryTree::v2(), Arc::new(RecordedSlices::default()));
+    recorded.refuse(Some("slice"));
+    let pods = slices(&tree, &recorded);
     let warnings = pods.set_up(node());
     let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -284,19 +290,19 @@ fn pods_start_without_slice_values_until_systemd_is_back() {
     assert!(tree.cgroups().is_empty());
     assert!(!pods.update_burstable_shares(7).expect("nothing to do"));
 
-    told.refuse(None);
+    recorded.refuse(None);
     assert!(ensure("2").expect("made"));
     assert_eq!(names(&pods), ["2"]);
     let node = "start kubepods.slice CPUWeight=79 MemoryMax=1073741824 TasksMax=1000";
-    assert!(told.take().contains(&node.to_owned()));
+    assert!(recorded.take().contains(&node.to_owned()));
 
     // away again: what is there stays, to be removed when it is back
-    told.refuse(Some("slice"));
+    recorded.refuse(Some("slice"));
     pods.remove(&PodUid::from("2"))
         .expect_err("systemd would keep it");
     assert!(!ensure("3").expect("without"));
     assert!(names(&pods).is_empty(), "nothing can be said of pods");
-    told.refuse(None);
+    recorded.refuse(None);
     assert_eq!(names(&pods), ["2"]);
     pods.remove(&PodUid::from("2")).expect("removed");
     assert!(pods.update_burstable_shares(7).expect("set"));
@@ -304,31 +310,31 @@ fn pods_start_without_slice_values_until_systemd_is_back() {
 
 #[test]
 fn stopped_parent_slices_are_started_again() {
-    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
-    let pods = slices(&tree, &told);
+    let (tree, recorded) = (MemoryTree::v2(), Arc::new(RecordedSlices::default()));
+    let pods = slices(&tree, &recorded);
     assert!(pods.set_up(node()).is_empty());
     pods.update_burstable_shares(1024).expect("set");
     let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
-    // systemd goes on to refuse this one: that is told, and the classes are there again
-    told.refuse(Some("pod1_2"));
+    // systemd goes on to refuse this one: that is recorded, and the classes are there again
+    recorded.refuse(Some("pod1_2"));
     tree.lose("/kubepods.slice/kubepods-burstable.slice");
-    told.take();
+    recorded.take();
     let refused = ensure().expect_err("refused");
     assert!(
         refused.to_string().ends_with("-pod1_2.slice: no"),
         "{refused}"
     );
-    let calls = told.take();
-    assert_eq!(calls[..3], told_classes(), "{calls:?}");
+    let calls = recorded.take();
+    assert_eq!(calls[..3], class_starts(), "{calls:?}");
     assert!(
         pods.update_burstable_shares(1024).expect("set"),
         "it was lost with the slice"
     );
-    told.refuse(None);
+    recorded.refuse(None);
     assert!(ensure().expect("made"));
 }
 
-fn told_classes() -> [String; 3] {
+fn class_starts() -> [String; 3] {
     ["", "-burstable", "-besteffort"].map(|class| format!("start kubepods{class}.slice"))
 }
 

@@ -5,27 +5,27 @@ use std::io;
 
 /// The hierarchies of cgroups. Paths begin with a slash at the root of a hierarchy.
 ///
-/// cgroup v1 has a hierarchy for each controller or group of controllers; v2 has one, with the
-/// empty name. What does not exist is an error of kind `NotFound`, except where said otherwise.
+/// cgroup v1 has a hierarchy for each controller or group of controllers; v2 has one, with an empty
+/// name. A missing cgroup is an error of kind `NotFound` unless stated otherwise.
 pub trait CgroupTree: Send + Sync + Debug + 'static {
     /// True for cgroup v2.
     fn unified(&self) -> bool;
-    /// Names of the hierarchies, each once.
+    /// Names of the hierarchies.
     fn hierarchies(&self) -> Vec<String>;
-    /// The hierarchy that a controller is in; `None` if it is not available.
+    /// The hierarchy of a controller; `None` if it is not available.
     fn hierarchy_of(&self, controller: &str) -> Option<String>;
-    /// Makes a cgroup whose parent exists, ready to hold others; true if it was not there.
+    /// Creates a cgroup in an existing parent, ready for children; false if it exists.
     fn make(&self, hierarchy: &str, path: &str) -> io::Result<bool>;
-    /// True if there is such a cgroup.
+    /// True if the cgroup exists.
     fn exists(&self, hierarchy: &str, path: &str) -> bool;
     /// Writes a file of a cgroup.
     fn write(&self, hierarchy: &str, path: &str, file: &str, content: &str) -> io::Result<()>;
-    /// Names of the cgroups directly below; none if there is no such cgroup.
+    /// Names of the direct children; empty if the cgroup does not exist.
     fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>>;
-    /// PIDs directly in a cgroup; none if there is no such cgroup.
+    /// PIDs directly in a cgroup; empty if it does not exist.
     fn processes(&self, hierarchy: &str, path: &str) -> io::Result<Vec<i32>>;
-    /// Removes a cgroup without children and processes; fine if there is none.
+    /// Removes a cgroup without children and processes. Succeeds if it does not exist.
     fn remove(&self, hierarchy: &str, path: &str) -> io::Result<()>;
-    /// Sends SIGKILL; fine if there is no such process.
+    /// Sends SIGKILL. Succeeds if the process does not exist.
     fn kill(&self, pid: i32);
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_checks::{Checks, NetChecks};
 use windlass_pod_lifecycle::http_target::{HttpTarget, Scheme};
-use windlass_pod_lifecycle::probe::{judge_http, judge_tcp};
+use windlass_pod_lifecycle::probe::{evaluate_http, evaluate_tcp};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -37,14 +37,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let answer = checks.tcp("127.0.0.1", port, TIMEOUT).await;
     println!(
         "port {port} after the server stopped: {}",
-        judge_tcp("127.0.0.1", port, &answer)
+        evaluate_tcp("127.0.0.1", port, &answer)
     );
     Ok(())
 }
 
 async fn probe(checks: &NetChecks, target: &HttpTarget) {
     let answer = checks.http(target, Some(TIMEOUT)).await;
-    println!("{}: {}", target.url(), judge_http(target, &answer));
+    println!("{}: {}", target.url(), evaluate_http(target, &answer));
 }
 
 /// Parses `http://host:port/path` or `https://host:port/path`.

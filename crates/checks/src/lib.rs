@@ -15,7 +15,7 @@
 //! use std::time::Duration;
 //!
 //! use windlass_checks::{Checks, NetChecks};
-//! use windlass_pod_lifecycle::probe::judge_tcp;
+//! use windlass_pod_lifecycle::probe::evaluate_tcp;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,11 +24,11 @@
 //! let checks = NetChecks::new();
 //!
 //! let answer = checks.tcp("127.0.0.1", port, Duration::from_secs(1)).await;
-//! assert_eq!(judge_tcp("127.0.0.1", port, &answer).counts(), Some(true));
+//! assert_eq!(evaluate_tcp("127.0.0.1", port, &answer).counts(), Some(true));
 //!
 //! drop(server);
 //! let answer = checks.tcp("127.0.0.1", port, Duration::from_secs(1)).await;
-//! assert_eq!(judge_tcp("127.0.0.1", port, &answer).counts(), Some(false));
+//! assert_eq!(evaluate_tcp("127.0.0.1", port, &answer).counts(), Some(false));
 //! # Ok(())
 //! # }
 //! ```

@@ -36,7 +36,7 @@ use crate::probe::probe_grace;
 
 pub use ephemeral::{as_container, ephemeral_containers, find_container};
 pub use reset::{ContainerToReset, restarts_all_containers};
-pub use restart::{SandboxVerdict, restarts_after_exit, sandbox_verdict, should_be_started};
+pub use restart::{SandboxDecision, restarts_after_exit, sandbox_decision, should_be_started};
 pub(crate) use restart::{never_restarts, policy_of};
 
 /// Everything the decision looks at.
@@ -79,7 +79,7 @@ pub struct PodActions {
     /// App containers to start, in spec order.
     pub containers_to_start: Vec<ContainerToStart>,
     /// Containers whose restart is delayed.
-    pub backing_off: Vec<BackingOff>,
+    pub backing_off: Vec<DelayedRestart>,
 }
 
 /// A container to stop and why.
@@ -138,7 +138,7 @@ pub struct ContainerToStart {
 
 /// A container whose restart is delayed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BackingOff {
+pub struct DelayedRestart {
     /// Name in the pod spec.
     pub name: String,
     /// When the delay ends.
@@ -214,9 +214,9 @@ pub fn compute_pod_actions(input: ActionsInput<'_>) -> PodActions {
     if decision.resets() {
         return decision.actions;
     }
-    match sandbox_verdict(input.pod, input.observed) {
-        SandboxVerdict::Create { attempt } => decision.with_new_sandbox(attempt),
-        SandboxVerdict::Keep(id, attempt) => decision.in_sandbox(id, attempt),
+    match sandbox_decision(input.pod, input.observed) {
+        SandboxDecision::Create { attempt } => decision.with_new_sandbox(attempt),
+        SandboxDecision::Keep(id, attempt) => decision.in_sandbox(id, attempt),
     }
     decision.actions
 }
@@ -241,7 +241,7 @@ struct Decision<'a> {
 }
 
 /// Why a container that runs must not go on as it is.
-enum Fault {
+enum KillCause {
     Changed,
     Failed(ProbeKind),
 }
@@ -364,17 +364,17 @@ impl<'a> Decision<'a> {
                     false
                 }
                 ContainerState::Running if !is_sidecar(spec) => false,
-                ContainerState::Running => match self.fault(spec, instance) {
-                    Some(fault) => {
+                ContainerState::Running => match self.kill_cause(spec, instance) {
+                    Some(cause) => {
                         let name = &spec.name;
-                        let (message, grace) = match fault {
-                            Fault::Changed => (
+                        let (message, grace) = match cause {
+                            KillCause::Changed => (
                                 format!(
                                     "Init container {name} definition changed, will be restarted"
                                 ),
                                 None,
                             ),
-                            Fault::Failed(kind) => (
+                            KillCause::Failed(kind) => (
                                 format!("Init container {name} failed {} probe", lower(kind)),
                                 probe_grace(spec, kind),
                             ),
@@ -471,10 +471,10 @@ impl<'a> Decision<'a> {
     /// Looks at an app container that runs; true if it is to be killed and started again.
     fn running_app(&mut self, spec: &Container, instance: &ObservedContainer) -> bool {
         let name = &spec.name;
-        let (why, grace, restart) = match self.fault(spec, instance) {
+        let (why, grace, restart) = match self.kill_cause(spec, instance) {
             None => return false,
-            Some(Fault::Changed) => (format!("Container {name} definition changed"), None, true),
-            Some(Fault::Failed(kind)) => (
+            Some(KillCause::Changed) => (format!("Container {name} definition changed"), None, true),
+            Some(KillCause::Failed(kind)) => (
                 format!("Container {name} failed {} probe", lower(kind)),
                 probe_grace(spec, kind),
                 policy_of(self.input.pod, spec) != RestartPolicy::Never,
@@ -486,9 +486,9 @@ impl<'a> Decision<'a> {
     }
 
     /// What is wrong with an instance that runs.
-    fn fault(&self, spec: &Container, instance: &ObservedContainer) -> Option<Fault> {
+    fn kill_cause(&self, spec: &Container, instance: &ObservedContainer) -> Option<KillCause> {
         if is_changed(spec, instance) {
-            return Some(Fault::Changed);
+            return Some(KillCause::Changed);
         }
         let probe_results = self.input.probe_results;
         [
@@ -499,7 +499,7 @@ impl<'a> Decision<'a> {
         .filter(|(_, probe)| probe.is_some())
         .map(|(kind, _)| kind)
         .find(|kind| probe_results.result(*kind, &spec.name, &instance.id) == Some(false))
-        .map(Fault::Failed)
+        .map(KillCause::Failed)
     }
 
     /// True if what comes after a sidecar may start: it runs, and its startup probe has passed.
@@ -582,7 +582,7 @@ impl<'a> Decision<'a> {
             return false;
         };
         if !self.actions.backing_off.iter().any(|b| b.name == spec.name) {
-            self.actions.backing_off.push(BackingOff {
+            self.actions.backing_off.push(DelayedRestart {
                 name: spec.name.clone(),
                 until,
                 delay: backoff.delay(&key).unwrap_or_default(),

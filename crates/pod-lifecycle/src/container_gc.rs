@@ -101,9 +101,9 @@ impl fmt::Display for GcPlan {
 
 /// Decides what to remove from the whole node.
 pub fn plan(input: GcInput<'_>) -> GcPlan {
-    let mut doomed = dead_containers(&input);
-    doomed.sort_by_key(|c| c.created_at);
-    let containers: Vec<ContainerId> = doomed.iter().map(|c| c.id.clone()).collect();
+    let mut removable = dead_containers(&input);
+    removable.sort_by_key(|c| c.created_at);
+    let containers: Vec<ContainerId> = removable.iter().map(|c| c.id.clone()).collect();
     let left: Vec<&ContainerSummary> = input
         .containers
         .iter()
@@ -118,7 +118,7 @@ pub fn plan(input: GcInput<'_>) -> GcPlan {
 }
 
 /// True if nothing of the pod needs to be kept.
-fn may_go(input: &GcInput<'_>, uid: &PodUid) -> bool {
+fn is_removable(input: &GcInput<'_>, uid: &PodUid) -> bool {
     input.sources_ready && (!input.known.contains(uid) || input.finished.contains(uid))
 }
 
@@ -131,7 +131,7 @@ fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
             by_name.entry(key).or_default().push(container);
         }
     }
-    let mut doomed = Vec::new();
+    let mut removable = Vec::new();
     let mut kept: Vec<Vec<&ContainerSummary>> = Vec::new();
     for ((uid, _), mut instances) in by_name {
         instances.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
@@ -142,27 +142,27 @@ fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
                 ContainerState::Exited => true,
                 // The newest may be about to be started at this moment.
                 ContainerState::Created => {
-                    may_go(input, uid) || newest.as_ref() != Some(&instance.id)
+                    is_removable(input, uid) || newest.as_ref() != Some(&instance.id)
                 }
                 ContainerState::Running | ContainerState::Unknown => false,
             };
             if !stopped || is_young(input, instance) {
                 continue;
             }
-            if may_go(input, uid) || instance.state == ContainerState::Created {
-                doomed.push(instance);
+            if is_removable(input, uid) || instance.state == ContainerState::Created {
+                removable.push(instance);
             } else {
                 dead.push(instance);
             }
         }
         let keep = input.policy.max_per_container.min(dead.len());
-        doomed.extend(dead.split_off(keep));
+        removable.extend(dead.split_off(keep));
         if !dead.is_empty() {
             kept.push(dead);
         }
     }
-    doomed.extend(beyond_total(input.policy.max_total, kept));
-    doomed
+    removable.extend(beyond_total(input.policy.max_total, kept));
+    removable
 }
 
 /// An even share for each container first, then the oldest of all.
@@ -175,14 +175,14 @@ fn beyond_total(
         return Vec::new();
     };
     let share = (max / kept.len().max(1)).max(1);
-    let mut doomed = Vec::new();
+    let mut removable = Vec::new();
     for list in &mut kept {
-        doomed.extend(list.split_off(share.min(list.len())));
+        removable.extend(list.split_off(share.min(list.len())));
     }
     let mut rest: Vec<&ContainerSummary> = kept.into_iter().flatten().collect();
     rest.sort_by_key(|c| std::cmp::Reverse(c.created_at));
-    doomed.extend(rest.split_off(max.min(rest.len())));
-    doomed
+    removable.extend(rest.split_off(max.min(rest.len())));
+    removable
 }
 
 fn is_young(input: &GcInput<'_>, container: &ContainerSummary) -> bool {
@@ -199,14 +199,14 @@ fn dead_sandboxes(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<Sandbo
             .all(|other| other <= (sandbox.attempt, sandbox.created_at))
     };
     let is_empty = |sandbox: &SandboxSummary| left.iter().all(|c| c.sandbox_id != sandbox.id);
-    let mut doomed: Vec<&SandboxSummary> = input
+    let mut removable: Vec<&SandboxSummary> = input
         .sandboxes
         .iter()
         .filter(|s| !s.uid.as_str().is_empty() && !s.ready && is_empty(s))
-        .filter(|s| may_go(input, &s.uid) || !is_newest(s))
+        .filter(|s| is_removable(input, &s.uid) || !is_newest(s))
         .collect();
-    doomed.sort_by_key(|s| s.created_at);
-    doomed.into_iter().map(|s| s.id.clone()).collect()
+    removable.sort_by_key(|s| s.created_at);
+    removable.into_iter().map(|s| s.id.clone()).collect()
 }
 
 /// Log directories of pods that neither the node nor the runtime knows.

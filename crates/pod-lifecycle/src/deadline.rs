@@ -78,7 +78,7 @@ pub fn deadline(input: DeadlineInput<'_>) -> Deadline {
 }
 
 /// What a pod becomes whose deadline has passed.
-pub fn verdict() -> PhaseOverride {
+pub fn phase_override() -> PhaseOverride {
     PhaseOverride {
         phase: Phase::Failed,
         reason: Reason::DeadlineExceeded.as_str().to_owned(),
@@ -180,11 +180,11 @@ mod tests {
 
     #[test]
     fn the_verdict_has_the_words_that_users_look_for() {
-        let verdict = verdict();
-        assert_eq!(verdict.phase, Phase::Failed);
-        assert_eq!(verdict.reason, "DeadlineExceeded");
+        let phase_override = phase_override();
+        assert_eq!(phase_override.phase, Phase::Failed);
+        assert_eq!(phase_override.reason, "DeadlineExceeded");
         assert_eq!(
-            verdict.message,
+            phase_override.message,
             "Pod was active on the node longer than the specified deadline"
         );
     }

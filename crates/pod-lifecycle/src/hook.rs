@@ -73,22 +73,22 @@ impl fmt::Display for HookAction {
 
 /// What became of a hook's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpHook {
+pub enum HttpHookOutcome {
     /// The server answered, whatever it said.
-    Done,
+    Succeeded,
     /// The server speaks plain HTTP: the same request goes there ([`HttpTarget::plain`]). If that
     /// is done, upstream tells it in a `LifecycleHTTPFallback` event.
-    AskPlain(HttpTarget),
+    RetryOverHttp(HttpTarget),
     /// It failed, for this reason.
     Failed(String),
 }
 
 /// Judges the answer to a hook's request. Only its head matters.
-pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> HttpHook {
+pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> HttpHookOutcome {
     match answer {
-        Ok(_) | Err(CheckError::Body(_)) => HttpHook::Done,
-        Err(CheckError::PlainHttp) => HttpHook::AskPlain(target.plain()),
-        Err(error) => HttpHook::Failed(http_error(&target.url(), error)),
+        Ok(_) | Err(CheckError::Body(_)) => HttpHookOutcome::Succeeded,
+        Err(CheckError::PlainHttp) => HttpHookOutcome::RetryOverHttp(target.plain()),
+        Err(error) => HttpHookOutcome::Failed(http_error(&target.url(), error)),
     }
 }
 
@@ -104,7 +104,7 @@ pub fn fallback_message(target: &HttpTarget) -> String {
 ///
 /// # Errors
 /// Why it failed, to be wrapped by [`failure`] with its output.
-pub fn judge_exec(
+pub fn evaluate_exec(
     command: &[String],
     answer: &Result<ExecOutput, ExecFailure>,
 ) -> Result<(), String> {

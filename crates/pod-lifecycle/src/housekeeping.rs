@@ -5,14 +5,14 @@
 //! static pod was that pod before it was edited. It goes as soon as the sources of static pods
 //! have spoken, because the edit may be what brings the API server back.
 
-mod rounds;
+mod schedule;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use windlass_types::{Pod, PodUid};
 
-pub use rounds::{CleanUp, Round, Rounds, Scope};
+pub use schedule::{CleanUp, HousekeepingRound, HousekeepingSchedule, Scope};
 
 /// What the decision looks at. Take what lies on the node first, then `in_runtime`, then
 /// `workers`: a pod that started in between then has a worker and is no orphan.
@@ -33,7 +33,7 @@ pub struct HousekeepingInput {
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
     /// Desired pods whose worker is through and whose dead containers nobody reads, see
-    /// [`content_may_go`].
+    /// [`can_remove_pod_content`].
     pub finished: BTreeSet<PodUid>,
     /// Pods with a directory under `pods/`.
     pub directories: BTreeSet<PodUid>,
@@ -114,7 +114,7 @@ pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
 
 /// True if nobody reads the pod's dead containers any more, once its worker is through (upstream
 /// `ShouldPodContentBeRemoved`): it was evicted, or deleted, and the API server knows its end.
-pub fn content_may_go(pod: &Pod) -> bool {
+pub fn can_remove_pod_content(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let evicted = status.and_then(|status| status.reason.as_deref()) == Some("Evicted");
@@ -190,14 +190,14 @@ mod tests {
                 }
             );
             let pod: Pod = serde_json::from_str(&text).expect("a pod");
-            assert_eq!(content_may_go(&pod), expected, "{text}");
+            assert_eq!(can_remove_pod_content(&pod), expected, "{text}");
         }
         check("Failed", "Evicted", false, true);
         check("Succeeded", "", true, true);
         check("Running", "", true, false);
         check("Failed", "DeadlineExceeded", false, false);
         check("Pending", "Evicted", false, false);
-        assert!(!content_may_go(&Pod::default()));
+        assert!(!can_remove_pod_content(&Pod::default()));
     }
 
     #[test]

@@ -10,15 +10,15 @@ use windlass_types::{Pod, PodExt, Timestamp};
 
 /// How a pod that the watch shows stands to its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodStart {
+pub enum StartProgress {
     /// The node has not begun: from here on its start is worth following.
-    Begins,
+    NotStarted,
     /// It does not count: it had to wait for room in the cluster, or is over.
     Excluded,
     /// It is under way.
-    UnderWay,
+    InProgress,
     /// It has started.
-    Took {
+    Finished {
         /// Since its creation.
         total: Duration,
         /// The same without pulls and init containers; `None` for a pod with volumes that are not
@@ -27,13 +27,13 @@ pub enum PodStart {
     },
 }
 
-impl fmt::Display for PodStart {
+impl fmt::Display for StartProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Begins => f.write_str("begins"),
+            Self::NotStarted => f.write_str("not started"),
             Self::Excluded => f.write_str("excluded"),
-            Self::UnderWay => f.write_str("under way"),
-            Self::Took { total, objective } => {
+            Self::InProgress => f.write_str("in progress"),
+            Self::Finished { total, objective } => {
                 write!(f, "total={}", total.as_secs_f64())?;
                 match objective {
                     Some(objective) => write!(f, " objective={}", objective.as_secs_f64()),
@@ -46,25 +46,25 @@ impl fmt::Display for PodStart {
 
 /// Judges what the watch shows at `now`. `pulling` is what pulls took. Upstream leaves the pauses
 /// between pulls that failed out of its objective, too; here they count.
-pub fn pod_start(pod: &Pod, pulling: Duration, now: Timestamp) -> PodStart {
+pub fn start_progress(pod: &Pod, pulling: Duration, now: Timestamp) -> StartProgress {
     let Some(status) = &pod.status else {
-        return PodStart::Begins;
+        return StartProgress::NotStarted;
     };
     let over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     let mut conditions = status.conditions.iter().flatten();
     if over || conditions.any(|it| it.type_ == "PodScheduled" && it.status == "False") {
-        return PodStart::Excluded;
+        return StartProgress::Excluded;
     }
     if status.start_time.is_none() {
-        return PodStart::Begins;
+        return StartProgress::NotStarted;
     }
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     let all = containers.len() >= pod.containers().len();
     let Some(created) = &pod.metadata.creation_timestamp else {
-        return PodStart::UnderWay;
+        return StartProgress::InProgress;
     };
     if !all || !containers.iter().all(runs) {
-        return PodStart::UnderWay;
+        return StartProgress::InProgress;
     }
     let init: Duration = status
         .init_container_statuses
@@ -75,7 +75,7 @@ pub fn pod_start(pod: &Pod, pulling: Duration, now: Timestamp) -> PodStart {
     let total = between(created.0, now);
     let volumes = &PodExt::spec(pod).volumes;
     let own = volumes.iter().flatten().all(is_own);
-    PodStart::Took {
+    StartProgress::Finished {
         total,
         objective: own.then(|| total.saturating_sub(pulling + init)),
     }
@@ -131,7 +131,7 @@ mod tests {
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
         let now = "2026-11-22T04:00:20Z".parse().expect("time");
         assert_eq!(
-            pod_start(&pod, Duration::from_secs(6), now).to_string(),
+            start_progress(&pod, Duration::from_secs(6), now).to_string(),
             expected
         );
     }
@@ -148,17 +148,17 @@ mod tests {
             json!({"phase": "Running", "startTime": "2026-11-22T04:00:01Z", "containerStatuses": all})
         };
         let none = json!([]);
-        check(none.clone(), json!({"phase": "Pending"}), "begins");
+        check(none.clone(), json!({"phase": "Pending"}), "not started");
         let waited = json!([{"type": "PodScheduled", "status": "False"}]);
         check(none.clone(), json!({"conditions": waited}), "excluded");
         check(none.clone(), json!({"phase": "Failed"}), "excluded");
-        check(none.clone(), started(&[]), "under way");
-        check(none.clone(), started(&[("a", &runs)]), "under way");
+        check(none.clone(), started(&[]), "in progress");
+        check(none.clone(), started(&[("a", &runs)]), "in progress");
         let waits = json!({"waiting": {}});
         check(
             none.clone(),
             started(&[("a", &runs), ("b", &waits)]),
-            "under way",
+            "in progress",
         );
         let both = started(&[("a", &runs), ("b", &runs)]);
         check(none.clone(), both.clone(), "total=20 objective=14");

@@ -91,11 +91,11 @@ pub enum Effect {
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Start(id, Job::Sync) => write!(f, "sync#{}", id.0),
-            Self::Start(id, Job::Kill { grace }) => {
+            Self::Start(id, Job::SyncPod) => write!(f, "sync#{}", id.0),
+            Self::Start(id, Job::SyncTerminatingPod { grace }) => {
                 write!(f, "kill#{}({}s)", id.0, grace.as_secs())
             }
-            Self::Start(id, Job::Release) => write!(f, "release#{}", id.0),
+            Self::Start(id, Job::SyncTerminatedPod) => write!(f, "release#{}", id.0),
             Self::Cancel(id) => write!(f, "cancel#{}", id.0),
             Self::Wake(at) => write!(f, "wake@{}", at.as_second()),
             Self::Finished => f.write_str("finished"),
@@ -103,9 +103,9 @@ impl fmt::Display for Effect {
     }
 }
 
-/// Phase of the worker, with what only that phase knows.
+/// State of the worker, with what only that phase knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum State {
     /// Making the runtime match the pod.
     Syncing,
     /// Stopping the pod within `grace`.
@@ -131,11 +131,11 @@ const MIN_GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct PodWorker {
     uid: PodUid,
-    phase: Phase,
+    state: State,
     own_grace: Duration,
     sync_frequency: Duration,
-    gate_open: bool,
-    look_again: bool,
+    runtime_ready: bool,
+    resync: bool,
     job: Option<(JobId, Job)>,
     next_job: u64,
     /// The armed timer: its end, and how long it was to run when it was armed.
@@ -149,15 +149,15 @@ impl PodWorker {
         uid: PodUid,
         own_grace: Duration,
         sync_frequency: Duration,
-        gate_open: bool,
+        runtime_ready: bool,
     ) -> Self {
         Self {
             uid,
-            phase: Phase::Syncing,
+            state: State::SyncPod,
             own_grace,
             sync_frequency,
-            gate_open,
-            look_again: false,
+            runtime_ready,
+            resync: false,
             job: None,
             next_job: 1,
             timer: None,
@@ -165,13 +165,13 @@ impl PodWorker {
     }
 
     /// The current phase.
-    pub fn phase(&self) -> Phase {
-        self.phase
+    pub fn state(&self) -> State {
+        self.state
     }
 
-    /// How long from `now` until the worker looks again by itself: a [`Input::Tick`] is due. A
+    /// How long from `now` until the worker looks again by itself: a [`Input::TimerFired`] is due. A
     /// clock that was set back makes nobody wait longer than the timer was to run.
-    pub fn wakes_in(&self, now: Timestamp) -> Option<Duration> {
+    pub fn next_wake_up(&self, now: Timestamp) -> Option<Duration> {
         let (at, armed) = self.timer?;
         let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         Some(left.min(armed))
@@ -185,25 +185,25 @@ impl PodWorker {
     /// Takes one input and says what is to be done.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if self.phase == (Phase::Terminated { released: true }) {
+        if self.state == (State::TerminatedPod { released: true }) {
             return effects;
         }
         match input {
-            Input::Desired | Input::Look => {
+            Input::PodUpdated | Input::Resync => {
                 // a pod that is being stopped is not looked at for what it should be; of one that has
                 // stopped, what kept its volumes may have gone
-                self.look_again |= !matches!(self.phase, Phase::Terminating { .. });
+                self.resync |= !matches!(self.state, State::TerminatingPod { .. });
             }
-            Input::Kill(grace) => self.kill(grace, &mut effects),
-            Input::Done(id, result) => self.done(id, result, now, &mut effects),
-            Input::Tick => {
+            Input::Terminate(grace) => self.kill(grace, &mut effects),
+            Input::JobFinished(id, result) => self.done(id, result, now, &mut effects),
+            Input::TimerFired => {
                 let due = |(at, armed)| at <= now || at > later(now, armed);
                 if self.timer.is_some_and(due) {
                     self.timer = None;
-                    self.look_again = true;
+                    self.resync = true;
                 }
             }
-            Input::Gate(open) => self.gate_open = open,
+            Input::RuntimeReady(open) => self.runtime_ready = open,
         }
         self.start_if_due(&mut effects);
         effects
@@ -211,18 +211,18 @@ impl PodWorker {
 
     fn kill(&mut self, asked: Option<Duration>, effects: &mut Vec<Effect>) {
         let asked = asked.unwrap_or(self.own_grace).max(MIN_GRACE);
-        match self.phase {
-            Phase::Syncing => {
-                self.phase = Phase::Terminating { grace: asked };
-                self.look_again = true;
+        match self.state {
+            State::SyncPod => {
+                self.state = State::TerminatingPod { grace: asked };
+                self.resync = true;
                 self.cancel(effects);
             }
-            Phase::Terminating { grace } if asked < grace => {
-                self.phase = Phase::Terminating { grace: asked };
-                self.look_again = true;
+            State::TerminatingPod { grace } if asked < grace => {
+                self.state = State::TerminatingPod { grace: asked };
+                self.resync = true;
                 self.cancel(effects);
             }
-            Phase::Terminating { .. } | Phase::Terminated { .. } => {}
+            State::TerminatingPod { .. } | State::TerminatedPod { .. } => {}
         }
     }
 
@@ -237,15 +237,15 @@ impl PodWorker {
             return;
         }
         self.job = None;
-        match (self.phase, result) {
-            (Phase::Syncing, JobResult::Synced { terminal: true, .. }) => {
-                self.phase = Phase::Terminating {
+        match (self.state, result) {
+            (State::SyncPod, JobResult::Synced { terminal: true, .. }) => {
+                self.state = State::TerminatingPod {
                     grace: self.own_grace.max(MIN_GRACE),
                 };
-                self.look_again = true;
+                self.resync = true;
             }
             (
-                Phase::Syncing,
+                State::SyncPod,
                 JobResult::Synced {
                     retry_at,
                     terminal: false,
@@ -254,12 +254,12 @@ impl PodWorker {
                 let resync = later(now, self.jittered(self.sync_frequency));
                 self.wake(retry_at.map_or(resync, |at| at.min(resync)), now, effects);
             }
-            (Phase::Terminating { .. }, JobResult::Killed(Ok(()))) => {
-                self.phase = Phase::Terminated { released: false };
-                self.look_again = true;
+            (State::TerminatingPod { .. }, JobResult::Killed(Ok(()))) => {
+                self.state = State::TerminatedPod { released: false };
+                self.resync = true;
             }
-            (Phase::Terminated { .. }, JobResult::Released(Ok(()))) => {
-                self.phase = Phase::Terminated { released: true };
+            (State::TerminatedPod { .. }, JobResult::Released(Ok(()))) => {
+                self.state = State::TerminatedPod { released: true };
                 self.timer = None;
                 effects.push(Effect::Finished);
             }
@@ -272,7 +272,7 @@ impl PodWorker {
                 self.wake(later(now, self.jittered(delay)), now, effects);
             }
             // the job was overtaken by a phase change: the new phase's job follows
-            (_, _) => self.look_again = true,
+            (_, _) => self.resync = true,
         }
     }
 
@@ -283,18 +283,18 @@ impl PodWorker {
     }
 
     fn start_if_due(&mut self, effects: &mut Vec<Effect>) {
-        if !self.look_again || self.job.is_some() || !self.gate_open {
+        if !self.resync || self.job.is_some() || !self.runtime_ready {
             return;
         }
-        let job = match self.phase {
-            Phase::Syncing => Job::Sync,
-            Phase::Terminating { grace } => Job::Kill { grace },
-            Phase::Terminated { released: false } => Job::Release,
-            Phase::Terminated { released: true } => return,
+        let job = match self.state {
+            State::SyncPod => Job::SyncPod,
+            State::TerminatingPod { grace } => Job::SyncTerminatingPod { grace },
+            State::TerminatedPod { released: false } => Job::SyncTerminatedPod,
+            State::TerminatedPod { released: true } => return,
         };
         let id = JobId(self.next_job);
         self.next_job += 1;
-        self.look_again = false;
+        self.resync = false;
         self.timer = None;
         self.job = Some((id, job));
         effects.push(Effect::Start(id, job));

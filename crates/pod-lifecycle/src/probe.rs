@@ -12,14 +12,14 @@ use windlass_types::ProbeKind;
 use crate::http_target::HttpTarget;
 
 mod answer;
-mod judge;
+mod evaluate;
 pub mod schedule;
 mod spec;
 mod state;
 
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
 
-pub use judge::{http_error, judge_exec, judge_grpc, judge_http, judge_tcp};
+pub use evaluate::{http_error, evaluate_exec, evaluate_grpc, evaluate_http, evaluate_tcp};
 pub use spec::probe_grace;
 pub(crate) use spec::probe_spec;
 pub use state::ProbeState;

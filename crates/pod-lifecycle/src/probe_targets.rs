@@ -44,28 +44,28 @@ pub struct ProbeTarget<'a> {
     /// Its newest instance, if it ever had one.
     pub instance: Option<&'a ObservedContainer>,
     /// What is to become of the probe at present.
-    pub standing: Standing,
+    pub state: ProbeTargetState,
 }
 
 /// What is to become of a probe at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProbeTargetState {
     /// The instance is to be asked.
-    Asked,
+    Active,
     /// The instance runs, and its startup probe has not succeeded yet.
-    Gated,
+    AwaitingStartup,
     /// No instance runs.
-    Resting,
+    NotRunning,
     /// The pod is being stopped, and this kind of probe with it.
     Stopped,
 }
 
-impl Standing {
+impl ProbeTargetState {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Asked => "asked",
-            Self::Gated => "gated",
-            Self::Resting => "resting",
+            Self::Active => "asked",
+            Self::AwaitingStartup => "gated",
+            Self::NotRunning => "resting",
             Self::Stopped => "stopped",
         }
     }
@@ -74,7 +74,7 @@ impl Standing {
 impl fmt::Display for ProbeTarget<'_> {
     /// `name:standing(instance)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.container.name, self.standing.as_str())?;
+        write!(f, "{}:{}", self.container.name, self.state.as_str())?;
         match self.instance {
             Some(instance) => write!(f, "({})", instance.id),
             None => Ok(()),
@@ -149,23 +149,23 @@ pub fn probe_targets(input: ProbeTargetsInput<'_>) -> Vec<ProbeTarget<'_>> {
             Some(ProbeTarget {
                 container,
                 instance,
-                standing: standing(&input, container, instance),
+                state: target_state(&input, container, instance),
             })
         })
         .collect()
 }
 
-fn standing(
+fn target_state(
     input: &ProbeTargetsInput<'_>,
     container: &Container,
     instance: Option<&ObservedContainer>,
-) -> Standing {
+) -> ProbeTargetState {
     // what is being stopped is not restarted, but its readiness is still of interest
     if input.phase != PodWorkerState::SyncPod && input.kind != ProbeKind::Readiness {
-        return Standing::Stopped;
+        return ProbeTargetState::Stopped;
     }
     let Some(instance) = instance.filter(|it| it.state == ContainerState::Running) else {
-        return Standing::Resting;
+        return ProbeTargetState::NotRunning;
     };
     let gate = container.startup_probe.as_ref();
     let waits = input.kind != ProbeKind::Startup && gate.is_some();
@@ -176,61 +176,61 @@ fn standing(
         startup == Some(true)
     };
     match waits && !started() {
-        true => Standing::Gated,
-        false => Standing::Asked,
+        true => ProbeTargetState::AwaitingStartup,
+        false => ProbeTargetState::Active,
     }
 }
 
 /// What is believed of an instance before its first answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Belief {
+pub enum InitialResult {
     /// There is a verdict on this very instance.
-    Kept(bool),
+    Restored(bool),
     /// A new one has to say first that it is ready.
     NotReady,
     /// It had started before this agent knew of it, as the API server has it.
     Started,
     /// Nothing is known, and nothing is said.
-    Open,
+    Unknown,
 }
 
-impl fmt::Display for Belief {
+impl fmt::Display for InitialResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Kept(true) => "kept(ok)",
-            Self::Kept(false) => "kept(failed)",
+            Self::Restored(true) => "kept(ok)",
+            Self::Restored(false) => "kept(failed)",
             Self::NotReady => "not ready",
             Self::Started => "started",
-            Self::Open => "open",
+            Self::Unknown => "open",
         })
     }
 }
 
 /// What is believed of an instance before its first answer. `agent_start` is when this agent
 /// started.
-pub fn first_belief(
+pub fn initial_result(
     input: &ProbeTargetsInput<'_>,
     instance: &ObservedContainer,
     agent_start: Timestamp,
-) -> Belief {
+) -> InitialResult {
     let verdict = input
         .probe_results
         .result(input.kind, &instance.name, &instance.id);
     if let Some(ok) = verdict {
-        return Belief::Kept(ok);
+        return InitialResult::Restored(ok);
     }
     match input.kind {
-        ProbeKind::Liveness => Belief::Open,
-        ProbeKind::Startup if told_started(input.pod, instance) => Belief::Started,
-        ProbeKind::Startup => Belief::Open,
-        ProbeKind::Readiness if is_older(instance, agent_start, BEFORE_THE_AGENT) => Belief::Open,
-        ProbeKind::Readiness => Belief::NotReady,
+        ProbeKind::Liveness => InitialResult::Unknown,
+        ProbeKind::Startup if is_reported_started(input.pod, instance) => InitialResult::Started,
+        ProbeKind::Startup => InitialResult::Unknown,
+        ProbeKind::Readiness if is_older(instance, agent_start, BEFORE_THE_AGENT) => InitialResult::Unknown,
+        ProbeKind::Readiness => InitialResult::NotReady,
     }
 }
 
 /// True if the instance ran before the agent did: many are asked for the first time then, and
 /// their questions are spread.
-pub fn outlived_an_agent(instance: &ObservedContainer, agent_start: Timestamp) -> bool {
+pub fn started_before_agent(instance: &ObservedContainer, agent_start: Timestamp) -> bool {
     is_older(instance, agent_start, Duration::ZERO)
 }
 
@@ -240,7 +240,7 @@ fn is_older(instance: &ObservedContainer, than: Timestamp, by: Duration) -> bool
 }
 
 /// True if the pod's status, as the API server has it, calls this very instance started.
-fn told_started(pod: &Pod, instance: &ObservedContainer) -> bool {
+fn is_reported_started(pod: &Pod, instance: &ObservedContainer) -> bool {
     let Some(status) = &pod.status else {
         return false;
     };

@@ -131,7 +131,7 @@ impl fmt::Display for ShutdownPlan {
 }
 
 /// How a pod ends that a shutdown stopped.
-pub fn shutdown_verdict() -> PhaseOverride {
+pub fn phase_override() -> PhaseOverride {
     let message = "Pod was terminated in response to imminent node shutdown.";
     PhaseOverride {
         phase: Phase::Failed,

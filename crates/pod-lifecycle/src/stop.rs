@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
 
 /// From stop signal to SIGKILL it is never less (upstream `minimumGracePeriodInSeconds`).
-pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
+pub const MIN_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Exit code of a container whose end was not seen (upstream `TerminatePod`).
 pub const UNSEEN_EXIT_CODE: i32 = 137;
@@ -17,11 +17,11 @@ pub const UNSEEN_EXIT_CODE: i32 = 137;
 pub const UNSEEN_END: &str = "The container could not be located when the pod was terminated";
 
 /// No stop of a pod has less; a deletion by force has this much.
-pub(crate) const SHORTEST_GRACE: Duration = Duration::from_secs(1);
+pub(crate) const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The time a container gets to end (upstream `setTerminationGracePeriod`): the deletion's, else
 /// `probe`, else the pod's. `probe` is the grace period of the probe that the container failed.
-pub fn grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
+pub fn effective_grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
     let seconds = |s: i64| Duration::from_secs(u64::try_from(s).unwrap_or(0));
     match (pod.metadata.deletion_grace_period_seconds, probe) {
         (Some(deletion), _) => seconds(deletion),
@@ -32,20 +32,20 @@ pub fn grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
 
 /// True if an earlier life of the agent knew of the pod's deletion and began to stop it: the mark
 /// was in the checkpoint.
-pub fn was_begun_before(pod: &Pod) -> bool {
+pub fn is_resumed_stop(pod: &Pod) -> bool {
     let restored = pod.annotation(names::ANN_RESTORED).is_some();
     restored && pod.metadata.deletion_timestamp.is_some()
 }
 
 /// What is left of the grace period of a pod that an earlier life of the agent began to stop:
-/// until its deletion mark, but not more than `grace` and not less than [`SHORTEST_GRACE`].
+/// until its deletion mark, but not more than `grace` and not less than [`MIN_GRACE_PERIOD`].
 /// Without a mark it is all of `grace`.
-pub fn grace_left(pod: &Pod, grace: Duration, now: Timestamp) -> Duration {
+pub fn remaining_grace_period(pod: &Pod, grace: Duration, now: Timestamp) -> Duration {
     let Some(mark) = &pod.metadata.deletion_timestamp else {
         return grace;
     };
     let left = Duration::try_from(mark.0.duration_since(now)).unwrap_or(Duration::ZERO);
-    left.max(SHORTEST_GRACE).min(grace)
+    left.max(MIN_GRACE_PERIOD).min(grace)
 }
 
 /// After this long a stop is said to have exceeded its grace period (upstream `killPodNow`).
@@ -74,7 +74,7 @@ pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
 /// The stop of one container. Its parts are asked for in their order, each with the time since the
 /// stop was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct StopBudget {
     /// All the time there is.
     pub grace: Duration,
     /// It has a preStop hook that has not run yet.
@@ -83,23 +83,23 @@ pub struct Stop {
     pub ordered: bool,
 }
 
-impl Stop {
+impl StopBudget {
     /// How long the hook is waited for; `None` if it is not run. One that takes longer goes on,
     /// but nobody waits.
-    pub fn hook_within(self, elapsed: Duration) -> Option<Duration> {
+    pub fn pre_stop_timeout(self, elapsed: Duration) -> Option<Duration> {
         self.left(elapsed).filter(|_| self.hook)
     }
 
     /// How long the containers that end before this one are waited for.
-    pub fn turn_within(self, elapsed: Duration) -> Option<Duration> {
+    pub fn ordering_timeout(self, elapsed: Duration) -> Option<Duration> {
         self.left(elapsed).filter(|_| self.ordered)
     }
 
     /// The time from stop signal to SIGKILL, in whole seconds, because the CRI knows no others. A
     /// second that has begun is not taken off.
-    pub fn signal_grace(self, elapsed: Duration) -> Duration {
+    pub fn stop_timeout(self, elapsed: Duration) -> Duration {
         let left = self.grace.saturating_sub(elapsed).as_secs_f64().ceil();
-        Duration::from_secs(left as u64).max(MINIMUM_GRACE)
+        Duration::from_secs(left as u64).max(MIN_STOP_TIMEOUT)
     }
 
     fn left(self, elapsed: Duration) -> Option<Duration> {
@@ -125,7 +125,7 @@ mod tests {
     fn the_grace_is_the_deletions_else_the_probes_else_the_pods() {
         let check = |metadata: Value, spec: Value, probe: Option<u64>, expected: u64| {
             let spec_line = format!("{metadata} {spec} {probe:?}");
-            let grace = grace_period(&pod(metadata, spec), probe.map(seconds));
+            let grace = effective_grace_period(&pod(metadata, spec), probe.map(seconds));
             assert_eq!(grace, seconds(expected), "{spec_line}");
         };
         let containers = json!({"containers": []});
@@ -154,7 +154,7 @@ mod tests {
             }
             let line = metadata.to_string();
             let pod = pod(metadata, json!({"containers": []}));
-            assert_eq!(was_begun_before(&pod), expected, "{line}");
+            assert_eq!(is_resumed_stop(&pod), expected, "{line}");
         };
         check(true, true, true);
         check(true, false, false);
@@ -170,7 +170,7 @@ mod tests {
                 json!({"containers": []}),
             );
             let now = "2026-01-01T12:00:00Z".parse().expect("time");
-            assert_eq!(grace_left(&pod, seconds(grace), now), seconds(expected));
+            assert_eq!(remaining_grace_period(&pod, seconds(grace), now), seconds(expected));
         };
         check(None, 30, 30);
         check(Some("2026-01-01T12:00:20Z"), 30, 20);
@@ -190,29 +190,29 @@ mod tests {
 
     #[test]
     fn the_grace_is_spent_on_the_hook_then_the_turn_then_the_signal() {
-        let check = |stop: Stop, elapsed_ms: u64, expected: &str| {
+        let check = |stop: StopBudget, elapsed_ms: u64, expected: &str| {
             let elapsed = Duration::from_millis(elapsed_ms);
             let step = |name: &str, time: Option<Duration>| match time {
                 Some(time) => format!("{name} {time:?}"),
                 None => format!("no {name}"),
             };
             let line = [
-                step("hook", stop.hook_within(elapsed)),
-                step("turn", stop.turn_within(elapsed)),
-                step("signal", Some(stop.signal_grace(elapsed))),
+                step("hook", stop.pre_stop_timeout(elapsed)),
+                step("turn", stop.ordering_timeout(elapsed)),
+                step("signal", Some(stop.stop_timeout(elapsed))),
             ];
             assert_eq!(line.join(", "), expected, "{stop:?} after {elapsed:?}");
         };
-        let plain = Stop {
+        let plain = StopBudget {
             grace: seconds(30),
             hook: false,
             ordered: false,
         };
-        let hook = Stop {
+        let hook = StopBudget {
             hook: true,
             ..plain
         };
-        let both = Stop {
+        let both = StopBudget {
             ordered: true,
             ..hook
         };
@@ -225,7 +225,7 @@ mod tests {
         check(both, 30_000, "no hook, no turn, signal 2s");
         check(both, 31_000, "no hook, no turn, signal 2s");
         // no time at all: not even the hook is run
-        let none = Stop {
+        let none = StopBudget {
             grace: Duration::ZERO,
             ..both
         };

@@ -14,7 +14,7 @@ use windlass_pacing::RateLimit;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesListerServer;
 use windlass_proto::podresources_v1alpha1::pod_resources_lister_server as v1alpha1;
 use windlass_proto::pods_v1alpha1::pods_server::PodsServer;
-use windlass_server::{AnyAuthority, BindError, bind_socket, incoming};
+use windlass_grpc_sockets::{AnyAuthority, BindError, bind_socket, incoming};
 
 use crate::{PodResources, Pods};
 

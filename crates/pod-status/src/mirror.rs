@@ -12,7 +12,7 @@ use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodExt, names};
 
-use crate::status_sync::Proposal;
+use crate::status_sync::LocalStatus;
 
 /// What mirrors need to know of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub fn mirrors(mirror: &Pod, static_pod: &Pod) -> bool {
 
 /// Which of the static pods of one name the mirror stands for: one that still stops before its
 /// successor, which has not started yet.
-pub fn mirrored<'a>(statics: impl Iterator<Item = &'a Proposal>) -> Option<&'a Proposal> {
+pub fn mirrored<'a>(statics: impl Iterator<Item = &'a LocalStatus>) -> Option<&'a LocalStatus> {
     statics.max_by_key(|p| match (p.worker, p.released) {
         (PodWorkerState::TerminatingPod, _) | (PodWorkerState::TerminatedPod, false) => 3,
         (PodWorkerState::SyncPod, _) => 1 + usize::from(p.looked),
@@ -92,7 +92,7 @@ pub fn mirrored<'a>(statics: impl Iterator<Item = &'a Proposal>) -> Option<&'a P
 /// Compares a static pod with its mirror. `static_pod` is `None` if no static pod of the name is
 /// left on this node.
 pub(crate) fn mirror_plan(
-    static_pod: Option<&Proposal>,
+    static_pod: Option<&LocalStatus>,
     mirror: Option<&Pod>,
     cluster: &Cluster,
 ) -> MirrorPlan {

@@ -28,10 +28,10 @@ use windlass_types::{
 use windlass_node_rules::admission::REJECTION_PREFIX;
 use windlass_pod_inputs::node_facts::by_family;
 use windlass_pod_inputs::resources::qos_class;
-use windlass_pod_lifecycle::actions::BackingOff;
+use windlass_pod_lifecycle::actions::DelayedRestart;
 use windlass_pod_lifecycle::stop::with_unseen_ends;
 
-pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
+pub use blocker::{BlockerInput, blocker, last_probe_failure, waiting_for};
 
 /// What went wrong in the last sync: by container name, `""` for the pod as a whole.
 pub type Failures = BTreeMap<String, (Reason, String)>;
@@ -46,7 +46,7 @@ pub struct StatusInput<'a> {
     /// What went wrong in the last sync.
     pub failures: &'a Failures,
     /// Restarts that are delayed, from the last [`windlass_pod_lifecycle::actions::PodActions`].
-    pub backing_off: &'a [BackingOff],
+    pub backing_off: &'a [DelayedRestart],
     /// What the probes say.
     pub probe_results: &'a PodProbeResults,
     /// The status reported before; `None` falls back to the one in the pod.
@@ -60,7 +60,7 @@ pub struct StatusInput<'a> {
     /// The pod's containers have been stopped and none will be started again.
     pub terminal: bool,
     /// A decision from outside the pod that fails it (deadline, eviction, admission).
-    pub verdict: Option<&'a PhaseOverride>,
+    pub phase_override: Option<&'a PhaseOverride>,
     /// The present.
     pub now: Timestamp,
 }
@@ -155,10 +155,10 @@ fn phase_and_reason(
     let old = previous.phase.as_deref().and_then(Phase::parse);
     let settled = settled_phase(previous, api);
     if settled.is_none()
-        && let Some(verdict) = input.verdict
+        && let Some(phase_override) = input.phase_override
     {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        return (verdict.phase, text(&verdict.reason), text(&verdict.message));
+        return (phase_override.phase, text(&phase_override.reason), text(&phase_override.message));
     }
     let phase = settled.unwrap_or_else(|| phase::phase(input, all));
     if old != Some(phase) {
@@ -175,7 +175,7 @@ fn phase_and_reason(
     )
 }
 
-/// The terminal phase that was reached before: no verdict changes it.
+/// The terminal phase that was reached before: no phase_override changes it.
 fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
     let phases = [api.phase.as_deref(), previous.phase.as_deref()];
     let mut phases = phases.into_iter().flatten().filter_map(Phase::parse);

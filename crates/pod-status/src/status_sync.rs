@@ -20,7 +20,7 @@ use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodUid, SharedPod};
 
 pub use machine::{
-    Answer, Call, Failure, FailureKind, Input, Next, Request, Role, StatusSync, Urgency,
+    Answer, Call, Failure, FailureKind, Input, Next, Request, Role, StatusSync, Priority,
 };
 pub use merge::Refused;
 pub(crate) use merge::merge_status;
@@ -28,7 +28,7 @@ pub(crate) use patch::status_patch;
 
 /// What the node agent says of one pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proposal {
+pub struct LocalStatus {
     /// The pod as its worker knows it; a static pod is its own, not its mirror.
     pub pod: SharedPod,
     /// The status computed from it and from the runtime.
@@ -41,7 +41,7 @@ pub struct Proposal {
     pub released: bool,
 }
 
-impl Proposal {
+impl LocalStatus {
     /// True if the other says the same; cheap where the two share what they say.
     pub fn same(&self, other: &Self) -> bool {
         self.worker == other.worker
@@ -57,7 +57,7 @@ impl Proposal {
 ///
 /// The phase must be terminal in the API even if no container was ever started: controllers
 /// count pods by their last phase.
-pub(crate) fn can_be_deleted(object: &Pod, proposal: &Proposal) -> bool {
+pub(crate) fn can_be_deleted(object: &Pod, proposal: &LocalStatus) -> bool {
     object.metadata.deletion_timestamp.is_some()
         && object.status.as_ref().is_some_and(is_terminal)
         && proposal.worker == PodWorkerState::TerminatedPod

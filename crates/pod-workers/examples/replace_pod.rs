@@ -78,6 +78,6 @@ fn remove() -> UpdatePod {
         reason: "the manifest changed".to_owned(),
         removed: true,
         orphan: None,
-        verdict: None,
+        phase_override: None,
     }))
 }

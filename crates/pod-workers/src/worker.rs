@@ -85,7 +85,7 @@ impl WorkerDeps {
             stop_signals: self.settings.stop_signals,
             runtime_name: self.settings.runtime_name.get().unwrap_or_default(),
             terminal: false,
-            verdict: None,
+            phase_override: None,
             now: self.clock.now(),
         }
     }

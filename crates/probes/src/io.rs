@@ -8,8 +8,8 @@ use windlass_checks::{CheckError, Checks};
 use windlass_cri::{CriCode, RuntimeService};
 use windlass_mailboxes::CompletionSender;
 use windlass_pod_lifecycle::probe::{
-    ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, judge_exec, judge_grpc,
-    judge_http, judge_tcp,
+    ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, evaluate_exec, evaluate_grpc,
+    evaluate_http, evaluate_tcp,
 };
 use windlass_store::ProbeResultFile;
 use windlass_types::ContainerId;
@@ -73,7 +73,7 @@ pub(crate) async fn run_attempt(
                 match timeout(limit + KILL_ALLOWANCE, &mut run).await {
                     Ok(outcome) => outcome,
                     Err(_) => {
-                        let outcome = judge_exec(command, limit, &Err(ExecFailure::TimedOut));
+                        let outcome = evaluate_exec(command, limit, &Err(ExecFailure::TimedOut));
                         completions.send(Completion::Abandoned(id, outcome, begin.elapsed()));
                         // only one command may run at a time
                         run.await;
@@ -118,7 +118,7 @@ async fn run_command(
         CriCode::DeadlineExceeded => ExecFailure::TimedOut,
         _ => ExecFailure::Failed(error.message),
     });
-    judge_exec(command, limit, &answer)
+    evaluate_exec(command, limit, &answer)
 }
 
 async fn run_request(checks: &dyn Checks, handler: &ProbeHandler, limit: Duration) -> ProbeOutcome {
@@ -126,11 +126,11 @@ async fn run_request(checks: &dyn Checks, handler: &ProbeHandler, limit: Duratio
     match handler {
         ProbeHandler::Http(target) => {
             let answer = timeout(deadline, checks.http(target, Some(limit))).await;
-            judge_http(target, &in_time(answer, limit))
+            evaluate_http(target, &in_time(answer, limit))
         }
         ProbeHandler::Tcp { host, port } => {
             let answer = timeout(deadline, checks.tcp(host, *port, limit)).await;
-            judge_tcp(host, *port, &in_time(answer, limit))
+            evaluate_tcp(host, *port, &in_time(answer, limit))
         }
         ProbeHandler::Grpc {
             host,
@@ -138,7 +138,7 @@ async fn run_request(checks: &dyn Checks, handler: &ProbeHandler, limit: Duratio
             service,
         } => {
             let answer = timeout(deadline, checks.grpc(host, *port, service, limit)).await;
-            judge_grpc(host, *port, &in_time(answer, limit))
+            evaluate_grpc(host, *port, &in_time(answer, limit))
         }
         ProbeHandler::Exec(_) => ProbeOutcome::Error("not a network probe".to_owned()),
     }

@@ -14,7 +14,7 @@ use windlass_mailboxes::SlotSender;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
 use windlass_pod_lifecycle::probe_targets::{
-    Belief, ProbePlan, ProbeTarget, ProbeTargetsInput, Standing, first_belief, outlived_an_agent,
+    InitialResult, ProbePlan, ProbeTarget, ProbeTargetsInput, ProbeTargetState, initial_result, started_before_agent,
     probe_plan, probe_targets,
 };
 use windlass_store::ProbeResultFile;
@@ -261,7 +261,7 @@ impl ProbeSet {
         pod_targets: PodTargets<'_>,
     ) -> ProbeId {
         let (uid, kind, name) = (pod_targets.uid, self.kind, &instance.name);
-        let initial = first_belief(&pod_targets.input, instance, self.agent_start);
+        let initial = initial_result(&pod_targets.input, instance, self.agent_start);
         tracing::debug!(pod = %uid, %kind, container = name, id = %instance.id, %initial, "probe");
         let result = self.set_initial_result(uid, instance, initial);
         let series = match before.and_then(|id| self.remove(id)) {
@@ -301,21 +301,21 @@ impl ProbeSet {
         &mut self,
         uid: &PodUid,
         instance: &ObservedContainer,
-        initial: Belief,
+        initial: InitialResult,
     ) -> Option<bool> {
         match initial {
-            Belief::Kept(ok) => Some(ok),
-            Belief::Started => {
+            InitialResult::Restored(ok) => Some(ok),
+            InitialResult::Started => {
                 self.record(uid, &instance.name, &instance.id, true);
                 self.publish(uid, &instance.name, true);
                 Some(true)
             }
-            Belief::NotReady => {
+            InitialResult::NotReady => {
                 // no reader took it for ready
                 self.record(uid, &instance.name, &instance.id, false);
                 Some(false)
             }
-            Belief::Open => {
+            InitialResult::Unknown => {
                 self.forget_results(uid, Some(&instance.name));
                 // liveness starts as success
                 (self.kind == ProbeKind::Liveness).then_some(true)
@@ -355,7 +355,7 @@ impl ProbeSet {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        let unready = self.kind == ProbeKind::Readiness && probe.state.verdict() != Some(true);
+        let unready = self.kind == ProbeKind::Readiness && probe.state.result() != Some(true);
         if unready && probe.attempt == AttemptState::None && probe.earliest <= now.instant {
             probe.tick = now.wall;
             self.timers.set(id, &mut probe.due, now.instant);
@@ -367,7 +367,7 @@ impl ProbeSet {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        if probe.state.verdict() == Some(false) {
+        if probe.state.result() == Some(false) {
             return;
         }
         probe.state = ProbeState::restored(self.kind, &probe.spec, Some(false));
@@ -381,7 +381,7 @@ impl ProbeSet {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        let active = target.standing == Standing::Asked && !probe.state.rests();
+        let active = target.state == ProbeTargetState::Active && !probe.state.is_on_hold();
         let before = std::mem::replace(&mut probe.active, active);
         if before && !active {
             self.timers.clear(id, &mut probe.due);
@@ -392,7 +392,7 @@ impl ProbeSet {
         let began = target.instance.and_then(|instance| instance.started_at);
         let spread = target
             .instance
-            .filter(|instance| outlived_an_agent(instance, self.agent_start))
+            .filter(|instance| started_before_agent(instance, self.agent_start))
             .map(|_| schedule::spread(&probe.spec, self.kind, pod_targets.uid, &probe.container))
             // only containers found at agent start get jitter
             .filter(|_| pod_targets.now.wall < later(self.agent_start, probe.spec.period));
@@ -456,7 +456,7 @@ impl ProbeSet {
         let Some(probe) = self.probes.get(&id) else {
             return;
         };
-        if probe.state.verdict() != Some(ok) {
+        if probe.state.result() != Some(ok) {
             return;
         }
         let (uid, name) = (probe.uid.clone(), probe.container.clone());
@@ -475,7 +475,7 @@ impl ProbeSet {
             return;
         };
         probe.attempt = AttemptState::None;
-        if probe.active && !probe.state.rests() {
+        if probe.active && !probe.state.is_on_hold() {
             probe.tick = schedule::next(&probe.spec, probe.tick, now.wall);
             let at = now.instant + now.until(probe.tick);
             self.timers.set(id, &mut probe.due, at);

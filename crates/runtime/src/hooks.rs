@@ -13,11 +13,11 @@ use std::time::Duration;
 use windlass_cri::error::{CriCode, CriError};
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::hook::{
-    HookAction, HttpHook, SLEEP_CUT_SHORT, failure, fallback_message, judge_exec, judge_http,
+    HookAction, HttpHookOutcome, SLEEP_CUT_SHORT, failure, fallback_message, evaluate_exec, evaluate_http,
 };
 use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::ExecFailure;
-use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
+use windlass_pod_lifecycle::stop::MIN_STOP_TIMEOUT;
 use windlass_runtime_config::container_config::restored_container;
 use windlass_types::corev1::{Container, LifecycleHandler};
 use windlass_types::view::EventType;
@@ -154,7 +154,7 @@ impl PodRuntime {
             ips: kill.ips,
         };
         // by then its container has been killed
-        let limit = kill.grace + MINIMUM_GRACE;
+        let limit = kill.grace + MIN_STOP_TIMEOUT;
         match self.run_hook(hook, limit).await {
             Ok(()) => true,
             Err(message) => {
@@ -202,7 +202,7 @@ impl PodRuntime {
                 let runtime = &self.deps().runtime;
                 let answer = runtime.exec_sync(hook.id, &command, limit).await;
                 let answer = answer.map_err(|error| exec_failure(&error));
-                judge_exec(&command, &answer).map_err(|error| {
+                evaluate_exec(&command, &answer).map_err(|error| {
                     let output = answer.unwrap_or_default();
                     failed(&error, &[output.stdout, output.stderr].concat())
                 })
@@ -221,21 +221,21 @@ impl PodRuntime {
     /// One request, and the same in plain HTTP if the server speaks no TLS.
     async fn ask(&self, pod: &Pod, target: HttpTarget) -> Result<(), String> {
         let deps = self.deps();
-        let plain = match judge_http(&target, &deps.checks.http(&target, None).await) {
-            HttpHook::Done => return Ok(()),
-            HttpHook::Failed(error) => return Err(error),
-            HttpHook::AskPlain(plain) => plain,
+        let plain = match evaluate_http(&target, &deps.checks.http(&target, None).await) {
+            HttpHookOutcome::Succeeded => return Ok(()),
+            HttpHookOutcome::Failed(error) => return Err(error),
+            HttpHookOutcome::RetryOverHttp(plain) => plain,
         };
-        match judge_http(&plain, &deps.checks.http(&plain, None).await) {
-            HttpHook::Done => {
+        match evaluate_http(&plain, &deps.checks.http(&plain, None).await) {
+            HttpHookOutcome::Succeeded => {
                 deps.metrics.containers.hook_http_fallbacks.inc();
                 let (kind, reason) = (EventType::Warning, Reason::LifecycleHttpFallback);
                 let text = fallback_message(&target);
                 deps.events.record(pod, None, kind, reason, &text);
                 Ok(())
             }
-            HttpHook::Failed(error) => Err(error),
-            HttpHook::AskPlain(_) => Err("the server answers neither HTTPS nor HTTP".to_owned()),
+            HttpHookOutcome::Failed(error) => Err(error),
+            HttpHookOutcome::RetryOverHttp(_) => Err("the server answers neither HTTPS nor HTTP".to_owned()),
         }
     }
 

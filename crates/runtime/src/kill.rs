@@ -13,7 +13,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_cri::error::{CriError, CriResult};
-use windlass_pod_lifecycle::stop::{Stop, is_overdue_after};
+use windlass_pod_lifecycle::stop::{StopBudget, is_overdue_after};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
@@ -181,27 +181,27 @@ impl PodRuntime {
         events.record(pod, Some(name), EventType::Normal, Reason::Killing, text);
 
         let action = self.pre_stop(&kill).await;
-        let plan = Stop {
+        let plan = StopBudget {
             grace: kill.grace,
             hook: action.is_some(),
             ordered: !kill.after.is_empty(),
         };
         let mut hook = std::pin::pin!(self.run_pre_stop(&kill, action.as_ref()));
         let mut hook_goes_on = false;
-        if let Some(within) = plan.hook_within(begun.elapsed()) {
+        if let Some(within) = plan.pre_stop_timeout(begun.elapsed()) {
             let ended = tokio::time::timeout(within, &mut hook).await;
             hook_goes_on = ended.is_err();
             if ended.unwrap_or(true) {
                 self.finished_hooks().mark_finished(&pod.uid(), id);
             }
         }
-        if let Some(within) = plan.turn_within(begun.elapsed()) {
+        if let Some(within) = plan.ordering_timeout(begun.elapsed()) {
             let others = join_all(kill.after.iter().map(CancellationToken::cancelled));
             if tokio::time::timeout(within, others).await.is_err() {
                 tracing::info!(pod = %pod.full_name(), container = name, "stopped before its turn");
             }
         }
-        let grace = plan.signal_grace(begun.elapsed());
+        let grace = plan.stop_timeout(begun.elapsed());
         let mut stop = std::pin::pin!(async {
             let stop = self.deps().runtime.stop_container(id, grace);
             match kill.pod_stop {

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::ContainerToReset;
 use windlass_pod_lifecycle::backoff::restart_key;
-use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
+use windlass_pod_lifecycle::stop::MIN_STOP_TIMEOUT;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, Reason};
 
@@ -59,7 +59,7 @@ impl SyncPass<'_> {
             let text = format!("Stopping container {}", reset.name);
             self.event(Some(&reset.name), EventType::Normal, Reason::Killing, &text);
             // no hook and the least grace: the pod is not ending, it is to be back soon
-            let stopped = runtime.stop_container(&reset.id, MINIMUM_GRACE).await;
+            let stopped = runtime.stop_container(&reset.id, MIN_STOP_TIMEOUT).await;
             result = ignore_missing(stopped);
         }
         if result.is_ok() {

@@ -7,7 +7,7 @@ use windlass_pod_lifecycle::actions::{
     ContainerKind, ContainerToStart, ephemeral_containers, find_container,
 };
 use windlass_pod_lifecycle::backoff::restart_key;
-use windlass_pod_lifecycle::stop::grace_period;
+use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_runtime_config::image_volumes::MountedImages;
 use windlass_types::corev1::Container;
 use windlass_types::cri::ContainerConfig;
@@ -120,7 +120,7 @@ impl SyncPass<'_> {
             pod,
             name: &container.name,
             id,
-            grace: grace_period(pod, None),
+            grace: effective_grace_period(pod, None),
             message: Reason::FailedPostStartHook.as_str(),
             ips,
             after: Vec::new(),

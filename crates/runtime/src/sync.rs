@@ -13,7 +13,7 @@ use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
 };
 use windlass_pod_lifecycle::backoff::pull_resync_at;
-use windlass_pod_lifecycle::stop::grace_period;
+use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
@@ -189,7 +189,7 @@ impl<'a> SyncPass<'a> {
                 .kill_pod(KillPodRequest {
                     pod: Some(self.req.pod.clone()),
                     observed: self.req.observed.clone(),
-                    grace: grace_period(&self.req.pod, None),
+                    grace: effective_grace_period(&self.req.pod, None),
                     message: String::new(),
                 })
                 .await;
@@ -235,7 +235,7 @@ impl<'a> SyncPass<'a> {
                 pod: self.pod(),
                 name: &kill.name,
                 id: &kill.id,
-                grace: grace_period(self.pod(), kill.grace),
+                grace: effective_grace_period(self.pod(), kill.grace),
                 message: &kill.message,
                 ips: &self.req.observed.ips,
                 after: Vec::new(),

@@ -12,7 +12,7 @@ mod tests;
 use std::sync::Arc;
 
 use windlass_metrics::Metrics;
-use windlass_pod_status::event_series::{Occurrence, node_reference, pod_reference};
+use windlass_pod_status::event_correlator::{RecordedEvent, node_reference, pod_reference};
 use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, Reason};
@@ -51,7 +51,7 @@ impl ApiEvents {
     }
 
     fn send(&self, object: ObjectReference, event_type: EventType, reason: Reason, message: &str) {
-        let occurrence = Occurrence {
+        let occurrence = RecordedEvent {
             object,
             event_type,
             reason: reason.as_str().to_owned(),

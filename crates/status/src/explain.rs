@@ -1,13 +1,14 @@
 //! Explains why a pod is not in its desired state, from its timeline and status. Shared by the
 //! control API and the node API.
 
-use windlass_pod_status::status::{probe_complaint, who_goes_on};
+use windlass_pod_status::status::{last_probe_failure, waiting_for};
 use windlass_pod_status::timeline::relevant_records;
-use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
 use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
 use windlass_types::view::Blocker;
+
+use crate::{PodStatusEntry, PodStatusStore, current_entry};
 
 /// Cloneable source of timelines and explanations. Does not block.
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ impl PodExplainer {
             worker_state: entry.worker_state.to_string(),
             blocker: blocker.map(|blocker| {
                 let message = blocker_message(blocker, entry);
-                BlockerView::new(blocker, message, who_goes_on(blocker))
+                BlockerView::new(blocker, message, waiting_for(blocker))
             }),
             issues: entry.issues.clone(),
             records: timeline.map_or_else(Vec::new, |timeline| relevant_records(&timeline.records)),
@@ -61,8 +62,8 @@ impl PodExplainer {
 }
 
 /// Returns the message of a blocker, with the last failure of its probe.
-pub(crate) fn blocker_message(blocker: &Blocker, entry: &PodStatusEntry) -> String {
-    match probe_complaint(blocker, &entry.status, &entry.events) {
+pub fn blocker_message(blocker: &Blocker, entry: &PodStatusEntry) -> String {
+    match last_probe_failure(blocker, &entry.status, &entry.events) {
         Some(failure) => format!("{}: {failure}", blocker.message),
         None => blocker.message.clone(),
     }

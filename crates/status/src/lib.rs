@@ -51,6 +51,8 @@
 
 mod api_events;
 mod events;
+mod explain;
+pub mod log_target;
 mod manager;
 mod status_store;
 
@@ -58,6 +60,7 @@ use windlass_mailboxes::ActorKind;
 
 pub use api_events::{ApiEvents, EventSender};
 pub use events::EventLog;
+pub use explain::{PodExplainer, blocker_message};
 pub use manager::{StatusManager, StatusManagerDeps};
 pub use status_store::{
     PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription, current_entry,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
+use crate::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_types::corev1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use windlass_types::{PodExt, SharedPod};
 

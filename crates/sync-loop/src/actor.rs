@@ -31,7 +31,7 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::Metrics;
 use windlass_node_rules::admission::NodeAbilities;
-use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
+use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content};
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::pod_cgroup::burstable_shares;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
@@ -131,7 +131,7 @@ pub struct SyncLoop {
     desired: DesiredPods,
     admissions: AdmittedPodSet,
     check: RuntimeCheck,
-    rounds: Rounds,
+    rounds: HousekeepingSchedule,
     /// Version of the status cache in the gauges; `None` after a change to the desired pods.
     gauges: Option<u64>,
     /// Whether the runtime supports `supplementalGroupsPolicy: Strict`.
@@ -168,7 +168,7 @@ impl SyncLoop {
             desired: DesiredPods::default(),
             admissions: AdmittedPodSet::default(),
             check: RuntimeCheck::default(),
-            rounds: Rounds::default(),
+            rounds: HousekeepingSchedule::default(),
             gauges: None,
             strict_groups: None,
             gaps_reported: false,
@@ -380,7 +380,7 @@ impl SyncLoop {
             desired: self.desired.uids(),
             static_pods: self.desired.static_uids(),
             ended: {
-                let ended = self.desired.pods().filter(|pod| content_may_go(pod));
+                let ended = self.desired.pods().filter(|pod| can_remove_pod_content(pod));
                 ended.map(|pod| pod.uid()).collect()
             },
             sources_ready: self.desired.sources_ready(&self.deps.sources),
@@ -403,7 +403,7 @@ impl SyncLoop {
                     reason: "orphaned pod without a source".into(),
                     removed: true,
                     orphan: Some(observed),
-                    verdict: None,
+                    phase_override: None,
                 };
                 self.update_worker(uid, UpdateKind::Kill(kill));
             }

@@ -13,24 +13,24 @@ const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the update for changed volumes: a resync, or the termination of the pod.
 pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
-    let end = |grace, message: String, verdict| {
+    let end = |grace, message: String, phase_override| {
         UpdateKind::Kill(KillPod {
             grace,
             reason: message,
             removed: false,
             orphan: None,
-            verdict: Some(verdict),
+            phase_override: Some(phase_override),
         })
     };
     match (changed.over_limit, changed.no_room) {
         (Some(message), _) => {
-            let verdict = PhaseOverride {
+            let phase_override = PhaseOverride {
                 phase: Phase::Failed,
                 reason: "Evicted".to_owned(),
                 message: message.clone(),
                 disruption: None,
             };
-            end(Some(OVER_LIMIT_GRACE), message, verdict)
+            end(Some(OVER_LIMIT_GRACE), message, phase_override)
         }
         (None, Some(message)) => {
             let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
@@ -66,7 +66,7 @@ impl Dispatch {
             reason: reason.to_owned(),
             removed: false,
             orphan: None,
-            verdict: None,
+            phase_override: None,
         };
         let (uid, run, kill) = match self {
             Self::Run(pod) => (pod.uid(), Some(pod), None),
@@ -85,9 +85,9 @@ impl Dispatch {
                 Some(pod),
                 Some(kill("the pod has a terminal phase")),
             ),
-            Self::Reject(pod, verdict) => {
+            Self::Reject(pod, phase_override) => {
                 let kill = KillPod {
-                    verdict: Some(verdict),
+                    phase_override: Some(phase_override),
                     ..kill("the pod was rejected")
                 };
                 (pod.uid(), Some(pod), Some(kill))
@@ -116,7 +116,7 @@ impl fmt::Display for Dispatch {
             Self::Sync(uid) => write!(f, "sync({uid})"),
             Self::Delete(pod) => write!(f, "delete({})", pod.uid()),
             Self::Terminate(pod) => write!(f, "terminate({})", pod.uid()),
-            Self::Reject(pod, verdict) => write!(f, "reject({} {})", pod.uid(), verdict.reason),
+            Self::Reject(pod, phase_override) => write!(f, "reject({} {})", pod.uid(), phase_override.reason),
             Self::Remove(uid) => write!(f, "remove({uid})"),
         }
     }
@@ -135,10 +135,10 @@ mod tests {
             };
             let line = match volumes_changed(changed) {
                 UpdateKind::Kill(kill) => {
-                    let verdict = kill.verdict.expect("a verdict");
+                    let phase_override = kill.phase_override.expect("a phase_override");
                     let PhaseOverride {
                         reason, message, ..
-                    } = verdict;
+                    } = phase_override;
                     format!("{reason} within {:?}: {message}", kill.grace)
                 }
                 other => format!("{other:?}"),

@@ -63,7 +63,7 @@ pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> Housek
         return HousekeepingPlan::default();
     }
     let (mut directories, mut cgroups) = (BTreeSet::new(), BTreeSet::new());
-    if snapshots.scope.looks_at_disk() && snapshots.sources_ready {
+    if snapshots.scope.includes_disk() && snapshots.sources_ready {
         directories = or_empty("pod directories", deps.runtime.list_pod_dirs().await);
         cgroups = or_empty("pod cgroups", deps.runtime.list_cgroups().await);
         // a pod that cannot be inspected is not observed, but may run
@@ -206,7 +206,7 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         .cloned()
         .chain(workers.into_keys())
         .collect();
-    if snapshots.scope.looks_at_disk() {
+    if snapshots.scope.includes_disk() {
         let gone = plan.directories_to_remove.difference(&known).cloned();
         let runtime = &deps.runtime;
         let volumes = &deps.volumes;

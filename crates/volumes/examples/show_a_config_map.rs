@@ -1,5 +1,4 @@
-//! Sets up the volumes of a pod in a directory of its own, changes what one of them shows, and takes
-//! them away again.
+//! Sets up the volumes of a pod in a temporary directory, updates one of them, and tears them down.
 //!
 //! `cargo run -p windlass-volumes --example show_a_config_map`
 //!
@@ -13,8 +12,8 @@ use std::time::Duration;
 use serde_json::{from_value, json};
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::{PayloadFile, VolumePayload, VolumePayloads};
-use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_types::{PodExt, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_volumes::{HostVolumes, IoQueues, VolumePlugins, VolumeRequest};
 
 #[tokio::main]
@@ -24,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         root_dir: root.path().to_owned(),
         pod_logs_dir: root.path().join("logs"),
     };
-    // a call that takes longer is told as an error, and its thread is left to itself
+    // a call that takes longer returns an error; its thread continues
     let queues = Arc::new(IoQueues::new(Duration::from_secs(30)));
     let volumes = HostVolumes::new(paths, queues);
     let pod: SharedPod = Arc::new(from_value(json!({
@@ -32,16 +31,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "spec": {
             "containers": [{"name": "app", "image": "painter"}],
             "volumes": [
-                {"name": "colours", "configMap": {"name": "colours"}},
+                {"name": "colors", "configMap": {"name": "colors"}},
                 {"name": "scratch", "emptyDir": {}},
             ],
         },
     }))?);
 
-    for (second, colour) in [(0, "blue"), (60, "grey")] {
-        println!("the sky is {colour}");
+    for (second, color) in [(0, "blue"), (60, "grey")] {
+        println!("the sky is {color}");
         let now = Timestamp::from_second(second)?;
-        for volume in plain_volumes(&pod, &payload(colour)) {
+        for volume in plain_volumes(&pod, &payload(color)) {
             let pod = pod.clone();
             let request = VolumeRequest { pod, volume, now };
             let mounted = volumes.set_up(&request).await?;
@@ -53,17 +52,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let uid = pod.uid();
     for found in volumes.find(&uid).await? {
-        println!("released: {}/{}", found.plugin_dir, found.name);
+        println!("torn down: {}/{}", found.plugin_dir, found.name);
         volumes.tear_down(&uid, &found).await?;
     }
     println!("left: {}", volumes.find(&uid).await?.len());
     Ok(())
 }
 
-/// What an API server's ConfigMap comes to as files.
-fn payload(colour: &str) -> VolumePayloads {
+/// The payload of a ConfigMap.
+fn payload(color: &str) -> VolumePayloads {
     let file = PayloadFile {
-        data: colour.as_bytes().into(),
+        data: color.as_bytes().into(),
         mode: 0o644,
         owner: None,
     };
@@ -71,7 +70,7 @@ fn payload(colour: &str) -> VolumePayloads {
         files: [("sky".to_owned(), file)].into(),
         in_memory: false,
     };
-    [("colours".to_owned(), payload)].into()
+    [("colors".to_owned(), payload)].into()
 }
 
 /// A directory as `ls -l` shows it, and the files behind links.

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_volume_plan::volume_source::LocalVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
+use windlass_volume_plan::volume_source::LocalVolume;
 
 use crate::error::VolumeError;
 use crate::io_queue::IoQueue;
@@ -65,7 +65,9 @@ pub(crate) async fn set_up(
         .step(&queue, "linking a device", move || make_link(&place, &to))
         .await?;
     machine
-        .step(&queue, "binding a device", move || bind_node(&device, &node))
+        .step(&queue, "binding a device", move || {
+            bind_node(&device, &node)
+        })
         .await?;
     open.insert(&link, file);
     Ok(MountedVolume {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_pod_inputs::paths::NodePaths;
-use windlass_volume_plan::volume_source::CSI_PLUGIN;
-use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 use windlass_csi::{
-    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, IoQueueKind, FileWork, UsageUnit,
+    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, IoQueueKind, UsageUnit,
     VolumeHost, VolumeUsage,
 };
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::{DiscoveredVolume, PodUid, SharedPod};
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
+use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 
 use crate::block::release_node;
 use crate::error::VolumeError;

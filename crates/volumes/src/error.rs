@@ -35,9 +35,7 @@ pub enum VolumeError {
         wanted: &'static str,
     },
     /// The content needs an API server.
-    #[error(
-        "volume {volume:?}: {kind} volumes require an API server connection (standalone mode)"
-    )]
+    #[error("volume {volume:?}: {kind} volumes require an API server connection (standalone mode)")]
     RequiresApiServer {
         /// Name in the pod spec.
         volume: String,

@@ -1,7 +1,7 @@
 //! The file system of a block device (upstream `FormatAndMount`).
 //!
-//! A device is formatted only if `blkid` finds nothing on it: no file system and no partitions. Where
-//! that is not certain nothing is done: what cannot be read is not empty.
+//! A device is formatted only if `blkid` finds neither a file system nor partitions and the device is
+//! readable: an unreadable device is not empty.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,19 +13,19 @@ use crate::error::VolumeError;
 use crate::io_queue::IoQueue;
 use crate::machine::Machine;
 use crate::mounts::{MountCall, mount_by_program};
-use crate::programs::{ProgramOutput, ProgramError, Programs};
+use crate::programs::{ProgramError, ProgramOutput, Programs};
 
-/// `blkid` found nothing.
+/// Exit code of `blkid` that found nothing.
 const NOTHING_FOUND: i32 = 2;
-/// Bytes at either end of a device in which file systems, RAIDs and partition tables write who they
-/// are, and how many of them are read at a time.
-const ENDS: u64 = 1 << 20;
-const BLOCK: usize = 64 << 10;
-/// `fsck` corrected errors; `fsck` left errors.
+/// Bytes at either end of a device with the signatures of file systems, RAIDs and partition tables,
+/// and the size of one read.
+const ENDS_BYTES: u64 = 1 << 20;
+const READ_BYTES: usize = 64 << 10;
+/// Exit codes of `fsck`: errors corrected, errors left.
 const CORRECTED: i32 = 1;
 const UNCORRECTED: i32 = 4;
 
-/// Mounts a device, with a new file system if it has none.
+/// Mounts a device, after formatting it if it is empty.
 pub(crate) async fn format_and_mount(
     machine: &Machine,
     queue: &IoQueue,
@@ -40,7 +40,7 @@ pub(crate) async fn format_and_mount(
     machine.kill_point()?;
     let mut present = detect_format(programs, device).await?;
     if present.is_none() {
-        // `blkid` says "nothing" also of what it cannot read
+        // `blkid` also finds nothing on an unreadable device
         check_readable(machine, queue, device).await?;
         present = detect_format(programs, device).await?;
     }
@@ -55,7 +55,7 @@ pub(crate) async fn format_and_mount(
         None => format(programs, device, target, fs_type, &options).await?,
         Some(present) => {
             if present != fs_type {
-                tracing::warn!(device = %device.display(), fs_type, present, "another file system");
+                tracing::warn!(device = %device.display(), fs_type, present, "device has another file system than requested");
             }
             if !read_only {
                 repair(programs, device).await?;
@@ -73,7 +73,7 @@ pub(crate) async fn format_and_mount(
     mount_by_program(programs, call).await
 }
 
-/// What is on a device; `None` only if there is nothing.
+/// Content type of a device; `None` only if it is empty.
 pub(crate) async fn detect_format(
     programs: &Programs,
     device: &Path,
@@ -96,8 +96,12 @@ pub(crate) async fn detect_format(
     }
 }
 
-/// A device whose first and last blocks cannot be read may hold anything.
-async fn check_readable(machine: &Machine, queue: &IoQueue, device: &Path) -> Result<(), VolumeError> {
+/// Fails if the first or last blocks of a device are unreadable.
+async fn check_readable(
+    machine: &Machine,
+    queue: &IoQueue,
+    device: &Path,
+) -> Result<(), VolumeError> {
     let path = device.to_owned();
     let work = move || {
         read_ends(&path).map_err(|error| {
@@ -113,12 +117,12 @@ async fn check_readable(machine: &Machine, queue: &IoQueue, device: &Path) -> Re
 fn read_ends(device: &Path) -> io::Result<()> {
     let mut file = File::open(device)?;
     let size = file.seek(io::SeekFrom::End(0))?;
-    let mut block = vec![0; BLOCK];
-    for begin in [0, size.saturating_sub(ENDS)] {
-        let end = size.min(begin.saturating_add(ENDS));
+    let mut block = vec![0; READ_BYTES];
+    for begin in [0, size.saturating_sub(ENDS_BYTES)] {
+        let end = size.min(begin.saturating_add(ENDS_BYTES));
         let mut at = begin;
         while at < end {
-            let wanted = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
+            let wanted = READ_BYTES.min(usize::try_from(end - at).unwrap_or(READ_BYTES));
             let wanted = block.get_mut(..wanted).unwrap_or_default();
             file.read_exact_at(wanted, at)?;
             at += wanted.len() as u64;
@@ -127,7 +131,7 @@ fn read_ends(device: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// From the output of `blkid -o export`.
+/// Parses the output of `blkid -o export`.
 fn read_format(output: &str) -> Result<Option<String>, String> {
     let mut fs_type = None;
     for line in output.lines().filter(|line| !line.is_empty()) {
@@ -137,12 +141,12 @@ fn read_format(output: &str) -> Result<Option<String>, String> {
         let (key, value) = pair.ok_or_else(|| format!("blkid returns invalid output: {output}"))?;
         match key {
             "TYPE" => fs_type = Some(value.to_owned()),
-            // whatever is in the partitions, it is not nothing
+            // a partitioned device is not empty
             "PTTYPE" => return Ok(Some("unknown data, probably partitions".to_owned())),
             _ => {}
         }
     }
-    // it found something that it has no name for
+    // `blkid` found unknown content
     Ok(Some(fs_type.unwrap_or_else(|| "unknown data".to_owned())))
 }
 
@@ -154,13 +158,13 @@ async fn format(
     options: &[String],
 ) -> Result<(), VolumeError> {
     let mut arguments: Vec<OsString> = match fs_type {
-        // force, and no blocks that only root may use
+        // force, without blocks reserved for root
         "ext3" | "ext4" => vec!["-F".into(), "-m0".into()],
         "xfs" => vec!["-f".into()],
         _ => Vec::new(),
     };
     arguments.push(device.into());
-    tracing::info!(device = %device.display(), fs_type, "formats an empty device");
+    tracing::info!(device = %device.display(), fs_type, "formatting an empty device");
     let program = format!("mkfs.{fs_type}");
     let ended = programs.succeed(&program, &arguments, programs.format_deadline);
     ended.await.map_err(|error| {
@@ -176,7 +180,7 @@ async fn format(
     })
 }
 
-/// Only errors that `fsck` found and left keep the device from being mounted.
+/// Runs `fsck`; only errors that it left prevent the mount.
 async fn repair(programs: &Programs, device: &Path) -> Result<(), VolumeError> {
     let arguments = ["-a".into(), device.into()];
     let ended = programs.run("fsck", &arguments, programs.format_deadline);
@@ -195,16 +199,16 @@ async fn repair(programs: &Programs, device: &Path) -> Result<(), VolumeError> {
             }
             Ok(())
         }
-        // it still works on the device, which must not be mounted meanwhile
+        // it may still write to the device
         Err(error @ ProgramError::Hung { .. }) => Err(VolumeError::failed(error.to_string())),
         Err(error) => {
-            tracing::warn!(device = %device.display(), %error, "mounts without fsck");
+            tracing::warn!(device = %device.display(), %error, "mounting without fsck");
             Ok(())
         }
     }
 }
 
-/// The name becomes part of a program's.
+/// Rejects types that are unsafe as part of a program name.
 fn check_fs_type(fs_type: &str) -> Result<(), VolumeError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if !fs_type.starts_with('.') && fs_type.bytes().all(plain) {
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_device_on_which_nothing_was_found_counts_as_empty() {
+    fn blkid_output_is_parsed() {
         let check = |output: &str, expected: &str| {
             let line = match read_format(output) {
                 Ok(Some(found)) => found,
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_type_names_no_other_program() {
+    fn unsafe_file_system_types_are_rejected() {
         for fs_type in ["ext4", "xfs", "btrfs", "ext4-x"] {
             assert!(check_fs_type(fs_type).is_ok(), "{fs_type}");
         }

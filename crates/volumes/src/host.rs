@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_pod_inputs::paths::{NodePaths, check_component};
-use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_csi::{CsiPaths, CsiVolumes, is_csi_device};
+use windlass_pod_inputs::paths::{NodePaths, check_component};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 
 use crate::block::{self, OpenDevices};
 use crate::csi::{self, CsiConfig, without_csi};
@@ -18,7 +18,7 @@ use crate::io_queue::{IoQueue, IoQueues, pod_volumes_queue};
 use crate::local;
 use crate::machine::{HostVolumesConfig, Machine};
 use crate::nfs;
-use crate::pod_volumes::{VolumeSite, volume_path, set_up_volume, tear_down_volume};
+use crate::pod_volumes::{VolumeSite, set_up_volume, tear_down_volume, volume_path};
 use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::subpath::clean_sub_paths;
 use crate::usage::{Measured, VolumeMeter};
@@ -278,7 +278,9 @@ pub fn queue_for_path(uid: &PodUid, path: &Path) -> IoQueue {
         .iter()
         .filter_map(|part| Some(queue_for_plugin_dir(uid, part.to_str()?)));
     let mut devices = queues.filter(|queue| matches!(queue, IoQueue::Device(_)));
-    devices.next().unwrap_or_else(|| IoQueue::Disk(pod_volumes_queue(uid)))
+    devices
+        .next()
+        .unwrap_or_else(|| IoQueue::Disk(pod_volumes_queue(uid)))
 }
 
 fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {
@@ -289,7 +291,11 @@ fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {
 }
 
 /// `<pod>/<above>/<kind>/<volume>`.
-fn volumes_in(pod_dir: &Path, above: &str, block: bool) -> Result<Vec<DiscoveredVolume>, VolumeError> {
+fn volumes_in(
+    pod_dir: &Path,
+    above: &str,
+    block: bool,
+) -> Result<Vec<DiscoveredVolume>, VolumeError> {
     let mut found = Vec::new();
     for plugin_dir in names_in(&pod_dir.join(above))? {
         for name in names_in(&pod_dir.join(above).join(&plugin_dir))? {

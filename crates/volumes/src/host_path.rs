@@ -1,4 +1,4 @@
-//! `hostPath`: the check of its type, and the two types that create.
+//! `hostPath`: the type check and the two types that create the path.
 
 use std::fs::{self, DirBuilder, FileType, OpenOptions};
 use std::io;
@@ -9,10 +9,10 @@ use windlass_types::corev1::HostPathVolumeSource;
 
 use crate::error::VolumeError;
 
-/// Checks that the path is what its `type` says and creates it for the `…OrCreate` types.
+/// Checks the type of the path and creates it for the `…OrCreate` types.
 ///
-/// Links are followed: the path is the author's, not a container's. An empty type checks
-/// nothing; the runtime then makes a missing directory, as it does under the Go kubelet.
+/// Links are followed: the path comes from the pod spec, not from a container. An empty type is not
+/// checked; the runtime then creates a missing directory, as under the Go kubelet.
 pub fn check_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<(), VolumeError> {
     let path = Path::new(&source.path);
     if !path.is_absolute() || path.components().any(|c| c.as_os_str() == "..") {
@@ -29,15 +29,15 @@ pub fn check_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<()
         return Ok(());
     }
     let found = file_type(path)?;
-    let fits = |wanted: fn(&FileType) -> bool| found.as_ref().is_some_and(wanted);
+    let is = |wanted: fn(&FileType) -> bool| found.as_ref().is_some_and(wanted);
     let (ok, wanted) = match kind {
         "DirectoryOrCreate" if found.is_none() => return create_directory(path),
         "FileOrCreate" if found.is_none() => return create_file(path),
-        "DirectoryOrCreate" | "Directory" => (fits(FileType::is_dir), "is not a directory"),
-        "FileOrCreate" | "File" => (fits(FileType::is_file), "is not a file"),
-        "Socket" => (fits(FileType::is_socket), "is not a socket file"),
-        "CharDevice" => (fits(FileType::is_char_device), "is not a character device"),
-        "BlockDevice" => (fits(FileType::is_block_device), "is not a block device"),
+        "DirectoryOrCreate" | "Directory" => (is(FileType::is_dir), "is not a directory"),
+        "FileOrCreate" | "File" => (is(FileType::is_file), "is not a file"),
+        "Socket" => (is(FileType::is_socket), "is not a socket file"),
+        "CharDevice" => (is(FileType::is_char_device), "is not a character device"),
+        "BlockDevice" => (is(FileType::is_block_device), "is not a block device"),
         other => {
             return Err(VolumeError::Invalid {
                 volume: volume.to_owned(),
@@ -54,7 +54,7 @@ pub fn check_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<()
     })
 }
 
-/// What is there; `None` if nothing is.
+/// File type of the path; `None` if it is missing.
 fn file_type(path: &Path) -> Result<Option<FileType>, VolumeError> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata.file_type())),

@@ -133,7 +133,8 @@ impl IoQueues {
         action: &'static str,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        self.run_in(&IoQueue::Disk(key.to_owned()), action, work).await
+        self.run_in(&IoQueue::Disk(key.to_owned()), action, work)
+            .await
     }
 
     /// Runs `work` in a queue. After the deadline it returns an error; the queue stays occupied until
@@ -226,7 +227,11 @@ impl Drop for Permit {
 }
 
 impl Permits {
-    async fn acquire(self: Arc<Self>, queue: IoQueue, action: &'static str) -> Result<Permit, IoQueueError> {
+    async fn acquire(
+        self: Arc<Self>,
+        queue: IoQueue,
+        action: &'static str,
+    ) -> Result<Permit, IoQueueError> {
         let permit = match &queue {
             IoQueue::Disk(_) => self.disk_permit(action).await?,
             IoQueue::Device(_) => self.device_permit(action).await?,
@@ -248,7 +253,10 @@ impl Permits {
         Ok(Permit { permits: self, id })
     }
 
-    async fn disk_permit(&self, action: &'static str) -> Result<OwnedSemaphorePermit, IoQueueError> {
+    async fn disk_permit(
+        &self,
+        action: &'static str,
+    ) -> Result<OwnedSemaphorePermit, IoQueueError> {
         if let Ok(permit) = Arc::clone(&self.disk).try_acquire_owned() {
             return Ok(permit);
         }
@@ -256,13 +264,21 @@ impl Permits {
         tokio::pin!(permit);
         loop {
             self.move_slow_calls();
-            if let Ok(permit) = timeout(SLOW_CALL_CHECK_INTERVAL.min(self.slow_call_threshold), &mut permit).await {
+            if let Ok(permit) = timeout(
+                SLOW_CALL_CHECK_INTERVAL.min(self.slow_call_threshold),
+                &mut permit,
+            )
+            .await
+            {
                 return permit.map_err(|_| IoQueueError::Lost { action });
             }
         }
     }
 
-    async fn device_permit(&self, action: &'static str) -> Result<OwnedSemaphorePermit, IoQueueError> {
+    async fn device_permit(
+        &self,
+        action: &'static str,
+    ) -> Result<OwnedSemaphorePermit, IoQueueError> {
         let permit = Arc::clone(&self.device).acquire_owned();
         match timeout(self.permit_timeout, permit).await {
             Ok(permit) => permit.map_err(|_| IoQueueError::Lost { action }),
@@ -275,7 +291,8 @@ impl Permits {
         let mut calls = self.calls();
         let running = calls.running.values_mut();
         let hung = running.filter(|call| {
-            matches!(call.queue, IoQueue::Disk(_)) && call.since.elapsed() >= self.slow_call_threshold
+            matches!(call.queue, IoQueue::Disk(_))
+                && call.since.elapsed() >= self.slow_call_threshold
         });
         for call in hung {
             let Ok(permit) = Arc::clone(&self.device).try_acquire_owned() else {

@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
 use windlass_pod_inputs::paths::check_component;
-use windlass_volume_plan::volume_source::{LOCAL_PLUGIN, LocalVolume};
 use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
+use windlass_volume_plan::volume_source::{LOCAL_PLUGIN, LocalVolume};
 
 use crate::error::VolumeError;
 use crate::format::format_and_mount;
-use crate::resize::resize_file_system;
 use crate::io_queue::IoQueue;
 use crate::machine::Machine;
 use crate::mount_info::{MountPoint, mounts_of};
 use crate::mounts::{bind, joined_options, mounted};
 use crate::pod_volumes::pod_group;
 use crate::port::VolumeRequest;
+use crate::resize::resize_file_system;
 use crate::walks::OwnershipChange;
 
 /// Upstream's step that fails for a missing path.
@@ -84,16 +84,20 @@ pub(crate) async fn unstage(machine: &Machine, name: &str) -> Result<(), VolumeE
     let mount = machine.local_mounts().join(name);
     let devices = machine.local_devices().join(name);
     machine
-        .step(&device_queue(name), "unmounting a local volume", move || {
-            if mounted(&mount)?.is_some() {
-                check_unused(&mount)?;
-                unmount(&mount, UnmountFlags::NOFOLLOW)
-                    .map_err(|error| VolumeError::io("unmount", &mount, error))?;
-            }
-            remove_empty(&mount)?;
-            // not empty while a pod uses the device
-            remove_if_empty(&devices)
-        })
+        .step(
+            &device_queue(name),
+            "unmounting a local volume",
+            move || {
+                if mounted(&mount)?.is_some() {
+                    check_unused(&mount)?;
+                    unmount(&mount, UnmountFlags::NOFOLLOW)
+                        .map_err(|error| VolumeError::io("unmount", &mount, error))?;
+                }
+                remove_empty(&mount)?;
+                // not empty while a pod uses the device
+                remove_if_empty(&devices)
+            },
+        )
         .await
 }
 
@@ -179,7 +183,9 @@ pub(crate) async fn expand(
     let found = machine.step(&queue, "inspecting a local volume", move || kind(&path));
     match found.await {
         Ok(Kind::Directory) => Ok(()),
-        Ok(Kind::Block) => resize_file_system(machine, &volume.path, &target(machine, request)?).await,
+        Ok(Kind::Block) => {
+            resize_file_system(machine, &volume.path, &target(machine, request)?).await
+        }
         // the volume is mounted, so the NewMounter step does not apply
         Err(VolumeError::Failed { message, .. }) => Err(VolumeError::failed(message)),
         Err(error) => Err(error),

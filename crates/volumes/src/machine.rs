@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use windlass_pod_inputs::paths::{NodePaths, escape_plugin};
-use windlass_volume_plan::selinux_mount::{SelinuxMounts, mount_label};
-use windlass_volume_plan::volume_source::LOCAL_PLUGIN;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
+use windlass_volume_plan::selinux_mount::{SelinuxMounts, mount_label};
+use windlass_volume_plan::volume_source::LOCAL_PLUGIN;
 
 use crate::error::VolumeError;
 use crate::io_queue::{IoQueue, IoQueues};
@@ -77,7 +77,10 @@ impl Machine {
 
     #[cfg(test)]
     pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
-        let mut steps_before_kill = self.steps_before_kill.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps_before_kill = self
+            .steps_before_kill
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match &mut *steps_before_kill {
             Some(0) => {
                 return Err(VolumeError::Stopped {

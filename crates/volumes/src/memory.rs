@@ -1,8 +1,8 @@
-//! A model of the node's volumes for simulations: nothing on the disk, faults on demand, and a
-//! record of what should never have happened.
+//! A model of the node's volumes for simulations: in memory, with injected faults and a record of
+//! invariant violations.
 //!
-//! What is staged and mounted survives the agent, as on a real node: [`MemoryVolumes::new_agent_run`] is one
-//! new_agent_run of the agent's process, whose calls end where they stand when it is killed.
+//! Staged and mounted volumes survive the agent, as on a real node: [`MemoryVolumes::new_agent_run`]
+//! starts an agent run, whose calls stop where they are when it is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,18 +15,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::VolumePayload;
+use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
-use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
 use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::usage::Measured;
 
-/// How often a call that hangs looks whether it still has to.
+/// Interval at which a hung call checks whether it may continue.
 const HANG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One kind of step, for faults.
+/// Operation for fault injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeStep {
     /// `find`.
@@ -43,7 +43,7 @@ pub enum VolumeStep {
     Unmount,
 }
 
-/// Implementation of [`VolumePlugins`] in memory. Clones share the content.
+/// Implementation of [`VolumePlugins`] in memory. Clones share the state.
 #[derive(Clone, Default)]
 pub struct MemoryVolumes {
     paths: NodePaths,
@@ -56,7 +56,7 @@ struct State {
     pods: BTreeSet<PodUid>,
     volumes: BTreeMap<(PodUid, DiscoveredVolume), StoredVolume>,
     staged: BTreeSet<DeviceName>,
-    /// Devices that the node has no room for.
+    /// Devices over the attach limit.
     full: BTreeSet<DeviceName>,
     failing: BTreeMap<(VolumeStep, String), String>,
     hanging: BTreeSet<(VolumeStep, String)>,
@@ -68,10 +68,10 @@ struct State {
     is_running: Option<IsRunning>,
 }
 
-/// Tells whether something of a pod runs.
+/// Whether a container of a pod runs.
 type IsRunning = Arc<dyn Fn(&PodUid) -> bool + Send + Sync>;
 
-/// A volume on the disk.
+/// State of a volume.
 #[derive(Default)]
 struct StoredVolume {
     mounted: bool,
@@ -93,7 +93,7 @@ impl MemoryVolumes {
         }
     }
 
-    /// The same volumes, for one new_agent_run of the agent.
+    /// Starts an agent run with the same volumes.
     pub fn new_agent_run(&self) -> Self {
         self.lock().busy.clear();
         Self {
@@ -102,12 +102,12 @@ impl MemoryVolumes {
         }
     }
 
-    /// The new_agent_run ends: its calls never return, and what they had not done by now does not happen.
+    /// Kills the agent run: its calls never return and have no further effect.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Lets unmounts look whether something of the pod still runs.
+    /// Checks at unmounts that no container of the pod runs.
     pub fn watch_pods(&self, is_running: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
         self.lock().is_running = Some(Arc::new(is_running));
     }
@@ -123,7 +123,7 @@ impl MemoryVolumes {
         };
     }
 
-    /// Makes a step hang, or go on; subjects as in [`Self::fail`].
+    /// Makes a step hang, or continue; subjects as in [`Self::fail`].
     pub fn hang(&self, step: VolumeStep, subject: &str, hang: bool) {
         let key = (step, subject.to_owned());
         let mut state = self.lock();
@@ -133,13 +133,13 @@ impl MemoryVolumes {
         };
     }
 
-    /// Has a volume of a pod hold this many bytes; nothing else is known to hold anything.
+    /// Sets the usage of a volume; other volumes have none.
     pub fn fill(&self, uid: &PodUid, volume: &str, bytes: u64) {
         let key = (uid.clone(), volume.to_owned());
         self.lock().used.insert(key, bytes);
     }
 
-    /// How long each half of every step takes.
+    /// Sets the duration of each half of a step.
     pub fn set_latency(&self, latency: Duration) {
         self.lock().latency = latency;
     }
@@ -149,7 +149,7 @@ impl MemoryVolumes {
         self.lock().pods.clone()
     }
 
-    /// A pod's directory is to go: true if nothing is mounted in it any more.
+    /// Removes a pod's directory; false if a volume is mounted in it.
     pub fn remove_pod(&self, uid: &PodUid) -> bool {
         let mut state = self.lock();
         let mounted = state.volumes.keys().any(|(of, _)| of == uid);
@@ -159,7 +159,7 @@ impl MemoryVolumes {
         !mounted
     }
 
-    /// What a volume of a pod shows of the API server.
+    /// Payload of a volume.
     pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
         let state = self.lock();
         let mut volumes = state.volumes.iter();
@@ -180,17 +180,17 @@ impl MemoryVolumes {
         self.lock().staged.clone()
     }
 
-    /// The attacher of this device says that the node has no room for it.
+    /// Marks the node as full for this device.
     pub fn set_node_full_for(&self, device: &DeviceName) {
         self.lock().full.insert(device.clone());
     }
 
-    /// Puts a staged device there that nobody of this new_agent_run staged.
+    /// Adds a staged device of a previous agent run.
     pub fn add_staged_device(&self, device: &DeviceName) {
         self.lock().staged.insert(device.clone());
     }
 
-    /// A container is about to be given these paths of the node.
+    /// Records a violation unless the volumes of these container paths are mounted.
     pub fn check_paths<'a>(&self, uid: &PodUid, paths: impl IntoIterator<Item = &'a Path>) {
         let dir = self.paths.pod_dir(uid);
         let mut state = self.lock();
@@ -209,12 +209,12 @@ impl MemoryVolumes {
         }
     }
 
-    /// Every step so far, one word and its subject.
+    /// All steps so far, as operation and subject.
     pub fn calls(&self) -> Vec<String> {
         self.lock().calls.clone()
     }
 
-    /// What should never have happened, in words.
+    /// Invariant violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.lock().violations.clone()
     }
@@ -223,7 +223,7 @@ impl MemoryVolumes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Half of a step: it takes its time, hangs, fails, or ends with its new_agent_run.
+    /// Half of a step, with latency, hang, fault or kill.
     async fn half(&self, step: VolumeStep, subjects: &[String]) -> Result<(), VolumeError> {
         let latency = self.lock().latency;
         if !latency.is_zero() {
@@ -247,7 +247,7 @@ impl MemoryVolumes {
         })
     }
 
-    /// A whole step: `begin` happens at once, `end` if it comes to its end.
+    /// A step: `begin` runs first, `end` if it succeeds.
     async fn step<T>(
         &self,
         step: VolumeStep,
@@ -260,7 +260,9 @@ impl MemoryVolumes {
         {
             let mut state = self.lock();
             if !state.busy.insert(line.clone()) {
-                state.violations.push(format!("{line} twice at a time"));
+                state
+                    .violations
+                    .push(format!("{line} is already in progress"));
             }
             state.calls.push(line.clone());
             begin(&mut state);
@@ -278,7 +280,7 @@ fn subjects(uid: &PodUid, name: &str) -> [String; 2] {
     [uid.to_string(), format!("{uid}/{name}")]
 }
 
-/// Where the volume lies, if it lies anywhere.
+/// The volume as discovery finds it, if it has a directory.
 fn place(volume: &PodVolume) -> Option<DiscoveredVolume> {
     Some(DiscoveredVolume {
         plugin_dir: volume.source.plugin_dir()?.to_owned(),
@@ -317,7 +319,7 @@ impl VolumePlugins for MemoryVolumes {
             VolumeStep::Stage,
             line,
             &[device.to_string()],
-            // what is being staged may be so
+            // a device may already be staged during the call
             move |state| {
                 state.staged.insert(begun);
             },
@@ -423,7 +425,7 @@ impl VolumePlugins for MemoryVolumes {
         let subjects = subjects(uid, &volume.name);
         let is_running = self.lock().is_running.clone();
         if is_running.is_some_and(|is_running| is_running(uid)) {
-            let text = format!("{line} while the pod is_running");
+            let text = format!("{line} while the pod runs");
             self.lock().violations.push(text);
         }
         let begun = place.clone();

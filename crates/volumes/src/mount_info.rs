@@ -1,6 +1,6 @@
 //! The mount table of this process, `/proc/self/mountinfo`.
 //!
-//! Reading it asks no file system: a mount whose server is gone is listed like any other.
+//! Reading it accesses no file system, so mounts of lost servers are listed too.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
-    /// Where it is mounted.
+    /// Mount point.
     pub path: PathBuf,
     /// File system type, `tmpfs` for a memory volume.
     pub fs_type: String,
     /// The file system, as `major:minor`.
     pub device: String,
-    /// Which directory of the file system is mounted; `/` unless it is a bind mount.
+    /// Mounted directory of the file system; `/` unless it is a bind mount.
     pub root: PathBuf,
     /// Options of the mount itself, such as `ro,nosuid`.
     pub options: String,
-    /// What is mounted below it is seen by its peers too (`shared`).
+    /// Whether mounts below it propagate to its peers (`shared`).
     pub shared: bool,
 }
 
-/// Mounts at or below a directory, in the order they were made.
+/// Mounts at or below a directory, in order of their creation.
 pub fn mounts_beneath(dir: &Path) -> io::Result<Vec<MountPoint>> {
     let dir = resolved(dir);
     Ok(table()?
@@ -33,19 +33,19 @@ pub fn mounts_beneath(dir: &Path) -> io::Result<Vec<MountPoint>> {
         .collect())
 }
 
-/// What is mounted exactly here, the topmost if several are; `None` if nothing is.
+/// The topmost mount exactly at a path; `None` if there is none.
 pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountPoint>> {
     let dir = resolved(dir);
     Ok(table()?.into_iter().rfind(|mount| mount.path == dir))
 }
 
-/// Other mounts that show the same directory (upstream `GetMountRefs`).
+/// Other mounts of the same directory (upstream `GetMountRefs`).
 pub(crate) fn mounts_of(dir: &Path) -> io::Result<Vec<MountPoint>> {
     let dir = dir.canonicalize()?;
     Ok(same_directory(&table()?, &dir))
 }
 
-/// Other mounts of what is mounted exactly here, which is not touched; none if nothing is.
+/// Other mounts of the file system mounted exactly at a path, without accessing it.
 pub(crate) fn mounts_like(dir: &Path) -> io::Result<Vec<MountPoint>> {
     let (dir, table) = (resolved(dir), table()?);
     match table.iter().any(|mount| mount.path == dir) {
@@ -54,10 +54,10 @@ pub(crate) fn mounts_like(dir: &Path) -> io::Result<Vec<MountPoint>> {
     }
 }
 
-/// Mounts of the table at other places that show what is at `dir`, a resolved path.
+/// Mounts of the same directory as `dir`, a resolved path, at other places.
 pub(crate) fn same_directory(table: &[MountPoint], dir: &Path) -> Vec<MountPoint> {
     let above = table.iter().filter(|mount| dir.starts_with(&mount.path));
-    // of two mounts on one place the later one is seen
+    // the later of two mounts at one path is visible
     let Some(shown) = above.max_by_key(|mount| mount.path.components().count()) else {
         return Vec::new();
     };
@@ -69,12 +69,12 @@ pub(crate) fn same_directory(table: &[MountPoint], dir: &Path) -> Vec<MountPoint
     table.iter().filter(same).cloned().collect()
 }
 
-/// The mount that what lies at `dir` is on.
+/// The mount that contains `dir`.
 pub(crate) fn mount_above(dir: &Path) -> io::Result<Option<MountPoint>> {
     let dir = dir.canonicalize()?;
     let mut above = table()?;
     above.retain(|mount| dir.starts_with(&mount.path));
-    // of two mounts on one place the later one is seen
+    // the later of two mounts at one path is visible
     Ok(above
         .into_iter()
         .max_by_key(|mount| mount.path.components().count()))
@@ -85,8 +85,8 @@ fn table() -> io::Result<Vec<MountPoint>> {
     Ok(parse(&table).collect())
 }
 
-/// The kernel writes resolved paths, so a root directory behind a link is resolved too; but not the
-/// directory itself, which may be a mount whose server is gone.
+/// Resolves the parent of a path, as the kernel writes resolved paths; not the path itself, which may
+/// be a mount of a lost server.
 fn resolved(dir: &Path) -> PathBuf {
     let parent = dir.parent().and_then(|parent| parent.canonicalize().ok());
     match (parent, dir.file_name()) {
@@ -95,7 +95,7 @@ fn resolved(dir: &Path) -> PathBuf {
     }
 }
 
-/// Lines that are not understood are left out: the format only ever gained fields.
+/// Parses the table; skips unknown lines.
 pub(crate) fn parse(table: &[u8]) -> impl Iterator<Item = MountPoint> {
     table.split(|b| *b == b'\n').filter_map(|line| {
         let mut fields = line.split(|b| *b == b' ').skip(2);
@@ -128,7 +128,7 @@ fn path(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
-/// The kernel writes space, tab, newline and backslash as a backslash and three octal digits.
+/// Decodes space, tab, newline and backslash, which the kernel writes as octal escapes.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,4 @@
-//! Bind mounts, and what `mount` and `umount` of the node are told.
+//! Bind mounts, and the arguments of `mount` and `umount`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,8 +11,7 @@ use crate::error::VolumeError;
 use crate::mount_info::{MountPoint, mount_at};
 use crate::programs::{ProgramError, Programs};
 
-/// Options that a bind mount can have of its own; any other belongs to the file system below it
-/// and is left alone.
+/// Options of a bind mount; others belong to its file system and are ignored.
 const BIND_OPTIONS: [(&str, MountFlags); 9] = [
     ("ro", MountFlags::RDONLY),
     ("nodev", MountFlags::NODEV),
@@ -25,7 +24,7 @@ const BIND_OPTIONS: [(&str, MountFlags); 9] = [
     ("nosymfollow", MountFlags::NOSYMFOLLOW),
 ];
 
-/// Options of a volume for `mount`: each once and sorted, as upstream passes them.
+/// Options for `mount`: sorted, without duplicates, as upstream.
 pub(crate) fn joined_options(options: &[String], read_only: bool) -> Vec<String> {
     let mut all: BTreeSet<&str> = options.iter().map(String::as_str).collect();
     if read_only {
@@ -34,8 +33,7 @@ pub(crate) fn joined_options(options: &[String], read_only: bool) -> Vec<String>
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Shows a directory or device at another place. A mount that an earlier life left there half done
-/// gets what it lacks; a complete one is left alone.
+/// Bind-mounts a directory or device. An incomplete mount of a previous agent run is completed.
 pub(crate) fn bind(source: &Path, target: &Path, options: &[String]) -> Result<(), VolumeError> {
     let failed = |error| VolumeError::io("bind a volume to", target, error);
     if mounted(target)?.is_none() {
@@ -44,19 +42,19 @@ pub(crate) fn bind(source: &Path, target: &Path, options: &[String]) -> Result<(
     set_bind_options(target, options)
 }
 
-/// The second half of a bind mount: the kernel takes options of its own only for one that exists.
+/// Sets the options of an existing bind mount, as the kernel requires.
 fn set_bind_options(target: &Path, options: &[String]) -> Result<(), VolumeError> {
     let failed = |error| VolumeError::io("set the options of", target, error);
     let wanted = bind_flags(options);
     if wanted.is_empty() {
         return Ok(());
     }
-    let present = current_flags(statvfs(target).map_err(failed)?.f_flag);
-    if present.contains(wanted) {
+    let current = current_flags(statvfs(target).map_err(failed)?.f_flag);
+    if current.contains(wanted) {
         return Ok(());
     }
-    // what the source forbids stays forbidden
-    let flags = MountFlags::BIND | wanted | present;
+    // keep restrictions of the source
+    let flags = MountFlags::BIND | wanted | current;
     mount_remount(target, flags, c"").map_err(failed)
 }
 
@@ -81,12 +79,12 @@ fn current_flags(present: StatVfsMountFlags) -> MountFlags {
     flags.fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 
-/// What is mounted there.
+/// The mount at a directory.
 pub(crate) fn mounted(dir: &Path) -> Result<Option<MountPoint>, VolumeError> {
     mount_at(dir).map_err(|error| VolumeError::io("read the mount table for", dir, error))
 }
 
-/// What `mount` is to do.
+/// Arguments of `mount`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MountCall<'a> {
     pub(crate) fs_type: &'a str,
@@ -107,7 +105,7 @@ impl MountCall<'_> {
     }
 }
 
-/// Has the node's `mount` do it. The error is upstream's text.
+/// Runs `mount`. The error has upstream's text.
 pub(crate) async fn mount_by_program(
     programs: &Programs,
     call: MountCall<'_>,
@@ -125,8 +123,8 @@ pub(crate) async fn mount_by_program(
     })
 }
 
-/// Has the node's `umount` do it; with force if it does not come back in time. What is not mounted is
-/// fine. The error is upstream's text.
+/// Runs `umount`, with force after a timeout. A missing mount is not an error. The error has
+/// upstream's text.
 pub(crate) async fn unmount_by_program(
     programs: &Programs,
     target: &Path,
@@ -135,7 +133,7 @@ pub(crate) async fn unmount_by_program(
     let deadline = programs.unmount_deadline;
     let ended = match programs.succeed("umount", &plain, deadline).await {
         Err(ProgramError::Hung { .. }) => {
-            tracing::warn!(target = %target.display(), "umount hangs, trying with force");
+            tracing::warn!(target = %target.display(), "umount hung, retrying with force");
             let forced = ["-f".into(), target.into()];
             programs.succeed("umount", &forced, deadline).await
         }
@@ -157,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_sorted_and_each_is_there_once() {
+    fn mount_options_are_sorted_and_unique() {
         let check = |options: &[&str], read_only, expected: &str| {
             let options: Vec<String> = options.iter().map(|o| (*o).to_owned()).collect();
             assert_eq!(joined_options(&options, read_only).join(","), expected);
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_is_told_type_options_source_and_target_and_nothing_else() {
+    fn mount_arguments_are_type_options_source_and_target() {
         let options = ["hard".to_owned(), "ro".to_owned()];
         let call = MountCall {
             fs_type: "nfs",

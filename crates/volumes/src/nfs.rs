@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use windlass_volume_plan::volume_source::NfsVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
+use windlass_volume_plan::volume_source::NfsVolume;
 
 use crate::error::VolumeError;
 use crate::io_queue::{IoQueue, pod_volumes_queue};

@@ -1,11 +1,9 @@
-//! `fsGroup`: the files of a volume belong to a group of the pod.
+//! `fsGroup`: changes the group of a volume's files.
 //!
-//! Each entry gets the group, directories pass it on to new entries, and the group may do what the
-//! volume allows. Nothing is opened by following a link, other file systems mounted in the volume are
-//! left alone, and an entry that resists is logged and passed over, as upstream does. The root comes
-//! last: while it has not the group, what is below it may not have it either, which is what
-//! `OnRootMismatch` looks at. A tree of any size takes [`MAX_OPEN`] descriptors and one batch of
-//! names for each level above the present one.
+//! Each entry gets the group and its permissions, directories also the set-group-ID bit. Links are
+//! not followed, mounts in the volume are skipped, and entries that fail are logged and skipped, as
+//! upstream. The root is changed last, so that `OnRootMismatch` detects an incomplete change. A tree
+//! of any size takes [`MAX_OPEN`] descriptors and one batch of names per level.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -22,32 +20,32 @@ use tokio::sync::watch;
 
 use crate::error::VolumeError;
 
-/// Directories open at the same time.
+/// Max open directories.
 const MAX_OPEN: usize = 32;
-/// Bytes of names read at a time from one directory.
+/// Buffer for reading a directory.
 const BATCH_BYTES: usize = 8 * 1024;
-/// Entries that resist are told one by one up to here, then only counted.
+/// Max failed entries that are logged; further ones are only counted.
 const MAX_LOGGED_ENTRIES: u64 = 3;
 
-/// What the group may do: read and write, or only read.
+/// Permissions of the group: read and write, or only read.
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
-/// What a directory gets on top: to be entered, and that new entries belong to the group too.
+/// Additional bits of a directory: search, and set-group-ID.
 const DIRECTORY: u32 = 0o110;
 const SET_GROUP: u32 = 0o2000;
 
-/// The group that a volume is to belong to.
+/// Desired group of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeGroup {
     /// `securityContext.fsGroup`.
     pub gid: u32,
     /// `securityContext.fsGroupChangePolicy`.
     pub policy: GroupPolicy,
-    /// The volume is mounted read-only: the group may read.
+    /// The volume is mounted read-only: the group only gets read access.
     pub read_only: bool,
 }
 
-/// When a volume's files are gone through.
+/// When a volume's files are changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupPolicy {
     /// At each set-up.
@@ -57,7 +55,7 @@ pub enum GroupPolicy {
     OnRootMismatch,
 }
 
-/// How far a walk is; shared with whoever waits for it.
+/// Progress of an ownership change, shared with its waiters.
 #[derive(Debug, Default)]
 pub struct WalkProgress {
     files: AtomicU64,
@@ -65,39 +63,39 @@ pub struct WalkProgress {
 }
 
 impl WalkProgress {
-    /// Entries gone through.
+    /// Number of processed entries.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Makes the walk end with [`VolumeError::Stopped`] at its next entry.
+    /// Cancels the walk with [`VolumeError::Stopped`] at its next entry.
     pub fn stop(&self) {
         self.stopped.send_replace(true);
     }
 
-    /// Waits until somebody has said so.
+    /// Waits for cancellation.
     pub(crate) async fn stopped(&self) {
-        // the other end is here
+        // `self` holds the sender
         let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 }
 
-/// What a walk came to.
+/// Result of an ownership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkOutcome {
-    /// The root is as it should be, which was enough.
+    /// The root already matches.
     Skipped,
-    /// Everything was gone through; so many entries resisted.
+    /// All entries were processed.
     Completed {
-        /// Entries that could not be changed.
+        /// Number of entries that could not be changed.
         failed: u64,
     },
 }
 
-/// Gives a volume to a group. May take long: run it where blocking is allowed.
+/// Changes the group of a volume. Blocks, possibly for long.
 ///
 /// # Errors
-/// A directory cannot be read, or the walk was stopped. What is done is done; trying again is safe.
+/// A directory cannot be read, or the walk was cancelled; repeating the call is safe.
 pub fn set_volume_ownership(
     dir: &Path,
     group: VolumeGroup,
@@ -111,13 +109,13 @@ pub fn set_volume_ownership(
     }
 }
 
-/// The same in slices. Nothing is touched before the first.
+/// An ownership change in slices.
 #[derive(Debug)]
 pub(crate) struct OwnershipWalk {
     dir: PathBuf,
     group: VolumeGroup,
     failed: u64,
-    /// The way from the root; `None` before the first slice.
+    /// Directories from the root down; `None` before the first slice.
     stack: Option<Vec<Frame>>,
 }
 
@@ -131,7 +129,7 @@ impl OwnershipWalk {
         }
     }
 
-    /// Goes on through some `entries`, and a few more to the end of a batch; `None` if there are more.
+    /// Processes about `entries` entries, to the end of a batch; `None` if there are more.
     pub(crate) fn advance(
         &mut self,
         entries: u64,
@@ -171,7 +169,7 @@ impl OwnershipWalk {
         }
         if self.failed > 0 {
             let volume = self.dir.display();
-            tracing::warn!(%volume, entries = self.failed, "entries kept their group");
+            tracing::warn!(%volume, entries = self.failed, "ownership of some entries not changed");
         }
         Ok(Some(WalkOutcome::Completed {
             failed: self.failed,
@@ -191,7 +189,7 @@ fn root_matches(root: &OwnedFd, group: VolumeGroup) -> Result<bool, Errno> {
     Ok(stat.st_gid == group.gid && stat.st_mode & wanted == wanted)
 }
 
-/// The bits that an entry is to have at least.
+/// Required permission bits of an entry.
 fn wanted_mode(stat: &Stat, group: VolumeGroup) -> u32 {
     let bits = if group.read_only {
         READ_ONLY
@@ -204,9 +202,9 @@ fn wanted_mode(stat: &Stat, group: VolumeGroup) -> u32 {
     }
 }
 
-/// Why a walk ends before its end.
+/// Why a walk ends early.
 enum Stop {
-    Asked,
+    Requested,
     Failed(Errno),
 }
 
@@ -226,13 +224,13 @@ struct Walk<'a> {
 /// A directory on the way down.
 #[derive(Debug)]
 struct Frame {
-    /// Its name in the one above; empty for the root.
+    /// Name in its parent; empty for the root.
     name: CString,
-    /// Closed while the walk is far below.
+    /// `None` while the walk is far below.
     fd: Option<OwnedFd>,
-    /// Where reading goes on once it is open again.
+    /// Read position for reopening it.
     position: u64,
-    /// Directories of the present batch that are still to be entered.
+    /// Subdirectories of the current batch to enter.
     pending: Vec<CString>,
     read_through: bool,
 }
@@ -250,7 +248,7 @@ impl Frame {
 }
 
 impl Walk<'_> {
-    /// Until there is nothing left on the stack, or so many entries were gone through.
+    /// Runs until the stack is empty or `until` entries are processed.
     fn run(&mut self, stack: &mut Vec<Frame>, until: u64) -> Result<(), Stop> {
         while let Some(top) = stack.last_mut() {
             if let Some(name) = top.pending.pop() {
@@ -267,16 +265,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Goes down one level. What is no directory any more has gone its own way.
+    /// Enters a subdirectory; skips it if it is no longer a directory.
     fn enter(&mut self, stack: &mut Vec<Frame>, name: CString) -> Result<(), Stop> {
         let opened = open_beneath(open(stack)?, &name);
         match opened {
             Ok(fd) => stack.push(Frame::new(name, fd)),
-            // another file system is not this volume
+            // XDEV: a mount in the volume
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        // the root stays open: from there the others are reached again
+        // the root stays open, to reopen the others
         let far = stack.len().checked_sub(MAX_OPEN).filter(|index| *index > 0);
         if let Some(frame) = far.and_then(|index| stack.get_mut(index))
             && let Some(fd) = &frame.fd
@@ -299,7 +297,7 @@ impl Walk<'_> {
             if !matches!(name.to_bytes(), b"." | b"..") {
                 let mut kind = entry.file_type();
                 if kind == FileType::Unknown {
-                    // some file systems do not tell
+                    // some file systems do not report types
                     kind = statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)
                         .map_or(FileType::Unknown, |s| FileType::from_raw_mode(s.st_mode));
                 }
@@ -308,12 +306,12 @@ impl Walk<'_> {
                 } else {
                     self.step()?;
                     if let Err(error) = self.change_entry(fd, name) {
-                        self.resisted(name, error);
+                        self.record_failure(name, error);
                     }
                 }
             }
             any = true;
-            // the next call would read the next batch
+            // the next call would read another batch
             if entries.is_buffer_empty() {
                 break;
             }
@@ -332,7 +330,7 @@ impl Walk<'_> {
         if let Some(frame) = stack.pop()
             && let Err(error) = changed
         {
-            self.resisted(&frame.name, error);
+            self.record_failure(&frame.name, error);
         }
         Ok(())
     }
@@ -356,7 +354,7 @@ impl Walk<'_> {
         fchmod(fd, Mode::from_raw_mode(change.mode))
     }
 
-    /// What is right already is not opened.
+    /// Opens only entries that need a change.
     fn change_entry(&self, dir: &OwnedFd, name: &CStr) -> Result<(), Errno> {
         let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(()),
@@ -378,16 +376,16 @@ impl Walk<'_> {
         if change.group {
             chownat(&fd, c"", None, gid, AtFlags::EMPTY_PATH)?;
         }
-        // the mode of a link means nothing, and changing it would change what it points to
+        // chmod of a link would change its target
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Ok(());
         }
-        // a descriptor of this kind has no fchmod; this link leads to it whatever the name is now
+        // a PATH descriptor has no fchmod; this link leads to the opened file
         let own = format!("/proc/self/fd/{}", fd.as_raw_fd());
         chmod(own.as_str(), Mode::from_raw_mode(change.mode))
     }
 
-    /// What an entry lacks; `None` if nothing.
+    /// The necessary change; `None` for none.
     fn change(&self, stat: &Stat) -> Option<Change> {
         let mode = stat.st_mode & 0o7777;
         let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
@@ -403,23 +401,23 @@ impl Walk<'_> {
         })
     }
 
-    fn resisted(&mut self, name: &CStr, error: Errno) {
+    fn record_failure(&mut self, name: &CStr, error: Errno) {
         self.failed += 1;
         if self.failed <= MAX_LOGGED_ENTRIES {
             let name = name.to_string_lossy();
-            tracing::warn!(volume = %self.dir.display(), %name, %error, "keeps its group");
+            tracing::warn!(volume = %self.dir.display(), %name, %error, "ownership not changed");
         }
     }
 }
 
 struct Change {
     group: bool,
-    /// A change of the group takes set-ID bits away, so the mode is always set after it.
+    /// chown clears the set-ID bits, so the mode is always set after it.
     mode: u32,
 }
 
-/// The descriptor of the frame on top. One that was closed is reached again from the root, name by
-/// name; the frames above it that fit are opened on the way.
+/// The descriptor of the top frame. A closed one is reopened from the root, name by name, with as
+/// many of its parents as fit.
 fn open(stack: &mut [Frame]) -> Result<&OwnedFd, Errno> {
     let top = stack.len().saturating_sub(1);
     if stack.get(top).is_some_and(|frame| frame.fd.is_none()) {

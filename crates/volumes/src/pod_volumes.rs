@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_volume_plan::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
 use windlass_pod_inputs::projection::VolumePayload;
-use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
+use windlass_volume_plan::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 
 use crate::atomic_writer::{WriteOptions, ensure_payload, write_payload};
 use crate::empty_dir::{EmptyDir, remove_meta_dir};
@@ -133,7 +133,10 @@ pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
 
 /// Unmounts a volume of a pod and all mounts in it, deepest first, and removes content that the pod
 /// owns.
-pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Result<(), VolumeError> {
+pub(crate) fn tear_down_volume(
+    pod_dir: &Path,
+    found: &DiscoveredVolume,
+) -> Result<(), VolumeError> {
     let dir = volume_path(pod_dir, found);
     if found.plugin_dir == EMPTY_DIR {
         remove_meta_dir(&meta_dir(pod_dir, &found.name))?;

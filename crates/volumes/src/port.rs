@@ -8,9 +8,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_volume_plan::volume_source::PodVolume;
 pub use windlass_types::DiscoveredVolume;
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::PodVolume;
 
 use crate::error::VolumeError;
 use crate::usage::Measured;

@@ -1,9 +1,8 @@
-//! Programs of the node that mount, unmount and make file systems.
+//! Programs of the node that mount, unmount and format.
 //!
-//! A program is started without a shell, with exactly the arguments given, in a process group of its
-//! own. At its deadline, or when nobody waits for it any more, the group is killed and left to the
-//! kernel: a helper that hangs in a dead server holds no thread of the agent. Of what it says the
-//! beginning is kept.
+//! A program is started without a shell, with exactly the given arguments, in its own process group.
+//! At its deadline, or when the caller is cancelled, the group is killed without waiting: a hung
+//! helper holds no thread of the agent. The first part of its output is kept.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,23 +15,23 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Bytes of output that are kept: more than `mount` and `mkfs` ever say of one failure.
+/// Max bytes of kept output: more than `mount` and `mkfs` print for one failure.
 const MAX_OUTPUT: usize = 4096;
-/// How long the output of a program that has ended is waited for: what it left behind, such as
-/// `rpc.statd`, may hold the pipe for ever.
+/// Time to read the output after the program ended: a daemon that it started, such as `rpc.statd`,
+/// may keep the pipe open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Where the node's programs are and how long they may take.
+/// Location and deadlines of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The only directory that programs are taken from; `None` searches `PATH`.
+    /// Directory of the programs; `None` searches `PATH`.
     pub directory: Option<PathBuf>,
-    /// For `mount`: below the two minutes that the VolumeManager gives a step, so that the step
-    /// ends with the helper's own text.
+    /// For `mount`: below the VolumeManager's two minutes per step, so that the error has the text of
+    /// the helper.
     pub mount_deadline: Duration,
-    /// For `umount`, before it is tried again with force (upstream: one minute).
+    /// For `umount`, before the retry with force (upstream: one minute).
     pub unmount_deadline: Duration,
-    /// For `mkfs` and `fsck`, which take their time on large devices.
+    /// For `mkfs` and `fsck`, which are slow on large devices.
     pub format_deadline: Duration,
 }
 
@@ -47,11 +46,11 @@ impl Default for Programs {
     }
 }
 
-/// A program that ended.
+/// Result of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProgramOutput {
     pub(crate) status: ExitStatus,
-    /// Both streams; the beginning.
+    /// First part of both streams.
     pub(crate) output: String,
 }
 
@@ -61,39 +60,39 @@ impl ProgramOutput {
     }
 }
 
-/// A program did not do its work.
+/// A program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It cannot be started.
+    /// It could not be started.
     #[error("{program}: {source}")]
     Start {
-        /// Which.
+        /// Its name.
         program: String,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// It did not end in time and was killed.
+    /// It exceeded its deadline and was killed.
     #[error("{program} did not end within {seconds} s and was killed")]
     Hung {
-        /// Which.
+        /// Its name.
         program: String,
         /// Its deadline.
         seconds: u64,
     },
-    /// It said that it failed.
+    /// It exited with an error.
     #[error("{program}: {}", status_text(*status))]
     Failed {
-        /// Which.
+        /// Its name.
         program: String,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// What it said; the beginning.
+        /// First part of its output.
         output: String,
     },
 }
 
 impl ProgramError {
-    /// How it ended, in upstream's words.
+    /// The cause as upstream prints it.
     pub(crate) fn cause(&self) -> String {
         match self {
             Self::Failed { status, .. } => status_text(*status),
@@ -110,7 +109,7 @@ impl ProgramError {
 }
 
 impl Programs {
-    /// Runs a program to its end, however it ends.
+    /// Runs a program and returns its result.
     pub(crate) async fn run(
         &self,
         program: &str,
@@ -145,7 +144,7 @@ impl Programs {
         })
     }
 
-    /// Runs a program that has to succeed.
+    /// Runs a program; an exit status other than 0 is an error.
     pub(crate) async fn succeed(
         &self,
         program: &str,
@@ -164,7 +163,7 @@ impl Programs {
     }
 }
 
-/// A child whose process group dies with this value, unless it has ended.
+/// A child process whose group is killed on drop, unless it has ended.
 struct Running {
     child: Child,
     group: Option<Pid>,
@@ -195,7 +194,7 @@ impl Running {
                     status = self.child.wait() => break status?,
                 }
             };
-            // what it started and left running keeps its group: only a hung one is killed
+            // daemons that it started keep running: only a hung program is killed
             self.group = None;
             if !read_through {
                 let _ = timeout(OUTPUT_TIMEOUT, reading).await;
@@ -212,13 +211,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = self.group {
-            // gone already, or not to be killed now: the kernel ends it when it can
+            // an error means that the group is gone
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// Reads to the end and keeps the beginning.
+/// Reads to the end and keeps the first part.
 async fn keep(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut stream) = stream else {
         return;
@@ -232,7 +231,7 @@ async fn keep(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     }
 }
 
-/// As Go prints it: `exit status 32`, `signal: 9`.
+/// The status as Go prints it: `exit status 32`, `signal: 9`.
 fn status_text(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {

@@ -1,8 +1,8 @@
-//! Removal of a directory tree that a pod has written into.
+//! Removal of a directory tree that a pod has written to.
 //!
-//! Works on directory descriptors only: links are removed, never followed, and a mounted file
-//! system stops the removal with its content untouched (`RESOLVE_NO_XDEV`). A tree of any depth
-//! needs at most [`MAX_OPEN`] descriptors: a deeper directory is moved up to the top first.
+//! Works only with directory descriptors: links are removed, never followed, and a mount stops the
+//! removal with its content untouched (`RESOLVE_NO_XDEV`). A tree of any depth needs at most
+//! [`MAX_OPEN`] descriptors: deeper directories are first moved to the top.
 
 use std::ffi::CString;
 use std::io;
@@ -17,11 +17,11 @@ use rustix::io::Errno;
 
 use crate::error::RemoveError;
 
-/// Directories open at the same time.
+/// Max open directories.
 const MAX_OPEN: usize = 32;
 
-/// Removes a file or a tree. A missing one is fine. Entries that resist do not keep their
-/// siblings; the first error is returned after everything else is gone.
+/// Removes a file or a tree. A missing path is not an error. If entries fail, the others are removed
+/// and the first error is returned.
 pub fn remove_tree(path: &Path) -> Result<(), RemoveError> {
     let io = |source: Errno| RemoveError::Io {
         path: path.to_owned(),
@@ -52,7 +52,7 @@ pub fn remove_tree(path: &Path) -> Result<(), RemoveError> {
 
 struct Removal {
     path: PathBuf,
-    /// Directories moved to the top so far; makes their names unique.
+    /// Number of directories moved to the top; makes their names unique.
     moved: u64,
     first_error: Option<RemoveError>,
 }
@@ -65,7 +65,7 @@ struct Frame {
     /// Entries removed or moved away since the directory was (re)read.
     progress: bool,
     /// An entry could not be removed, so the directory cannot be either.
-    stuck: bool,
+    blocked: bool,
 }
 
 impl Removal {
@@ -85,7 +85,7 @@ impl Removal {
                     self.remove_entry(&mut stack, name, entry.file_type());
                 }
                 Some(Err(error)) => {
-                    frame.stuck = true;
+                    frame.blocked = true;
                     self.fail(&stack, None, error);
                 }
                 None => self.leave(parent, &mut stack),
@@ -101,21 +101,21 @@ impl Removal {
         if kind != FileType::Directory {
             match unlinkat(&frame.fd, &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => return progress(stack),
-                // the type was unknown (some file systems do not tell) or changed
+                // the type was unknown or has changed
                 Err(Errno::ISDIR) => {}
-                Err(error) => return self.stick(stack, &name, error),
+                Err(error) => return self.block(stack, &name, error),
             }
         }
         if depth >= MAX_OPEN {
             match self.move_up(&top.fd, &frame.fd, &name) {
                 Ok(()) => {
-                    // the top is read again after this, because it is not empty
+                    // the top is not empty and is read again
                     if let Some(top) = stack.first_mut() {
                         top.progress = true;
                     }
                     progress(stack);
                 }
-                Err(error) => self.stick(stack, &name, error),
+                Err(error) => self.block(stack, &name, error),
             }
             return;
         }
@@ -125,12 +125,12 @@ impl Removal {
                 Some(next) => stack.push(next),
                 None => {
                     if let Some(frame) = stack.last_mut() {
-                        frame.stuck |= self.first_error.is_some();
+                        frame.blocked |= self.first_error.is_some();
                         frame.progress = true;
                     }
                 }
             },
-            Err(error) => self.stick(stack, &name, error),
+            Err(error) => self.block(stack, &name, error),
         }
     }
 
@@ -139,14 +139,14 @@ impl Removal {
             self.moved += 1;
             let up = format!(".windlass-removing-{}", self.moved);
             match renameat_with(from, name, top, &up, RenameFlags::NOREPLACE) {
-                // left by a removal that was killed: the next number
+                // left by an interrupted removal: use the next number
                 Err(Errno::EXIST) => {}
                 result => return result,
             }
         }
     }
 
-    /// Opens a directory, or removes what turned out not to be one and returns `None`.
+    /// Opens a directory; removes any other file and returns `None`.
     fn enter(&mut self, parent: &OwnedFd, name: CString, stack: &[Frame]) -> Option<Frame> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH
@@ -161,7 +161,7 @@ impl Removal {
                 entries,
                 name,
                 progress: false,
-                stuck: false,
+                blocked: false,
             }),
             Err(Errno::NOENT) => None,
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -178,8 +178,8 @@ impl Removal {
         }
     }
 
-    /// Removes the directory at the top of the stack after its entries are gone. One that is
-    /// not empty although it lost entries is read again: something was moved into it.
+    /// Removes the emptied directory at the top of the stack. If it is not empty although entries were
+    /// removed, it is read again: directories were moved into it.
     fn leave(&mut self, root_parent: &OwnedFd, stack: &mut Vec<Frame>) {
         let Some(mut frame) = stack.pop() else {
             return;
@@ -188,25 +188,25 @@ impl Removal {
         let result = unlinkat(parent, &frame.name, AtFlags::REMOVEDIR);
         match result {
             Ok(()) | Err(Errno::NOENT) => progress(stack),
-            Err(Errno::NOTEMPTY | Errno::EXIST) if frame.progress && !frame.stuck => {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if frame.progress && !frame.blocked => {
                 frame.progress = false;
                 frame.entries.rewind();
                 stack.push(frame);
             }
             Err(error) => {
                 if let Some(above) = stack.last_mut() {
-                    above.stuck = true;
+                    above.blocked = true;
                 }
-                if !frame.stuck {
+                if !frame.blocked {
                     self.fail(stack, Some(&frame.name), error);
                 }
             }
         }
     }
 
-    fn stick(&mut self, stack: &mut [Frame], name: &CString, error: Errno) {
+    fn block(&mut self, stack: &mut [Frame], name: &CString, error: Errno) {
         if let Some(frame) = stack.last_mut() {
-            frame.stuck = true;
+            frame.blocked = true;
         }
         self.fail(stack, Some(name), error);
     }
@@ -217,7 +217,7 @@ impl Removal {
         }
         let mut path = self.path.clone();
         let below = stack.iter().skip(1).map(|frame| &frame.name);
-        // an error of the top itself is already named by the path
+        // the path already names the top
         let last = name.filter(|_| !stack.is_empty());
         for part in below.chain(last) {
             path.push(part.to_string_lossy().as_ref());

@@ -1,10 +1,9 @@
-//! A part of a volume, bound to a place where nobody can exchange it.
+//! subPath mounts that containers cannot redirect.
 //!
-//! Containers write to volumes, so a path in one may change while it is looked at: a directory
-//! becomes a link to `/`, and whoever opens the path by its name opens the node
-//! (CVE-2017-1002101, CVE-2021-25741). Here a path is walked from a descriptor of the volume's
-//! root, no link is followed out of the volume, and what is bound is the descriptor at the end of the
-//! walk, not a name.
+//! Containers write to volumes, so a path may change during set-up: a directory becomes a link to
+//! `/`, and opening the path by name reaches the host (CVE-2017-1002101, CVE-2021-25741). Here the
+//! path is walked from a descriptor of the volume's root without following links out of the volume,
+//! and the resulting descriptor is bind-mounted, not a name.
 
 use std::fs;
 use std::io;
@@ -24,47 +23,47 @@ use crate::mount_info::mounts_beneath;
 use crate::pod_volumes::unmount_beneath;
 use crate::remove::remove_tree;
 
-/// Links that one path may lead over, as in the kernel.
+/// Max links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 const FOUND: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A part of a volume that cannot be bound.
+/// A failed subPath mount.
 #[derive(Debug, thiserror::Error)]
 pub enum SubPathError {
-    /// What is missing of the path cannot be made.
+    /// A missing part of the path cannot be created.
     #[error("cannot make {path:?} in {}: {error}", volume.display())]
     Make {
-        /// Where the volume lies.
+        /// Path of the volume.
         volume: PathBuf,
-        /// The part.
+        /// The subPath.
         path: String,
-        /// Why not.
+        /// Cause.
         error: Errno,
     },
-    /// The path cannot be walked, or leads out of the volume.
+    /// The path cannot be opened, or leads out of the volume.
     #[error("cannot open {path:?} in {}: {error}", volume.display())]
     Open {
-        /// Where the volume lies.
+        /// Path of the volume.
         volume: PathBuf,
-        /// The part.
+        /// The subPath.
         path: String,
-        /// Why not; `EXDEV` if it leads out.
+        /// Cause; `EXDEV` if it leads out of the volume.
         error: Errno,
     },
-    /// It cannot be bound.
+    /// The bind mount failed.
     #[error("cannot {action} {}: {error}", target.display())]
     Bind {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// Where.
+        /// Target path.
         target: PathBuf,
-        /// Why not.
+        /// Cause.
         error: io::Error,
     },
 }
 
-/// Binds a part of a volume, and makes the directories that are missing of its path with the
-/// volume's own mode. What is bound there already stays if it is the same file or directory.
+/// Bind-mounts a subPath; creates missing directories with the volume's mode. An existing bind mount
+/// of the same file or directory is kept.
 pub fn prepare_sub_path(wanted: &SubPath) -> Result<(), SubPathError> {
     let found = find_or_make(&wanted.source, &wanted.path)?;
     let failed = |action| {
@@ -80,13 +79,13 @@ pub fn prepare_sub_path(wanted: &SubPath) -> Result<(), SubPathError> {
         return Ok(());
     }
     make_target(&wanted.target, is_directory(&kind)).map_err(failed("make"))?;
-    // the descriptor's own entry leads to what was opened, whatever its name leads to by now
+    // this path leads to the opened file, even if its name was replaced
     let source = format!("/proc/self/fd/{}", found.as_raw_fd());
     mount_bind(source, &wanted.target).map_err(|error| failed("bind to")(error.into()))
 }
 
-/// Unmounts and removes what was bound of one volume of a pod, or of all of them: also for
-/// containers that are gone, and by an earlier life of the agent.
+/// Unmounts and removes the subPath mounts of one volume of a pod or of all: also those of removed
+/// containers and of previous agent runs.
 pub fn clean_sub_paths(pod_dir: &Path, volume: Option<&str>) -> Result<(), VolumeError> {
     let all = pod_dir.join(SUB_PATHS_DIR);
     let dir = volume.map_or_else(|| all.clone(), |volume| all.join(volume));
@@ -98,7 +97,7 @@ pub fn clean_sub_paths(pod_dir: &Path, volume: Option<&str>) -> Result<(), Volum
     unmount_beneath(&dir)?;
     remove_tree(&dir).map_err(|source| VolumeError::Leftover { source })?;
     match fs::remove_dir(&all) {
-        // other volumes have theirs there
+        // other volumes use it
         Err(error)
             if !matches!(
                 error.kind(),
@@ -117,12 +116,12 @@ fn find_or_make(volume: &Path, path: &str) -> Result<OwnedFd, SubPathError> {
         path: path.to_owned(),
         error,
     };
-    // where the volume lies is its author's word, not a container's: links lead to it
+    // the volume's own path is trusted, so its links are followed
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, volume, flags, Mode::empty()).map_err(open_failed)?;
     match open_beneath(&root, path) {
         Ok(found) => Ok(found),
-        // the kernel cannot, may not, or met a link that is absolute and may lead back
+        // unsupported, not permitted, or an absolute link, which may lead back into the volume
         Err(Errno::NOENT | Errno::NOSYS | Errno::PERM | Errno::XDEV | Errno::AGAIN) => {
             let walk = Walk::new(volume, root).map_err(open_failed)?;
             walk.to(path).map_err(|failure| match failure {
@@ -142,7 +141,7 @@ fn open_beneath(root: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { "." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // as a directory first: that makes an automounter mount what belongs there
+    // as a directory first, to trigger automounts
     match openat2(
         root,
         path,
@@ -166,12 +165,12 @@ impl From<Errno> for WalkError {
     }
 }
 
-/// A walk through a volume, one name at a time, that ends within it.
+/// A walk through a volume, one name at a time.
 struct Walk {
-    /// Where the volume really lies, for links that are absolute.
+    /// Resolved path of the volume, for absolute links.
     real: PathBuf,
-    /// Directories from the volume's root to here: `..` leads to the one before, wherever a
-    /// container has moved the directory by now.
+    /// Directories from the volume's root: `..` leads to the previous one, also if a container moved the
+    /// directory.
     stack: Vec<OwnedFd>,
     /// Mode of the volume's root.
     mode: Mode,
@@ -190,12 +189,12 @@ impl Walk {
     }
 
     fn to(mut self, path: &str) -> Result<OwnedFd, WalkError> {
-        // names that are still to be walked, the next one last, and whether the author wrote them
-        // (then they are made if they are missing) or they come from a link
+        // remaining names, the next one last, and whether they come from the subPath and are created
+        // if missing, or from a link
         let mut names = split(path, true);
         while let Some((name, written)) = names.pop() {
             if name == ".." {
-                // a link that leads up from the root leads out
+                // it leads out of the volume
                 if self.stack.len() < 2 {
                     return Err(Errno::XDEV.into());
                 }
@@ -219,7 +218,7 @@ impl Walk {
             }
             self.stack.push(next);
         }
-        // all of the volume, or a link to a directory on the way here
+        // the volume itself, or a link to one of its parents
         self.stack.pop().ok_or(WalkError::Open(Errno::INVAL))
     }
 
@@ -234,8 +233,7 @@ impl Walk {
         }
     }
 
-    /// Makes a directory. What a container puts in its place meanwhile is a directory of the
-    /// volume too, or refused.
+    /// Creates a directory. A directory that a container creates meanwhile is used.
     fn make(&self, name: &str) -> Result<OwnedFd, Errno> {
         let here = self.here()?;
         match mkdirat(here, name, self.mode) {
@@ -244,13 +242,12 @@ impl Walk {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = openat(here, name, flags, Mode::empty())?;
-        // mkdir cuts the mode by the umask and knows no group bit
+        // mkdir applies the umask and ignores the set-group-ID bit
         fchmod(&made, self.mode)?;
         Ok(made)
     }
 
-    /// The names that a link stands for. An absolute one may lead back into the volume, as in a
-    /// directory of the node that its administrator keeps.
+    /// The names in a link. An absolute link may lead back into the volume.
     fn follow(&mut self, link: &str) -> Result<Vec<(String, bool)>, Errno> {
         self.links += 1;
         if self.links > MAX_LINKS {
@@ -278,11 +275,11 @@ fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// True if this very file or directory is bound there. Another one, of an earlier instance of the
-/// container, is unmounted.
+/// Whether this file or directory is bound there. Another one, of a previous container instance, is
+/// unmounted.
 fn keeps_bind(target: &Path, wanted: &Stat) -> io::Result<bool> {
     let there = match statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW) {
-        // no mount table has to be read where nothing can be mounted
+        // avoids reading the mount table
         Err(Errno::NOENT) => return Ok(false),
         there => there,
     };
@@ -290,7 +287,7 @@ fn keeps_bind(target: &Path, wanted: &Stat) -> io::Result<bool> {
     if mounts.is_empty() {
         return Ok(false);
     }
-    // what cannot be inspected any more (a server that is gone) is bound anew too
+    // an inaccessible mount, such as one of a lost server, is replaced too
     let same = there.is_ok_and(|there| same_file(&there, wanted));
     if same {
         return Ok(true);
@@ -305,7 +302,7 @@ fn same_file(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// An empty directory or file to bind onto.
+/// Creates an empty directory or file as mount target.
 fn make_target(target: &Path, directory: bool) -> io::Result<()> {
     let dir = target.parent().unwrap_or(Path::new("/"));
     let mut builder = fs::DirBuilder::new();
@@ -315,7 +312,7 @@ fn make_target(target: &Path, directory: bool) -> io::Result<()> {
     let name = target.file_name().unwrap_or_default();
     match statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) if is_directory(&there) == directory => return Ok(()),
-        // the part was of another kind when an earlier instance started
+        // the subPath of a previous instance had another file type
         Ok(there) if is_directory(&there) => fs::remove_dir(target)?,
         Ok(_) => fs::remove_file(target)?,
         Err(Errno::NOENT) => {}

@@ -1,7 +1,7 @@
 //! Volumes and removal on a real file system.
 
-mod bed;
 mod faults;
+mod fixture;
 mod kills;
 mod local;
 mod nfs;
@@ -24,10 +24,11 @@ use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource, plain_volum
 
 use crate::pod_volumes::{VolumeSite, set_up_volume, tear_down_volume};
 use crate::{
-    DiscoveredVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
+    DiscoveredVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath,
+    remove_tree,
 };
 
-/// Volumes that show nothing of the API server.
+/// Sets up volumes without API server content.
 fn set_up_pod_volumes(dir: &Path, pod: &Pod) -> Result<(), VolumeError> {
     set_up_with(dir, pod, &VolumePayloads::new())
 }
@@ -93,7 +94,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("metadata").permissions().mode() & 0o7777
 }
 
-/// Mounting needs root; without it the test says so and ends.
+/// Whether the process may mount, which needs root.
 fn may_mount() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -103,7 +104,7 @@ fn may_mount() -> bool {
 }
 
 #[test]
-fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
+fn host_path_types_check_or_create_the_path() {
     let dir = temp();
     let at = |name: &str| dir.path().join(name);
     fs::create_dir(at("dir")).expect("dir");
@@ -179,7 +180,7 @@ fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
 }
 
 #[test]
-fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
+fn empty_dir_is_world_writable_and_keeps_its_content() {
     let dir = temp();
     let volume = empty_dir("cache", None, None);
     let path = plain_volume(&Pod::default(), &volume, None)
@@ -197,11 +198,11 @@ fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
 }
 
 #[test]
-fn an_empty_dir_belongs_to_the_fs_group() {
+fn empty_dir_has_the_fs_group() {
     if !may_mount() {
         return;
     }
-    // a tmpfs is sticky, as upstream's tests of subPaths on one expect
+    // a tmpfs is sticky, as upstream's tests expect
     for (medium, expected) in [(None, 0o2777), (Some("Memory"), 0o3777)] {
         let dir = temp();
         let volume = empty_dir("cache", medium, None);
@@ -223,7 +224,7 @@ fn an_empty_dir_belongs_to_the_fs_group() {
 }
 
 #[test]
-fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
+fn memory_volume_is_a_tmpfs_with_size_limit() {
     if !may_mount() {
         return;
     }
@@ -257,7 +258,7 @@ fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
 }
 
 #[test]
-fn what_the_agent_cannot_make_is_refused_in_plain_words() {
+fn unsupported_volumes_are_rejected() {
     let dir = temp();
     let check = |volume: Volume, expected: &str| {
         let error = set_up_pod_volumes(dir.path(), &pod(vec![volume])).expect_err(expected);
@@ -269,7 +270,7 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
             config_map: Some(Default::default()),
             ..Volume::default()
         },
-        "volume \"settings\": nobody resolved the content of this configMap volume, because the agent is not connected to an API server (later)",
+        "volume \"settings\": configMap volumes require an API server connection (standalone mode) (later)",
     );
     check(
         Volume {
@@ -277,7 +278,7 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
             persistent_volume_claim: Some(Default::default()),
             ..Volume::default()
         },
-        "volume \"claim\": nobody resolved the content of this persistentVolumeClaim volume, because the agent is not connected to an API server (later)",
+        "volume \"claim\": persistentVolumeClaim volumes require an API server connection (standalone mode) (later)",
     );
     check(
         empty_dir("huge", Some("HugePages"), None),
@@ -294,7 +295,7 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
 }
 
 #[test]
-fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
+fn payload_volume_is_set_up_updated_and_torn_down() {
     let dir = temp();
     let volume = |name: &str| Volume {
         name: name.into(),
@@ -384,7 +385,7 @@ fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
 }
 
 #[test]
-fn a_volume_that_lacks_its_object_shows_what_it_did_or_says_why_not() {
+fn unavailable_payload_keeps_old_content_or_fails() {
     let dir = temp();
     let pod = pod(vec![Volume {
         name: "v".to_owned(),
@@ -419,7 +420,7 @@ fn a_volume_that_lacks_its_object_shows_what_it_did_or_says_why_not() {
 }
 
 #[test]
-fn removal_takes_links_but_never_follows_them() {
+fn removal_does_not_follow_links() {
     let dir = temp();
     let outside = temp();
     fs::write(outside.path().join("precious"), "x").expect("write");
@@ -442,7 +443,7 @@ fn removal_takes_links_but_never_follows_them() {
 }
 
 #[test]
-fn removal_handles_trees_deeper_and_wider_than_any_limit() {
+fn removal_handles_deep_and_wide_trees() {
     let dir = temp();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).expect("tree");
@@ -464,7 +465,7 @@ fn removal_handles_trees_deeper_and_wider_than_any_limit() {
 }
 
 #[test]
-fn one_mounted_directory_keeps_itself_and_its_parents_only() {
+fn removal_keeps_a_mount_and_its_parents() {
     if !may_mount() {
         return;
     }
@@ -493,7 +494,7 @@ fn one_mounted_directory_keeps_itself_and_its_parents_only() {
 }
 
 #[test]
-fn the_mount_table_is_read_with_escapes_and_optional_fields() {
+fn mount_table_is_parsed_with_escapes_and_optional_fields() {
     let table = b"22 1 0:20 / / rw shared:1 - ext4 /dev/a rw\n\
         30 22 0:31 / /a\\040b/c\\134d rw,nosuid shared:5 master:1 - tmpfs tmpfs rw\n\
         garbage\n\

@@ -1,9 +1,9 @@
-//! How much a volume holds, without a process for it.
+//! Usage of a volume, without starting a process.
 //!
-//! A volume that is a file system of its own, or has a project quota of its own, is asked with one
-//! `statfs`. Of any other the files are counted ([`walk`]), a slice at a time: all walks of the node together use at most a fifth of a
-//! processor, and take turns, so that a huge tree delays nobody's number for long. Nothing is
-//! measured but on request.
+//! For a volume with its own file system or project quota, one `statfs` is enough. For others the
+//! files are counted ([`walk`]) in slices: all walks of the node together use at most a fifth of a
+//! processor and alternate, so that a huge tree does not delay others. Measurements are made only on
+//! request.
 
 mod walk;
 
@@ -24,39 +24,38 @@ use crate::error::VolumeError;
 use crate::io_queue::{IoQueue, IoQueueError, IoQueues};
 use walk::Walk;
 
-/// Entries that a walk looks at before it rests: a millisecond or two, unless the disk is slow.
+/// Entries per slice: one or two milliseconds, unless the disk is slow.
 const SLICE_ENTRIES: usize = 1000;
-/// The rest after a slice, in times its duration; nobody else walks meanwhile.
+/// Pause after a slice as a multiple of its duration; no other walk runs meanwhile.
 const REST_FACTOR: u32 = 4;
-/// Walks that are under way at the same time, a slice of each in turn. Each may hold
-/// [`walk::MAX_OPEN`] descriptors.
+/// Max concurrent walks, which alternate slices. Each may hold [`walk::MAX_OPEN`] descriptors.
 const MAX_CONCURRENT_WALKS: usize = 4;
 
-/// First looks at devices at the same time. One at a file system that does not answer keeps its thread:
-/// all of them together take an eighth of the places for devices.
+/// Max concurrent `statfs` calls on devices. A hung one keeps its thread: all of them take at most an
+/// eighth of the device permits.
 const MAX_DEVICE_SCANS: usize = crate::io_queue::DEVICE_PERMITS / 8;
-/// How long a look waits for a place among them.
+/// Time a measurement waits for one of them.
 const DEVICE_SCAN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest walk; what was counted by then is told. A pod that keeps making files ahead of a walk could
-/// hold its place for ever. In this time a walk that is alone goes through some fifty million files.
+/// Max duration of a walk, whose totals are then used: a pod could otherwise prolong it by creating
+/// files. A single walk counts about fifty million files in this time.
 const MAX_WALK_DURATION: Duration = Duration::from_secs(10 * 60);
 
-/// What is known of a volume, and how.
+/// Usage of a volume and its source.
 pub type Measured = (VolumeStats, StatsSource);
 
-/// Measures volumes of this node.
+/// Measures the usage of volumes.
 #[derive(Debug)]
 pub(crate) struct VolumeMeter {
     queues: Arc<IoQueues>,
-    looks: Arc<Semaphore>,
+    device_scans: Arc<Semaphore>,
     walks: Semaphore,
-    turn: Semaphore,
+    slice: Semaphore,
 }
 
-/// What the first look at a volume brings.
+/// Result of the first step of a measurement.
 enum Measurement {
     Complete(Measured),
-    /// Its file system's numbers, without what the volume itself uses.
+    /// Stats of its file system, whose usage is still to be counted.
     Scan(VolumeStats, Walk),
 }
 
@@ -64,20 +63,20 @@ impl VolumeMeter {
     pub(crate) fn new(queues: Arc<IoQueues>) -> Self {
         Self {
             queues,
-            looks: Arc::new(Semaphore::new(MAX_DEVICE_SCANS)),
+            device_scans: Arc::new(Semaphore::new(MAX_DEVICE_SCANS)),
             walks: Semaphore::new(MAX_CONCURRENT_WALKS),
-            turn: Semaphore::new(1),
+            slice: Semaphore::new(1),
         }
     }
 
-    /// Measures what lies at `path`. The calls run in `queue`: nobody else waits for a file system
-    /// that hangs. Dropping the future ends a walk with its slice.
+    /// Measures the volume at `path`. Calls run in `queue`, so that a hung file system does not delay
+    /// other volumes. Dropping the future cancels a walk after its slice.
     ///
-    /// A project quota is believed if there is a file `userns`: outside of a user namespace whoever
-    /// owns a file may take it out of its project.
+    /// A project quota is trusted only if the file `userns` exists: without a user namespace, the owner
+    /// of a file can remove it from its project.
     ///
     /// # Errors
-    /// Nothing is there, the file system refuses, or it does not answer within the queues' deadline.
+    /// The path does not exist, a file operation fails, or a deadline is exceeded.
     pub(crate) async fn measure(
         &self,
         queue: &IoQueue,
@@ -87,34 +86,34 @@ impl VolumeMeter {
         const ACTION: &str = "measuring a volume";
         let lost = |_| VolumeError::from(IoQueueError::Lost { action: ACTION });
         let (first, userns) = (path.to_owned(), userns.to_owned());
-        let late = || IoQueueError::Deadline {
+        let timed_out = || IoQueueError::Deadline {
             action: ACTION,
             seconds: DEVICE_SCAN_TIMEOUT.as_secs(),
         };
-        let place = match queue {
-            // who watches over limits does not wait for a device that hangs
+        let permit = match queue {
+            // the limit checks never wait for hung devices
             IoQueue::Disk(_) => None,
             IoQueue::Device(_) => {
-                let place = Arc::clone(&self.looks).acquire_owned();
-                let place = timeout(DEVICE_SCAN_TIMEOUT, place).await;
-                Some(place.map_err(|_| late())?.map_err(lost)?)
+                let permit = Arc::clone(&self.device_scans).acquire_owned();
+                let permit = timeout(DEVICE_SCAN_TIMEOUT, permit).await;
+                Some(permit.map_err(|_| timed_out())?.map_err(lost)?)
             }
         };
-        let look = move || {
-            let found = look(&first, &userns);
-            // kept while the file system hangs
-            drop(place);
-            found
+        let begin = move || {
+            let measurement = begin_measurement(&first, &userns);
+            // held while the file system hangs
+            drop(permit);
+            measurement
         };
-        let look = self.queues.run_in(queue, ACTION, look).await?;
-        let (mut stats, mut walk) = match look {
+        let measurement = self.queues.run_in(queue, ACTION, begin).await?;
+        let (mut stats, mut walk) = match measurement {
             Measurement::Complete(measured) => return Ok(measured),
             Measurement::Scan(stats, walk) => (stats, walk),
         };
-        let _place = self.walks.acquire().await.map_err(lost)?;
+        let _permit = self.walks.acquire().await.map_err(lost)?;
         let began = Instant::now();
         loop {
-            let turn = self.turn.acquire().await.map_err(lost)?;
+            let slice_permit = self.slice.acquire().await.map_err(lost)?;
             let begin = Instant::now();
             let slice = move || {
                 let done = walk.step(SLICE_ENTRIES);
@@ -123,16 +122,16 @@ impl VolumeMeter {
             let (done, rest) = self.queues.run_in(queue, ACTION, slice).await?;
             walk = rest;
             if done || began.elapsed() > MAX_WALK_DURATION {
-                if !done || walk.passed_over() > 0 {
-                    let (path, not_read) = (path.display(), walk.passed_over());
-                    tracing::debug!(%path, done, not_read, "a volume holds more than was counted");
+                if !done || walk.skipped() > 0 {
+                    let (path, skipped) = (path.display(), walk.skipped());
+                    tracing::debug!(%path, done, skipped, "volume usage is incomplete");
                 }
                 break;
             }
-            // the turn is kept meanwhile: the rest is everybody's
+            // the slice permit is held during the pause, which limits all walks
             let pause = begin.elapsed().saturating_mul(REST_FACTOR);
             tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
-            drop(turn);
+            drop(slice_permit);
         }
         let counted = walk.counted();
         stats.used = counted.bytes;
@@ -141,7 +140,7 @@ impl VolumeMeter {
     }
 }
 
-fn look(path: &Path, userns: &Path) -> Result<Measurement, VolumeError> {
+fn begin_measurement(path: &Path, userns: &Path) -> Result<Measurement, VolumeError> {
     let failed = |error: Errno| VolumeError::io("measure", path, error);
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).map_err(failed)?;
     if file_type(&found) == FileType::BlockDevice {
@@ -155,27 +154,27 @@ fn look(path: &Path, userns: &Path) -> Result<Measurement, VolumeError> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-    // before the volume itself: a file system that grows meanwhile is no quota
+    // before the volume itself: an expansion in between must not look like a quota
     let parent = path.parent().unwrap_or(path);
-    let around = rustix::fs::statfs(parent).map_err(failed)?;
+    let parent_fs = rustix::fs::statfs(parent).map_err(failed)?;
     let own = fstatfs(&dir).map_err(failed)?;
-    let whole = of_file_system(&own);
+    let total = file_system_stats(&own);
     if is_mount_root(&found, path).map_err(failed)? {
-        return Ok(Measurement::Complete((whole, StatsSource::StatFs)));
+        return Ok(Measurement::Complete((total, StatsSource::StatFs)));
     }
     let fs_type = u64::try_from(own.f_type).ok();
-    if has_quota(fs_type, &of_file_system(&around), &whole) && userns.exists() {
-        return Ok(Measurement::Complete((whole, StatsSource::Quota)));
+    if has_quota(fs_type, &file_system_stats(&parent_fs), &total) && userns.exists() {
+        return Ok(Measurement::Complete((total, StatsSource::Quota)));
     }
     let walk = Walk::start(dir).map_err(failed)?;
-    Ok(Measurement::Scan(whole, walk))
+    Ok(Measurement::Scan(total, walk))
 }
 
 fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// True if something is mounted here: what the file system says is the volume's own.
+/// Whether a file system is mounted here, whose usage is that of the volume.
 fn is_mount_root(found: &Statx, path: &Path) -> Result<bool, Errno> {
     if found
         .stx_attributes_mask
@@ -189,12 +188,12 @@ fn is_mount_root(found: &Statx, path: &Path) -> Result<bool, Errno> {
     Ok(device(&parent) != device(found))
 }
 
-/// True if a directory has a project of its own with limits on bytes and inodes: ext4 and XFS then
-/// answer with the project's numbers. Elsewhere a smaller answer means something else.
-fn has_quota(fs_type: Option<u64>, around: &VolumeStats, own: &VolumeStats) -> bool {
+/// Whether a directory has its own project quota for bytes and inodes, for which ext4 and XFS report
+/// the limits as size. For other file systems a smaller size has other reasons.
+fn has_quota(fs_type: Option<u64>, parent_fs: &VolumeStats, own: &VolumeStats) -> bool {
     const EXT4: u64 = 0xef53;
     const XFS: u64 = 0x5846_5342;
-    let smaller = own.capacity < around.capacity && own.inodes < around.inodes;
+    let smaller = own.capacity < parent_fs.capacity && own.inodes < parent_fs.inodes;
     smaller && matches!(fs_type, Some(EXT4 | XFS))
 }
 
@@ -202,8 +201,8 @@ fn device(stat: &Statx) -> (u32, u32) {
     (stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// As upstream counts: what is free for root only is neither used nor available.
-fn of_file_system(found: &StatFs) -> VolumeStats {
+/// Stats as upstream: blocks reserved for root are neither used nor available.
+fn file_system_stats(found: &StatFs) -> VolumeStats {
     let block = u64::try_from(found.f_bsize).unwrap_or_default();
     let bytes = |blocks: u64| blocks.saturating_mul(block);
     VolumeStats {
@@ -216,7 +215,7 @@ fn of_file_system(found: &StatFs) -> VolumeStats {
     }
 }
 
-/// Bytes of a block device, which is not opened for that.
+/// Size of a block device in bytes, without opening it.
 fn device_size(found: &Statx) -> std::io::Result<u64> {
     const SECTOR: u64 = 512;
     let (major, minor) = (found.stx_rdev_major, found.stx_rdev_minor);

@@ -1,10 +1,9 @@
-//! Walks through volumes that outlive the call that began them.
+//! Ownership changes in the background, which outlive the call that started them.
 //!
-//! *owns* the walks that are under way, by directory · *invariant* a directory has one walk at a time;
-//! a second call for the same group waits for the first one's; between two slices others have their
-//! turn at the device · *bound* [`MAX_CONCURRENT_WALKS`] walks, each with one place of the queues at most; further
-//! ones wait, but not for one that hangs · *restart* nothing to restore: a volume whose walk did not
-//! come to its end is not set up, so it is gone through again.
+//! *owns* the walks in progress, by directory · *invariant* one walk per directory; another call for
+//! the same group waits for it; other work uses the device between two slices · *bound*
+//! [`MAX_CONCURRENT_WALKS`], each with at most one I/O permit; hung walks do not count · *restart*
+//! nothing to restore: a volume with an incomplete walk is not set up, so the walk is repeated.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,24 +17,23 @@ use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 use crate::error::VolumeError;
 use crate::io_queue::{IoQueue, IoQueueError, IoQueues};
 use crate::machine::Machine;
-use crate::ownership::{OwnershipWalk, VolumeGroup, WalkProgress, WalkOutcome};
+use crate::ownership::{OwnershipWalk, VolumeGroup, WalkOutcome, WalkProgress};
 
-/// When the pod is told for the first time, and then how often.
+/// Delay of the first event for the pod, and interval of further ones.
 const FIRST_EVENT_DELAY: Duration = Duration::from_secs(30);
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Walks at the same time: a quarter of the places for devices, so that the large volumes of some pods
-/// leave room for those of all others.
+/// Max concurrent walks: a quarter of the device permits, so that large volumes do not block other
+/// pods.
 const MAX_CONCURRENT_WALKS: usize = crate::io_queue::DEVICE_PERMITS / 4;
-/// Entries of a slice: some ten milliseconds on a disk that answers.
+/// Entries per slice: about ten milliseconds on a healthy disk.
 const SLICE_ENTRIES: u64 = 1000;
-/// A slice that takes longer than this hangs: its walk is not one of those at the same time any more.
+/// Duration after which a slice counts as hung and its walk no longer towards the limit.
 const HUNG_SLICE_THRESHOLD: Duration = Duration::from_secs(30);
-/// Pause before a slice that found no place tries again.
+/// Back-off of a slice without an I/O permit.
 const SATURATED_BACKOFF: Duration = Duration::from_secs(1);
 const ACTION: &str = "setting the group of a volume";
-/// How long a walk that was told to stop is waited for. One in a file system that does not answer
-/// stops when that does; its volume may have to be unmounted by force first.
+/// Time to wait for a cancelled walk. A hung one may end only after its volume is unmounted by force.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 const HINT: &str = "is taking longer than expected, consider using OnRootMismatch - \
@@ -45,14 +43,14 @@ const HINT: &str = "is taking longer than expected, consider using OnRootMismatc
 #[derive(Debug)]
 pub(crate) struct Walks {
     running: Mutex<HashMap<PathBuf, Arc<RunningWalk>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Default for Walks {
     fn default() -> Self {
         Self {
             running: Mutex::default(),
-            places: Arc::new(Semaphore::new(MAX_CONCURRENT_WALKS)),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_WALKS)),
         }
     }
 }
@@ -60,52 +58,55 @@ impl Default for Walks {
 #[derive(Debug)]
 struct RunningWalk {
     group: VolumeGroup,
-    /// The pod that began it.
+    /// The pod that started it.
     uid: PodUid,
     began: Instant,
     progress: Arc<WalkProgress>,
-    /// The result, once there is one; the text if it is an error.
+    /// The result after the end; for an error its text.
     ended: watch::Receiver<Option<Result<WalkOutcome, String>>>,
 }
 
-/// A volume that is to belong to a group of a pod.
+/// Desired ownership of a volume.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnershipChange<'a> {
     pub(crate) pod: &'a SharedPod,
-    /// The queue of its device.
+    /// I/O queue of the device.
     pub(crate) queue: IoQueue,
-    /// What is gone through.
+    /// Root of the volume.
     pub(crate) dir: &'a Path,
-    /// What the pod is told: where it finds the volume.
+    /// Path of the volume in the pod directory, for events.
     pub(crate) pod_path: &'a Path,
     pub(crate) group: VolumeGroup,
 }
 
 impl RunningWalk {
-    /// It came to its end, or will never begin.
-    fn is_over(&self) -> bool {
+    /// Whether it has ended, or was dropped.
+    fn is_finished(&self) -> bool {
         self.ended.borrow().is_some() || self.ended.has_changed().is_err()
     }
 }
 
 impl Machine {
-    /// Gives a volume to its pod's group; waits as long as it takes. Whoever stops waiting stops
-    /// nothing: the next call finds the walk where it is.
-    pub(crate) async fn change_ownership(&self, wanted: OwnershipChange<'_>) -> Result<(), VolumeError> {
+    /// Changes the ownership of a volume and waits for the end. Dropping the future does not cancel the
+    /// walk; the next call waits for the same one.
+    pub(crate) async fn change_ownership(
+        &self,
+        wanted: OwnershipChange<'_>,
+    ) -> Result<(), VolumeError> {
         loop {
-            let running = self.walks.of(wanted.dir);
-            // what came of another pod's walk some time ago says nothing of the files of now
-            let running = running.filter(|it| !it.is_over() || it.uid == wanted.pod.uid());
+            let running = self.walks.get(wanted.dir);
+            // the result of another pod's finished walk may be outdated
+            let running = running.filter(|it| !it.is_finished() || it.uid == wanted.pod.uid());
             let running = running.unwrap_or_else(|| self.begin(&wanted));
             let result = self.wait(&running, &wanted).await;
-            self.walks.forget(wanted.dir, &running);
+            self.walks.remove(wanted.dir, &running);
             if running.group == wanted.group {
                 return result;
             }
         }
     }
 
-    /// Ends the walks that a pod began, so that its volumes can be unmounted.
+    /// Cancels the walks that a pod started, so that its volumes can be unmounted.
     pub(crate) async fn stop_walks(&self, uid: &PodUid) {
         let of_pod: Vec<Arc<RunningWalk>> = {
             let walks = self.walks.lock();
@@ -117,14 +118,13 @@ impl Machine {
         }
         let all = async {
             for running in &of_pod {
-                // closed: it never began
+                // an error means that the walk was dropped
                 let _ = running.ended.clone().wait_for(Option::is_some).await;
             }
         };
         if timeout(STOP_TIMEOUT, all).await.is_err() {
-            tracing::warn!(pod = %uid, "a walk through a volume does not end");
+            tracing::warn!(pod = %uid, "ownership change still running after its cancellation");
         }
-        // nobody asks what came of them
         self.walks.lock().retain(|_, running| running.uid != *uid);
     }
 
@@ -145,34 +145,38 @@ impl Machine {
             dir: wanted.dir.to_owned(),
             queues: Arc::clone(&self.queues),
             queue: wanted.queue.clone(),
-            places: Arc::clone(&self.walks.places),
+            permits: Arc::clone(&self.walks.permits),
             walk: Arc::new(Mutex::new(OwnershipWalk::new(wanted.dir, wanted.group))),
             progress,
         };
         tokio::spawn(async move {
             let result = match slices.walk().await {
-                // who waits sees that nothing comes any more
+                // waiters see that the channel is closed
                 Err(VolumeError::Stopped { .. }) => return,
                 result => result.map_err(|error| error.to_string()),
             };
-            // nobody waits any more: what is done is done
+            // an error means that all waiters are gone
             let _ = sender.send(Some(result));
         });
         running
     }
 
-    async fn wait(&self, running: &RunningWalk, wanted: &OwnershipChange<'_>) -> Result<(), VolumeError> {
+    async fn wait(
+        &self,
+        running: &RunningWalk,
+        wanted: &OwnershipChange<'_>,
+    ) -> Result<(), VolumeError> {
         let mut ended = running.ended.clone();
-        let given_up = async {
+        let stop_timeout = async {
             running.progress.stopped().await;
             sleep(STOP_TIMEOUT).await;
         };
-        tokio::pin!(given_up);
-        let mut word = running.began + FIRST_EVENT_DELAY;
+        tokio::pin!(stop_timeout);
+        let mut next_event = running.began + FIRST_EVENT_DELAY;
         let mut first = true;
-        // a walk that was found under way has had its words
-        while word < Instant::now() {
-            word += EVENT_INTERVAL;
+        // skip the events of a walk that is already in progress
+        while next_event < Instant::now() {
+            next_event += EVENT_INTERVAL;
             first = false;
         }
         loop {
@@ -186,12 +190,12 @@ impl Machine {
                         None => Err(VolumeError::Stopped { path: wanted.dir.to_owned() }),
                     };
                 }
-                () = &mut given_up => {
+                () = &mut stop_timeout => {
                     return Err(VolumeError::Stopped { path: wanted.dir.to_owned() });
                 }
-                () = sleep_until(word) => {
+                () = sleep_until(next_event) => {
                     self.record_progress(running, wanted, first);
-                    word += EVENT_INTERVAL;
+                    next_event += EVENT_INTERVAL;
                     first = false;
                 }
             }
@@ -199,41 +203,41 @@ impl Machine {
     }
 
     fn record_progress(&self, running: &RunningWalk, wanted: &OwnershipChange<'_>, first: bool) {
-        let shown = wanted.pod_path.to_string_lossy();
+        let path = wanted.pod_path.to_string_lossy();
         let uid = wanted.pod.uid();
-        // from the pod's UID on, as upstream shows it
-        let from = shown.find(uid.as_str()).unwrap_or_default();
-        let shown = shown.get(from..).unwrap_or_default();
+        // from the pod UID on, as upstream
+        let start = path.find(uid.as_str()).unwrap_or_default();
+        let path = path.get(start..).unwrap_or_default();
         let files = running.progress.files();
         let message = match first {
-            true => format!("Setting volume ownership for {shown} {HINT}"),
-            false => format!("Setting volume ownership for {shown}, processed {files} files."),
+            true => format!("Setting volume ownership for {path} {HINT}"),
+            false => format!("Setting volume ownership for {path}, processed {files} files."),
         };
         let reason = Reason::VolumePermissionChangeInProgress;
         self.record_event(wanted.pod, reason, &message);
     }
 }
 
-/// A walk and what it runs in.
+/// Runs a walk in slices.
 struct Slices {
     dir: PathBuf,
     queues: Arc<IoQueues>,
     queue: IoQueue,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     walk: Arc<Mutex<OwnershipWalk>>,
     progress: Arc<WalkProgress>,
 }
 
 impl Slices {
-    /// Goes through all of it, however long a slice takes or waits for a place.
+    /// Runs the walk to its end.
     async fn walk(self) -> Result<WalkOutcome, VolumeError> {
-        let mut place = None;
+        let mut permit = None;
         loop {
-            if place.is_none() {
-                place = tokio::select! {
+            if permit.is_none() {
+                permit = tokio::select! {
                     biased;
                     () = self.progress.stopped() => return Err(self.stopped()),
-                    place = Arc::clone(&self.places).acquire_owned() => place.ok(),
+                    permit = Arc::clone(&self.permits).acquire_owned() => permit.ok(),
                 };
             }
             let slice = self.next();
@@ -241,7 +245,7 @@ impl Slices {
             let ended = match timeout(HUNG_SLICE_THRESHOLD, &mut slice).await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    place = None;
+                    permit = None;
                     slice.await
                 }
             };
@@ -262,28 +266,28 @@ impl Slices {
         }
     }
 
-    /// The next slice; `None` if it did not begin.
+    /// Runs the next slice; `None` if it did not start.
     async fn next(&self) -> Option<Result<Option<WalkOutcome>, VolumeError>> {
-        let (told, answer) = oneshot::channel();
+        let (sender, result) = oneshot::channel();
         let (walk, progress) = (Arc::clone(&self.walk), Arc::clone(&self.progress));
         let work = move || {
             let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
-            // who waits for it stays
-            let _ = told.send(walk.advance(SLICE_ENTRIES, &progress));
+            // an error means that the receiver is gone
+            let _ = sender.send(walk.advance(SLICE_ENTRIES, &progress));
             Ok::<(), IoQueueError>(())
         };
-        // past the queue's deadline a slice that began goes on
+        // a started slice continues after the deadline of the queue
         let _ = self.queues.run_in(&self.queue, ACTION, work).await;
-        answer.await.ok()
+        result.await.ok()
     }
 }
 
 impl Walks {
-    fn of(&self, dir: &Path) -> Option<Arc<RunningWalk>> {
+    fn get(&self, dir: &Path) -> Option<Arc<RunningWalk>> {
         self.lock().get(dir).cloned()
     }
 
-    fn forget(&self, dir: &Path, running: &Arc<RunningWalk>) {
+    fn remove(&self, dir: &Path, running: &Arc<RunningWalk>) {
         let mut walks = self.lock();
         if walks
             .get(dir)

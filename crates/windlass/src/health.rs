@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_config::KubeletConfiguration;
 use windlass_pod_lifecycle::pleg::{RELIST_THRESHOLD, RelistAge};
-use windlass_server::{HealthCheck, HealthSource};
+use windlass_health::{HealthCheck, HealthSource};
 use windlass_types::{Clock, Timestamp};
 
 use crate::wiring::Agent;

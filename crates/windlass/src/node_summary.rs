@@ -8,7 +8,7 @@ use windlass_actors::NodeUpdate;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
 use windlass_metrics::Metrics;
-use windlass_server::NodeSource;
+use windlass_control::NodeSource;
 use windlass_types::view::{ClusterSummary, HeartbeatStatus, NodeSummary, PodWatch};
 use windlass_types::{Clock, Timestamp};
 

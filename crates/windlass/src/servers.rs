@@ -21,9 +21,10 @@ use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
-use windlass_server::{
-    ControlService, HealthSource, PodExplainer, bind_health, bind_socket, serve_control, serve_health,
-};
+use windlass_control::{ControlService, serve_control};
+use windlass_grpc_sockets::bind_socket;
+use windlass_health::{HealthSource, bind_health, serve_health};
+use windlass_status::PodExplainer;
 use windlass_stats::StatsSource;
 use windlass_types::Clock;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_cri::CriCode;
-use windlass_pod_status::status::probe_complaint;
+use windlass_pod_status::status::last_probe_failure;
 use windlass_testing::fake_runtime::{Behavior, Exec, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};
@@ -100,7 +100,7 @@ fn blocker(sim: &NodeSim) -> String {
     let view = sim.view("web");
     let blocked = view.and_then(|v| Some((v.blocker?, v.status, v.events)));
     blocked.map_or("none".to_owned(), |(blocker, status, events)| {
-        let complaint = probe_complaint(&blocker, &status, &events);
+        let complaint = last_probe_failure(&blocker, &status, &events);
         format!("{blocker}: {}", complaint.unwrap_or_default())
     })
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use windlass_cri::CriCode;
-use windlass_pod_status::status::who_goes_on;
+use windlass_pod_status::status::waiting_for;
 use windlass_status::PodStatusEntry;
 use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
@@ -111,7 +111,7 @@ fn inconsistency(view: &PodStatusEntry) -> Option<&'static str> {
         None if is_desired || view.released => None,
         None => Some("not in its desired state and without a blocker"),
         Some(blocker) if blocker.message.is_empty() => Some("blocker without a message"),
-        Some(blocker) if blocker.next_retry.is_none() && who_goes_on(blocker).is_empty() => {
+        Some(blocker) if blocker.next_retry.is_none() && waiting_for(blocker).is_empty() => {
             Some("blocker without next retry and waiting_for")
         }
         Some(_) => None,

@@ -1,4 +1,4 @@
-//! A gate in front of a router, and requests to it.
+//! A router behind `require_auth`, and requests to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Upstream's settings of a node with a configuration file.
+/// Upstream's defaults of a node with a configuration file.
 pub(crate) fn settings() -> AuthSettings {
     AuthSettings {
         node_name: "n1".to_owned(),
@@ -44,7 +44,7 @@ pub(crate) fn settings() -> AuthSettings {
     }
 }
 
-/// A gate that asks `api`.
+/// Authentication and authorization by `api`.
 pub(crate) fn gate(api: &FakeApiServer, settings: AuthSettings) -> (Auth, Metrics) {
     let metrics = Metrics::new().expect("no two families share a name");
     let reviews = Reviews::from_client(&api.clients_of_node("n1").reviews);
@@ -57,7 +57,7 @@ pub(crate) fn gate(api: &FakeApiServer, settings: AuthSettings) -> (Auth, Metric
     (auth, metrics)
 }
 
-/// A rule: who has which verb on which subresource.
+/// Grants users a verb on a subresource.
 pub(crate) fn grant(api: &FakeApiServer, rights: &'static [(&'static str, &'static str)]) {
     api.review_access(move |spec: &SubjectAccessReviewSpec| {
         let attributes = spec.resource_attributes.as_ref();
@@ -83,7 +83,7 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Req
     request.body(Body::empty()).expect("a request")
 }
 
-/// Who is let through, or what is answered.
+/// The authorized user, or the rejection.
 pub(crate) async fn ask(auth: &Auth, mut request: Request<Body>) -> String {
     match auth.authorize(&mut request).await {
         Ok(user) => format!("{} {:?}", user.name, user.groups),
@@ -91,7 +91,7 @@ pub(crate) async fn ask(auth: &Auth, mut request: Request<Body>) -> String {
     }
 }
 
-/// What a bearer of `token` is answered for `GET /metrics`.
+/// The result of `GET /metrics` with `token`.
 pub(crate) async fn with_token(auth: &Auth, token: &str) -> String {
     let header = format!("Bearer {token}");
     ask(
@@ -101,7 +101,7 @@ pub(crate) async fn with_token(auth: &Auth, token: &str) -> String {
     .await
 }
 
-/// How many questions of a kind the API server was asked.
+/// The number of requests for a resource that the API server received.
 pub(crate) fn asked(api: &FakeApiServer, resource: &str) -> usize {
     let requests = api.requests();
     requests

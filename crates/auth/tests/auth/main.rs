@@ -1,4 +1,4 @@
-//! Who is let through, with the API server of `windlass_fake_api`.
+//! Authentication and authorization against the API server of `windlass_fake_api`.
 
 #![allow(
     clippy::expect_used,

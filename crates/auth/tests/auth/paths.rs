@@ -1,4 +1,4 @@
-//! What is authorized is what is routed.
+//! A path is authorized for the group it is routed to.
 
 use axum::Router;
 use axum::body::Body;
@@ -56,7 +56,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 proptest! {
     #[test]
-    fn no_path_is_routed_to_another_group_than_it_was_authorized_for(
+    fn path_is_routed_to_the_group_it_is_authorized_for(
         parts in proptest::collection::vec(
             prop_oneof![
                 Just("pods"), Just("runningpods"), Just("healthz"), Just("metrics"), Just("logs"),

@@ -1,4 +1,4 @@
-//! What the API server is asked, how often, and what follows from what it says or does not say.
+//! Reviews, their cache and their limits.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn api() -> FakeApiServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_reviewed_once_in_two_minutes_and_its_right_once_in_five() {
+async fn token_and_access_reviews_are_cached_for_their_ttl() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     for (seconds, reviews, rights) in [(0, 1, 1), (119, 1, 1), (2, 2, 1), (178, 3, 1), (2, 3, 2)] {
@@ -49,7 +49,7 @@ async fn a_token_is_reviewed_once_in_two_minutes_and_its_right_once_in_five() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_requests_at_once_with_one_token_are_one_question() {
+async fn concurrent_requests_with_one_token_share_one_review() {
     let api = api();
     let (auth, metrics) = gate(&api, settings());
     let asking: Vec<_> = (0..1000)
@@ -76,7 +76,7 @@ async fn a_thousand_requests_at_once_with_one_token_are_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_token_is_refused_and_asked_about_again_after_ten_seconds() {
+async fn wrong_token_is_rejected_and_cached_for_ten_seconds() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     for (seconds, reviews) in [(0, 1), (9, 1), (2, 2)] {
@@ -124,7 +124,7 @@ pub(crate) fn robot(api: &FakeApiServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_of_another_audience_and_one_that_is_over_are_refused() {
+async fn token_for_another_audience_or_expired_is_rejected() {
     let api = api();
     robot(&api);
     let open = AuthSettings {
@@ -145,7 +145,7 @@ async fn a_token_of_another_audience_and_one_that_is_over_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_are_asked_for_in_order_and_any_is_enough() {
+async fn permissions_are_reviewed_in_order_and_one_is_enough() {
     let api = FakeApiServer::new();
     api.add_token("special", User::new("special", &[]));
     api.add_token("proxy", User::new("proxy", &[]));
@@ -186,7 +186,7 @@ async fn rights_are_asked_for_in_order_and_any_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_granted_late_is_seen_after_thirty_seconds() {
+async fn permission_granted_later_takes_effect_after_30_seconds() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     grant(&api, &[]);
@@ -201,7 +201,7 @@ async fn a_right_that_is_granted_late_is_seen_after_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_lets_nobody_in_but_those_it_knew() {
+async fn unreachable_api_server_allows_only_cached_callers() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     assert_eq!(with_token(&auth, "good").await, PROMETHEUS);
@@ -214,13 +214,13 @@ async fn an_api_server_that_is_away_lets_nobody_in_but_those_it_knew() {
         "Authorization error (user=prometheus, verb=get, resource=nodes, subresource=pods)"
     );
     api.faults().lift(outage);
-    // no answer is not remembered
+    // a failed review is not cached
     api.add_token("other", User::new("prometheus", &["monitoring"]));
     assert_eq!(with_token(&auth, "other").await, PROMETHEUS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_may_pass_is_tried_five_times_and_a_silence_ends() {
+async fn transient_error_is_tried_five_times_and_a_hang_times_out() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     let failing = api
@@ -244,7 +244,7 @@ async fn an_error_that_may_pass_is_tried_five_times_and_a_silence_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anonymous_callers_are_let_in_only_if_they_may_be_and_never_with_a_wrong_token() {
+async fn anonymous_caller_needs_permission_and_no_wrong_token() {
     let api = api();
     let healthz = || request("GET", "/healthz", &[]);
     let (closed, _) = gate(&api, settings());
@@ -265,7 +265,7 @@ async fn anonymous_callers_are_let_in_only_if_they_may_be_and_never_with_a_wrong
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_accepted_token_goes_no_further_and_nothing_else_is_taken_out() {
+async fn accepted_token_is_removed_and_other_headers_are_kept() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     let mut by_header = request(
@@ -305,7 +305,7 @@ async fn an_accepted_token_goes_no_further_and_nothing_else_is_taken_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_api_server_only_always_allow_lets_anybody_in() {
+async fn standalone_node_allows_callers_only_with_always_allow() {
     let gate = |settings| {
         let metrics = Metrics::new().expect("no two families share a name");
         Auth::new(settings, None, metrics.access.clone(), TestClock::new())
@@ -333,7 +333,7 @@ async fn without_an_api_server_only_always_allow_lets_anybody_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invented_tokens_are_reviewed_at_a_pace_and_known_ones_do_not_wait() {
+async fn unknown_tokens_are_rate_limited_and_known_ones_are_not() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     assert_eq!(with_token(&auth, "good").await, PROMETHEUS);
@@ -354,17 +354,17 @@ async fn invented_tokens_are_reviewed_at_a_pace_and_known_ones_do_not_wait() {
             other => assert_eq!(other, BUSY),
         }
     }
-    // what one network may have under way
+    // the limit of one network
     assert_eq!(refused, 16);
     assert_eq!(asked(&api, "tokenreviews"), 17);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_was_good_lately_has_a_place_while_its_network_has_none() {
+async fn recent_token_is_reviewed_while_its_network_is_at_the_limit() {
     let api = api();
     let (auth, _) = gate(&api, settings());
     assert_eq!(with_token(&auth, "good").await, PROMETHEUS);
-    // its answer is not kept any more
+    // its review is no longer cached
     advance(Duration::from_secs(121)).await;
     api.faults().hang(On::path("**/tokenreviews"));
     let asking = |token: String| {

@@ -1,4 +1,4 @@
-//! The gate behind TLS.
+//! Authentication and authorization behind TLS.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +21,7 @@ use crate::kit::{gate, grant, settings};
 use crate::reviews::{issue, robot};
 use crate::tls::{Authority, Dial, Http, Server, soon};
 
-/// A node's API in small, its API server, and its metrics.
+/// A small node API with its API server and metrics.
 struct Node {
     server: Server,
     api: FakeApiServer,
@@ -66,7 +66,7 @@ async fn node_of(api: FakeApiServer) -> Node {
     }
 }
 
-/// How a request is made.
+/// A request.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     certificate: Option<&'a str>,
@@ -83,7 +83,7 @@ const SCRAPE: Call<'_> = Call {
 };
 
 impl Node {
-    /// Status and body, on a connection of its own.
+    /// Status and body, on a new connection.
     async fn answer(&self, call: Call<'_>) -> String {
         let stream = self
             .server
@@ -122,12 +122,12 @@ async fn answer(http: &mut Http, call: Call<'_>) -> String {
 const UNAUTHORIZED: &str = "401 Unauthorized";
 
 #[tokio::test]
-async fn certificates_and_tokens_say_who_asks() {
+async fn certificates_and_tokens_authenticate_callers() {
     let node = node().await;
     let clients = &node.server.clients;
     let good = clients.client("kube-apiserver");
     let over = clients.issue("kube-apiserver", -1, ExtendedKeyUsagePurpose::ClientAuth);
-    // of another authority that goes by the same name
+    // from another CA with the same name
     let other = Authority::new("clients").client("kube-apiserver");
     let nobody = clients.client("");
     let jane = clients.client("jane");
@@ -163,7 +163,7 @@ async fn certificates_and_tokens_say_who_asks() {
     );
 }
 
-/// An API server's clock, set by hand.
+/// A clock that is set by hand.
 #[derive(Debug, Default)]
 struct SetClock(AtomicI64);
 
@@ -174,7 +174,7 @@ impl Clock for SetClock {
 }
 
 #[tokio::test]
-async fn a_token_that_is_over_opens_nothing() {
+async fn expired_token_is_rejected() {
     let clock = Arc::new(SetClock::default());
     let api = FakeApiServer::with_clock(Arc::clone(&clock) as _);
     robot(&api);
@@ -195,7 +195,7 @@ async fn a_token_that_is_over_opens_nothing() {
 }
 
 #[tokio::test]
-async fn not_even_what_there_is_not_is_told_to_strangers() {
+async fn unauthenticated_client_gets_401_for_unknown_paths() {
     let node = node().await;
     let good = node.server.clients.client("kube-apiserver");
     let at = |path| Call { path, ..SCRAPE };
@@ -218,7 +218,7 @@ async fn not_even_what_there_is_not_is_told_to_strangers() {
 }
 
 #[tokio::test]
-async fn a_websocket_needs_more_than_the_right_to_read() {
+async fn websocket_needs_the_create_permission() {
     let node = node().await;
     let good = node.server.clients.client("kube-apiserver");
     for method in ["GET", "POST"] {
@@ -245,7 +245,7 @@ async fn a_websocket_needs_more_than_the_right_to_read() {
 }
 
 #[tokio::test]
-async fn one_invented_token_too_many_is_told_to_come_again_and_another_network_is_not() {
+async fn unknown_token_over_the_network_limit_gets_429() {
     let node = node().await;
     let hanging = node.api.faults().hang(On::path("**/tokenreviews"));
     let from = |last: u8, token: String| {
@@ -285,7 +285,7 @@ async fn one_invented_token_too_many_is_told_to_come_again_and_another_network_i
         "{head}"
     );
     node.api.faults().lift(hanging);
-    // from 127.0.0.1, while those still wait
+    // from 127.0.0.1, while the others wait
     let other = Call {
         token: Some("scrape"),
         ..SCRAPE
@@ -295,7 +295,7 @@ async fn one_invented_token_too_many_is_told_to_come_again_and_another_network_i
 }
 
 #[tokio::test]
-async fn a_certificate_that_runs_out_or_an_authority_that_goes_ends_an_open_connections_rights() {
+async fn expired_certificate_or_removed_ca_ends_authentication() {
     let node = node().await;
     let good = node.server.clients.client("kube-apiserver");
     let stream = node.server.connect(Some(&good)).await.expect("connected");

@@ -1,4 +1,4 @@
-//! systemd as the manager of slices, by its D-Bus interface.
+//! systemd as the slice manager, through its D-Bus interface.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -18,10 +18,10 @@ const PATH: &str = "/org/freedesktop/systemd1";
 const INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-/// Upstream waits 30 s for a job; here only that it is accepted is waited for.
+/// Upstream waits 30 s for the job; this waits only until systemd accepts it.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// What a slice of pods has besides its values: it outlives the services that stop first at a
-/// shutdown, and what its pods use is counted.
+/// Properties of each slice besides its values: it outlives the services that stop first at
+/// shutdown, and its usage is accounted.
 const SWITCHES: [(&str, bool); 4] = [
     ("DefaultDependencies", false),
     ("CPUAccounting", true),
@@ -31,8 +31,8 @@ const SWITCHES: [(&str, bool); 4] = [
 
 type Connect = dyn Fn() -> BoxFuture<'static, zbus::Result<Connection>> + Send + Sync;
 
-/// Implementation of [`Slices`] by systemd's D-Bus interface. Its functions have to be called on
-/// a blocking thread of a tokio runtime.
+/// Implementation of [`Slices`] with systemd's D-Bus interface. Call it on a blocking thread of a
+/// tokio runtime.
 pub struct SystemdSlices {
     connect: Box<Connect>,
     deadline: Duration,
@@ -46,10 +46,10 @@ impl Debug for SystemdSlices {
 }
 
 impl SystemdSlices {
-    /// The machine's systemd, by the system bus. Nothing is connected before the first call.
+    /// The host's systemd, through the system bus. Connects with the first call.
     pub fn system() -> Self {
-        // systemd's private socket would do without a bus, but what it sends on it names a sender
-        // that D-Bus does not allow and zbus refuses (systemd 252, zbus 6.2)
+        // not systemd's private socket: its messages have a sender that D-Bus does not allow and
+        // zbus rejects (systemd 252, zbus 6.2)
         Self::with(CALL_DEADLINE, || Box::pin(Connection::system()))
     }
 
@@ -64,8 +64,8 @@ impl SystemdSlices {
         }
     }
 
-    /// Calls a method; once more on a new connection if the one there was is gone.
-    fn call<B>(&self, method: &'static str, body: &B) -> io::Result<Answer>
+    /// Calls a method; retries once on a new connection if the old one is lost.
+    fn call<B>(&self, method: &'static str, body: &B) -> io::Result<MethodResult>
     where
         B: Serialize + DynamicType + Sync,
     {
@@ -73,17 +73,17 @@ impl SystemdSlices {
         let known = self.lock().clone();
         let call = async {
             if let Some(connection) = known
-                && let Ok(answer) = ask(&connection, method, body).await
+                && let Ok(answer) = call_method(&connection, method, body).await
             {
                 return Ok(answer);
             }
             let connection = (self.connect)().await?;
-            let answer = ask(&connection, method, body).await?;
+            let answer = call_method(&connection, method, body).await?;
             *self.lock() = Some(connection);
             Ok(answer)
         };
         let answer = runtime.block_on(async { timeout(self.deadline, call).await });
-        let late = || io::Error::new(io::ErrorKind::TimedOut, "systemd does not answer");
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "no response from systemd");
         let failed = |error: Error| io::Error::other(format!("systemd: {error}"));
         answer.map_err(|_| late())?.map_err(failed)
     }
@@ -103,11 +103,13 @@ impl Slices for SystemdSlices {
         let no_others: [(&str, Vec<(&str, Variant<'_>)>); 0] = [];
         let start = (name, "replace", all, no_others.as_slice());
         match self.call("StartTransientUnit", &start)? {
-            Answer::Refused { name: error, .. } if error == UNIT_EXISTS && values.is_empty() => {
+            MethodResult::Rejected { name: error, .. }
+                if error == UNIT_EXISTS && values.is_empty() =>
+            {
                 Ok(())
             }
-            Answer::Refused { name: error, .. } if error == UNIT_EXISTS => {
-                // until the machine starts again, as those of a slice that is started here
+            MethodResult::Rejected { name: error, .. } if error == UNIT_EXISTS => {
+                // until the next boot, as those of a slice that is started here
                 let set = (name, true, values);
                 self.call("SetUnitProperties", &set)?.done()
             }
@@ -117,42 +119,46 @@ impl Slices for SystemdSlices {
 
     fn stop(&self, name: &str) -> io::Result<()> {
         match self.call("StopUnit", &(name, "replace"))? {
-            Answer::Refused { name: error, .. } if error == NO_SUCH_UNIT => Ok(()),
+            MethodResult::Rejected { name: error, .. } if error == NO_SUCH_UNIT => Ok(()),
             answer => answer.done(),
         }
     }
 }
 
-/// What systemd says to a call.
-enum Answer {
+/// Result of a method call.
+enum MethodResult {
     Done,
-    Refused { name: String, reason: String },
+    Rejected { name: String, reason: String },
 }
 
-impl Answer {
+impl MethodResult {
     fn done(self) -> io::Result<()> {
         match self {
             Self::Done => Ok(()),
-            Self::Refused { name, reason } => Err(io::Error::other(format!(
-                "systemd refuses: {reason} ({name})"
+            Self::Rejected { name, reason } => Err(io::Error::other(format!(
+                "systemd rejected the request: {reason} ({name})"
             ))),
         }
     }
 }
 
-/// An error is one of the connection.
-async fn ask<B>(bus: &Connection, method: &'static str, body: &B) -> zbus::Result<Answer>
+/// Calls a method; an error is a connection error.
+async fn call_method<B>(
+    bus: &Connection,
+    method: &'static str,
+    body: &B,
+) -> zbus::Result<MethodResult>
 where
     B: Serialize + DynamicType + Sync,
 {
     let call = bus.call_method(Some(SERVICE), PATH, Some(INTERFACE), method, body);
     match call.await {
-        Ok(_) => Ok(Answer::Done),
-        Err(Error::MethodError(name, reason, _)) => Ok(Answer::Refused {
+        Ok(_) => Ok(MethodResult::Done),
+        Err(Error::MethodError(name, reason, _)) => Ok(MethodResult::Rejected {
             name: name.to_string(),
             reason: reason.unwrap_or_default(),
         }),
-        Err(Error::FDO(error)) => Ok(Answer::Refused {
+        Err(Error::FDO(error)) => Ok(MethodResult::Rejected {
             name: error.name().to_string(),
             reason: error.description().unwrap_or_default().to_owned(),
         }),

@@ -597,12 +597,12 @@ fn a_node_under_pressure_takes_critical_pods_and_short_of_memory_those_that_requ
 fn a_refused_pod_is_failed_with_the_prefix_and_has_an_event_reason() {
     let rejection = Rejection::new("OutOfpods", "no room");
     assert_eq!(rejection.event_reason(), Reason::OutOfPods);
-    let verdict = PhaseOverride::from(rejection);
+    let phase_override = PhaseOverride::from(rejection);
     assert_eq!(
         (
-            verdict.phase,
-            verdict.reason.as_str(),
-            verdict.message.as_str()
+            phase_override.phase,
+            phase_override.reason.as_str(),
+            phase_override.message.as_str()
         ),
         (Phase::Failed, "OutOfpods", "Pod was rejected: no room")
     );

@@ -2,7 +2,7 @@
 
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::{KillPod, PodWorkersHandle, UpdateKind, UpdatePod};
-use windlass_pod_lifecycle::shutdown::{ShutdownGroup, ShutdownPlan, shutdown_verdict};
+use windlass_pod_lifecycle::shutdown::{ShutdownGroup, ShutdownPlan, phase_override};
 use windlass_status::PodStatusStore;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, PodUid, SharedPod};
@@ -44,7 +44,7 @@ fn kill(group: &ShutdownGroup, pod: &SharedPod) -> UpdatePod {
         reason: "the node is shutting down".to_owned(),
         removed: false,
         orphan: None,
-        verdict: Some(shutdown_verdict()),
+        phase_override: Some(phase_override()),
     }))
 }
 

@@ -92,9 +92,9 @@ impl TestEnv {
         let killed = tokio::time::timeout(LIMIT, next).await.expect("a kill");
         let (uid, update) = killed.expect("channel");
         let kill = update.kill.expect("kill");
-        let verdict = kill.verdict.expect("verdict");
+        let phase_override = kill.phase_override.expect("phase_override");
         let grace = kill.grace.expect("grace").as_secs();
-        format!("{uid} {grace}s {} {}", verdict.phase, verdict.reason)
+        format!("{uid} {grace}s {} {}", phase_override.phase, phase_override.reason)
     }
 
     fn config(&self, bus: LogindBus, dir: &std::path::Path) -> NodeShutdownConfig {

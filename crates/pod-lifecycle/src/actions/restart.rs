@@ -74,7 +74,7 @@ pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
 
 /// The sandbox to use, or the attempt of the one to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SandboxVerdict {
+pub enum SandboxDecision {
     /// The newest sandbox serves.
     Keep(SandboxId, u32),
     /// A new one is needed.
@@ -86,9 +86,9 @@ pub enum SandboxVerdict {
 
 /// Compares the sandboxes with the pod: exactly one may be ready, the newest, with the network
 /// namespace asked for and an IP.
-pub fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
+pub fn sandbox_decision(pod: &Pod, observed: &ObservedPod) -> SandboxDecision {
     let Some(newest) = observed.newest_sandbox() else {
-        return SandboxVerdict::Create { attempt: 0 };
+        return SandboxDecision::Create { attempt: 0 };
     };
     let ready = observed.sandboxes.iter().filter(|s| s.ready).count();
     let serves = ready == 1
@@ -96,9 +96,9 @@ pub fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
         && newest.host_network == pod.host_network()
         && (newest.host_network || !newest.ips.is_empty());
     if serves {
-        SandboxVerdict::Keep(newest.id.clone(), newest.attempt)
+        SandboxDecision::Keep(newest.id.clone(), newest.attempt)
     } else {
-        SandboxVerdict::Create {
+        SandboxDecision::Create {
             attempt: newest.attempt + 1,
         }
     }

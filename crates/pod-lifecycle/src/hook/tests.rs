@@ -76,34 +76,34 @@ fn any_answer_to_a_hooks_request_is_good() {
     };
     let second = Duration::from_secs(1);
     for (answer, expected) in [
-        (status(200), HttpHook::Done),
-        (status(500), HttpHook::Done),
+        (status(200), HttpHookOutcome::Succeeded),
+        (status(500), HttpHookOutcome::Succeeded),
         (
             Err(CheckError::Body("unexpected EOF".into())),
-            HttpHook::Done,
+            HttpHookOutcome::Succeeded,
         ),
         (
             Err(CheckError::PlainHttp),
-            HttpHook::AskPlain(target.plain()),
+            HttpHookOutcome::RetryOverHttp(target.plain()),
         ),
         (
             Err(CheckError::Failed(refused.into())),
-            HttpHook::Failed(format!("Get \"https://10.0.0.7:443/\": {refused}")),
+            HttpHookOutcome::Failed(format!("Get \"https://10.0.0.7:443/\": {refused}")),
         ),
         (
             Err(CheckError::Redirected("Get \"/a\": EOF".into())),
-            HttpHook::Failed("Get \"/a\": EOF".into()),
+            HttpHookOutcome::Failed("Get \"/a\": EOF".into()),
         ),
         (
             Err(CheckError::TimedOut(second)),
-            HttpHook::Failed(
+            HttpHookOutcome::Failed(
                 "Get \"https://10.0.0.7:443/\": context deadline exceeded \
                  (Client.Timeout exceeded while awaiting headers)"
                     .into(),
             ),
         ),
     ] {
-        assert_eq!(judge_http(&target, &answer), expected);
+        assert_eq!(evaluate_http(&target, &answer), expected);
     }
     assert_eq!(
         fallback_message(&target),
@@ -137,7 +137,7 @@ fn a_command_that_does_not_end_with_zero_failed() {
             Err("gone".to_owned()),
         ),
     ] {
-        assert_eq!(judge_exec(&command, &answer), expected);
+        assert_eq!(evaluate_exec(&command, &answer), expected);
     }
 }
 
@@ -181,7 +181,7 @@ fn a_failure_has_an_end_whatever_a_command_wrote() {
         exit_code: 1,
     });
     let command = ["x".repeat(1 << 20)];
-    let why = judge_exec(&["make".to_owned()], &answer).expect_err("it failed");
+    let why = evaluate_exec(&["make".to_owned()], &answer).expect_err("it failed");
     assert!(why.len() < 5 << 10, "{}", why.len());
     let shown = |command: &[String]| {
         let hook = handler(json!({"exec": {"command": command}}));

@@ -42,26 +42,26 @@ fn a_pod_syncs_is_killed_and_released() {
     check(
         worker(),
         &[
-            (0, Input::Desired, "sync#1"),
-            (1, Input::Done(JobId(1), synced()), "wake"),
-            (2, Input::Look, "sync#2"),
-            (2, Input::Look, ""),
-            (3, Input::Done(JobId(2), synced()), "wake sync#3"),
-            (4, Input::Done(JobId(3), synced()), "wake"),
-            (5, Input::Kill(None), "kill#4(30s)"),
+            (0, Input::PodUpdated, "sync#1"),
+            (1, Input::JobFinished(JobId(1), synced()), "wake"),
+            (2, Input::Resync, "sync#2"),
+            (2, Input::Resync, ""),
+            (3, Input::JobFinished(JobId(2), synced()), "wake sync#3"),
+            (4, Input::JobFinished(JobId(3), synced()), "wake"),
+            (5, Input::Terminate(None), "kill#4(30s)"),
             (
                 6,
-                Input::Done(JobId(4), JobResult::Killed(Ok(()))),
+                Input::JobFinished(JobId(4), JobResult::Killed(Ok(()))),
                 "release#5",
             ),
             (
                 7,
-                Input::Done(JobId(5), JobResult::Released(Ok(()))),
+                Input::JobFinished(JobId(5), JobResult::Released(Ok(()))),
                 "finished",
             ),
-            (8, Input::Look, ""),
-            (8, Input::Kill(Some(SECOND)), ""),
-            (9, Input::Tick, ""),
+            (8, Input::Resync, ""),
+            (8, Input::Terminate(Some(SECOND)), ""),
+            (9, Input::TimerFired, ""),
         ],
     );
 }
@@ -71,18 +71,18 @@ fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
     check(
         worker(),
         &[
-            (0, Input::Desired, "sync#1"),
-            (1, Input::Kill(None), "cancel#1"),
+            (0, Input::PodUpdated, "sync#1"),
+            (1, Input::Terminate(None), "cancel#1"),
             (
                 1,
-                Input::Done(JobId(1), JobResult::Cancelled),
+                Input::JobFinished(JobId(1), JobResult::Cancelled),
                 "kill#2(30s)",
             ),
-            (2, Input::Kill(Some(60 * SECOND)), ""),
-            (3, Input::Kill(Some(5 * SECOND)), "cancel#2"),
-            (3, Input::Done(JobId(2), JobResult::Cancelled), "kill#3(5s)"),
-            (4, Input::Kill(Some(Duration::ZERO)), "cancel#3"),
-            (4, Input::Done(JobId(3), JobResult::Cancelled), "kill#4(1s)"),
+            (2, Input::Terminate(Some(60 * SECOND)), ""),
+            (3, Input::Terminate(Some(5 * SECOND)), "cancel#2"),
+            (3, Input::JobFinished(JobId(2), JobResult::Cancelled), "kill#3(5s)"),
+            (4, Input::Terminate(Some(Duration::ZERO)), "cancel#3"),
+            (4, Input::JobFinished(JobId(3), JobResult::Cancelled), "kill#4(1s)"),
         ],
     );
 }
@@ -92,9 +92,9 @@ fn a_sync_that_finished_just_before_its_cancellation_changes_nothing() {
     check(
         worker(),
         &[
-            (0, Input::Desired, "sync#1"),
-            (1, Input::Kill(None), "cancel#1"),
-            (1, Input::Done(JobId(1), synced()), "kill#2(30s)"),
+            (0, Input::PodUpdated, "sync#1"),
+            (1, Input::Terminate(None), "cancel#1"),
+            (1, Input::JobFinished(JobId(1), synced()), "kill#2(30s)"),
         ],
     );
 }
@@ -104,11 +104,11 @@ fn a_kill_that_finished_just_before_its_cancellation_counts() {
     check(
         worker(),
         &[
-            (0, Input::Kill(None), "kill#1(30s)"),
-            (1, Input::Kill(Some(SECOND)), "cancel#1"),
+            (0, Input::Terminate(None), "kill#1(30s)"),
+            (1, Input::Terminate(Some(SECOND)), "cancel#1"),
             (
                 1,
-                Input::Done(JobId(1), JobResult::Killed(Ok(()))),
+                Input::JobFinished(JobId(1), JobResult::Killed(Ok(()))),
                 "release#2",
             ),
         ],
@@ -124,18 +124,18 @@ fn a_completed_pod_is_stopped_and_released_by_itself() {
     check(
         worker(),
         &[
-            (0, Input::Desired, "sync#1"),
-            (1, Input::Done(JobId(1), terminal), "kill#2(30s)"),
-            (1, Input::Desired, ""),
+            (0, Input::PodUpdated, "sync#1"),
+            (1, Input::JobFinished(JobId(1), terminal), "kill#2(30s)"),
+            (1, Input::PodUpdated, ""),
             (
                 2,
-                Input::Done(JobId(2), JobResult::Killed(Err(Retry::Soon))),
+                Input::JobFinished(JobId(2), JobResult::Killed(Err(Retry::Soon))),
                 "wake",
             ),
-            (9, Input::Tick, "kill#3(30s)"),
+            (9, Input::TimerFired, "kill#3(30s)"),
             (
                 9,
-                Input::Done(JobId(3), JobResult::Killed(Ok(()))),
+                Input::JobFinished(JobId(3), JobResult::Killed(Ok(()))),
                 "release#4",
             ),
         ],
@@ -147,13 +147,13 @@ fn nothing_starts_while_the_gate_is_closed_and_all_follows_when_it_opens() {
     check(
         PodWorker::new("uid".into(), 30 * SECOND, 60 * SECOND, false),
         &[
-            (0, Input::Desired, ""),
-            (1, Input::Look, ""),
-            (2, Input::Gate(true), "sync#1"),
-            (3, Input::Gate(false), ""),
-            (3, Input::Done(JobId(1), synced()), "wake"),
-            (4, Input::Kill(None), ""),
-            (5, Input::Gate(true), "kill#2(30s)"),
+            (0, Input::PodUpdated, ""),
+            (1, Input::Resync, ""),
+            (2, Input::RuntimeReady(true), "sync#1"),
+            (3, Input::RuntimeReady(false), ""),
+            (3, Input::JobFinished(JobId(1), synced()), "wake"),
+            (4, Input::Terminate(None), ""),
+            (5, Input::RuntimeReady(true), "kill#2(30s)"),
         ],
     );
 }
@@ -163,10 +163,10 @@ fn an_answer_of_another_job_is_ignored() {
     check(
         worker(),
         &[
-            (0, Input::Desired, "sync#1"),
-            (0, Input::Done(JobId(7), JobResult::Killed(Ok(()))), ""),
-            (1, Input::Done(JobId(1), synced()), "wake"),
-            (1, Input::Done(JobId(1), synced()), ""),
+            (0, Input::PodUpdated, "sync#1"),
+            (0, Input::JobFinished(JobId(7), JobResult::Killed(Ok(()))), ""),
+            (1, Input::JobFinished(JobId(1), synced()), "wake"),
+            (1, Input::JobFinished(JobId(1), synced()), ""),
         ],
     );
 }
@@ -174,22 +174,22 @@ fn an_answer_of_another_job_is_ignored() {
 #[test]
 fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_periods() {
     let mut worker = worker();
-    worker.handle(Input::Desired, at(0));
+    worker.handle(Input::PodUpdated, at(0));
     let retry = JobResult::Synced {
         retry_at: Some(at(10)),
         terminal: false,
     };
     assert_eq!(
-        worker.handle(Input::Done(JobId(1), retry), at(0)),
+        worker.handle(Input::JobFinished(JobId(1), retry), at(0)),
         [Effect::Wake(at(10))]
     );
-    assert_eq!(worker.handle(Input::Tick, at(9)), []);
+    assert_eq!(worker.handle(Input::TimerFired, at(9)), []);
     assert_eq!(
-        worker.handle(Input::Tick, at(10)),
-        [Effect::Start(JobId(2), Job::Sync)]
+        worker.handle(Input::TimerFired, at(10)),
+        [Effect::Start(JobId(2), Job::SyncPod)]
     );
-    worker.handle(Input::Done(JobId(2), synced()), at(100));
-    let wake = worker.wakes_in(at(100)).expect("armed").as_secs();
+    worker.handle(Input::JobFinished(JobId(2), synced()), at(100));
+    let wake = worker.next_wake_up(at(100)).expect("armed").as_secs();
     assert!((30..=90).contains(&wake), "{wake}");
 }
 
@@ -198,22 +198,22 @@ fn a_clock_that_is_set_back_makes_nobody_wait_longer_than_the_timer_was_to_run()
     let failed = || JobResult::Killed(Err(Retry::Later));
     let terminating = |now| {
         let mut worker = worker();
-        worker.handle(Input::Kill(None), at(now));
-        worker.handle(Input::Done(JobId(1), failed()), at(now));
+        worker.handle(Input::Terminate(None), at(now));
+        worker.handle(Input::JobFinished(JobId(1), failed()), at(now));
         worker
     };
     let mut worker = terminating(10_000);
-    let armed = worker.wakes_in(at(10_000)).expect("armed");
+    let armed = worker.next_wake_up(at(10_000)).expect("armed");
     assert!((5 * SECOND..=15 * SECOND).contains(&armed), "{armed:?}");
     // something else makes the timer be armed anew
-    worker.handle(Input::Look, at(6_400));
-    assert_eq!(worker.wakes_in(at(6_400)), Some(armed));
-    let effects = worker.handle(Input::Tick, at(6_420));
+    worker.handle(Input::Resync, at(6_400));
+    assert_eq!(worker.next_wake_up(at(6_400)), Some(armed));
+    let effects = worker.handle(Input::TimerFired, at(6_420));
     assert_eq!(effects.len(), 1, "tried again: {effects:?}");
     // a timer that fires a moment early is armed for the rest
     let mut worker = terminating(10_000);
-    assert_eq!(worker.handle(Input::Tick, at(10_001)), []);
-    assert_eq!(worker.wakes_in(at(10_001)), Some(armed - SECOND));
+    assert_eq!(worker.handle(Input::TimerFired, at(10_001)), []);
+    assert_eq!(worker.next_wake_up(at(10_001)), Some(armed - SECOND));
 }
 
 fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
@@ -223,21 +223,21 @@ fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
 /// Kills the worker and answers its jobs well; returns the jobs that it took to its end.
 fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<Job> {
     let mut jobs = Vec::new();
-    let mut inputs = vec![Input::Gate(true), Input::Kill(None)];
+    let mut inputs = vec![Input::RuntimeReady(true), Input::Terminate(None)];
     // a job that was cancelled answers too
-    inputs.extend(running.map(|id| Input::Done(id, JobResult::Cancelled)));
+    inputs.extend(running.map(|id| Input::JobFinished(id, JobResult::Cancelled)));
     for _ in 0..10 {
         for input in std::mem::take(&mut inputs) {
             for effect in worker.handle(input, at(now)) {
                 match effect {
                     Effect::Start(id, job) => {
                         jobs.push(job);
-                        inputs.push(Input::Done(
+                        inputs.push(Input::JobFinished(
                             id,
                             match job {
-                                Job::Sync => JobResult::Cancelled,
-                                Job::Kill { .. } => JobResult::Killed(Ok(())),
-                                Job::Release => JobResult::Released(Ok(())),
+                                Job::SyncPod => JobResult::Cancelled,
+                                Job::SyncTerminatingPod { .. } => JobResult::Killed(Ok(())),
+                                Job::SyncTerminatedPod => JobResult::Released(Ok(())),
                             },
                         ));
                     }
@@ -247,16 +247,16 @@ fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<J
             }
         }
         // what failed before is tried again when its timer fires
-        if let Some(wait) = worker.wakes_in(at(now)) {
+        if let Some(wait) = worker.next_wake_up(at(now)) {
             let due = now + wait.as_secs() as i64 + 1;
-            for effect in worker.handle(Input::Tick, at(due)) {
+            for effect in worker.handle(Input::TimerFired, at(due)) {
                 if let Effect::Start(id, job) = effect {
                     jobs.push(job);
                     let result = match job {
-                        Job::Release => JobResult::Released(Ok(())),
+                        Job::SyncTerminatedPod => JobResult::Released(Ok(())),
                         _ => JobResult::Killed(Ok(())),
                     };
-                    inputs.push(Input::Done(id, result));
+                    inputs.push(Input::JobFinished(id, result));
                 }
             }
         }
@@ -276,17 +276,17 @@ proptest! {
             now += seconds as i64;
             let id = match running { Some(id) if pick > 0 => id, _ => JobId(pick) };
             let input = match kind {
-                0 => Input::Desired,
-                1 => Input::Look,
-                2 => Input::Kill(Some(Duration::from_secs(seconds))),
-                3 => Input::Tick,
-                4 => Input::Gate(pick > 0),
-                5 => Input::Done(id, JobResult::Synced { retry_at: None, terminal: pick == 5 }),
-                6 => Input::Done(id, JobResult::Killed(if pick < 3 { Ok(()) } else { Err(Retry::Soon) })),
-                7 => Input::Done(id, JobResult::Released(if pick < 3 { Ok(()) } else { Err(Retry::Later) })),
-                _ => Input::Done(id, JobResult::Cancelled),
+                0 => Input::PodUpdated,
+                1 => Input::Resync,
+                2 => Input::Terminate(Some(Duration::from_secs(seconds))),
+                3 => Input::TimerFired,
+                4 => Input::RuntimeReady(pick > 0),
+                5 => Input::JobFinished(id, JobResult::Synced { retry_at: None, terminal: pick == 5 }),
+                6 => Input::JobFinished(id, JobResult::Killed(if pick < 3 { Ok(()) } else { Err(Retry::Soon) })),
+                7 => Input::JobFinished(id, JobResult::Released(if pick < 3 { Ok(()) } else { Err(Retry::Later) })),
+                _ => Input::JobFinished(id, JobResult::Cancelled),
             };
-            if let Input::Done(done, _) = input && running == Some(done) {
+            if let Input::JobFinished(done, _) = input && running == Some(done) {
                 running = None;
             }
             for effect in worker.handle(input, at(now)) {
@@ -301,22 +301,22 @@ proptest! {
                     Effect::Wake(when) => prop_assert!(when >= at(now)),
                 }
             }
-            let new_rank = match worker.phase() {
-                Phase::Syncing => 0,
-                Phase::Terminating { .. } => 1,
-                Phase::Terminated { .. } => 2,
+            let new_rank = match worker.state() {
+                State::SyncPod => 0,
+                State::TerminatingPod { .. } => 1,
+                State::TerminatedPod { .. } => 2,
             };
             prop_assert!(new_rank >= rank);
             rank = new_rank;
             if finished {
-                prop_assert_eq!(worker.wakes_in(at(now)), None);
+                prop_assert_eq!(worker.next_wake_up(at(now)), None);
             }
         }
         if !finished {
             let jobs = put_to_rest(worker, running, now);
-            prop_assert_eq!(jobs.last(), Some(&Job::Release));
-            let stops = jobs.iter().filter(|job| matches!(job, Job::Kill { .. })).count();
-            let releases = jobs.iter().filter(|job| **job == Job::Release).count();
+            prop_assert_eq!(jobs.last(), Some(&Job::SyncTerminatedPod));
+            let stops = jobs.iter().filter(|job| matches!(job, Job::SyncTerminatingPod { .. })).count();
+            let releases = jobs.iter().filter(|job| **job == Job::SyncTerminatedPod).count();
             prop_assert!(stops <= 1 && releases == 1, "{:?}", jobs);
         }
     }

@@ -1,4 +1,4 @@
-//! How outcomes add up to a verdict.
+//! How outcomes add up to a result.
 
 use windlass_types::ProbeKind;
 
@@ -11,10 +11,10 @@ pub struct ProbeState {
     kind: ProbeKind,
     success_threshold: u32,
     failure_threshold: u32,
-    verdict: Option<bool>,
+    result: Option<bool>,
     /// The last outcome that counted, and how often in a row it came.
     run: Option<(bool, u32)>,
-    rests: bool,
+    on_hold: bool,
 }
 
 impl ProbeState {
@@ -23,21 +23,21 @@ impl ProbeState {
         Self::restored(kind, spec, Self::initial(kind))
     }
 
-    /// Of an instance on which there already is a verdict, from before the agent was started.
-    pub fn restored(kind: ProbeKind, spec: &ProbeSpec, verdict: Option<bool>) -> Self {
+    /// Of an instance on which there already is a result, from before the agent was started.
+    pub fn restored(kind: ProbeKind, spec: &ProbeSpec, result: Option<bool>) -> Self {
         let mut state = Self {
             kind,
             success_threshold: spec.success_threshold,
             failure_threshold: spec.failure_threshold,
-            verdict: None,
+            result: None,
             run: None,
-            rests: false,
+            on_hold: false,
         };
-        state.decide(verdict);
+        state.decide(result);
         state
     }
 
-    /// The verdict before the first question.
+    /// The result before the first question.
     pub fn initial(kind: ProbeKind) -> Option<bool> {
         match kind {
             ProbeKind::Liveness => Some(true),
@@ -46,21 +46,21 @@ impl ProbeState {
         }
     }
 
-    /// The verdict so far.
-    pub fn verdict(&self) -> Option<bool> {
-        self.verdict
+    /// The result so far.
+    pub fn result(&self) -> Option<bool> {
+        self.result
     }
 
     /// True if this instance is not asked again: its liveness failed, or its startup is decided.
-    pub fn rests(&self) -> bool {
-        self.rests
+    pub fn is_on_hold(&self) -> bool {
+        self.on_hold
     }
 
-    /// Counts an outcome; the verdict if this changed it. An outcome that comes in while the
-    /// probe rests, or an error, changes nothing.
+    /// Counts an outcome; the result if this changed it. An outcome that comes in while the
+    /// probe is_on_hold, or an error, changes nothing.
     pub fn record(&mut self, outcome: &ProbeOutcome) -> Option<bool> {
         let ok = outcome.counts()?;
-        if self.rests {
+        if self.on_hold {
             return None;
         }
         let times = match self.run {
@@ -75,17 +75,17 @@ impl ProbeState {
         if times < threshold {
             return None;
         }
-        let changed = self.verdict != Some(ok);
+        let changed = self.result != Some(ok);
         self.decide(Some(ok));
         changed.then_some(ok)
     }
 
-    fn decide(&mut self, verdict: Option<bool>) {
-        self.verdict = verdict;
-        self.rests = match self.kind {
-            ProbeKind::Liveness => verdict == Some(false),
+    fn decide(&mut self, result: Option<bool>) {
+        self.result = result;
+        self.on_hold = match self.kind {
+            ProbeKind::Liveness => result == Some(false),
             ProbeKind::Readiness => false,
-            ProbeKind::Startup => verdict.is_some(),
+            ProbeKind::Startup => result.is_some(),
         };
     }
 }

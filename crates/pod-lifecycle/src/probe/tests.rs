@@ -1,4 +1,4 @@
-//! Probes from a pod to a verdict.
+//! Probes from a pod to a result.
 
 use serde_json::{Value, json};
 use windlass_types::corev1::Container;
@@ -261,7 +261,7 @@ fn an_http_answer_counts_by_its_status() {
             "error: unexpected EOF".to_owned(),
         ),
     ] {
-        assert_eq!(judge_http(&target(), &answer).to_string(), expected);
+        assert_eq!(evaluate_http(&target(), &answer).to_string(), expected);
     }
 }
 
@@ -279,11 +279,11 @@ fn a_tcp_answer_counts_if_there_is_a_connection() {
             "failure: dial tcp 1.2.3.4:80: i/o timeout",
         ),
     ] {
-        assert_eq!(judge_tcp("1.2.3.4", 80, &answer).to_string(), expected);
+        assert_eq!(evaluate_tcp("1.2.3.4", 80, &answer).to_string(), expected);
     }
     let late = Err(CheckError::TimedOut(Duration::from_secs(1)));
     assert_eq!(
-        judge_tcp("fd00::1", 80, &late).to_string(),
+        evaluate_tcp("fd00::1", 80, &late).to_string(),
         "failure: dial tcp [fd00::1]:80: i/o timeout"
     );
 }
@@ -323,7 +323,7 @@ fn only_serving_is_a_success_over_grpc() {
             "failure: error: failed to connect service at \"1.2.3.4:5000\": connection refused",
         ),
     ] {
-        assert_eq!(judge_grpc("1.2.3.4", 5000, &answer).to_string(), expected);
+        assert_eq!(evaluate_grpc("1.2.3.4", 5000, &answer).to_string(), expected);
     }
 }
 
@@ -337,7 +337,7 @@ fn a_command_counts_by_its_exit_code() {
             exit_code,
         })
     };
-    let judge = |answer| judge_exec(&command, Duration::from_secs(60), &answer);
+    let judge = |answer| evaluate_exec(&command, Duration::from_secs(60), &answer);
     for (answer, expected) in [
         (output(b"fine", b"", 0), "success"),
         (output(b"out\n", b"err\n", 1), "failure: out\nerr\n"),
@@ -365,9 +365,9 @@ fn a_command_counts_by_its_exit_code() {
 fn what_the_node_could_not_ask_counts_for_nothing() {
     let short = || CheckError::Node("too many open files".into());
     let expected = ProbeOutcome::Error("too many open files".into());
-    assert_eq!(judge_http(&target(), &Err(short())), expected);
-    assert_eq!(judge_tcp("10.0.0.7", 80, &Err(short())), expected);
-    assert_eq!(judge_grpc("10.0.0.7", 80, &Err(short())), expected);
+    assert_eq!(evaluate_http(&target(), &Err(short())), expected);
+    assert_eq!(evaluate_tcp("10.0.0.7", 80, &Err(short())), expected);
+    assert_eq!(evaluate_grpc("10.0.0.7", 80, &Err(short())), expected);
 }
 
 #[test]
@@ -404,8 +404,8 @@ fn spec(success: u32, failure: u32) -> ProbeSpec {
     }
 }
 
-/// Feeds outcomes (`+` success, `w` warning, `-` failure, `e` error) and shows the verdict after
-/// each: `t`, `f`, `?` for none; a capital where it was news, `.` once the probe rests.
+/// Feeds outcomes (`+` success, `w` warning, `-` failure, `e` error) and shows the result after
+/// each: `t`, `f`, `?` for none; a capital where it was news, `.` once the probe is_on_hold.
 fn run(mut state: ProbeState, outcomes: &str) -> String {
     let mut shown = String::new();
     for outcome in outcomes.chars() {
@@ -416,15 +416,15 @@ fn run(mut state: ProbeState, outcomes: &str) -> String {
             '-' => ProbeOutcome::Failure(text),
             _ => ProbeOutcome::Error(text),
         });
-        assert!(news.is_none() || news == state.verdict());
-        shown.push(match (state.verdict(), news.is_some()) {
+        assert!(news.is_none() || news == state.result());
+        shown.push(match (state.result(), news.is_some()) {
             (None, _) => '?',
             (Some(true), false) => 't',
             (Some(true), true) => 'T',
             (Some(false), false) => 'f',
             (Some(false), true) => 'F',
         });
-        if state.rests() {
+        if state.is_on_hold() {
             shown.push('.');
         }
     }
@@ -456,14 +456,14 @@ fn a_verdict_needs_its_number_of_outcomes_in_a_row() {
 #[test]
 fn a_restored_verdict_holds_until_it_is_refuted() {
     use ProbeKind::{Liveness, Readiness, Startup};
-    for (kind, verdict, outcomes, expected) in [
+    for (kind, result, outcomes, expected) in [
         (Readiness, Some(true), "+--+---", "ttttttF"),
         (Liveness, Some(false), "+", "f."),
         (Startup, Some(true), "-", "t."),
         (Startup, None, "+", "T."),
     ] {
-        let state = ProbeState::restored(kind, &spec(1, 3), verdict);
-        assert_eq!(run(state, outcomes), expected, "{kind} {verdict:?}");
+        let state = ProbeState::restored(kind, &spec(1, 3), result);
+        assert_eq!(run(state, outcomes), expected, "{kind} {result:?}");
     }
 }
 

@@ -161,7 +161,7 @@ fn believed(kind: &str, known: &str, agent: i64, told: Option<PodStatus>) -> Str
         phase: PodWorkerState::SyncPod,
     };
     let instance = observed.latest("a").expect("it runs");
-    first_belief(&input, instance, at(agent)).to_string()
+    initial_result(&input, instance, at(agent)).to_string()
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn only_what_ran_before_the_agent_is_asked_with_a_spread() {
     let pod = probed("Always a", "a.liveness");
     let observed = observed(&pod, "sb0 a=run");
     let instance = observed.latest("a").expect("it runs");
-    assert!(outlived_an_agent(instance, at(11)));
-    assert!(!outlived_an_agent(instance, at(10)));
+    assert!(started_before_agent(instance, at(11)));
+    assert!(!started_before_agent(instance, at(10)));
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn pod(uid: &str, annotations: &[(&str, &str)]) -> Pod {
     }
 }
 
-fn static_pod(hash: &str, worker: PodWorkerState) -> Proposal {
-    Proposal {
+fn static_pod(hash: &str, worker: PodWorkerState) -> LocalStatus {
+    LocalStatus {
         pod: Arc::new(pod(hash, &[(names::ANN_CONFIG_HASH, hash)])),
         status: Arc::default(),
         worker,
@@ -100,7 +100,7 @@ fn while_a_static_pod_stops_the_mirror_is_still_its_own() {
     let owner = |phases: &[(&str, PodWorkerState, bool)]| {
         let all: Vec<_> = phases
             .iter()
-            .map(|(hash, phase, released)| Proposal {
+            .map(|(hash, phase, released)| LocalStatus {
                 released: *released,
                 ..static_pod(hash, *phase)
             })

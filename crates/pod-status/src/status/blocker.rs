@@ -12,7 +12,7 @@ use windlass_types::view::{Blocker, PodEvent};
 use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
-use windlass_pod_lifecycle::actions::{BackingOff, restarts_after_exit};
+use windlass_pod_lifecycle::actions::{DelayedRestart, restarts_after_exit};
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 use windlass_units::go_duration::go_duration;
@@ -32,7 +32,7 @@ pub struct BlockerInput<'a> {
     /// What went wrong in the last sync.
     pub failures: &'a Failures,
     /// Restarts that are delayed.
-    pub backing_off: &'a [BackingOff],
+    pub backing_off: &'a [DelayedRestart],
     /// What happened to the pod lately, oldest first: which probe had a container killed is only there.
     pub events: &'a [PodEvent],
     /// When the pod is synced next without anything else happening.
@@ -91,7 +91,7 @@ pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
 
 /// Who goes on with what holds a pod up, or has to. With [`Blocker::next_retry`] it is the answer to
 /// "who retries it, and when?".
-pub fn who_goes_on(blocker: &Blocker) -> &'static str {
+pub fn waiting_for(blocker: &Blocker) -> &'static str {
     match blocker.reason {
         Reason::RuntimeCallHung => "the container runtime, by answering; the agent goes on asking",
         _ if blocker.next_retry.is_some() => "the agent, by itself",
@@ -111,7 +111,7 @@ pub fn who_goes_on(blocker: &Blocker) -> &'static str {
 
 /// What the probe that a blocker names complained of last, of this instance of its container. It is
 /// looked up by who shows the blocker: complaints come and go without anything being decided.
-pub fn probe_complaint<'a>(
+pub fn last_probe_failure<'a>(
     blocker: &Blocker,
     status: &PodStatus,
     events: &'a [PodEvent],

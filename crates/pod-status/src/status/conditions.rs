@@ -5,7 +5,7 @@ use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus
 use windlass_types::metav1::Time;
 
 use super::{StatusInput, reset, settled_phase, whole_seconds};
-use windlass_pod_lifecycle::actions::{SandboxVerdict, restarts_all_containers, sandbox_verdict};
+use windlass_pod_lifecycle::actions::{SandboxDecision, restarts_all_containers, sandbox_decision};
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 
@@ -30,13 +30,13 @@ const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const BY_KUBELET: &str = "TerminationByKubelet";
 
 /// Status, reason and message of a condition.
-struct Truth {
+struct ConditionValue {
     value: bool,
     reason: &'static str,
     message: String,
 }
 
-impl Truth {
+impl ConditionValue {
     const YES: Self = Self {
         value: true,
         reason: "",
@@ -75,21 +75,21 @@ pub(super) fn conditions(
     let ready = if containers_ready.value {
         readiness_gates(input, &list)
     } else {
-        Truth {
+        ConditionValue {
             message: containers_ready.message.clone(),
             ..containers_ready
         }
     };
-    let sandbox = match sandbox_verdict(pod, input.observed) {
-        SandboxVerdict::Keep(..) => Truth::YES,
-        SandboxVerdict::Create { .. } => Truth::no("", String::new()),
+    let sandbox = match sandbox_decision(pod, input.observed) {
+        SandboxDecision::Keep(..) => ConditionValue::YES,
+        SandboxDecision::Create { .. } => ConditionValue::no("", String::new()),
     };
     let mut owned = vec![
         (READY_TO_START, sandbox),
         (INITIALIZED, initialized(input, status, previous, phase)),
         (READY, ready),
         (CONTAINERS_READY, containers_ready),
-        (SCHEDULED, Truth::YES),
+        (SCHEDULED, ConditionValue::YES),
     ];
     if reset::could_happen(pod) {
         owned.push((ALL_RESTARTING, all_restarting(input, phase)));
@@ -133,7 +133,7 @@ fn disrupted_here(
     previous: &PodStatus,
     list: &[PodCondition],
 ) -> Option<PodCondition> {
-    let message = input.verdict?.disruption.as_ref()?;
+    let message = input.phase_override?.disruption.as_ref()?;
     let empty = PodStatus::default();
     let api = input.pod.status.as_ref().unwrap_or(&empty);
     if settled_phase(previous, api).is_some() {
@@ -154,10 +154,10 @@ fn disrupted_here(
 }
 
 /// Sidecars and app containers are ready.
-fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> Truth {
+fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> ConditionValue {
     match phase {
-        Phase::Succeeded => return Truth::no("PodCompleted", String::new()),
-        Phase::Failed => return Truth::no("PodFailed", String::new()),
+        Phase::Succeeded => return ConditionValue::no("PodCompleted", String::new()),
+        Phase::Failed => return ConditionValue::no("PodFailed", String::new()),
         Phase::Pending | Phase::Running => {}
     }
     let pod = input.pod;
@@ -168,16 +168,16 @@ fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -
         .map(|c| c.name.as_str())
         .collect();
     if unready.is_empty() {
-        return Truth::YES;
+        return ConditionValue::YES;
     }
-    Truth::no(
+    ConditionValue::no(
         "ContainersNotReady",
         format!("containers with unready status: [{}]", unready.join(" ")),
     )
 }
 
 /// All `readinessGates` are true.
-fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Truth {
+fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> ConditionValue {
     let mut messages = Vec::new();
     for gate in PodExt::spec(input.pod).readiness_gates.iter().flatten() {
         let type_ = &gate.condition_type;
@@ -193,9 +193,9 @@ fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Trut
         }
     }
     if messages.is_empty() {
-        Truth::YES
+        ConditionValue::YES
     } else {
-        Truth::no("ReadinessGatesNotReady", messages.join(", "))
+        ConditionValue::no("ReadinessGatesNotReady", messages.join(", "))
     }
 }
 
@@ -206,11 +206,11 @@ fn initialized(
     status: &PodStatus,
     previous: &PodStatus,
     phase: Phase,
-) -> Truth {
+) -> ConditionValue {
     if phase == Phase::Succeeded {
-        return Truth {
+        return ConditionValue {
             reason: "PodCompleted",
-            ..Truth::YES
+            ..ConditionValue::YES
         };
     }
     let ran = |c: &ContainerStatus| {
@@ -221,7 +221,7 @@ fn initialized(
     if status.container_statuses.iter().flatten().any(ran)
         || before.any(|c| c.type_ == INITIALIZED && c.status == "True")
     {
-        return Truth::YES;
+        return ConditionValue::YES;
     }
     let incomplete: Vec<&str> = input
         .pod
@@ -236,9 +236,9 @@ fn initialized(
         .map(|c| c.name.as_str())
         .collect();
     if incomplete.is_empty() {
-        return Truth::YES;
+        return ConditionValue::YES;
     }
-    Truth::no(
+    ConditionValue::no(
         "ContainersNotInitialized",
         format!(
             "containers with incomplete status: [{}]",
@@ -248,18 +248,18 @@ fn initialized(
 }
 
 /// An exit asks for a restart of all containers, and they have not all been removed yet.
-fn all_restarting(input: &StatusInput<'_>, phase: Phase) -> Truth {
+fn all_restarting(input: &StatusInput<'_>, phase: Phase) -> ConditionValue {
     match phase {
-        Phase::Succeeded => Truth::no("PodCompleted", String::new()),
-        Phase::Failed => Truth::no("PodFailed", String::new()),
+        Phase::Succeeded => ConditionValue::no("PodCompleted", String::new()),
+        Phase::Failed => ConditionValue::no("PodFailed", String::new()),
         Phase::Pending | Phase::Running if restarts_all_containers(input.pod, input.observed) => {
-            Truth {
+            ConditionValue {
                 value: true,
                 reason: "RestartAllContainersStarted",
                 message: "container exited with restart policy rule".to_owned(),
             }
         }
-        Phase::Pending | Phase::Running => Truth::no("", String::new()),
+        Phase::Pending | Phase::Running => ConditionValue::no("", String::new()),
     }
 }
 

@@ -14,20 +14,20 @@ use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
 use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 
 /// Requests from here down make no difference to the kernel (2 shares).
-const LEAST_CPU_REQUEST: i64 = 2;
+const MIN_EFFECTIVE_CPU_REQUEST: i64 = 2;
 /// Limits from here down make no difference to the kernel (a quota of 1 ms in 100 ms).
-const LEAST_CPU_LIMIT: i64 = 10;
+const MIN_EFFECTIVE_CPU_LIMIT: i64 = 10;
 
 /// What the runtime says is in force. It does not tell the memory request, and an older runtime
 /// tells nothing.
 #[derive(Clone, Copy, Debug, Default)]
-struct InForce {
+struct RuntimeResources {
     cpu_request: Option<Quantity>,
     cpu_limit: Option<Quantity>,
     memory_limit: Option<Quantity>,
 }
 
-impl InForce {
+impl RuntimeResources {
     fn of(told: Option<&LinuxResources>) -> Self {
         let Some(told) = told else {
             return Self::default();
@@ -55,17 +55,17 @@ pub(super) fn resources(
     if instance.state != ContainerState::Running {
         return resources;
     }
-    let now = InForce::of(instance.resources.as_ref());
+    let now = RuntimeResources::of(instance.resources.as_ref());
     let running = before.filter(|b| b.state.as_ref().is_some_and(|s| s.running.is_some()));
     let before = running.and_then(|b| b.resources.as_ref());
     if let Some(limits) = &mut resources.limits {
         let old = before.and_then(|b| b.limits.as_ref());
-        settle(limits, "cpu", now.cpu_limit, LEAST_CPU_LIMIT, old);
+        settle(limits, "cpu", now.cpu_limit, MIN_EFFECTIVE_CPU_LIMIT, old);
         settle(limits, "memory", now.memory_limit, 0, old);
     }
     if let Some(requests) = &mut resources.requests {
         let old = before.and_then(|b| b.requests.as_ref());
-        settle(requests, "cpu", now.cpu_request, LEAST_CPU_REQUEST, old);
+        settle(requests, "cpu", now.cpu_request, MIN_EFFECTIVE_CPU_REQUEST, old);
         settle(requests, "memory", None, 0, old);
     }
     resources

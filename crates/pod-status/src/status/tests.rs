@@ -25,18 +25,18 @@ struct Case {
     pod: Pod,
     observed: ObservedPod,
     failures: Failures,
-    backing_off: Vec<BackingOff>,
+    backing_off: Vec<DelayedRestart>,
     probe_results: PodProbeResults,
     previous: Option<PodStatus>,
     stop_signals: bool,
     terminal: bool,
-    verdict: Option<PhaseOverride>,
+    phase_override: Option<PhaseOverride>,
     events: Vec<PodEvent>,
     before: Option<Blocker>,
 }
 
 impl Case {
-    /// A probe has come to a verdict on the newest instance of a container.
+    /// A probe has come to a phase_override on the newest instance of a container.
     fn probed(&mut self, kind: ProbeKind, name: &str, ok: bool) {
         let latest = self.observed.latest(name).expect("a container");
         let id = latest.id.clone();
@@ -79,7 +79,7 @@ impl Case {
             previous: None,
             stop_signals: false,
             terminal: false,
-            verdict: None,
+            phase_override: None,
             events: Vec::new(),
             before: None,
         }
@@ -92,7 +92,7 @@ impl Case {
     }
 
     fn waits(mut self, name: &str, seconds: u64) -> Self {
-        self.backing_off.push(BackingOff {
+        self.backing_off.push(DelayedRestart {
             name: name.to_owned(),
             until: at(5000 + 7),
             delay: Duration::from_secs(seconds),
@@ -134,7 +134,7 @@ impl Case {
             stop_signals: self.stop_signals,
             runtime_name: "containerd",
             terminal: self.terminal,
-            verdict: self.verdict.as_ref(),
+            phase_override: self.phase_override.as_ref(),
             now: at(seconds),
         })
     }
@@ -499,7 +499,7 @@ fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
         message: "Pod was active on the node longer than the specified deadline".into(),
         disruption: None,
     };
-    let case = Case::new("Always a", "sb0 a=run").with(|c| c.verdict = Some(late));
+    let case = Case::new("Always a", "sb0 a=run").with(|c| c.phase_override = Some(late));
     case.shows(&format!("Failed (DeadlineExceeded) {STARTED} a:running#0*"));
     case.blocked_by(
         "DeadlineExceeded: Pod was active on the node longer than the specified deadline",
@@ -528,10 +528,10 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
         })
     };
     let ours = "TerminationByKubelet: Pod was terminated in response to imminent node shutdown.";
-    let shutdown = || Some(windlass_pod_lifecycle::shutdown::shutdown_verdict());
+    let shutdown = || Some(windlass_pod_lifecycle::shutdown::phase_override());
     let running = || Case::new("Always a", "sb0 a=run");
 
-    let case = running().with(|c| c.verdict = shutdown());
+    let case = running().with(|c| c.phase_override = shutdown());
     let first = case.status();
     let expected = format!("True@5000 {ours}");
     assert_eq!(target(&first).as_deref(), Some(expected.as_str()));
@@ -540,7 +540,7 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
 
     // somebody else disrupted it before: our word, their time
     let evicted = running().with(|c| {
-        c.verdict = shutdown();
+        c.phase_override = shutdown();
         let condition = PodCondition {
             type_: "DisruptionTarget".into(),
             status: "True".into(),
@@ -557,12 +557,12 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
     );
 
     let done = running().with(|c| {
-        c.verdict = shutdown();
+        c.phase_override = shutdown();
         c.pod.status.get_or_insert_default().phase = Some("Succeeded".into());
     });
     assert_eq!(target(&done.status()), None, "it had ended by itself");
     let refused = windlass_node_rules::admission::Rejection::new("OutOfcpu", "no room");
-    let refused = running().with(|c| c.verdict = Some(refused.into()));
+    let refused = running().with(|c| c.phase_override = Some(refused.into()));
     assert_eq!(target(&refused.status()), None);
 }
 
@@ -706,7 +706,7 @@ fn what_a_probe_last_complained_of_is_told() {
     };
     let last = |case: &Case| {
         let blocker = case.blocker().expect("blocked");
-        let complaint = probe_complaint(&blocker, &case.status(), &case.events);
+        let complaint = last_probe_failure(&blocker, &case.status(), &case.events);
         format!("{blocker} | {}", complaint.unwrap_or("nothing"))
     };
     assert_eq!(

@@ -12,25 +12,25 @@ use windlass_types::corev1::PodStatus;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod, Timestamp, later};
 
-use super::{Proposal, Refused, can_be_deleted, is_terminal, merge_status, status_patch, uid_of};
+use super::{LocalStatus, StatusConflict, can_be_deleted, is_terminal, merge_status, status_patch, uid_of};
 use crate::mirror::{Cluster, MirrorPlan, mirror_plan, mirrors};
 use windlass_units::hash::fnv1a_64;
 
 /// Delay after the first failure; it doubles.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Longest delay after a failure that another try may mend.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Delay before a request that was taken, and yet is due again, is repeated: upstream's period
 /// of reconciliation. It doubles, so that a server that keeps nothing is not asked for ever.
-const FIRST_REPEAT: Duration = Duration::from_secs(10);
+const INITIAL_REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest delay before the same request is repeated, also after the server called it invalid.
-const LONGEST_REPEAT: Duration = Duration::from_secs(300);
+const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(300);
 /// How long a mirror whose static pod was never on the board is left alone once every source has
 /// spoken: the pod's worker shows it within milliseconds, also when it waits for its turn.
-const ORPHAN_AFTER: Duration = Duration::from_secs(5);
+const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 /// How long an older state of the object than the server's own answer is not believed. Watches
 /// lag by less; a server that was set back from a backup is believed after this.
-const DISTRUST: Duration = Duration::from_secs(30);
+const STALE_WATCH_WINDOW: Duration = Duration::from_secs(30);
 
 /// Whose object the machine looks after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +45,15 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// What the node agent says of the pod; `None` if it has left the board.
-    Local(Option<Proposal>),
+    LocalStatus(Option<LocalStatus>),
     /// The server has this object.
-    Seen(SharedPod),
+    ApiObject(SharedPod),
     /// The object with this UID is gone.
-    Gone(PodUid),
+    ApiObjectDeleted(PodUid),
     /// The cluster as far as mirrors are concerned.
     Cluster(Cluster),
     /// What came of the request in flight.
-    Answered(Result<Answer, Failure>),
+    RequestCompleted(Result<Answer, Failure>),
     /// The server answers again: who waits because it did not need not wait longer.
     Reachable,
     /// Time has passed.
@@ -117,14 +117,14 @@ pub enum Call {
 
 /// What goes first when not everything can be sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
+pub enum Priority {
     /// It frees something in the cluster: a pod's object, or what a scheduler holds for a pod
     /// that has ended. At most two of these in the life of a pod, so they starve nobody.
-    Frees,
+    FreesResources,
     /// It changes what a pod is good for: its phase, its readiness, its being there.
-    Changes,
+    ChangesReadiness,
     /// All else.
-    Tells,
+    Informational,
 }
 
 /// What the machine waits for.
@@ -135,7 +135,7 @@ pub enum Next {
     /// For this moment, then a [`Input::Tick`].
     Wait(Timestamp),
     /// For room to send.
-    Send(Urgency),
+    Send(Priority),
 }
 
 impl Call {
@@ -176,7 +176,7 @@ impl fmt::Display for Next {
         match self {
             Self::Idle => f.write_str("idle"),
             Self::Wait(at) => write!(f, "wait@{}", at.as_second()),
-            Self::Send(urgency) => write!(f, "send({urgency:?})"),
+            Self::Send(priority) => write!(f, "send({priority:?})"),
         }
     }
 }
@@ -195,18 +195,18 @@ pub struct StatusSync {
     role: Role,
     /// Makes the delays of two pods differ.
     seed: String,
-    local: Option<Proposal>,
+    local: Option<LocalStatus>,
     /// The pod is no longer on the board.
     left: bool,
     /// Dates what the proposal changes; `None` before the first.
     local_at: Option<Timestamp>,
     object: Option<SharedPod>,
     cluster: Cluster,
-    due: Option<(Call, Urgency)>,
+    due: Option<(Call, Priority)>,
     due_since: Option<Timestamp>,
     /// Since when a mirror seems to be an orphan although its static pod was never seen.
     orphan_since: Option<Timestamp>,
-    refused: Option<Refused>,
+    refused: Option<StatusConflict>,
     in_flight: Option<Call>,
     failures: u32,
     /// The last failure was that the server did not answer.
@@ -254,20 +254,20 @@ impl StatusSync {
     /// Takes one input and says what the machine waits for now.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Next {
         match input {
-            Input::Local(local) => {
+            Input::LocalStatus(local) => {
                 if !self.local_news(local, now) {
                     return self.next(now);
                 }
             }
-            Input::Seen(object) => self.seen(object, now),
-            Input::Gone(uid) => self.lost(uid),
+            Input::ApiObject(object) => self.seen(object, now),
+            Input::ApiObjectDeleted(uid) => self.lost(uid),
             Input::Cluster(cluster) => {
                 if self.cluster == cluster {
                     return self.next(now);
                 }
                 self.cluster = cluster;
             }
-            Input::Answered(result) => self.answered(result, now),
+            Input::RequestCompleted(result) => self.answered(result, now),
             Input::Reachable => {
                 if std::mem::take(&mut self.unreachable) {
                     self.not_before = None;
@@ -299,7 +299,7 @@ impl StatusSync {
     }
 
     /// Why what the node says cannot be sent, if it contradicts what the server was told.
-    pub fn refused(&self) -> Option<&Refused> {
+    pub fn refused(&self) -> Option<&StatusConflict> {
         self.refused.as_ref()
     }
 
@@ -314,7 +314,7 @@ impl StatusSync {
     }
 
     /// False if nothing changed.
-    fn local_news(&mut self, local: Option<Proposal>, now: Timestamp) -> bool {
+    fn local_news(&mut self, local: Option<LocalStatus>, now: Timestamp) -> bool {
         self.left = local.is_none();
         let local = match (self.local.take(), local) {
             // a worker is forgotten when it has released its pod, which is still to be finished
@@ -323,7 +323,7 @@ impl StatusSync {
                 if self.role == Role::Pod && known.worker == PodWorkerState::TerminatedPod =>
             {
                 let changed = !known.released;
-                self.local = Some(Proposal {
+                self.local = Some(LocalStatus {
                     released: true,
                     ..known
                 });
@@ -382,7 +382,7 @@ impl StatusSync {
                 self.conflict = false;
                 self.not_before = None;
                 self.due_since = None;
-                self.taken(call, FIRST_REPEAT, now);
+                self.taken(call, INITIAL_REPEAT_INTERVAL, now);
                 self.accept(answer, now);
             }
             Err(failure) => self.failed(call, &failure, now),
@@ -397,7 +397,7 @@ impl StatusSync {
                     uid_of(known) != uid_of(&object) || version(known) <= version(&object)
                 });
                 if newest {
-                    self.floor = version(&object).map(|v| (v, later(now, DISTRUST)));
+                    self.floor = version(&object).map(|v| (v, later(now, STALE_WATCH_WINDOW)));
                     self.object = Some(object);
                 }
             }
@@ -423,22 +423,22 @@ impl StatusSync {
                 self.due_since = None;
                 return;
             }
-            _ if self.conflict => LONGEST_DELAY,
+            _ if self.conflict => MAX_BACKOFF,
             FailureKind::Invalid => {
-                self.taken(call, LONGEST_REPEAT, now);
+                self.taken(call, MAX_REPEAT_INTERVAL, now);
                 self.delay()
             }
             _ => self.delay(),
         };
         let asked = failure.retry_after.unwrap_or_default();
-        let delay = delay.max(asked.min(LONGEST_REPEAT));
+        let delay = delay.max(asked.min(MAX_REPEAT_INTERVAL));
         self.not_before = Some((later(now, delay), delay));
     }
 
     /// Notes when the same request may be sent again.
     fn taken(&mut self, call: Call, first: Duration, now: Timestamp) {
         let again = self.last.as_ref().filter(|last| last.call == call);
-        let repeat_after = again.map_or(first, |last| (last.repeat_after * 2).min(LONGEST_REPEAT));
+        let repeat_after = again.map_or(first, |last| (last.repeat_after * 2).min(MAX_REPEAT_INTERVAL));
         self.last = Some(Sent {
             call,
             at: now,
@@ -450,7 +450,7 @@ impl StatusSync {
     /// failures: the same in every replay, and different between pods.
     fn delay(&self) -> Duration {
         let doublings = self.failures.saturating_sub(1).min(5);
-        let full = (FIRST_DELAY * 2_u32.pow(doublings)).min(LONGEST_DELAY);
+        let full = (INITIAL_BACKOFF * 2_u32.pow(doublings)).min(MAX_BACKOFF);
         let seed = fnv1a_64(format!("{}/{}", self.seed, self.failures).as_bytes());
         full.mul_f64(1.0 - (seed % 256) as f64 / 1024.0)
     }
@@ -472,20 +472,20 @@ impl StatusSync {
         }
     }
 
-    fn due_for_pod(&mut self) -> Option<(Call, Urgency)> {
+    fn due_for_pod(&mut self) -> Option<(Call, Priority)> {
         let (local, object) = (self.local.clone()?, self.object.clone()?);
         if let Some(patch) = self.status(&local, &object) {
             return Some(patch);
         }
-        can_be_deleted(&object, &local).then(|| (Call::Delete(uid_of(&object)), Urgency::Frees))
+        can_be_deleted(&object, &local).then(|| (Call::Delete(uid_of(&object)), Priority::FreesResources))
     }
 
-    fn due_for_mirror(&mut self) -> Option<(Call, Urgency)> {
+    fn due_for_mirror(&mut self) -> Option<(Call, Priority)> {
         let mirror = self.object.clone();
         match mirror_plan(self.local.as_ref(), mirror.as_deref(), &self.cluster) {
-            MirrorPlan::Create(pod) => Some((Call::Create(SharedPod::from(pod)), Urgency::Changes)),
+            MirrorPlan::Create(pod) => Some((Call::Create(SharedPod::from(pod)), Priority::ChangesReadiness)),
             MirrorPlan::Replace | MirrorPlan::Delete => {
-                mirror.map(|mirror| (Call::Delete(uid_of(&mirror)), Urgency::Changes))
+                mirror.map(|mirror| (Call::Delete(uid_of(&mirror)), Priority::ChangesReadiness))
             }
             MirrorPlan::Nothing => {
                 let (local, mirror) = (self.local.clone()?, mirror?);
@@ -496,7 +496,7 @@ impl StatusSync {
         }
     }
 
-    fn status(&mut self, local: &Proposal, object: &SharedPod) -> Option<(Call, Urgency)> {
+    fn status(&mut self, local: &LocalStatus, object: &SharedPod) -> Option<(Call, Priority)> {
         if !local.looked {
             return None;
         }
@@ -505,7 +505,7 @@ impl StatusSync {
         match merge_status(api, local, self.local_at.unwrap_or_default()) {
             Ok(merged) => {
                 let patch = status_patch(object, &merged)?;
-                Some((Call::Patch(patch), urgency(api, &merged)))
+                Some((Call::Patch(patch), priority(api, &merged)))
             }
             Err(refused) => {
                 self.refused = Some(refused);
@@ -515,14 +515,14 @@ impl StatusSync {
     }
 
     fn next(&self, now: Timestamp) -> Next {
-        let (Some((call, urgency)), None) = (&self.due, &self.in_flight) else {
+        let (Some((call, priority)), None) = (&self.due, &self.in_flight) else {
             return Next::Idle;
         };
         let repeat = self.last.as_ref().filter(|last| last.call == *call);
         let repeat = repeat.map(|last| (later(last.at, last.repeat_after), last.repeat_after));
         let orphan = self
             .orphan_since
-            .map(|at| (later(at, ORPHAN_AFTER), ORPHAN_AFTER));
+            .map(|at| (later(at, ORPHAN_DELAY), ORPHAN_DELAY));
         let waits = [self.not_before, repeat, orphan]
             .into_iter()
             .flatten()
@@ -530,22 +530,22 @@ impl StatusSync {
             .filter(|(at, delay)| *at > now && *at <= later(now, *delay))
             .map(|(at, _)| at)
             .max();
-        waits.map_or(Next::Send(*urgency), Next::Wait)
+        waits.map_or(Next::Send(*priority), Next::Wait)
     }
 }
 
 /// How urgent it is to bring one status to the other.
-fn urgency(api: &PodStatus, merged: &PodStatus) -> Urgency {
+fn priority(api: &PodStatus, merged: &PodStatus) -> Priority {
     let ready = |status: &PodStatus| {
         let mut all = status.conditions.iter().flatten();
         all.any(|c| c.type_ == "Ready" && c.status == "True")
     };
     if is_terminal(merged) && !is_terminal(api) {
-        Urgency::Frees
+        Priority::FreesResources
     } else if api.phase != merged.phase || ready(api) != ready(merged) {
-        Urgency::Changes
+        Priority::ChangesReadiness
     } else {
-        Urgency::Tells
+        Priority::Informational
     }
 }
 

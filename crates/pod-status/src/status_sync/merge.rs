@@ -7,7 +7,7 @@ use windlass_types::metav1::Time;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
-use super::{Proposal, is_terminal};
+use super::{LocalStatus, is_terminal};
 use windlass_pod_lifecycle::actions::restarts_after_exit;
 use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 use windlass_types::Phase;
@@ -34,7 +34,7 @@ const BY_KUBELET: &str = "TerminationByKubelet";
 /// A status that contradicts what the server was told is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("container {container} has ended for good and cannot be {state} again")]
-pub struct Refused {
+pub struct StatusConflict {
     /// Which container.
     pub container: String,
     /// What it is said to be.
@@ -47,9 +47,9 @@ pub struct Refused {
 /// are written as JSON.
 pub(crate) fn merge_status(
     api: &PodStatus,
-    proposal: &Proposal,
+    proposal: &LocalStatus,
     now: Timestamp,
-) -> Result<PodStatus, Refused> {
+) -> Result<PodStatus, StatusConflict> {
     let ended = proposal.worker == PodWorkerState::TerminatedPod;
     let pod = &*proposal.pod;
     let mut status = (*proposal.status).clone();
@@ -77,7 +77,7 @@ fn carry_containers(
     api: &PodStatus,
     pod: &Pod,
     ended: bool,
-) -> Result<(), Refused> {
+) -> Result<(), StatusConflict> {
     let free = any_may_restart(pod);
     for (mine, theirs, specs, reruns) in [
         (
@@ -123,7 +123,7 @@ fn carry_containers(
                         .state
                         .as_ref()
                         .is_some_and(|s| s.running.is_some());
-                    return Err(Refused {
+                    return Err(StatusConflict {
                         container: name.clone(),
                         state: if running { "running" } else { "waiting" },
                     });
@@ -238,7 +238,7 @@ fn reached(container: &ContainerStatus) -> bool {
 }
 
 /// What belongs to others, and what is written once.
-fn carry_fields(status: &mut PodStatus, api: &PodStatus, proposal: &Proposal, now: Timestamp) {
+fn carry_fields(status: &mut PodStatus, api: &PodStatus, proposal: &LocalStatus, now: Timestamp) {
     status
         .resource_claim_statuses
         .clone_from(&api.resource_claim_statuses);
@@ -314,7 +314,7 @@ fn may_run(status: &PodStatus) -> bool {
 fn conditions(
     status: &PodStatus,
     api: &PodStatus,
-    proposal: &Proposal,
+    proposal: &LocalStatus,
     ends_now: bool,
     now: Timestamp,
 ) -> Vec<PodCondition> {

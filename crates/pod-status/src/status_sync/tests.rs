@@ -137,8 +137,8 @@ fn line(status: &PodStatus) -> String {
     parts.join(" | ")
 }
 
-pub(super) fn proposal(asked: &str, said: PodStatus, worker: PodWorkerState) -> Proposal {
-    Proposal {
+pub(super) fn proposal(asked: &str, said: PodStatus, worker: PodWorkerState) -> LocalStatus {
+    LocalStatus {
         pod: Arc::new(pod(asked)),
         status: Arc::new(said),
         worker,
@@ -592,7 +592,7 @@ fn a_pod_is_deleted_for_good_when_the_server_knows_its_end_and_nothing_is_left_o
         object.status = Some(status(phase));
         object
     };
-    let local = |worker, released| Proposal {
+    let local = |worker, released| LocalStatus {
         released,
         ..proposal("Never web", status("Failed"), worker)
     };

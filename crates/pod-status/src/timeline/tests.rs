@@ -174,7 +174,7 @@ fn texts_are_truncated_and_bounded() {
         let what = call("PullImage", &format!("{number}{long}"));
         did(&mut pod, what, RecordOutcome::failed(&long), number);
     }
-    let bytes: usize = pod.records().map(Record::text).sum();
+    let bytes: usize = pod.closed().map(Record::text).sum();
     assert_eq!(bytes, pod.start.text + pod.later.text);
     assert!(bytes <= MAX_TEXT && bytes > MAX_TEXT / 2, "{bytes}");
     let newest = pod.records(at(300)).pop().expect("one");
@@ -220,7 +220,7 @@ fn open_records_are_bounded_and_none_is_lost() {
 /// The arithmetic at the head of the module.
 #[test]
 fn timeline_takes_at_most_8_kib() {
-    assert_eq!((size_of::<Record>(), size_of::<Open>()), (120, 64));
+    assert_eq!((size_of::<Record>(), size_of::<OpenRecord>()), (120, 64));
     let mut pod = Timeline::default();
     for number in 0..5000_u64 {
         if number == 1000 {

@@ -23,15 +23,15 @@ use windlass_mailboxes::{
 };
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
-use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
-use windlass_pod_lifecycle::stop::{grace_left, was_begun_before};
+use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker, State};
+use windlass_pod_lifecycle::stop::{remaining_grace_period, is_resumed_stop};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodProbeResults, PodUid, Reason, SharedPod};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
-use super::report::{Report, phase_of};
+use super::report::{Report, worker_state};
 
 /// A deadline is looked at again this often at the latest: timers do not follow a clock that is
 /// set.
@@ -85,7 +85,7 @@ pub(crate) struct PodWorkerActor {
     hung: Vec<HungCall>,
     kill_reason: String,
     /// An earlier life of the agent knew of the pod's deletion and began to stop it.
-    stop_goes_on: bool,
+    resumed_stop: bool,
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
@@ -113,16 +113,16 @@ impl PodWorkerActor {
         };
         let mut report = Report::new(pod.clone(), deps.clock.now());
         let (input, kill_reason) = match kill {
-            None => (Input::Desired, String::new()),
+            None => (Input::PodUpdated, String::new()),
             Some(kill) => {
-                report.decided(kill.verdict);
-                (Input::Kill(kill.grace), kill.reason)
+                report.decided(kill.phase_override);
+                (Input::Terminate(kill.grace), kill.reason)
             }
         };
         if let Some(pod) = &pod {
             deps.objects.register(pod);
         }
-        let stop_goes_on = pod.as_deref().is_some_and(was_begun_before);
+        let resumed_stop = pod.as_deref().is_some_and(is_resumed_stop);
         let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
         let machine = PodWorker::new(
             uid.clone(),
@@ -141,7 +141,7 @@ impl PodWorkerActor {
             pod,
             backoff,
             kill_reason,
-            stop_goes_on,
+            resumed_stop,
             runtime,
             job: None,
             timer: None,
@@ -180,7 +180,7 @@ impl PodWorkerActor {
         if let Some(timer) = self.deadline.take() {
             ctx.cancel_future(timer);
         }
-        if self.machine.phase() != Phase::Syncing {
+        if self.machine.state() != State::SyncPod {
             return;
         }
         let now = self.deps.clock.now();
@@ -197,9 +197,9 @@ impl PodWorkerActor {
                     let events = &self.deps.events;
                     events.record(pod, None, EventType::Normal, reason, text);
                 }
-                self.report.decided(Some(deadline::verdict()));
+                self.report.decided(Some(deadline::phase_override()));
                 self.kill_reason = deadline::MESSAGE.to_owned();
-                self.handle(Input::Kill(None), ctx);
+                self.handle(Input::Terminate(None), ctx);
             }
         }
     }
@@ -209,10 +209,10 @@ impl PodWorkerActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(delay) = self.machine.wakes_in(self.deps.clock.now()) {
+        if let Some(delay) = self.machine.next_wake_up(self.deps.clock.now()) {
             self.timer = Some(ctx.run_later(delay, |this, ctx| {
                 this.timer = None;
-                this.handle(Input::Tick, ctx);
+                this.handle(Input::TimerFired, ctx);
             }));
         }
     }
@@ -226,7 +226,7 @@ impl PodWorkerActor {
         let what = RecordKey::new(RecordKind::Sync, job.name());
         let touch = deps.timelines.begin(&uid, what);
         match job {
-            Job::Sync => {
+            Job::SyncPod => {
                 let Some(pod) = self.pod.clone() else { return };
                 let job = SyncJob {
                     pod,
@@ -257,11 +257,11 @@ impl PodWorkerActor {
                     });
                 });
             }
-            Job::Kill { grace } => {
+            Job::SyncTerminatingPod { grace } => {
                 let pod = self.pod.clone();
                 let now = self.deps.clock.now();
                 let grace = match &pod {
-                    Some(pod) if self.stop_goes_on => grace_left(pod, grace, now),
+                    Some(pod) if self.resumed_stop => remaining_grace_period(pod, grace, now),
                     _ => grace,
                 };
                 self.report.terminating(&self.kill_reason, grace, now);
@@ -278,7 +278,7 @@ impl PodWorkerActor {
                     }
                 });
             }
-            Job::Release => {
+            Job::SyncTerminatedPod => {
                 spawn_io("release-pod", async move {
                     let result = touch.within(jobs::sync_terminated_pod(&deps, &uid)).await;
                     touch.end(RecordOutcome::from_result(
@@ -343,7 +343,7 @@ impl PodWorkerActor {
                 .with_label_values(&[operation])
                 .observe(seconds);
         }
-        self.handle(Input::Done(id, result), ctx);
+        self.handle(Input::JobFinished(id, result), ctx);
     }
 
     fn synced(&mut self, report: SyncReport) -> JobResult {
@@ -395,10 +395,10 @@ impl PodWorkerActor {
         }
         if let Some(kill) = kill {
             self.kill_reason = kill.reason;
-            self.report.decided(kill.verdict);
-            self.handle(Input::Kill(kill.grace), ctx);
+            self.report.decided(kill.phase_override);
+            self.handle(Input::Terminate(kill.grace), ctx);
         } else {
-            self.handle(if had_run { Input::Desired } else { Input::Look }, ctx);
+            self.handle(if had_run { Input::PodUpdated } else { Input::Resync }, ctx);
         }
     }
 
@@ -423,21 +423,21 @@ impl PodWorkerActor {
     fn runtime_state(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
         let network_came = self.runtime.network_error.is_some() && state.network_error.is_none();
         self.runtime = state;
-        self.handle(Input::Gate(self.runtime.usable()), ctx);
+        self.handle(Input::RuntimeReady(self.runtime.usable()), ctx);
         if network_came {
-            self.handle(Input::Look, ctx);
+            self.handle(Input::Resync, ctx);
         }
     }
 
     fn publish(&mut self) {
         self.report
-            .publish(self.machine.phase(), &self.runtime, &self.deps);
+            .publish(self.machine.state(), &self.runtime, &self.deps);
         self.probe();
     }
 
     /// Tells the probe managers what can be probed, if that changed.
     fn probe(&mut self) {
-        let phase = phase_of(self.machine.phase());
+        let phase = worker_state(self.machine.state());
         let Some(targets) = self.report.probe_targets(phase) else {
             return;
         };

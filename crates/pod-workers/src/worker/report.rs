@@ -6,9 +6,9 @@ use std::time::Duration;
 use windlass_actors::{PodWorkerState, ProbeTargets, RuntimeState};
 use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
-use windlass_pod_lifecycle::actions::BackingOff;
+use windlass_pod_lifecycle::actions::DelayedRestart;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
-use windlass_pod_lifecycle::pod_worker::Phase as MachinePhase;
+use windlass_pod_lifecycle::pod_worker::State;
 use windlass_pod_status::status::{BlockerInput, Failures, StatusInput, blocker, generate_status};
 use windlass_pod_status::timeline::start_outcome;
 use windlass_runtime_config::unsupported::unsupported_fields;
@@ -39,7 +39,7 @@ pub struct Report {
     warnings: Vec<String>,
     observed: Arc<ObservedPod>,
     failures: Failures,
-    backing_off: Vec<BackingOff>,
+    backing_off: Vec<DelayedRestart>,
     status: Arc<PodStatus>,
     /// The status is the one that came with the pod.
     repeated: bool,
@@ -47,7 +47,7 @@ pub struct Report {
     timings: StartTimings,
     stopping: Option<Blocker>,
     notes: Vec<String>,
-    verdict: Option<PhaseOverride>,
+    phase_override: Option<PhaseOverride>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
     /// The pod was ready or over: its start is told to have ended.
@@ -72,7 +72,7 @@ impl Report {
             timings: StartTimings::default(),
             stopping: None,
             notes: Vec::new(),
-            verdict: None,
+            phase_override: None,
             next_sync: None,
             synced_once: false,
             started: false,
@@ -127,8 +127,8 @@ impl Report {
     }
 
     /// A phase was decided for the pod; the first decision stands.
-    pub fn decided(&mut self, verdict: Option<PhaseOverride>) {
-        self.verdict = self.verdict.take().or(verdict);
+    pub fn decided(&mut self, phase_override: Option<PhaseOverride>) {
+        self.phase_override = self.phase_override.take().or(phase_override);
     }
 
     /// The pod is being stopped.
@@ -220,7 +220,7 @@ impl Report {
             backing_off: &self.backing_off,
             previous,
             terminal,
-            verdict: self.verdict.as_ref(),
+            phase_override: self.phase_override.as_ref(),
             now,
             ..deps.status_input(pod, &self.observed, &probe_results, &self.failures)
         })
@@ -270,7 +270,7 @@ impl Report {
 
     /// How the pod stands to its deadline.
     pub fn deadline(&self, now: Timestamp) -> Deadline {
-        let Some(pod) = self.pod.as_deref().filter(|_| self.verdict.is_none()) else {
+        let Some(pod) = self.pod.as_deref().filter(|_| self.phase_override.is_none()) else {
             return Deadline::None;
         };
         deadline(DeadlineInput {
@@ -299,10 +299,10 @@ impl Report {
     }
 
     /// Puts the entry on the board.
-    pub fn publish(&mut self, phase: MachinePhase, runtime: &RuntimeState, deps: &WorkerDeps) {
+    pub fn publish(&mut self, phase: State, runtime: &RuntimeState, deps: &WorkerDeps) {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
-        let worker_state = phase_of(phase);
+        let worker_state = worker_state(phase);
         if let Some(end) = start_outcome(&self.status).filter(|_| !self.started) {
             self.started = true;
             // what runs or ran without a start of ours was there before
@@ -322,7 +322,7 @@ impl Report {
             status: Arc::clone(&self.status),
             worker_state,
             looked: self.looked || worker_state == PodWorkerState::TerminatedPod,
-            released: phase == MachinePhase::Terminated { released: true },
+            released: phase == State::TerminatedPod { released: true },
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
@@ -410,11 +410,11 @@ fn hung_blocker(call: &HungCall) -> Blocker {
 }
 
 /// The phase as others see it.
-pub fn phase_of(phase: MachinePhase) -> PodWorkerState {
+pub fn worker_state(phase: State) -> PodWorkerState {
     match phase {
-        MachinePhase::Syncing => PodWorkerState::SyncPod,
-        MachinePhase::Terminating { .. } => PodWorkerState::TerminatingPod,
-        MachinePhase::Terminated { .. } => PodWorkerState::TerminatedPod,
+        State::SyncPod => PodWorkerState::SyncPod,
+        State::TerminatingPod { .. } => PodWorkerState::TerminatingPod,
+        State::TerminatedPod { .. } => PodWorkerState::TerminatedPod,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use windlass_metrics::Counter;
-use windlass_pod_status::event_series::Occurrence;
+use windlass_pod_status::event_correlator::RecordedEvent;
 use windlass_types::Timestamp;
 
 /// Capacity, as upstream. A pod start records about ten events; with messages of at most 4 KiB the
@@ -28,7 +28,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Occurrence>,
+    waiting: VecDeque<RecordedEvent>,
     newest: Option<Timestamp>,
 }
 
@@ -43,7 +43,7 @@ impl EventQueue {
 
     /// Appends an event; never waits. Equal times are set 1 ns apart, because the event name
     /// contains the time.
-    pub(super) fn push(&self, mut occurrence: Occurrence) {
+    pub(super) fn push(&self, mut occurrence: RecordedEvent) {
         let overflow = self.with(|state| {
             occurrence.at = after(state.newest, occurrence.at);
             state.newest = Some(occurrence.at);
@@ -57,7 +57,7 @@ impl EventQueue {
     }
 
     /// Waits for an event and removes the oldest.
-    pub(super) async fn next(&self) -> Occurrence {
+    pub(super) async fn next(&self) -> RecordedEvent {
         loop {
             if let Some(occurrence) = self.with(|state| state.waiting.pop_front()) {
                 return occurrence;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, ObjectKey, Patch};
-use windlass_pod_status::event_series::{Correlated, EventSeries, Reporter};
+use windlass_pod_status::event_correlator::{Correlated, EventCorrelator, Reporter};
 use windlass_types::corev1::Event;
 use windlass_units::hash::fnv1a_64;
 
@@ -20,7 +20,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct EventSender {
     queue: EventQueue,
-    series: EventSeries,
+    series: EventCorrelator,
 }
 
 impl EventSender {
@@ -30,7 +30,7 @@ impl EventSender {
         };
         Self {
             queue,
-            series: EventSeries::new(reporter),
+            series: EventCorrelator::new(reporter),
         }
     }
 

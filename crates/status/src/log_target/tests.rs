@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_status::{PodStatusEntry, PodStatusStore};
+use crate::{PodStatusEntry, PodStatusStore};
 use windlass_types::PodExt;
 use windlass_types::view::PodWorkerState;
 

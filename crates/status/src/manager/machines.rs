@@ -6,8 +6,8 @@ use std::fmt;
 use windlass_actors::ApiPodUpdate;
 use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
 use windlass_pod_status::status_sync::{
-    Answer, Failure, FailureKind, Input, Next, Proposal, Refused, Request, Role, StatusSync,
-    Urgency,
+    Answer, Failure, FailureKind, Input, Next, LocalStatus, StatusConflict, Request, Role, StatusSync,
+    Priority,
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
 
@@ -38,23 +38,23 @@ impl fmt::Display for Key {
 #[derive(Debug)]
 struct PodMachine {
     sync: StatusSync,
-    queued: Option<(Urgency, u64)>,
+    queued: Option<(Priority, u64)>,
     wake: Option<Timestamp>,
-    refused: Option<Refused>,
+    refused: Option<StatusConflict>,
 }
 
 /// All state machines, and the queue of due requests.
 #[derive(Debug, Default)]
 pub(super) struct PodMachines {
     machines: BTreeMap<Key, PodMachine>,
-    statics: BTreeMap<PodFullName, BTreeMap<PodUid, Proposal>>,
+    statics: BTreeMap<PodFullName, BTreeMap<PodUid, LocalStatus>>,
     /// Names of static pods by UID.
     static_names: BTreeMap<PodUid, PodFullName>,
     /// Names of mirror pods by API UID.
     mirror_names: BTreeMap<PodUid, PodFullName>,
     cluster: Cluster,
     /// Ordered by priority, then by arrival.
-    queue: BTreeSet<(Urgency, u64, Key)>,
+    queue: BTreeSet<(Priority, u64, Key)>,
     next_sequence: u64,
     in_flight: usize,
     /// The last request found the API server unreachable.
@@ -75,14 +75,14 @@ impl PodMachines {
                     }
                     self.static_changed(name, now);
                 }
-                None => self.handle(Key::Pod(uid), Input::Local(None), now),
+                None => self.handle(Key::Pod(uid), Input::LocalStatus(None), now),
             }
         }
     }
 
     fn entry(&mut self, entry: PodStatusEntry, now: Timestamp) {
         let uid = entry.pod.uid();
-        let proposal = Proposal {
+        let proposal = LocalStatus {
             pod: entry.pod,
             status: entry.status,
             worker: entry.worker_state,
@@ -90,7 +90,7 @@ impl PodMachines {
             released: entry.released,
         };
         if !proposal.pod.is_static() {
-            return self.handle(Key::Pod(uid), Input::Local(Some(proposal)), now);
+            return self.handle(Key::Pod(uid), Input::LocalStatus(Some(proposal)), now);
         }
         let name = proposal.pod.full_name();
         self.static_names.insert(uid.clone(), name.clone());
@@ -107,7 +107,7 @@ impl PodMachines {
         if shown.is_none() {
             self.statics.remove(&name);
         }
-        self.handle(Key::Mirror(name), Input::Local(shown), now);
+        self.handle(Key::Mirror(name), Input::LocalStatus(shown), now);
     }
 
     /// Handles a change of an API object.
@@ -116,18 +116,18 @@ impl PodMachines {
             ApiPodUpdate::Applied(pod) if is_mirror(&pod) => {
                 let name = pod.full_name();
                 self.mirror_names.insert(uid, name.clone());
-                self.handle(Key::Mirror(name), Input::Seen(pod), now);
+                self.handle(Key::Mirror(name), Input::ApiObject(pod), now);
             }
-            ApiPodUpdate::Applied(pod) => self.handle(Key::Pod(uid), Input::Seen(pod), now),
+            ApiPodUpdate::Applied(pod) => self.handle(Key::Pod(uid), Input::ApiObject(pod), now),
             ApiPodUpdate::Deleted => {
                 if let Some(name) = self.mirror_names.remove(&uid) {
-                    return self.handle(Key::Mirror(name), Input::Gone(uid), now);
+                    return self.handle(Key::Mirror(name), Input::ApiObjectDeleted(uid), now);
                 }
                 // a mirror pod may be deleted before the response to its creation
                 for key in self.mirrors() {
-                    self.handle(key, Input::Gone(uid.clone()), now);
+                    self.handle(key, Input::ApiObjectDeleted(uid.clone()), now);
                 }
-                self.handle(Key::Pod(uid.clone()), Input::Gone(uid), now);
+                self.handle(Key::Pod(uid.clone()), Input::ApiObjectDeleted(uid), now);
             }
         }
     }
@@ -145,7 +145,7 @@ impl PodMachines {
         self.in_flight = self.in_flight.saturating_sub(1);
         let unreachable =
             matches!(&result, Err(failure) if failure.kind == FailureKind::Unreachable);
-        self.handle(key.clone(), Input::Answered(result), now);
+        self.handle(key.clone(), Input::RequestCompleted(result), now);
         self.note_mirror(key);
         if std::mem::replace(&mut self.unreachable, unreachable) && !unreachable {
             for key in self.keys(|machine| machine.wake.is_some()) {
@@ -230,7 +230,7 @@ impl PodMachines {
     }
 
     fn handle(&mut self, key: Key, input: Input, now: Timestamp) {
-        let begins = matches!(&input, Input::Local(Some(_)) | Input::Seen(_));
+        let begins = matches!(&input, Input::LocalStatus(Some(_)) | Input::ApiObject(_));
         if !self.machines.contains_key(&key) {
             if !begins {
                 return;
@@ -242,8 +242,8 @@ impl PodMachines {
             return;
         };
         let next = machine.sync.handle(input, now);
-        let urgency = match next {
-            Next::Send(urgency) => Some(urgency),
+        let priority = match next {
+            Next::Send(priority) => Some(priority),
             Next::Idle | Next::Wait(_) => None,
         };
         machine.wake = match next {
@@ -251,15 +251,15 @@ impl PodMachines {
             Next::Idle | Next::Send(_) => None,
         };
         // a queued request keeps its position unless its priority changes
-        if machine.queued.map(|(urgency, _)| urgency) != urgency {
-            if let Some((urgency, sequence)) = machine.queued.take() {
-                self.queue.remove(&(urgency, sequence, key.clone()));
+        if machine.queued.map(|(priority, _)| priority) != priority {
+            if let Some((priority, sequence)) = machine.queued.take() {
+                self.queue.remove(&(priority, sequence, key.clone()));
             }
-            if let Some(urgency) = urgency {
+            if let Some(priority) = priority {
                 self.next_sequence += 1;
-                machine.queued = Some((urgency, self.next_sequence));
+                machine.queued = Some((priority, self.next_sequence));
                 self.queue
-                    .insert((urgency, self.next_sequence, key.clone()));
+                    .insert((priority, self.next_sequence, key.clone()));
             }
         }
         if machine.sync.refused() != machine.refused.as_ref() {

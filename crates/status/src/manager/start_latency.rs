@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_actors::ApiPodUpdate;
 use windlass_metrics::StartMetrics;
-use windlass_pod_lifecycle::pod_start::{PodStart, pod_start};
+use windlass_pod_lifecycle::pod_start::{StartProgress, start_progress};
 use windlass_types::{PodExt, PodUid, Timestamp};
 
 use crate::status_store::StatusChange;
@@ -53,21 +53,21 @@ impl StartLatencyTracker {
             Some(TrackedStart::Done) => return,
             None => Duration::ZERO,
         };
-        match pod_start(pod, pulling, now) {
-            PodStart::Begins => {
+        match start_progress(pod, pulling, now) {
+            StartProgress::NotStarted => {
                 self.0.insert(uid.clone(), TrackedStart::Starting(pulling));
             }
-            PodStart::Excluded => {
+            StartProgress::Excluded => {
                 self.0.insert(uid.clone(), TrackedStart::Done);
             }
-            PodStart::Took { total, objective } if tracked.is_some() => {
+            StartProgress::Finished { total, objective } if tracked.is_some() => {
                 metrics.observe_start(total.as_secs_f64());
                 if let Some(objective) = objective {
                     metrics.observe_sli(objective.as_secs_f64(), !pod.host_network());
                 }
                 self.0.insert(uid.clone(), TrackedStart::Done);
             }
-            PodStart::UnderWay | PodStart::Took { .. } => {}
+            StartProgress::InProgress | StartProgress::Finished { .. } => {}
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The writer on a real file system: layout, what changes and what does not, death between steps,
-//! readers meanwhile.
+//! The writer on a real file system: layout, updates, kills between steps, concurrent readers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +43,7 @@ fn write(dir: &Path, files: &Files) -> WriteOutcome {
     write_payload("v", dir, files, options()).expect("written")
 }
 
-/// Everything at the top of the volume: `name`, `name -> target` or `name/`.
+/// Entries at the top of the volume: `name`, `name -> target` or `name/`.
 fn top(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(dir)
         .expect("list")
@@ -66,7 +65,7 @@ fn top(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What a program in the pod reads: every name at the top, followed.
+/// Content as a program in the pod reads it.
 fn seen(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut places = vec![(String::new(), dir.to_owned())];
@@ -99,7 +98,7 @@ fn texts(files: &Files) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_layout_is_the_one_programs_watch() {
+fn layout_matches_upstream() {
     let dir = temp();
     let wanted = files(&[("password", "x"), ("a/b/c", "deep"), ("a/d", "")]);
     assert_eq!(write(dir.path(), &wanted), WriteOutcome::Replaced);
@@ -120,7 +119,7 @@ fn the_layout_is_the_one_programs_watch() {
 }
 
 #[test]
-fn what_did_not_change_is_not_touched() {
+fn unchanged_content_is_not_rewritten() {
     let dir = temp();
     let wanted = files(&[("a", "1"), ("b/c", "2")]);
     write(dir.path(), &wanted);
@@ -143,7 +142,7 @@ fn what_did_not_change_is_not_touched() {
 }
 
 #[test]
-fn a_change_of_content_name_or_mode_replaces_everything_and_leaves_nothing_behind() {
+fn change_replaces_the_content_directory() {
     let dir = temp();
     let mut wanted = files(&[("a", "1"), ("gone", "2"), ("deep/gone", "3")]);
     write(dir.path(), &wanted);
@@ -166,7 +165,7 @@ fn a_change_of_content_name_or_mode_replaces_everything_and_leaves_nothing_behin
 }
 
 #[test]
-fn modes_and_owners_are_the_payloads_whatever_the_umask() {
+fn modes_and_owners_ignore_the_umask() {
     let dir = temp();
     let open = PayloadFile {
         mode: 0o666,
@@ -225,7 +224,7 @@ fn modes_and_owners_are_the_payloads_whatever_the_umask() {
 }
 
 #[test]
-fn a_mebibyte_fits_and_one_byte_of_it_counts() {
+fn one_byte_change_in_a_mebibyte_is_detected() {
     let dir = temp();
     let mut data = vec![7; 1 << 20];
     let payload = |data: &[u8]| {
@@ -242,7 +241,7 @@ fn a_mebibyte_fits_and_one_byte_of_it_counts() {
 }
 
 #[test]
-fn a_writer_killed_between_any_two_steps_leaves_what_the_next_one_finishes() {
+fn killed_write_is_completed_by_the_next() {
     let old = files(&[("same", "old"), ("gone", "old"), ("deep/gone", "old")]);
     let new = files(&[("same", "new"), ("fresh", "new"), ("deep/x", "new")]);
     for first in [false, true] {
@@ -255,7 +254,7 @@ fn a_writer_killed_between_any_two_steps_leaves_what_the_next_one_finishes() {
             for step in &STEPS[..done] {
                 write_.run(*step).expect("step");
             }
-            // half of the files, as after a death while they are written
+            // half of the files, as after a kill during the write
             let half = dir.path().join("..2020_01_01_00_00_00.1");
             fs::create_dir(&half).expect("dir");
             fs::write(half.join("same"), "ha").expect("file");
@@ -272,7 +271,7 @@ fn a_writer_killed_between_any_two_steps_leaves_what_the_next_one_finishes() {
 }
 
 #[test]
-fn what_a_writer_that_was_killed_showed_is_kept_and_nothing_less() {
+fn ensure_payload_completes_a_killed_write() {
     let new = files(&[("same", "new"), ("deep/x", "new")]);
     for done in 0..=STEPS.len() {
         let dir = temp();
@@ -289,7 +288,7 @@ fn what_a_writer_that_was_killed_showed_is_kept_and_nothing_less() {
     }
     let dir = temp();
     assert!(!ensure_payload(&dir.path().join("gone")).expect("nothing"));
-    // a link that leads elsewhere shows nothing of ours
+    // a link to another target is not a payload
     for target in ["/etc", "..", "..2020_01_01_00_00_00.1"] {
         symlink(target, dir.path().join("..data")).expect("link");
         assert!(!ensure_payload(dir.path()).expect("nothing"), "{target}");
@@ -298,7 +297,7 @@ fn what_a_writer_that_was_killed_showed_is_kept_and_nothing_less() {
 }
 
 #[test]
-fn readers_see_the_old_or_the_new_and_never_some_of_each() {
+fn readers_never_see_mixed_content() {
     let dir = temp();
     let version = |n: usize| {
         let text = n.to_string();
@@ -310,8 +309,8 @@ fn readers_see_the_old_or_the_new_and_never_some_of_each() {
         let reader = scope.spawn(|| {
             let mut versions = std::collections::BTreeSet::new();
             while !done.load(Ordering::Relaxed) {
-                // between the two halves of following ..data its target may go: such a
-                // reader tries again, as one whose content is taken away while it reads
+                // the target of ..data may be removed while it is followed: the reader then
+                // retries
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
                 let Ok(data) = openat(CWD, dir.path().join("..data"), flags, Mode::empty()) else {
                     continue;
@@ -339,7 +338,7 @@ fn readers_see_the_old_or_the_new_and_never_some_of_each() {
 }
 
 #[test]
-fn paths_that_leave_the_volume_are_refused_and_nothing_is_written() {
+fn paths_outside_the_volume_are_rejected() {
     let dir = temp();
     let long = "x".repeat(256);
     for path in [
@@ -370,12 +369,12 @@ fn paths_that_leave_the_volume_are_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn links_that_somebody_planted_are_not_followed() {
+fn planted_links_are_not_followed() {
     let dir = temp();
     let outside = temp();
     fs::write(outside.path().join("a"), "precious").expect("write");
     let wanted = files(&[("a", "mine")]);
-    // the content, its link, and the name itself lead elsewhere
+    // links in place of the content, its link, and the name
     symlink(outside.path(), dir.path().join("..data")).expect("link");
     symlink(outside.path().join("a"), dir.path().join("a")).expect("link");
     symlink(outside.path(), dir.path().join("..2020_01_01_00_00_00.1")).expect("link");
@@ -389,7 +388,7 @@ fn links_that_somebody_planted_are_not_followed() {
         fs::read_to_string(outside.path().join("a")).expect("read"),
         "precious"
     );
-    // a link within the content is not the content
+    // a link to a path within the content
     let inside = dir.path().join("..data/a");
     fs::remove_file(&inside).expect("remove");
     symlink(outside.path().join("a"), &inside).expect("link");
@@ -401,7 +400,7 @@ fn links_that_somebody_planted_are_not_followed() {
 }
 
 #[test]
-fn a_mount_point_inside_of_the_volume_stays() {
+fn nested_mount_point_stays() {
     let dir = temp();
     fs::create_dir(dir.path().join("nested")).expect("dir");
     fs::set_permissions(dir.path().join("nested"), fs::Permissions::from_mode(0o755))

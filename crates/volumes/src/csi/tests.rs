@@ -1,11 +1,11 @@
-//! What is left to do around a CSI volume on a real machine.
+//! Host operations of CSI volumes.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_csi::{UsageEntry, UsageUnit, VolumeUsage};
+use windlass_pod_inputs::paths::NodePaths;
 
 use super::*;
 use crate::io_queue::IoQueues;
@@ -13,7 +13,7 @@ use crate::port::VolumePlugins;
 use crate::{HostVolumes, mounts_beneath};
 
 #[test]
-fn what_containers_left_mounted_in_a_volume_goes_and_the_volume_stays() {
+fn nested_mounts_are_unmounted_and_the_volume_stays() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: mounting tmpfs needs root");
         return;
@@ -33,7 +33,7 @@ fn what_containers_left_mounted_in_a_volume_goes_and_the_volume_stays() {
 }
 
 #[test]
-fn what_a_driver_measured_is_shown_with_its_name_if_it_told_bytes() {
+fn driver_usage_needs_bytes() {
     let entry = |unit, total| UsageEntry {
         unit,
         available: 1,
@@ -58,7 +58,7 @@ fn what_a_driver_measured_is_shown_with_its_name_if_it_told_bytes() {
 }
 
 #[tokio::test]
-async fn an_agent_without_an_api_server_finds_csi_volumes_and_says_that_it_cannot_take_them_back() {
+async fn csi_tear_down_without_api_server_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let paths = NodePaths {
         root_dir: dir.path().to_owned(),

@@ -4,8 +4,8 @@ use std::sync::mpsc;
 
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::VolumePayload;
-use windlass_volume_plan::volume_source::{LocalVolume, PayloadKind, PodVolume, VolumeSource};
 use windlass_types::{Pod, Timestamp};
+use windlass_volume_plan::volume_source::{LocalVolume, PayloadKind, PodVolume, VolumeSource};
 
 use super::*;
 use crate::{HostVolumes, VolumePlugins, VolumeRequest};
@@ -72,7 +72,10 @@ fn hung_devices_do_not_delay_files_of_other_pods() {
         // two calls at each: the second waits in its queue without a permit
         let all = (0..400).map(|index| device(index % 200));
         let hung = Hung::begin(&queues, all);
-        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || {
+            running(&queues) == DEVICE_PERMITS
+        })
+        .await;
         let mut done = tokio::task::JoinSet::new();
         for pod in 0..1000 {
             let queues = Arc::clone(&queues);
@@ -98,7 +101,10 @@ fn saturation_error_names_holders_until_they_finish() {
     runtime().block_on(async {
         let queues = Arc::new(IoQueues::new(Duration::from_millis(600)));
         let hung = Hung::begin(&queues, (0..DEVICE_PERMITS).map(device));
-        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || {
+            running(&queues) == DEVICE_PERMITS
+        })
+        .await;
         let another = device(999);
         let look = || queues.run_in(&another, "looking", || Ok::<_, IoQueueError>(()));
         let error = look().await.expect_err("no permit");
@@ -128,7 +134,10 @@ fn saturated_device_does_not_delay_config_maps() {
     runtime().block_on(async {
         let queues = Arc::new(IoQueues::new(Duration::from_millis(600)));
         let hung = Hung::begin(&queues, (0..DEVICE_PERMITS).map(device));
-        until("all permits are in use", || running(&queues) == DEVICE_PERMITS).await;
+        until("all permits are in use", || {
+            running(&queues) == DEVICE_PERMITS
+        })
+        .await;
         let paths = NodePaths {
             root_dir: temp.path().to_owned(),
             ..NodePaths::default()
@@ -179,7 +188,10 @@ fn slow_disk_call_frees_its_permit_for_waiters() {
         let queues = Arc::new(IoQueues::new(Duration::from_secs(4)));
         let pods = (0..DISK_PERMITS).map(|pod| IoQueue::Disk(format!("uid-{pod}")));
         let hung = Hung::begin(&queues, pods);
-        until("all permits are in use", || running(&queues) == DISK_PERMITS).await;
+        until("all permits are in use", || {
+            running(&queues) == DISK_PERMITS
+        })
+        .await;
         let work = queues.run("another", "writing", || Ok::<_, IoQueueError>(()));
         work.await.expect("the permit of a slow call");
         drop(hung.gates);

@@ -1,7 +1,7 @@
-//! What the model takes for a mistake.
+//! Invariant violations that the model records.
 
-use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_types::{Pod, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn local() -> VolumeRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_step_out_of_order_is_noted() {
+async fn steps_out_of_order_are_violations() {
     let volumes = MemoryVolumes::default();
     let uid = PodUid::from("u");
     let empty = request(VolumeSource::EmptyDir(Default::default()));
@@ -55,15 +55,15 @@ async fn every_step_out_of_order_is_noted() {
         format!("{} is not mounted", path.display()),
         format!("mount u/v while {device} is not staged"),
         format!("{device} is unstaged while u/pv is there"),
-        "unmount u/v while the pod lives".to_owned(),
-        "unmount u/pv while the pod lives".to_owned(),
-        "mount u/v twice at a time".to_owned(),
+        "unmount u/v while the pod runs".to_owned(),
+        "unmount u/pv while the pod runs".to_owned(),
+        "mount u/v is already in progress".to_owned(),
     ];
     assert_eq!(volumes.violations(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_that_ends_leaves_what_it_had_begun_and_the_next_finishes_it() {
+async fn killed_run_leaves_started_steps_to_the_next() {
     let volumes = MemoryVolumes::default();
     let uid = PodUid::from("u");
     let empty = request(VolumeSource::EmptyDir(Default::default()));

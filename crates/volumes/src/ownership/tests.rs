@@ -1,4 +1,4 @@
-//! What a walk changes, on trees of a real file system.
+//! Ownership changes on a real file system.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -51,7 +51,7 @@ impl Tree {
 }
 
 #[test]
-fn the_group_may_do_what_the_volume_allows_and_directories_pass_it_on() {
+fn group_gets_permissions_and_directories_inherit_it() {
     let Some(tree) = Tree::new() else { return };
     tree.file("plain", 0o600);
     tree.file("program", 0o4755);
@@ -77,7 +77,7 @@ fn the_group_may_do_what_the_volume_allows_and_directories_pass_it_on() {
 }
 
 #[test]
-fn links_are_given_away_and_never_followed() {
+fn links_are_changed_but_not_followed() {
     let Some(tree) = Tree::new() else { return };
     let outside = Tree::new().expect("root");
     outside.file("precious", 0o600);
@@ -93,7 +93,7 @@ fn links_are_given_away_and_never_followed() {
 }
 
 #[test]
-fn on_root_mismatch_only_the_root_is_looked_at() {
+fn on_root_mismatch_checks_only_the_root() {
     let Some(tree) = Tree::new() else { return };
     let on_mismatch = VolumeGroup {
         policy: GroupPolicy::OnRootMismatch,
@@ -108,7 +108,7 @@ fn on_root_mismatch_only_the_root_is_looked_at() {
         "600:2000",
         "the group comes from the directory"
     );
-    // each of group, permissions and set-group-ID is a reason
+    // a mismatch of group, permissions or set-group-ID
     let check = |mode: u32, gid: u32, expected: WalkOutcome| {
         std::os::unix::fs::chown(tree.dir.path(), None, Some(gid)).expect("chown");
         fs::set_permissions(tree.dir.path(), fs::Permissions::from_mode(mode)).expect("mode");
@@ -122,7 +122,7 @@ fn on_root_mismatch_only_the_root_is_looked_at() {
 }
 
 #[test]
-fn another_file_system_in_the_volume_is_left_alone() {
+fn mounts_in_the_volume_are_skipped() {
     let Some(tree) = Tree::new() else { return };
     fs::create_dir(tree.at("mnt")).expect("dir");
     rustix::mount::mount(
@@ -141,12 +141,12 @@ fn another_file_system_in_the_volume_is_left_alone() {
 }
 
 #[test]
-fn trees_deeper_and_wider_than_any_limit_are_gone_through() {
+fn deep_and_wide_trees_are_changed() {
     let Some(tree) = Tree::new() else { return };
     for i in 0..2000 {
         tree.file(&format!("f{i}"), 0o600);
     }
-    // deeper than PATH_MAX allows to name at once, and with something to read after each level
+    // deeper than PATH_MAX, with more entries at each level
     let mut fd = fs::File::open(tree.dir.path()).expect("open");
     for _ in 0..1500 {
         for name in ["deep-directory", "side"] {
@@ -165,7 +165,7 @@ fn trees_deeper_and_wider_than_any_limit_are_gone_through() {
 }
 
 #[test]
-fn entries_that_resist_are_counted_and_the_others_are_changed() {
+fn failed_entries_are_counted_and_others_changed() {
     let Some(tree) = Tree::new() else { return };
     tree.file("a", 0o600);
     let ro = tree.at("ro");
@@ -183,7 +183,7 @@ fn entries_that_resist_are_counted_and_the_others_are_changed() {
 }
 
 #[test]
-fn a_walk_that_is_stopped_ends_and_the_root_still_asks_for_another() {
+fn cancelled_walk_leaves_the_root_unchanged() {
     let Some(tree) = Tree::new() else { return };
     tree.file("a/b", 0o600);
     let progress = WalkProgress::default();

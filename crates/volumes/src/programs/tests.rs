@@ -1,4 +1,4 @@
-//! Programs that answer, fail, hang and leave something behind.
+//! Programs that succeed, fail, hang and leave daemons.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn programs(name: &str, script: &str) -> (tempfile::TempDir, Programs) {
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Whether a process runs; one that waits for its parent to look does not.
+/// Whether a process runs and is not a zombie.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -40,7 +40,7 @@ async fn until(what: &str, mut there: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_program_gets_its_arguments_as_they_are_and_no_shell() {
+async fn program_gets_its_arguments_without_a_shell() {
     let (_dir, programs) = programs(
         "show",
         r#"for a in "$@"; do echo "<$a>"; done; echo why >&2; exit 3"#,
@@ -54,7 +54,7 @@ async fn a_program_gets_its_arguments_as_they_are_and_no_shell() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn missing_program_is_named() {
     let (_dir, programs) = programs("other", "");
     let error = programs.run("mount", &[], LONG).await.expect_err("missing");
     assert_eq!(
@@ -64,14 +64,14 @@ async fn a_program_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn of_endless_output_the_beginning_is_kept() {
+async fn output_is_truncated() {
     let (_dir, programs) = programs("talk", "head -c 1000000 /dev/zero | tr '\\0' x");
     let ended = programs.run("talk", &[], LONG).await.expect("ended");
     assert_eq!(ended.output.len(), MAX_OUTPUT);
 }
 
 #[tokio::test]
-async fn what_hangs_is_killed_with_all_it_started() {
+async fn hung_program_is_killed_with_its_children() {
     let (dir, programs) = programs(
         "hang",
         "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
@@ -91,7 +91,7 @@ async fn what_hangs_is_killed_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_killed() {
+async fn cancelled_program_is_killed() {
     let (dir, programs) = programs(
         "hang",
         "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
@@ -112,7 +112,7 @@ async fn killed(pids: &Path) {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_running_is_neither_waited_for_nor_killed() {
+async fn daemons_of_a_program_keep_running() {
     let (dir, programs) = programs("daemon", "sleep 1000 & echo $! >\"$1\"; echo done");
     let pids = dir.path().join("pids");
     let arguments = [pids.clone().into()];

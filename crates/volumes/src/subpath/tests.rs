@@ -1,4 +1,4 @@
-//! Parts of volumes that are bound, and containers that exchange what is being bound.
+//! subPath mounts, and containers that replace the path during set-up.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +9,19 @@ use rustix::fs::{RenameFlags, renameat_with};
 use super::*;
 use crate::mount_info::mounts_beneath;
 
-/// How often each race is run.
+/// Rounds of each race.
 const ROUNDS: u32 = 5_000;
-/// After so many the two have met in both ways, or never will.
-const MOST_ROUNDS: u32 = 500_000;
+/// Rounds after which a race has had both outcomes, or never will.
+const MAX_ROUNDS: u32 = 500_000;
 
-/// A pod with one volume; whatever is left mounted is released.
-struct World {
+/// A pod with one volume; unmounts everything on drop.
+struct Fixture {
     dir: tempfile::TempDir,
     volume: PathBuf,
 }
 
-impl World {
-    /// `None` without root: nothing can be mounted.
+impl Fixture {
+    /// `None` without root, which mounts need.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: mounts need root");
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// What is bound, as a path in the volume, or the error without directories of the test.
+    /// The bound path in the volume, or the error without test directories.
     fn prepare(&self, path: &str) -> String {
         let part = self.part(path, 0);
         match prepare_sub_path(&part) {
@@ -75,7 +75,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let released = unmount_beneath(self.dir.path());
         if !thread::panicking() {
@@ -85,26 +85,30 @@ impl Drop for World {
 }
 
 #[test]
-fn a_missing_part_is_made_with_the_mode_of_its_volume_and_a_file_is_bound_as_one() {
-    let Some(world) = World::new() else { return };
-    fs::write(world.volume.join("file"), "text").expect("file");
-    assert_eq!(world.prepare("a/b"), "a/b 42775");
-    let made = fs::metadata(world.volume.join("a")).expect("made");
+fn missing_directories_get_the_mode_of_the_volume() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::write(fixture.volume.join("file"), "text").expect("file");
+    assert_eq!(fixture.prepare("a/b"), "a/b 42775");
+    let made = fs::metadata(fixture.volume.join("a")).expect("made");
     assert_eq!(made.mode(), 0o42775);
-    assert_eq!(world.prepare("file"), "file 100644");
-    let target = world.part("file", 0).target;
+    assert_eq!(fixture.prepare("file"), "file 100644");
+    let target = fixture.part("file", 0).target;
     assert_eq!(fs::read_to_string(target).expect("text"), "text");
     assert_eq!(
-        world.prepare("file/below"),
+        fixture.prepare("file/below"),
         "cannot open \"file/below\" in /pod/volumes/kind/data: Not a directory (os error 20)"
     );
-    assert_eq!(world.prepare(""), " 42775");
+    assert_eq!(fixture.prepare(""), " 42775");
 }
 
 #[test]
-fn a_link_within_the_volume_is_followed_and_one_that_leads_out_is_refused() {
-    let Some(world) = World::new() else { return };
-    let volume = &world.volume;
+fn only_links_within_the_volume_are_followed() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let volume = &fixture.volume;
     fs::create_dir_all(volume.join("v1/data")).expect("content");
     let link = |target: &str, name: &str| symlink(target, volume.join(name)).expect("link");
     link("v1", "current");
@@ -115,14 +119,14 @@ fn a_link_within_the_volume_is_followed_and_one_that_leads_out_is_refused() {
     link("v1/../../data", "up-and-back");
     link("nowhere", "dangling");
     link("round", "round");
-    assert_eq!(world.prepare("current/data"), "v1/data 42755");
-    assert_eq!(world.prepare("winding"), "v1/data 42755");
-    assert_eq!(world.prepare("absolute/data"), "v1/data 42755");
-    assert_eq!(world.prepare("current/new"), "v1/new 42775");
-    assert_eq!(world.prepare("absolute/newer"), "v1/newer 42775");
+    assert_eq!(fixture.prepare("current/data"), "v1/data 42755");
+    assert_eq!(fixture.prepare("winding"), "v1/data 42755");
+    assert_eq!(fixture.prepare("absolute/data"), "v1/data 42755");
+    assert_eq!(fixture.prepare("current/new"), "v1/new 42775");
+    assert_eq!(fixture.prepare("absolute/newer"), "v1/newer 42775");
     let refused = |path: &str, why: &str| {
         let expected = format!("cannot open {path:?} in /pod/volumes/kind/data: {why}");
-        assert_eq!(world.prepare(path), expected);
+        assert_eq!(fixture.prepare(path), expected);
     };
     let out = "Invalid cross-device link (os error 18)";
     refused("out", out);
@@ -138,11 +142,13 @@ fn a_link_within_the_volume_is_followed_and_one_that_leads_out_is_refused() {
     );
 }
 
-/// A kernel without `openat2` walks every path; it comes to the same.
+/// A kernel without `openat2` walks every path, with the same result.
 #[test]
-fn the_walk_alone_finds_what_the_kernel_finds() {
-    let Some(world) = World::new() else { return };
-    let volume = &world.volume;
+fn walk_without_openat2_has_the_same_result() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let volume = &fixture.volume;
     fs::create_dir_all(volume.join("v1/data")).expect("content");
     fs::write(volume.join("v1/file"), "").expect("content");
     symlink("v1", volume.join("current")).expect("link");
@@ -171,82 +177,86 @@ fn the_walk_alone_finds_what_the_kernel_finds() {
 }
 
 #[test]
-fn a_restart_keeps_a_bind_that_is_right_and_replaces_one_that_is_not() {
-    let Some(world) = World::new() else { return };
-    world.prepare("a");
-    let before = mounts_beneath(&world.pod_dir()).expect("mounts");
-    world.prepare("a");
-    assert_eq!(mounts_beneath(&world.pod_dir()).expect("mounts"), before);
-    // the directory of that name is another one by now
-    fs::rename(world.volume.join("a"), world.volume.join("old")).expect("renamed");
-    assert_eq!(world.prepare("a"), "a 42775");
-    assert_eq!(world.mounts(), 1);
+fn restart_keeps_only_correct_bind_mounts() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.prepare("a");
+    let before = mounts_beneath(&fixture.pod_dir()).expect("mounts");
+    fixture.prepare("a");
+    assert_eq!(mounts_beneath(&fixture.pod_dir()).expect("mounts"), before);
+    // another directory with the same name
+    fs::rename(fixture.volume.join("a"), fixture.volume.join("old")).expect("renamed");
+    assert_eq!(fixture.prepare("a"), "a 42775");
+    assert_eq!(fixture.mounts(), 1);
     // and now it is a file
-    fs::remove_dir(world.volume.join("a")).expect("removed");
-    fs::write(world.volume.join("a"), "").expect("file");
-    assert_eq!(world.prepare("a"), "a 100644");
-    assert_eq!(world.mounts(), 1);
+    fs::remove_dir(fixture.volume.join("a")).expect("removed");
+    fs::write(fixture.volume.join("a"), "").expect("file");
+    assert_eq!(fixture.prepare("a"), "a 100644");
+    assert_eq!(fixture.mounts(), 1);
     // a directory again
-    assert_eq!(world.prepare("old"), "old 42775");
-    assert_eq!(world.mounts(), 1);
+    assert_eq!(fixture.prepare("old"), "old 42775");
+    assert_eq!(fixture.mounts(), 1);
 }
 
 #[test]
-fn all_that_was_bound_goes_and_the_content_stays() {
-    let Some(world) = World::new() else { return };
-    fs::create_dir(world.volume.join("dir")).expect("dir");
-    fs::write(world.volume.join("dir/file"), "kept").expect("file");
-    let mut others = world.part("dir", 3);
-    others.target = world
+fn cleanup_unmounts_and_keeps_content() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::create_dir(fixture.volume.join("dir")).expect("dir");
+    fs::write(fixture.volume.join("dir/file"), "kept").expect("file");
+    let mut others = fixture.part("dir", 3);
+    others.target = fixture
         .pod_dir()
         .join("volume-subpaths/host/gone-container/0");
     for part in [
-        world.part("dir", 0),
-        world.part("dir/file", 1),
+        fixture.part("dir", 0),
+        fixture.part("dir/file", 1),
         others.clone(),
     ] {
         prepare_sub_path(&part).expect("bound");
     }
-    // what a container with mounts of its own left in it
-    fs::create_dir(world.volume.join("dir/inner")).expect("dir");
+    // a nested mount of a container
+    fs::create_dir(fixture.volume.join("dir/inner")).expect("dir");
     mount_bind(
-        world.volume.join("dir"),
-        world.part("", 0).target.join("inner"),
+        fixture.volume.join("dir"),
+        fixture.part("", 0).target.join("inner"),
     )
     .expect("bound");
-    // and a bind on a bind, of an agent that was killed in between
-    mount_bind(&world.volume, &others.target).expect("bound");
+    // a bind on a bind, as after a kill
+    mount_bind(&fixture.volume, &others.target).expect("bound");
 
-    clean_sub_paths(&world.pod_dir(), Some("data")).expect("cleaned");
-    assert!(!world.pod_dir().join("volume-subpaths/data").exists());
-    assert_eq!(world.mounts(), 2, "those of the other volume");
-    clean_sub_paths(&world.pod_dir(), None).expect("cleaned");
-    clean_sub_paths(&world.pod_dir(), None).expect("again");
-    assert!(!world.pod_dir().join("volume-subpaths").exists());
-    assert_eq!(world.mounts(), 0);
-    let kept = fs::read_to_string(world.volume.join("dir/file"));
+    clean_sub_paths(&fixture.pod_dir(), Some("data")).expect("cleaned");
+    assert!(!fixture.pod_dir().join("volume-subpaths/data").exists());
+    assert_eq!(fixture.mounts(), 2, "those of the other volume");
+    clean_sub_paths(&fixture.pod_dir(), None).expect("cleaned");
+    clean_sub_paths(&fixture.pod_dir(), None).expect("again");
+    assert!(!fixture.pod_dir().join("volume-subpaths").exists());
+    assert_eq!(fixture.mounts(), 0);
+    let kept = fs::read_to_string(fixture.volume.join("dir/file"));
     assert_eq!(kept.expect("content"), "kept");
 }
 
-/// A container exchanges `swap` for `other` as fast as it can while `swap/<below>` is bound, over
-/// and over. What was bound is told each time it worked.
-fn race(world: &World, below: &str, mut bound: impl FnMut(&Path)) -> (u32, u32) {
+/// A container exchanges `swap` and `other` in a loop while `swap/<below>` is bound in a loop; `bound`
+/// is called after each success.
+fn race(fixture: &Fixture, below: &str, mut bound: impl FnMut(&Path)) -> (u32, u32) {
     let over = AtomicBool::new(false);
     let (mut worked, mut refused) = (0, 0);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let (swap, other) = (world.volume.join("swap"), world.volume.join("other"));
+            let (swap, other) = (fixture.volume.join("swap"), fixture.volume.join("other"));
             while !over.load(Ordering::Relaxed) {
                 renameat_with(CWD, &swap, CWD, &other, RenameFlags::EXCHANGE).expect("exchanged");
             }
         });
         let mut rounds = 0;
         let unmet = |worked: u32, refused: u32| worked <= 20 || refused <= 20;
-        while rounds < ROUNDS || unmet(worked, refused) && rounds < MOST_ROUNDS {
+        while rounds < ROUNDS || unmet(worked, refused) && rounds < MAX_ROUNDS {
             rounds += 1;
-            // one of the two may have the processor to itself for a while
+            // one of the two may monopolize the processor for a while
             thread::yield_now();
-            let part = world.part(&format!("swap/{below}"), 0);
+            let part = fixture.part(&format!("swap/{below}"), 0);
             match prepare_sub_path(&part) {
                 Ok(()) => {
                     worked += 1;
@@ -255,7 +265,7 @@ fn race(world: &World, below: &str, mut bound: impl FnMut(&Path)) -> (u32, u32) 
                 Err(_) => refused += 1,
             }
             if worked % 2 == 0 {
-                clean_sub_paths(&world.pod_dir(), None).expect("cleaned");
+                clean_sub_paths(&fixture.pod_dir(), None).expect("cleaned");
             }
         }
         over.store(true, Ordering::Relaxed);
@@ -263,17 +273,19 @@ fn race(world: &World, below: &str, mut bound: impl FnMut(&Path)) -> (u32, u32) 
     (worked, refused)
 }
 
-/// CVE-2017-1002101 and CVE-2021-25741: `swap` is a directory of the volume when it is looked at
-/// and a link to the node's root when it is bound.
+/// CVE-2017-1002101 and CVE-2021-25741: `swap` is a directory when it is checked and a link to the
+/// host's root when it is bound.
 #[test]
-fn a_directory_that_becomes_a_link_to_the_node_never_shows_the_node() {
-    let Some(world) = World::new() else { return };
-    fs::create_dir_all(world.volume.join("swap/etc")).expect("content");
-    symlink("/", world.volume.join("other")).expect("link");
-    let ours = fs::metadata(world.volume.join("swap/etc"))
+fn sub_path_race_does_not_expose_the_host() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::create_dir_all(fixture.volume.join("swap/etc")).expect("content");
+    symlink("/", fixture.volume.join("other")).expect("link");
+    let ours = fs::metadata(fixture.volume.join("swap/etc"))
         .expect("inode")
         .ino();
-    let (worked, refused) = race(&world, "etc", |target| {
+    let (worked, refused) = race(&fixture, "etc", |target| {
         let bound = fs::metadata(target).expect("bound").ino();
         assert_eq!(
             bound, ours,
@@ -286,20 +298,22 @@ fn a_directory_that_becomes_a_link_to_the_node_never_shows_the_node() {
     );
 }
 
-/// As above where the directory has to be made: none is made on the node.
+/// As above with a missing directory, which must not be created on the host.
 #[test]
-fn a_directory_that_becomes_a_link_to_the_node_gets_nothing_made_on_the_node() {
-    let Some(world) = World::new() else { return };
-    let outside = world.dir.path().join("node");
+fn sub_path_race_creates_nothing_on_the_host() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let outside = fixture.dir.path().join("node");
     fs::create_dir(&outside).expect("outside");
-    fs::create_dir(world.volume.join("swap")).expect("content");
-    symlink(&outside, world.volume.join("other")).expect("link");
+    fs::create_dir(fixture.volume.join("swap")).expect("content");
+    symlink(&outside, fixture.volume.join("other")).expect("link");
     let real = |name: &str| {
-        let path = world.volume.join(name);
+        let path = fixture.volume.join(name);
         let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
         (!is_link).then(|| path.join("made/here"))
     };
-    let (worked, _) = race(&world, "made/here", |target| {
+    let (worked, _) = race(&fixture, "made/here", |target| {
         fs::metadata(target).expect("bound");
     });
     assert!(worked > 20, "{worked} worked");

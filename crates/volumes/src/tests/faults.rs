@@ -8,10 +8,10 @@ use std::process::Command;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use windlass_pod_inputs::projection::{PayloadFile, VolumePayload};
-use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource};
 use windlass_types::corev1::{Container, EmptyDirVolumeSource, ResourceRequirements};
+use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource};
 
-use super::bed::{Asked, Bed, LoopDevice, local};
+use super::fixture::{Fixture, LoopDevice, VolumeSpec, local};
 use super::mode;
 use crate::{HostVolumes, HostVolumesConfig, VolumePlugins, VolumeRequest};
 
@@ -35,9 +35,9 @@ fn empty_dir(medium: Option<&str>) -> VolumeSource {
     })
 }
 
-/// The request of a pod with one container that has a limit.
-fn limited(asked: &Asked, resource: &str, limit: &str) -> VolumeRequest {
-    let mut request = asked.request();
+/// A request of a pod with a container limit.
+fn limited(spec: &VolumeSpec, resource: &str, limit: &str) -> VolumeRequest {
+    let mut request = spec.request();
     let limits = [(resource.to_owned(), Quantity(limit.to_owned()))];
     let container = Container {
         resources: Some(ResourceRequirements {
@@ -53,36 +53,40 @@ fn limited(asked: &Asked, resource: &str, limit: &str) -> VolumeRequest {
 }
 
 #[tokio::test]
-async fn a_secret_of_one_mebibyte_is_shown_whole() {
-    let Some(bed) = Bed::new() else { return };
-    let asked = Asked::new("1", secret(1 << 20));
-    let agent = bed.agent();
-    let mounted = agent.set_up(&asked.request()).await.expect("set up");
+async fn secret_of_one_mebibyte_is_complete() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let spec = VolumeSpec::new("1", secret(1 << 20));
+    let agent = fixture.agent();
+    let mounted = agent.set_up(&spec.request()).await.expect("set up");
     let shown = fs::read(mounted.path().expect("path").join("key")).expect("read");
     assert_eq!(shown.len(), 1 << 20);
-    asked.release(&agent).await.expect("release");
+    spec.release(&agent).await.expect("release");
 }
 
 #[tokio::test]
-async fn a_secret_that_does_not_fit_is_an_error_and_the_old_content_stays() {
-    let Some(bed) = Bed::new() else { return };
-    let agent = bed.agent();
-    let small = Asked::new("1", secret(10));
+async fn secret_without_space_fails_and_keeps_old_content() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let agent = fixture.agent();
+    let small = VolumeSpec::new("1", secret(10));
     let request = limited(&small, "memory", "512Ki");
     let mounted = agent.set_up(&request).await.expect("set up");
     let key = mounted.path().expect("path").join("key");
-    let large = Asked::new("1", secret(1 << 20));
+    let large = VolumeSpec::new("1", secret(1 << 20));
     for _ in 0..2 {
         let request = limited(&large, "memory", "512Ki");
         let error = agent.set_up(&request).await.expect_err("too large");
         assert_eq!(
-            bed.text(&error),
+            fixture.text(&error),
             "cannot write the content of $/pods/1/volumes/kubernetes.io~secret/data: No space left on device (os error 28)"
         );
         assert_eq!(fs::read(&key).expect("read"), b"xxxxxxxxxx");
     }
-    // what was half written goes when there is content that fits
-    let other = Asked::new("1", secret(20));
+    // the incomplete content is removed by the next write
+    let other = VolumeSpec::new("1", secret(20));
     let request = limited(&other, "memory", "512Ki");
     agent.set_up(&request).await.expect("set up");
     assert_eq!(fs::read(&key).expect("read").len(), 20);
@@ -90,25 +94,27 @@ async fn a_secret_that_does_not_fit_is_an_error_and_the_old_content_stays() {
 }
 
 #[tokio::test]
-async fn a_read_only_disk_keeps_volumes_from_being_made_until_it_is_writable() {
-    let Some(bed) = Bed::new() else { return };
-    let pods = bed.at("pods");
+async fn set_up_fails_on_a_read_only_disk_until_it_is_writable() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let pods = fixture.at("pods");
     fs::create_dir(&pods).expect("dir");
     mount_bind(&pods, &pods).expect("bind");
     let flags = MountFlags::BIND | MountFlags::RDONLY;
     mount_remount(&pods, flags, c"").expect("remount");
-    fs::create_dir(bed.at("disk")).expect("dir");
+    fs::create_dir(fixture.at("disk")).expect("dir");
     let sources = [
         empty_dir(None),
         empty_dir(Some("Memory")),
         secret(1),
-        local(bed.at("disk"), false),
+        local(fixture.at("disk"), false),
     ];
-    let agent = bed.agent();
+    let agent = fixture.agent();
     for source in &sources {
-        let asked = Asked::new("1", source.clone());
-        let error = asked.set_up(&agent).await.expect_err("read-only");
-        let text = bed.text(&error);
+        let spec = VolumeSpec::new("1", source.clone());
+        let error = spec.set_up(&agent).await.expect_err("read-only");
+        let text = fixture.text(&error);
         assert!(
             text.starts_with("cannot create directory $/pods/1/volumes/"),
             "{text}"
@@ -117,23 +123,23 @@ async fn a_read_only_disk_keeps_volumes_from_being_made_until_it_is_writable() {
             text.ends_with("Read-only file system (os error 30)"),
             "{text}"
         );
-        asked.release(&agent).await.expect("nothing is there");
+        spec.release(&agent).await.expect("nothing is there");
     }
     mount_remount(&pods, MountFlags::BIND, c"").expect("remount");
     for source in sources {
-        let asked = Asked::new("1", source);
-        asked.set_up(&agent).await.expect("writable again");
-        asked.release(&agent).await.expect("release");
+        let spec = VolumeSpec::new("1", source);
+        spec.set_up(&agent).await.expect("writable again");
+        spec.release(&agent).await.expect("release");
     }
     unmount(&pods, UnmountFlags::empty()).expect("unmount");
 }
 
 #[tokio::test]
-async fn a_disk_that_answers_with_errors_fails_volumes_until_it_is_back() {
-    let (Some(bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
+async fn set_up_fails_on_a_broken_disk_until_it_recovers() {
+    let (Some(fixture), Some(device)) = (Fixture::new(), LoopDevice::new()) else {
         return;
     };
-    let pods = bed.at("pods");
+    let pods = fixture.at("pods");
     fs::create_dir(&pods).expect("dir");
     device.run("mkfs.ext4", &["-q", "-F"]);
     let mount_disk = || {
@@ -141,12 +147,12 @@ async fn a_disk_that_answers_with_errors_fails_volumes_until_it_is_back() {
         mount(&device.path, &pods, "ext4", MountFlags::empty(), none).expect("mount");
     };
     mount_disk();
-    let agent = bed.agent();
-    let old = Asked::new("1", empty_dir(None)).group(2000);
-    let new = Asked::new("2", empty_dir(None)).group(2000);
+    let agent = fixture.agent();
+    let old = VolumeSpec::new("1", empty_dir(None)).group(2000);
+    let new = VolumeSpec::new("2", empty_dir(None)).group(2000);
     let path = old.set_up(&agent).await.expect("set up");
     fs::write(path.join("kept"), "x").expect("write");
-    // EXT4_IOC_SHUTDOWN: from now on the file system answers as it does when its disk is gone
+    // EXT4_IOC_SHUTDOWN: the file system now fails as if its disk were lost
     let shutdown = "open(my $d, '<', $ARGV[0]) or die; my $f = pack('L', 0); ioctl($d, 0x8004587d, $f) or die $!;";
     let ended = Command::new("perl")
         .args(["-e", shutdown])
@@ -158,15 +164,18 @@ async fn a_disk_that_answers_with_errors_fails_volumes_until_it_is_back() {
     }
     let error = new.set_up(&agent).await.expect_err("EIO");
     assert_eq!(
-        bed.text(&error),
+        fixture.text(&error),
         "cannot create directory $/pods/2/volumes/kubernetes.io~empty-dir/data: Input/output error (os error 5)"
     );
     let error = old.release(&agent).await.expect_err("EIO");
-    assert!(bed.text(&error).contains("Input/output error"), "{error}");
+    assert!(
+        fixture.text(&error).contains("Input/output error"),
+        "{error}"
+    );
 
     unmount(&pods, UnmountFlags::empty()).expect("unmount");
     mount_disk();
-    let agent = bed.agent();
+    let agent = fixture.agent();
     let path = old.set_up(&agent).await.expect("the disk is back");
     assert_eq!(fs::read_to_string(path.join("kept")).expect("read"), "x");
     new.set_up(&agent).await.expect("set up");
@@ -176,23 +185,25 @@ async fn a_disk_that_answers_with_errors_fails_volumes_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_busy_is_released_when_it_is_not() {
-    let Some(bed) = Bed::new() else { return };
-    fs::create_dir(bed.at("disk")).expect("dir");
-    let agent = bed.agent();
+async fn busy_volume_is_torn_down_later() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::create_dir(fixture.at("disk")).expect("dir");
+    let agent = fixture.agent();
     let sources = [
-        local(bed.at("disk"), false),
+        local(fixture.at("disk"), false),
         empty_dir(Some("Memory")),
         secret(1),
     ];
     for source in sources {
-        let asked = Asked::new("1", source);
-        let path = asked.set_up(&agent).await.expect("set up");
+        let spec = VolumeSpec::new("1", source);
+        let path = spec.set_up(&agent).await.expect("set up");
         fs::write(path.join("open"), "x").expect("write");
         let open = fs::File::open(path.join("open")).expect("open");
         for _ in 0..2 {
-            let error = asked.release(&agent).await.expect_err("busy");
-            let text = bed.text(&error);
+            let error = spec.release(&agent).await.expect_err("busy");
+            let text = fixture.text(&error);
             assert!(
                 text.starts_with("cannot unmount $/pods/1/volumes/"),
                 "{text}"
@@ -204,63 +215,69 @@ async fn a_volume_that_is_busy_is_released_when_it_is_not() {
             assert!(path.join("open").exists(), "nothing of it is gone");
         }
         drop(open);
-        asked.release(&agent).await.expect("release");
-        assert!(bed.mounts().is_empty());
+        spec.release(&agent).await.expect("release");
+        assert!(fixture.mounts().is_empty());
     }
 }
 
 #[tokio::test]
-async fn an_empty_dir_that_was_made_is_the_pods_also_for_the_next_agent() {
-    let Some(bed) = Bed::new() else { return };
+async fn empty_dir_stays_unchanged_after_agent_restart() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for (medium, made) in [(None, 0o2777), (Some("Memory"), 0o3777)] {
-        let asked = Asked::new("1", empty_dir(medium)).group(2000);
-        let path = asked.set_up(&bed.agent()).await.expect("set up");
+        let spec = VolumeSpec::new("1", empty_dir(medium)).group(2000);
+        let path = spec.set_up(&fixture.agent()).await.expect("set up");
         assert_eq!(mode(&path), made);
         fs::write(path.join("kept"), "x").expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("mode");
-        let ready = bed.at("pods/1/plugins/kubernetes.io~empty-dir/data/ready");
+        let ready = fixture.at("pods/1/plugins/kubernetes.io~empty-dir/data/ready");
         assert!(ready.exists(), "where the Go kubelet has it");
-        asked.set_up(&bed.agent()).await.expect("again");
+        spec.set_up(&fixture.agent()).await.expect("again");
         assert_eq!(mode(&path), 0o700);
         assert!(path.join("kept").exists());
-        asked.release(&bed.agent()).await.expect("release");
+        spec.release(&fixture.agent()).await.expect("release");
         assert!(!ready.exists());
     }
 }
 
 #[tokio::test]
-async fn memory_is_bounded_by_the_node_where_nothing_else_bounds_it() {
-    let Some(bed) = Bed::new() else { return };
-    let agent: HostVolumes = bed.agent().with_config(HostVolumesConfig {
+async fn memory_volume_is_limited_by_node_memory() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let agent: HostVolumes = fixture.agent().with_config(HostVolumesConfig {
         allocatable_memory: 8 << 20,
         ..HostVolumesConfig::default()
     });
-    let asked = Asked::new("1", empty_dir(Some("Memory")));
-    let path = asked.set_up(&agent).await.expect("set up");
+    let spec = VolumeSpec::new("1", empty_dir(Some("Memory")));
+    let path = spec.set_up(&agent).await.expect("set up");
     let stat = rustix::fs::statvfs(&path).expect("statvfs");
     assert_eq!(stat.f_blocks * stat.f_frsize, 8 << 20);
-    asked.release(&agent).await.expect("release");
+    spec.release(&agent).await.expect("release");
 }
 
 #[tokio::test]
-async fn huge_pages_are_mounted_with_their_page_size_and_once() {
-    let Some(bed) = Bed::new() else { return };
+async fn huge_pages_are_mounted_once_with_their_page_size() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let there = fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("hugetlbfs"))
         && fs::exists("/sys/kernel/mm/hugepages/hugepages-2048kB").unwrap_or_default();
     if !there {
         eprintln!("skipped: the kernel has no huge pages of 2 MiB");
         return;
     }
-    let asked = Asked::new("1", empty_dir(Some("HugePages-2Mi")));
-    let request = limited(&asked, "hugepages-2Mi", "4Mi");
+    let spec = VolumeSpec::new("1", empty_dir(Some("HugePages-2Mi")));
+    let request = limited(&spec, "hugepages-2Mi", "4Mi");
     let path = "pods/1/volumes/kubernetes.io~empty-dir/data";
     for _ in 0..2 {
-        bed.agent().set_up(&request).await.expect("set up");
-        assert_eq!(bed.mounts(), [path]);
+        fixture.agent().set_up(&request).await.expect("set up");
+        assert_eq!(fixture.mounts(), [path]);
     }
-    let stat = rustix::fs::statfs(bed.at(path)).expect("statfs");
+    let stat = rustix::fs::statfs(fixture.at(path)).expect("statfs");
     assert_eq!((stat.f_bsize, stat.f_blocks), (2 << 20, 2));
-    assert_eq!(mode(&bed.at(path)), 0o777);
-    asked.release(&bed.agent()).await.expect("release");
-    assert!(bed.mounts().is_empty());
+    assert_eq!(mode(&fixture.at(path)), 0o777);
+    spec.release(&fixture.agent()).await.expect("release");
+    assert!(fixture.mounts().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Numbers against `du`, which counts the same way.
+//! Results compared with `du`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,10 +11,10 @@ use tempfile::{TempDir, tempdir};
 use super::walk::{Counted, MAX_OPEN};
 use super::*;
 
-/// No pod here has a user namespace.
+/// No pod has a user namespace.
 const NOWHERE: &str = "/nonexistent";
 
-/// What `du` says: bytes on the disk and inodes, of one file system.
+/// Bytes and inodes of one file system as `du` counts them.
 fn du(dir: &Path) -> Counted {
     let ask = |what: &str| {
         let output = Command::new("du").args(["-sx", what]).arg(dir).output();
@@ -34,7 +34,7 @@ fn walk(dir: &Path) -> Walk {
     Walk::start(fd).expect("start")
 }
 
-/// The walk in steps of `step` entries, and the most descriptors it held.
+/// Walks in steps of `step` entries; also returns the max number of open descriptors.
 fn count(mut walk: Walk, step: usize) -> (Counted, usize) {
     let mut open = 0;
     while !walk.step(step) {
@@ -49,7 +49,7 @@ fn deep(top: &Path, levels: usize) -> PathBuf {
     dir
 }
 
-/// Everything that a pod may make of a volume, and something outside of it.
+/// A volume with all kinds of files, and a directory outside of it.
 fn tree() -> (TempDir, PathBuf) {
     let temp = tempdir().expect("a directory");
     let volume = temp.path().join("volume");
@@ -59,7 +59,7 @@ fn tree() -> (TempDir, PathBuf) {
     fs::write(outside.join("large"), vec![1; 1 << 20]).expect("write");
     fs::write(volume.join("plain"), vec![1; 300_000]).expect("write");
     fs::write(volume.join("empty"), "").expect("write");
-    // a gigabyte of nothing, with a little at its end
+    // a sparse gigabyte with data at its end
     let sparse = fs::File::create(volume.join("sparse")).expect("create");
     sparse.set_len(1 << 30).expect("truncate");
     std::os::unix::fs::FileExt::write_at(&sparse, b"end", (1 << 30) - 3).expect("write");
@@ -77,14 +77,14 @@ fn tree() -> (TempDir, PathBuf) {
         fs::write(volume.join("sub").join(format!("f{index}")), "x").expect("write");
     }
     fs::write(deep(&volume, 300).join("bottom"), vec![1; 50_000]).expect("write");
-    // a second way down, beside directories of the first
+    // a second branch
     let branch = (0..150).fold(volume.clone(), |dir, _| dir.join("d"));
     fs::write(deep(&branch.join("e"), 100).join("other"), vec![1; 9000]).expect("write");
     (temp, volume)
 }
 
 #[test]
-fn a_walk_counts_what_du_counts_whatever_its_steps() {
+fn walk_counts_as_du_with_any_step_size() {
     let (_temp, volume) = tree();
     let expected = du(&volume);
     for step in [1, 7, 100_000] {
@@ -95,14 +95,14 @@ fn a_walk_counts_what_du_counts_whatever_its_steps() {
 }
 
 #[test]
-fn of_names_that_are_not_remembered_each_counts_for_its_share() {
+fn unremembered_hard_links_count_their_share() {
     let (_temp, volume) = tree();
-    let (counted, _) = count(walk(&volume).remembering(0), 100);
+    let (counted, _) = count(walk(&volume).with_max_seen(0), 100);
     assert_eq!(counted, du(&volume));
 }
 
 #[test]
-fn what_is_moved_away_meanwhile_takes_the_walk_nowhere_else() {
+fn moved_directory_does_not_lead_the_walk_out() {
     let temp = tempdir().expect("a directory");
     let volume = temp.path().join("volume");
     fs::create_dir(&volume).expect("create");
@@ -114,7 +114,7 @@ fn what_is_moved_away_meanwhile_takes_the_walk_nowhere_else() {
     let bottom = deep(&volume, 200);
     let all = du(&volume);
     let mut walk = walk(&volume);
-    // `.`, `..` and one more of each: at the bottom, its way back closed
+    // `.`, `..` and one more of each: at the bottom, with closed parents
     while walk.counted().inodes < all.inodes {
         assert!(!walk.step(1));
     }
@@ -124,7 +124,7 @@ fn what_is_moved_away_meanwhile_takes_the_walk_nowhere_else() {
     assert_eq!(counted, all);
 }
 
-/// Moves directories with files in them to and fro until it is told to stop.
+/// Moves directories with files in a loop.
 struct Mover {
     stop: Arc<AtomicBool>,
     moves: Arc<AtomicU64>,
@@ -167,7 +167,7 @@ impl Mover {
 }
 
 #[test]
-fn who_moves_directories_all_the_time_is_counted_each_time_and_nothing_twice() {
+fn constantly_moved_directories_are_counted_once() {
     let temp = tempdir().expect("a directory");
     let volume = temp.path();
     let fill = |dir: PathBuf, files: usize| {
@@ -180,7 +180,7 @@ fn who_moves_directories_all_the_time_is_counted_each_time_and_nothing_twice() {
     for index in 0..20 {
         let dir = volume.join(format!("left/d{index}"));
         fill(dir.clone(), 10);
-        // deeper than the walk can keep open
+        // deeper than MAX_OPEN
         fill(deep(&dir, MAX_OPEN + 6), 1);
     }
     fill(volume.join("still"), 300);
@@ -191,7 +191,7 @@ fn who_moves_directories_all_the_time_is_counted_each_time_and_nothing_twice() {
         let before = mover.moves();
         let mut walk = walk(volume);
         let mut steps = 0;
-        // at least one move between any two slices of the first twenty
+        // at least one move between the first twenty slices
         while !walk.step(50) {
             steps += 1;
             let moved = mover.moves();
@@ -213,7 +213,7 @@ fn who_moves_directories_all_the_time_is_counted_each_time_and_nothing_twice() {
 }
 
 #[test]
-fn what_vanishes_meanwhile_is_no_error() {
+fn removed_entries_are_not_errors() {
     let (_temp, volume) = tree();
     let mut walk = walk(&volume);
     assert!(!walk.step(50));
@@ -221,7 +221,7 @@ fn what_vanishes_meanwhile_is_no_error() {
     assert!(walk.step(1_000_000));
 }
 
-/// Runs `work` with something mounted at `at`.
+/// Runs `work` with a mount at `at`.
 fn mounted(at: &Path, mount: impl FnOnce(&Path), work: impl FnOnce()) {
     struct Unmount<'a>(&'a Path);
     impl Drop for Unmount<'_> {
@@ -240,7 +240,7 @@ fn tmpfs(at: &Path) {
 }
 
 #[test]
-fn what_is_mounted_in_a_volume_is_not_counted() {
+fn mounts_in_a_volume_are_not_counted() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -269,7 +269,7 @@ fn meter() -> VolumeMeter {
 }
 
 #[tokio::test]
-async fn a_directory_is_counted_and_its_file_system_told() {
+async fn directory_has_counted_usage_and_file_system_capacity() {
     let (_temp, volume) = tree();
     let expected = du(&volume);
     let (stats, source) = meter()
@@ -290,7 +290,7 @@ async fn a_directory_is_counted_and_its_file_system_told() {
 }
 
 #[tokio::test]
-async fn a_file_system_of_its_own_is_asked_and_not_walked() {
+async fn own_file_system_is_not_walked() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -313,7 +313,7 @@ async fn a_file_system_of_its_own_is_asked_and_not_walked() {
 }
 
 #[tokio::test]
-async fn of_a_block_device_the_size_is_known() {
+async fn block_device_has_only_its_size() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -342,7 +342,7 @@ async fn of_a_block_device_the_size_is_known() {
 }
 
 #[tokio::test]
-async fn nothing_there_is_an_error_that_names_the_place() {
+async fn error_of_missing_volume_names_its_path() {
     let error = meter()
         .measure(&queue("u"), Path::new("/nonexistent/v"), Path::new(NOWHERE))
         .await;
@@ -352,7 +352,7 @@ async fn nothing_there_is_an_error_that_names_the_place() {
 }
 
 #[test]
-fn a_project_of_its_own_is_one_that_has_less_than_what_is_around_it() {
+fn project_quota_is_detected_by_its_smaller_size() {
     let stats = |capacity, inodes| VolumeStats {
         capacity,
         inodes,
@@ -366,17 +366,17 @@ fn a_project_of_its_own_is_one_that_has_less_than_what_is_around_it() {
     check(ext4, stats(50, 5), true);
     check(xfs, stats(50, 5), true);
     check(xfs, stats(100, 10), false);
-    // the number of its inodes would be everybody's
+    // same number of inodes as the parent
     check(xfs, stats(50, 10), false);
-    // grew meanwhile
+    // expanded meanwhile
     check(ext4, stats(200, 20), false);
-    // has no fixed size
+    // without a fixed size
     check(zfs, stats(50, 5), false);
 }
 
-/// The small one needs one slice, the large one many: it would be first if walks did not take turns.
+/// The small tree needs one slice, the large one many.
 #[tokio::test]
-async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
+async fn large_tree_does_not_delay_a_small_one() {
     let (_temp, large) = tree();
     for index in 0..20_000 {
         fs::write(large.join(format!("g{index}")), "").expect("write");
@@ -396,30 +396,30 @@ async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_at_devices_that_hang_leave_others_their_threads_and_a_walk_without_end_tells_what_it_saw()
- {
+async fn hung_device_scan_does_not_starve_other_volumes() {
     let temp = tempdir().expect("a directory");
     for index in 0..=SLICE_ENTRIES {
         fs::write(temp.path().join(index.to_string()), "").expect("write");
     }
     let meter = VolumeMeter::new(Arc::new(IoQueues::new(Duration::from_secs(3600))));
     let (disk, device) = (queue("pod"), IoQueue::Device("device".to_owned()));
-    let measure = async |queue: &IoQueue| meter.measure(queue, temp.path(), Path::new(NOWHERE)).await;
+    let measure =
+        async |queue: &IoQueue| meter.measure(queue, temp.path(), Path::new(NOWHERE)).await;
     let all = u32::try_from(MAX_DEVICE_SCANS).expect("few");
-    let hang = meter.looks.acquire_many(all).await.expect("open");
-    let error = measure(&device).await.expect_err("no place").to_string();
+    let hang = meter.device_scans.acquire_many(all).await.expect("open");
+    let error = measure(&device).await.expect_err("no permit").to_string();
     assert_eq!(error, "measuring a volume did not end within 60 s");
     let (whole, source) = measure(&disk).await.expect("measured");
     assert_eq!(source, StatsSource::Walk);
     drop(hang);
-    let turn = meter.turn.acquire().await.expect("open");
+    let slice = meter.slice.acquire().await.expect("open");
     let others = async {
-        // the walk has begun, and waits for its first turn
+        // the walk waits for its first slice
         while meter.walks.available_permits() == MAX_CONCURRENT_WALKS {
             tokio::task::yield_now().await;
         }
         tokio::time::sleep(MAX_WALK_DURATION + Duration::from_secs(1)).await;
-        drop(turn);
+        drop(slice);
     };
     let (ends, ()) = tokio::join!(measure(&disk), others);
     let (part, _) = ends.expect("what was counted");

@@ -1,13 +1,12 @@
-//! Counts the files of a tree, as `du -x` does, in steps of any size.
+//! Counts the files of a tree, as `du -x`, in steps of any size.
 //!
-//! Works on directory descriptors only and follows no link. What is mounted in the tree is not
-//! counted and, as far as the kernel allows, not touched: its file system may hang. A file with
-//! several names counts once, a sparse one with its blocks. A tree of any depth and width needs
-//! [`MAX_OPEN`] descriptors and the numbers of [`MAX_SEEN`] files and [`MAX_DIRECTORIES`] directories.
+//! Works only with directory descriptors and does not follow links. Mounts in the tree are not
+//! counted and, if the kernel supports it, not accessed: they may hang. A hard-linked file counts
+//! once, a sparse file with its blocks. A tree of any size needs [`MAX_OPEN`] descriptors and the
+//! numbers of [`MAX_SEEN`] files and [`MAX_DIRECTORIES`] directories.
 //!
-//! The tree may be changed meanwhile by who wants to keep the walk from its end. A directory is gone
-//! through once, wherever it is met again, and what cannot be read is passed over: the sum is then less
-//! than there is, never nothing.
+//! A pod may change the tree meanwhile to prevent the walk from ending. Each directory is counted
+//! once, and unreadable entries are skipped: the result is then too low, never zero.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -20,24 +19,23 @@ use rustix::io::Errno;
 
 use super::{device, file_type};
 
-/// Directories open at the same time; those in the middle of a deeper branch are closed and found
-/// again on the way back.
+/// Max open directories; the middle ones of deeper branches are closed and reopened on the way back.
 pub(super) const MAX_OPEN: usize = 64;
-/// Files with several names that are remembered; of further ones each name counts for its share.
+/// Max remembered hard-linked files; beyond that, each name counts its share.
 pub(super) const MAX_SEEN: usize = 100_000;
-/// Directories that are remembered; further ones are gone through as often as they are met.
+/// Max remembered directories; further ones are counted each time they are found.
 const MAX_DIRECTORIES: usize = 50_000;
 /// Unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// What was counted so far.
+/// Totals so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) bytes: u64,
     pub(super) inodes: u64,
 }
 
-/// A tree of which some may have been counted.
+/// A walk in progress.
 #[derive(Debug)]
 pub(super) struct Walk {
     stack: Vec<Frame>,
@@ -47,25 +45,24 @@ pub(super) struct Walk {
     seen: HashSet<u64>,
     max_seen: usize,
     directories: HashSet<u64>,
-    /// Entries and directories that could not be read, and moved away directories whose rest is
-    /// unknown.
-    passed_over: u64,
-    /// Of files that are not remembered: bytes and inodes, each name with its share.
+    /// Unreadable entries and directories, and directories that were moved away.
+    skipped: u64,
+    /// Bytes and inodes of files that are not remembered.
     shares: (f64, f64),
 }
 
 /// A directory on the way down.
 #[derive(Debug)]
 struct Frame {
-    /// `None` while it is closed.
+    /// `None` while closed.
     open: Option<Dir>,
     inode: u64,
-    /// Where its list goes on, a cookie of the file system.
+    /// Read position, a cookie of the file system.
     position: i64,
 }
 
 impl Walk {
-    /// A walk of what lies below `top`, which itself counts too.
+    /// Starts a walk of `top` and everything below it.
     pub(super) fn start(top: OwnedFd) -> Result<Self, Errno> {
         let found = stat(&top, c"", AtFlags::EMPTY_PATH)?;
         let mut walk = Self {
@@ -75,7 +72,7 @@ impl Walk {
             seen: HashSet::new(),
             max_seen: MAX_SEEN,
             directories: HashSet::new(),
-            passed_over: 0,
+            skipped: 0,
             shares: (0.0, 0.0),
         };
         walk.count(&found);
@@ -83,15 +80,15 @@ impl Walk {
         Ok(walk)
     }
 
-    /// The same, which remembers at most `max_seen` files with several names.
+    /// Remembers at most `max_seen` hard-linked files.
     #[cfg(test)]
-    pub(super) fn remembering(mut self, max_seen: usize) -> Self {
+    pub(super) fn with_max_seen(mut self, max_seen: usize) -> Self {
         self.max_seen = max_seen;
         self
     }
 
-    /// Looks at up to `entries` more entries; true if there are no more. What vanished meanwhile is
-    /// passed over in silence, what cannot be read is counted ([`Walk::passed_over`]).
+    /// Processes up to `entries` entries; true if there are no more. Unreadable entries are counted
+    /// ([`Walk::skipped`]), removed ones are not.
     pub(super) fn step(&mut self, entries: usize) -> bool {
         for _ in 0..entries {
             let Some(frame) = self.stack.last_mut() else {
@@ -101,14 +98,14 @@ impl Walk {
             match read {
                 None | Some(Err(Errno::NOENT)) => self.leave(),
                 Some(Err(_)) => {
-                    self.passed_over += 1;
+                    self.skipped += 1;
                     self.leave();
                 }
                 Some(Ok(entry)) => {
                     frame.position = entry.offset();
                     let name = entry.file_name();
                     if !matches!(name.to_bytes(), b"." | b"..") && self.entry(name).is_err() {
-                        self.passed_over += 1;
+                        self.skipped += 1;
                     }
                 }
             }
@@ -116,12 +113,12 @@ impl Walk {
         self.stack.is_empty()
     }
 
-    /// How often something could not be read: above zero, the tree holds more than was counted.
-    pub(super) fn passed_over(&self) -> u64 {
-        self.passed_over
+    /// Number of unreadable entries: if above zero, the result is too low.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped
     }
 
-    /// What was counted so far.
+    /// Totals so far.
     pub(super) fn counted(&self) -> Counted {
         Counted {
             bytes: self.counted.bytes + self.shares.0.round() as u64,
@@ -129,7 +126,7 @@ impl Walk {
         }
     }
 
-    /// Descriptors that are open for it.
+    /// Number of open descriptors.
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
         self.stack
@@ -156,7 +153,7 @@ impl Walk {
             return Ok(());
         }
         if self.directories.contains(&found.stx_ino) {
-            // it was moved ahead of the walk
+            // it was moved to another place
             return Ok(());
         }
         let opened = open(dir, name);
@@ -173,8 +170,8 @@ impl Walk {
         Ok(())
     }
 
-    /// True for what is mounted here. The device alone does not say it: on an overlay, files may
-    /// have another than their directory.
+    /// Whether it is a mount. The device is not sufficient: on an overlay, files may have another
+    /// device than their directory.
     fn is_foreign(&self, found: &Statx) -> bool {
         let directory = file_type(found) == FileType::Directory;
         found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
@@ -201,7 +198,7 @@ impl Walk {
 
     fn enter(&mut self, frame: Frame) {
         self.stack.push(frame);
-        // the top stays open: whatever is moved about meanwhile, the way goes on from there
+        // the top stays open, so that the walk can continue after moves
         if let Some(middle) = self.stack.len().checked_sub(MAX_OPEN)
             && middle > 0
         {
@@ -209,8 +206,8 @@ impl Walk {
         }
     }
 
-    /// Goes up from a directory that is done. One that was closed is opened again as the parent,
-    /// if it still is that; of a directory that was moved away the rest is not counted.
+    /// Leaves a completed directory. A closed parent is reopened; the rest of a directory that was
+    /// moved away is skipped.
     fn leave(&mut self) {
         let Some(below) = self.stack.pop() else {
             return;
@@ -233,7 +230,7 @@ impl Walk {
         }
         while self.stack.last().is_some_and(|frame| frame.open.is_none()) {
             self.stack.pop();
-            self.passed_over += 1;
+            self.skipped += 1;
         }
     }
 }
@@ -253,7 +250,7 @@ fn open(dir: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(dir, name, flags, Mode::empty())
 }
 
-/// Nothing is mounted for it, and no daemon behind a mounted file system is asked.
+/// Does not trigger automounts or contact remote servers.
 fn stat(dir: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
     let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     statx(dir, name, flags, StatxFlags::BASIC_STATS)

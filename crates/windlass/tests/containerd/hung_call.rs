@@ -121,7 +121,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     let told_after = begun.elapsed();
     assert_eq!(event, blocker, "the same words");
     let words = format!(
-        "PodSandboxStatus of sandbox {} has not been answered",
+        "PodSandboxStatus on sandbox {} hung since",
         &sandbox[..13]
     );
     assert!(event.starts_with(&words), "{event}");

@@ -169,7 +169,7 @@ async fn systemd_error_is_returned_and_lost_connection_reopened() {
     let refused = blocking(&slices, |slices| slices.start("a.slice", &[("Id", 1)])).await;
     assert_eq!(
         refused.expect_err("read-only").to_string(),
-        "systemd refuses: Id (org.freedesktop.systemd1.PropertyReadOnly)"
+        "systemd rejected the request: Id (org.freedesktop.systemd1.PropertyReadOnly)"
     );
     systemd.hang_up().await;
     let started = blocking(&slices, |slices| slices.start("b.slice", &[])).await;
@@ -187,7 +187,7 @@ async fn missing_or_silent_systemd_is_an_error_before_the_deadline() {
     let slices = Arc::new(SystemdSlices::with(Duration::from_millis(1), silent));
     let failed = blocking(&slices, |slices| slices.stop("a.slice")).await;
     assert_eq!(failed.expect_err("silent").kind(), io::ErrorKind::TimedOut);
-    // a thread of no runtime has nobody to wait for it
+    // a thread outside a runtime cannot call
     let slices = FakeSystemd::default().slices();
     let outside = std::thread::spawn(move || slices.stop("a.slice"));
     outside.join().expect("no panic").expect_err("no runtime");

@@ -321,7 +321,7 @@ fn of_every_blocker_it_is_known_who_goes_on() {
             since: Timestamp::UNIX_EPOCH,
             next_retry: retried.then_some(Timestamp::UNIX_EPOCH),
         };
-        assert_eq!(who_goes_on(&blocker), expected);
+        assert_eq!(waiting_for(&blocker), expected);
     };
     let agent = "the agent, by itself";
     check(Reason::CrashLoopBackOff, Some("a"), true, agent);
@@ -341,7 +341,7 @@ fn of_every_blocker_it_is_known_who_goes_on() {
 fn status_of_a_rejected_pod_is_phase_reason_and_message() {
     let rejection = windlass_node_rules::admission::Rejection::new("OutOfcpu", "no room");
     let case = Case::new("Always a", "").with(|c| {
-        c.verdict = Some(rejection.into());
+        c.phase_override = Some(rejection.into());
         let condition = |type_: &str| PodCondition {
             type_: type_.into(),
             status: "True".into(),

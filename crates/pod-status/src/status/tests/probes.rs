@@ -118,7 +118,7 @@ fn an_agent_that_starts_again_makes_nobody_unready() {
         ready(&reported),
         "it has been ready all along"
     );
-    // A verdict of this agent counts.
+    // A phase_override of this agent counts.
     let case = after("sb0 a=run").with(|c| c.probed(Readiness, "a", false));
     assert_eq!(flags(&case.status()), "a:+unready");
     // Another instance has not been probed, whatever was said of the first.

@@ -45,7 +45,7 @@ impl Bench {
             kind,
             retry_after: None,
         };
-        self.step(Input::Answered(Err(failure)))
+        self.step(Input::RequestCompleted(Err(failure)))
     }
 }
 
@@ -72,16 +72,16 @@ fn object(uid: &str, version: u32, said: &str) -> Pod {
 }
 
 fn seen(uid: &str, version: u32, said: &str) -> Input {
-    Input::Seen(Arc::new(object(uid, version, said)))
+    Input::ApiObject(Arc::new(object(uid, version, said)))
 }
 
 fn answer(uid: &str, version: u32, said: &str) -> Input {
     let object = Arc::new(object(uid, version, said));
-    Input::Answered(Ok(Answer::Object(object)))
+    Input::RequestCompleted(Ok(Answer::Object(object)))
 }
 
 fn says(said: &str, worker: PodWorkerState) -> Input {
-    Input::Local(Some(proposal("Never web", status(said), worker)))
+    Input::LocalStatus(Some(proposal("Never web", status(said), worker)))
 }
 
 const NEW: &str = "Pending | PodScheduled=True@1 |";
@@ -124,25 +124,25 @@ fn while_a_request_is_in_flight_only_the_latest_state_is_kept() {
 
 #[test]
 fn what_goes_first_is_what_frees_then_what_changes_a_pods_use() {
-    let urgency = |said: &str, worker| {
+    let priority = |said: &str, worker| {
         let mut machine = StatusSync::new(Role::Pod, "u");
         machine.handle(seen("u", 1, "Pending | Ready=False@1 | web=w"), at(1));
         machine.handle(says(said, worker), at(1)).to_string()
     };
     assert_eq!(
-        urgency("Failed | Ready=False@1 | web=t1", TerminatedPod),
+        priority("Failed | Ready=False@1 | web=t1", TerminatedPod),
         "send(Frees)"
     );
     assert_eq!(
-        urgency("Running | Ready=False@1 | web=r", SyncPod),
+        priority("Running | Ready=False@1 | web=r", SyncPod),
         "send(Changes)"
     );
     assert_eq!(
-        urgency("Pending | Ready=True@2 | web=w", SyncPod),
+        priority("Pending | Ready=True@2 | web=w", SyncPod),
         "send(Changes)"
     );
     assert_eq!(
-        urgency("Pending | Ready=False@1,Why | web=w", SyncPod),
+        priority("Pending | Ready=False@1,Why | web=w", SyncPod),
         "send(Tells)"
     );
 }
@@ -182,7 +182,7 @@ fn the_server_may_ask_for_more_patience() {
         kind: FailureKind::Other,
         retry_after: Some(Duration::from_secs(40)),
     };
-    assert_eq!(bench.step(Input::Answered(Err(failure))), "wait@140");
+    assert_eq!(bench.step(Input::RequestCompleted(Err(failure))), "wait@140");
     // neither a change nor an event of the object shortens that
     assert_eq!(bench.step(seen("u", 2, NEW)), "wait@140");
     assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@140");
@@ -243,7 +243,7 @@ fn after_a_conflict_the_next_word_of_the_watch_decides() {
     );
     assert_eq!(bench.fails(FailureKind::Conflict), "wait@130");
     // another pod has the name
-    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn a_late_answer_does_not_bring_a_pod_back() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
     assert_eq!(bench.step(answer("u", 2, PENDING)), "idle");
-    assert_eq!(bench.step(Input::Local(None)), "idle");
+    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
     assert!(bench.machine.is_empty());
 }
 
@@ -305,7 +305,7 @@ fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
         Arc::new(object)
     };
     bench.step(seen("u", 1, RUNNING));
-    assert_eq!(bench.step(Input::Seen(deleted(2, RUNNING))), "idle");
+    assert_eq!(bench.step(Input::ApiObject(deleted(2, RUNNING))), "idle");
     // what is withheld is not worth a request
     let end = "Failed | PodScheduled=True@1 Ready=True@101 | web=r";
     assert_eq!(bench.step(says(end, TerminatingPod)), "idle");
@@ -315,19 +315,19 @@ fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
         r#"patch u "Failed" ["Ready"]"#
     );
     let answered = Answer::Object(deleted(3, end));
-    assert_eq!(bench.step(Input::Answered(Ok(answered))), "idle");
-    let released = Proposal {
+    assert_eq!(bench.step(Input::RequestCompleted(Ok(answered))), "idle");
+    let released = LocalStatus {
         released: true,
         ..proposal("Never web", status(end), TerminatedPod)
     };
-    assert_eq!(bench.step(Input::Local(Some(released))), "delete(u)");
+    assert_eq!(bench.step(Input::LocalStatus(Some(released))), "delete(u)");
     // the worker may be forgotten before the object is
-    assert_eq!(bench.step(Input::Local(None)), "idle");
+    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
     assert_eq!(bench.fails(FailureKind::Unreachable), "wait@100");
     assert_eq!(bench.tick_at(102), "delete(u)");
-    assert_eq!(bench.step(Input::Answered(Ok(Answer::Deleted))), "wait@112");
+    assert_eq!(bench.step(Input::RequestCompleted(Ok(Answer::Deleted))), "wait@112");
     assert!(!bench.machine.is_empty());
-    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
     assert!(bench.machine.is_empty());
 }
 
@@ -337,10 +337,10 @@ fn a_pod_the_runtime_was_not_asked_about_yet_is_not_spoken_of() {
     bench.step(seen("u", 1, RUNNING));
     let mut adopted = proposal("Never web", status(PENDING), SyncPod);
     adopted.looked = false;
-    assert_eq!(bench.step(Input::Local(Some(adopted.clone()))), "idle");
+    assert_eq!(bench.step(Input::LocalStatus(Some(adopted.clone()))), "idle");
     adopted.looked = true;
     assert_eq!(
-        bench.step(Input::Local(Some(adopted))),
+        bench.step(Input::LocalStatus(Some(adopted))),
         r#"patch u "Pending" ["Ready"]"#
     );
 }
@@ -357,7 +357,7 @@ fn a_contradiction_is_not_sent_and_can_be_asked_for() {
 }
 
 /// A static pod `p` with this hash.
-fn static_pod(hash: &str, said: &str, worker: PodWorkerState) -> Proposal {
+fn static_pod(hash: &str, said: &str, worker: PodWorkerState) -> LocalStatus {
     let mut proposal = proposal("Always web", status(said), worker);
     let pod = Arc::make_mut(&mut proposal.pod);
     let hash = (names::ANN_CONFIG_HASH.to_owned(), hash.to_owned());
@@ -387,11 +387,11 @@ fn cluster(sources_ready: bool) -> Input {
 fn a_static_pods_status_goes_to_its_mirror_once_there_is_one() {
     let mut bench = Bench::new(Role::Mirror);
     let runs = static_pod("h1", "Running | Ready=True@9 | web=r", SyncPod);
-    assert_eq!(bench.step(Input::Local(Some(runs))), "idle");
+    assert_eq!(bench.step(Input::LocalStatus(Some(runs))), "idle");
     assert_eq!(bench.step(cluster(false)), "create(p_ns)");
     let created = Answer::Object(mirror("m1", 1, "h1", NEW));
     assert_eq!(
-        bench.step(Input::Answered(Ok(created))),
+        bench.step(Input::RequestCompleted(Ok(created))),
         r#"patch m1 "Running" ["Ready"]"#
     );
 }
@@ -401,19 +401,19 @@ fn an_outdated_mirror_is_deleted_and_created_anew_whatever_late_events_say() {
     let mut bench = Bench::new(Role::Mirror);
     let successor = static_pod("h2", "Pending | Ready=False@9 | web=w", SyncPod);
     bench.step(cluster(true));
-    bench.step(Input::Seen(mirror("m1", 1, "h1", NEW)));
-    assert_eq!(bench.step(Input::Local(Some(successor))), "delete(m1)");
+    bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW)));
+    assert_eq!(bench.step(Input::LocalStatus(Some(successor))), "delete(m1)");
     assert_eq!(
-        bench.step(Input::Answered(Ok(Answer::Deleted))),
+        bench.step(Input::RequestCompleted(Ok(Answer::Deleted))),
         "create(p_ns)"
     );
-    assert_eq!(bench.step(Input::Seen(mirror("m1", 2, "h1", NEW))), "idle");
+    assert_eq!(bench.step(Input::ApiObject(mirror("m1", 2, "h1", NEW))), "idle");
     let created = Answer::Object(mirror("m2", 5, "h2", NEW));
     assert_eq!(
-        bench.step(Input::Answered(Ok(created))),
+        bench.step(Input::RequestCompleted(Ok(created))),
         r#"patch m2 null ["Ready"]"#
     );
-    assert_eq!(bench.step(Input::Gone("m1".into())), "idle");
+    assert_eq!(bench.step(Input::ApiObjectDeleted("m1".into())), "idle");
     assert_eq!(bench.machine.object().map(uid_of_shared), Some("m2".into()));
 }
 
@@ -425,7 +425,7 @@ fn uid_of_shared(object: &SharedPod) -> String {
 fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
     let mut bench = Bench::new(Role::Mirror);
     bench.step(cluster(false));
-    assert_eq!(bench.step(Input::Seen(mirror("m1", 1, "h1", NEW))), "idle");
+    assert_eq!(bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW))), "idle");
     // its static pod may be on its way to the board
     assert_eq!(bench.step(cluster(true)), "wait@105");
     assert_eq!(bench.tick_at(104), "wait@105");
@@ -434,9 +434,9 @@ fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
     // one that was seen to leave is gone
     let mut bench = Bench::new(Role::Mirror);
     let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
-    bench.step(Input::Seen(mirror("m1", 1, "h1", said)));
-    bench.step(Input::Local(Some(static_pod("h1", said, TerminatingPod))));
-    assert_eq!(bench.step(Input::Local(None)), "idle");
+    bench.step(Input::ApiObject(mirror("m1", 1, "h1", said)));
+    bench.step(Input::LocalStatus(Some(static_pod("h1", said, TerminatingPod))));
+    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
     assert_eq!(bench.step(cluster(true)), "delete(m1)");
 }
 
@@ -445,21 +445,21 @@ fn a_mirror_somebody_deletes_comes_back() {
     let mut bench = Bench::new(Role::Mirror);
     let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
     bench.step(cluster(true));
-    bench.step(Input::Local(Some(static_pod("h1", said, SyncPod))));
-    bench.step(Input::Answered(Ok(Answer::Object(mirror(
+    bench.step(Input::LocalStatus(Some(static_pod("h1", said, SyncPod))));
+    bench.step(Input::RequestCompleted(Ok(Answer::Object(mirror(
         "m1", 1, "h1", said,
     )))));
     let mut deleted = Arc::unwrap_or_clone(mirror("m1", 2, "h1", said));
     deleted.metadata.deletion_timestamp = Some(Time(at(100)));
-    assert_eq!(bench.step(Input::Seen(Arc::new(deleted))), "delete(m1)");
+    assert_eq!(bench.step(Input::ApiObject(Arc::new(deleted))), "delete(m1)");
     assert_eq!(
-        bench.step(Input::Answered(Ok(Answer::Deleted))),
+        bench.step(Input::RequestCompleted(Ok(Answer::Deleted))),
         "create(p_ns)"
     );
     // or it vanishes at once
-    bench.step(Input::Answered(Ok(Answer::Object(mirror(
+    bench.step(Input::RequestCompleted(Ok(Answer::Object(mirror(
         "m2", 4, "h1", said,
     )))));
     bench.now += 60;
-    assert_eq!(bench.step(Input::Gone("m2".into())), "create(p_ns)");
+    assert_eq!(bench.step(Input::ApiObjectDeleted("m2".into())), "create(p_ns)");
 }

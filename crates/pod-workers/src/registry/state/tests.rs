@@ -27,7 +27,7 @@ fn kill(removed: bool) -> UpdatePod {
         reason: "test".into(),
         removed,
         orphan: None,
-        verdict: None,
+        phase_override: None,
     };
     UpdatePod::new(UpdateKind::Kill(kill))
 }

@@ -9,32 +9,32 @@ use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_volume_plan::volume_source::{LocalVolume, NfsVolume, PodVolume, VolumeSource};
 use windlass_types::corev1::{PodSecurityContext, PodSpec};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, Timestamp};
+use windlass_volume_plan::volume_source::{LocalVolume, NfsVolume, PodVolume, VolumeSource};
 
 use crate::{
-    DiscoveredVolume, HostVolumes, HostVolumesConfig, IoQueues, Programs, VolumeError, VolumePlugins,
-    VolumeRequest, mounts_beneath,
+    DiscoveredVolume, HostVolumes, HostVolumesConfig, IoQueues, Programs, VolumeError,
+    VolumePlugins, VolumeRequest, mounts_beneath,
 };
 
-pub(super) struct Bed {
+pub(super) struct Fixture {
     root: tempfile::TempDir,
     pub(super) programs: Programs,
-    pub(super) told: Arc<Told>,
+    pub(super) events: Arc<RecordedEvents>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Told(Mutex<Vec<String>>);
+pub(super) struct RecordedEvents(Mutex<Vec<String>>);
 
-impl Told {
+impl RecordedEvents {
     pub(super) fn lines(&self) -> Vec<String> {
         self.0.lock().expect("lock").clone()
     }
 }
 
-impl EventRecorder for Told {
+impl EventRecorder for RecordedEvents {
     fn record(&self, _: &Pod, _: Option<&str>, kind: EventType, reason: Reason, message: &str) {
         let line = format!("{} {reason} {message}", kind.as_str());
         self.0.lock().expect("lock").push(line);
@@ -43,13 +43,13 @@ impl EventRecorder for Told {
     fn record_node(&self, _: EventType, _: Reason, _: &str) {}
 }
 
-impl Bed {
-    /// `None` without root: nothing can be mounted.
+impl Fixture {
+    /// `None` without root, which mounts need.
     pub(super) fn new() -> Option<Self> {
         super::may_mount().then(|| Self {
             root: tempfile::tempdir().expect("temp dir"),
             programs: Programs::default(),
-            told: Arc::default(),
+            events: Arc::default(),
         })
     }
 
@@ -57,7 +57,7 @@ impl Bed {
         self.root.path().join(path)
     }
 
-    /// A new life of the agent.
+    /// Starts an agent run.
     pub(super) fn agent(&self) -> HostVolumes {
         let paths = NodePaths {
             root_dir: self.root.path().to_owned(),
@@ -68,19 +68,19 @@ impl Bed {
             programs: self.programs.clone(),
             ..HostVolumesConfig::default()
         });
-        let told: Arc<dyn EventRecorder> = self.told.clone();
-        agent.set_event_recorder(told);
+        let events: Arc<dyn EventRecorder> = self.events.clone();
+        agent.set_event_recorder(events);
         agent
     }
 
-    /// A life of the agent that ends after so many steps.
-    pub(super) fn mortal_agent(&self, steps: usize) -> HostVolumes {
+    /// An agent run that is killed after this many steps.
+    pub(super) fn agent_killed_after(&self, steps: usize) -> HostVolumes {
         let agent = self.agent();
         *agent.machine.steps_before_kill.lock().expect("lock") = Some(steps);
         agent
     }
 
-    /// The node's programs are scripts of the test, and those that it does not replace.
+    /// Replaces a program of the node by a script.
     pub(super) fn replace_program(&mut self, name: &str, script: &str) {
         let dir = self.at("programs");
         if self.programs.directory.is_none() {
@@ -110,7 +110,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for mount in mounts_beneath(self.root.path()).into_iter().flatten().rev() {
             let _ = unmount(&mount.path, UnmountFlags::DETACH);
@@ -118,15 +118,15 @@ impl Drop for Bed {
     }
 }
 
-/// What one pod asks for.
+/// A volume of one pod.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct VolumeSpec {
     pub(super) uid: PodUid,
     pub(super) volume: PodVolume,
     fs_group: Option<i64>,
 }
 
-impl Asked {
+impl VolumeSpec {
     pub(super) fn new(uid: &str, source: VolumeSource) -> Self {
         Self {
             uid: PodUid::from(uid.to_owned()),
@@ -173,7 +173,7 @@ impl Asked {
         }
     }
 
-    /// Staged and set up; the path that containers get.
+    /// Stages and sets up the volume; returns its path for containers.
     pub(super) async fn set_up(&self, agent: &HostVolumes) -> Result<PathBuf, VolumeError> {
         let request = self.request();
         agent.stage(&request).await?;
@@ -183,12 +183,12 @@ impl Asked {
         Ok(mounted.path().expect("path").to_owned())
     }
 
-    /// What lies on the node of the pod, as the agent finds it.
+    /// Volumes of the pod that the agent discovers.
     pub(super) async fn found(&self, agent: &HostVolumes) -> Vec<DiscoveredVolume> {
         agent.find(&self.uid).await.expect("find")
     }
 
-    /// Everything of the pod, and then the device.
+    /// Tears down all volumes of the pod and unstages the device.
     pub(super) async fn release(&self, agent: &HostVolumes) -> Result<(), VolumeError> {
         for volume in agent.find(&self.uid).await? {
             agent.tear_down(&self.uid, &volume).await?;
@@ -218,21 +218,21 @@ pub(super) fn nfs(server: &str, path: &str) -> VolumeSource {
     })
 }
 
-/// A block device whose blocks are a file's.
+/// A block device backed by a file.
 pub(super) struct LoopDevice {
     pub(super) path: PathBuf,
     file: tempfile::NamedTempFile,
 }
 
 impl LoopDevice {
-    /// `None` on a machine that has none.
+    /// `None` on a host without loop devices.
     pub(super) fn new() -> Option<Self> {
         let file = tempfile::NamedTempFile::new().expect("file");
         file.as_file().set_len(16 << 20).expect("size");
-        Self::of(file)
+        Self::from_file(file)
     }
 
-    fn of(file: tempfile::NamedTempFile) -> Option<Self> {
+    fn from_file(file: tempfile::NamedTempFile) -> Option<Self> {
         let mut losetup = Command::new("losetup");
         let made = losetup.args(["-f", "--show"]).arg(file.path()).output();
         match made {
@@ -248,7 +248,7 @@ impl LoopDevice {
         }
     }
 
-    /// What is on it, written through.
+    /// Content of the device.
     pub(super) fn content(&self) -> Vec<u8> {
         fs::read(self.file.path()).expect("read")
     }
@@ -261,13 +261,13 @@ impl LoopDevice {
         device.sync_all().expect("sync");
     }
 
-    /// The device becomes larger, as its owner makes it.
-    pub(super) fn grow_to(&self, bytes: u64) {
+    /// Enlarges the device.
+    pub(super) fn resize_to(&self, bytes: u64) {
         self.file.as_file().set_len(bytes).expect("size");
         self.run("losetup", &["-c"]);
     }
 
-    /// The device has its size, and nothing behind it any more.
+    /// Makes every read of the device fail.
     pub(super) fn lose_content(&self) {
         self.file.as_file().set_len(0).expect("truncated");
         let mut flush = Command::new("blockdev");

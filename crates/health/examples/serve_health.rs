@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use windlass_server::{HealthCheck, HealthSource, bind_health, serve_health};
+use windlass_health::{HealthCheck, HealthSource, bind_health, serve_health};
 
 #[derive(Debug, Default)]
 struct Pump {

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use futures::{Stream, stream};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -90,6 +92,26 @@ pub(crate) fn is_trusted(stream: &UnixStream) -> bool {
         Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
         Err(_) => false,
     }
+}
+
+/// Returns the connections of trusted peers. The peer check applies even if the mode of the socket
+/// was changed.
+pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+    stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok((connection, _)) if is_trusted(&connection) => {
+                    return Some((Ok(connection), listener));
+                }
+                Ok(_) => tracing::warn!("local connection rejected: peer is another user"),
+                Err(error) => {
+                    // probably out of file descriptors: an immediate retry would fail
+                    tracing::warn!(%error, "local connection not accepted");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    })
 }
 
 #[cfg(test)]

@@ -4,34 +4,32 @@
 //! sent state. A slow client misses intermediate states and uses no memory.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{StreamExt, stream};
 use serde::Serialize;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
+use windlass_grpc_sockets::incoming;
+use windlass_health::HealthSource;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
 use windlass_stats::{StatsSource, StatsSelection};
-use windlass_status::{PodStatusEntry, PodStatusStore, StatusSubscription};
+use windlass_status::log_target::{LogRequest, LogTargetError, log_target, watch_end};
+use windlass_status::{PodExplainer, PodStatusEntry, PodStatusStore, StatusSubscription};
 use windlass_types::view::{NodeSummary, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
-use crate::explain::PodExplainer;
-use crate::healthz::HealthSource;
-use crate::log_target::{LogRequest, LogTargetError, log_target, watch_end};
-use crate::socket;
 
 /// Maximum concurrent requests of one connection; the CLI makes one.
 const REQUESTS_PER_CONNECTION: usize = 16;
@@ -82,26 +80,6 @@ pub async fn serve_control(
             shutdown.cancelled().await;
         })
         .await
-}
-
-/// Returns the connections of trusted peers. The peer check applies even if the mode of the socket
-/// was changed.
-pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
-    stream::unfold(listener, |listener| async move {
-        loop {
-            match listener.accept().await {
-                Ok((connection, _)) if socket::is_trusted(&connection) => {
-                    return Some((Ok(connection), listener));
-                }
-                Ok(_) => tracing::warn!("local connection rejected: peer is another user"),
-                Err(error) => {
-                    // probably out of file descriptors: an immediate retry would fail
-                    tracing::warn!(%error, "local connection not accepted");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-            }
-        }
-    })
 }
 
 #[async_trait]

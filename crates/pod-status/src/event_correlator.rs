@@ -43,7 +43,7 @@ const MESSAGE_LIMIT: usize = 4096;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Occurrence {
+pub struct RecordedEvent {
     /// To whom.
     pub object: ObjectReference,
     /// Normal or Warning.
@@ -56,7 +56,7 @@ pub struct Occurrence {
     pub at: Timestamp,
 }
 
-impl Occurrence {
+impl RecordedEvent {
     /// Shortens the message to what is sent.
     #[must_use]
     pub fn bounded(mut self) -> Self {
@@ -103,11 +103,11 @@ impl fmt::Display for Correlated {
 
 /// Remembers what was sent. See the module page.
 #[derive(Debug)]
-pub struct EventSeries {
+pub struct EventCorrelator {
     reporter: Reporter,
     similar: Lru<Similar>,
     sent: Lru<Sent>,
-    budgets: Lru<Budget>,
+    buckets: Lru<RateBucket>,
 }
 
 /// Occurrences that differ by their message only.
@@ -127,25 +127,25 @@ struct Sent {
 
 /// A bucket of credit in milliseconds; an event costs [`REFILL`].
 #[derive(Debug)]
-struct Budget {
+struct RateBucket {
     credit: i64,
     last: Timestamp,
 }
 
-impl EventSeries {
+impl EventCorrelator {
     /// Nothing has happened yet.
     pub fn new(reporter: Reporter) -> Self {
         Self {
             reporter,
             similar: Lru::new(REMEMBERED),
             sent: Lru::new(REMEMBERED),
-            budgets: Lru::new(REMEMBERED),
+            buckets: Lru::new(REMEMBERED),
         }
     }
 
     /// Takes in an occurrence; its own time is the present, so that a queue that was held up
     /// decides as it would have then.
-    pub fn observe(&mut self, occurrence: Occurrence) -> Correlated {
+    pub fn observe(&mut self, occurrence: RecordedEvent) -> Correlated {
         let occurrence = occurrence.bounded();
         let now = occurrence.at;
         let about = self.about(&occurrence);
@@ -189,7 +189,7 @@ impl EventSeries {
 
     /// From the tenth message on an occurrence gets the prefix and shares the event of all that
     /// are like it.
-    fn combine(&mut self, mut occurrence: Occurrence, alike: u128) -> (Occurrence, u128) {
+    fn combine(&mut self, mut occurrence: RecordedEvent, alike: u128) -> (RecordedEvent, u128) {
         let now = occurrence.at;
         let field_path = occurrence.object.field_path.as_deref().unwrap_or_default();
         let exact = key(&[&[&alike.to_string(), field_path, &occurrence.message]]);
@@ -216,27 +216,27 @@ impl EventSeries {
         (occurrence, alike)
     }
 
-    /// Takes the price of one event from the object's budget.
+    /// Takes the price of one event from the object's bucket.
     fn afford(&mut self, about: u128, now: Timestamp) -> bool {
         let price = i64::try_from(REFILL.as_millis()).unwrap_or(i64::MAX);
         let full = BURST * price;
-        let mut budget = self.budgets.take_or(about, || Budget {
+        let mut bucket = self.buckets.take_or(about, || RateBucket {
             credit: full,
             last: now,
         });
-        let passed = now.as_millisecond() - budget.last.as_millisecond();
-        budget.credit = (budget.credit + passed.clamp(0, full)).min(full);
-        budget.last = now;
-        let enough = budget.credit >= price;
+        let passed = now.as_millisecond() - bucket.last.as_millisecond();
+        bucket.credit = (bucket.credit + passed.clamp(0, full)).min(full);
+        bucket.last = now;
+        let enough = bucket.credit >= price;
         if enough {
-            budget.credit -= price;
+            bucket.credit -= price;
         }
-        self.budgets.put(about, budget);
+        self.buckets.put(about, bucket);
         enough
     }
 
     /// What identifies source and object.
-    fn about<'a>(&'a self, occurrence: &'a Occurrence) -> [&'a str; 6] {
+    fn about<'a>(&'a self, occurrence: &'a RecordedEvent) -> [&'a str; 6] {
         let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
         let object = &occurrence.object;
         [

@@ -4,7 +4,7 @@ use windlass_types::corev1::{Event, EventSource, ObjectReference};
 use windlass_types::metav1::{ObjectMeta, Time};
 use windlass_types::{Pod, PodExt, Timestamp};
 
-use super::Occurrence;
+use super::RecordedEvent;
 use windlass_units::hash::fnv1a_64;
 
 /// The component all node agents report as; tools filter by it.
@@ -23,7 +23,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// The first event of an occurrence, counted once.
-    pub(super) fn event(&self, occurrence: &Occurrence) -> Event {
+    pub(super) fn event(&self, occurrence: &RecordedEvent) -> Event {
         let object = &occurrence.object;
         let namespace = object.namespace.as_deref().filter(|n| !n.is_empty());
         let at = whole_seconds(occurrence.at);

@@ -10,7 +10,7 @@ use windlass_units::go_duration::go_duration;
 
 /// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
 /// it; one that does not come at all is a failure.
-pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
+pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
     let answer = match answer {
         Ok(answer) => answer,
         Err(CheckError::Body(text) | CheckError::Node(text)) => {
@@ -49,7 +49,7 @@ pub fn http_error(url: &str, error: &CheckError) -> String {
 }
 
 /// Upstream `DoTCPProbe`.
-pub fn judge_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> ProbeOutcome {
+pub fn evaluate_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> ProbeOutcome {
     match answer {
         Ok(()) => ProbeOutcome::Success,
         Err(CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_)) => ProbeOutcome::Failure(
@@ -61,7 +61,7 @@ pub fn judge_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> Prob
 }
 
 /// Upstream `grpcProber.Probe`: everything that is not SERVING is a failure.
-pub fn judge_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
+pub fn evaluate_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
     let address = join_host_port(host, port);
     let text = match answer {
         Ok(GrpcHealth::Serving) => return ProbeOutcome::Success,
@@ -88,7 +88,7 @@ pub fn judge_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>
 }
 
 /// Upstream `execProber.Probe`. Output is standard output, then standard error.
-pub fn judge_exec(
+pub fn evaluate_exec(
     command: &[String],
     timeout: Duration,
     answer: &Result<ExecOutput, ExecFailure>,

@@ -34,7 +34,7 @@ pub enum Scope {
 
 impl Scope {
     /// The disk is looked at for what unknown pods left.
-    pub fn looks_at_disk(self) -> bool {
+    pub fn includes_disk(self) -> bool {
         self != Self::Pods
     }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Scope {
 
 /// A round that begins: plan it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
+pub struct HousekeepingRound {
     /// What the plan is to look at.
     pub scope: Scope,
     /// All Burstable pods together weigh what they request: tell, because the pods have changed,
@@ -64,7 +64,7 @@ pub struct Round {
     pub update_burstable_shares: bool,
 }
 
-impl fmt::Display for Round {
+impl fmt::Display for HousekeepingRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let update_burstable_shares = if self.update_burstable_shares { " share-cpu" } else { "" };
         write!(f, "begin({}){update_burstable_shares}", self.scope)
@@ -102,7 +102,7 @@ impl fmt::Display for CleanUp {
 
 /// One round after the other.
 #[derive(Debug, Default)]
-pub struct Rounds {
+pub struct HousekeepingSchedule {
     ticks: u32,
     /// Ticks since the last event.
     idle_ticks: u32,
@@ -116,7 +116,7 @@ pub struct Rounds {
     strangers: BTreeSet<PodUid>,
 }
 
-impl Rounds {
+impl HousekeepingSchedule {
     /// A source, the runtime, a volume or a probe has reported a change.
     pub fn event(&mut self) {
         self.idle_ticks = 0;
@@ -124,7 +124,7 @@ impl Rounds {
 
     /// It is time for a round. `None` while the last round is in progress, and for most ticks of an
     /// idle node.
-    pub fn tick(&mut self, desired: impl FnOnce() -> BTreeSet<PodUid>) -> Option<Round> {
+    pub fn tick(&mut self, desired: impl FnOnce() -> BTreeSet<PodUid>) -> Option<HousekeepingRound> {
         self.ticks += 1;
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         self.garbage_wanted |= self.ticks % GARBAGE_EVERY == 1;
@@ -136,7 +136,7 @@ impl Rounds {
         let desired = desired();
         let update_burstable_shares = self.garbage_wanted || self.weighed != desired;
         self.weighed = desired;
-        Some(Round {
+        Some(HousekeepingRound {
             scope: self.scope(),
             update_burstable_shares,
         })
@@ -152,7 +152,7 @@ impl Rounds {
         // the logs of one that has gone go now
         self.garbage_wanted |=
             !plan.dead_to_collect.is_subset(&self.dead) || !self.strangers.is_subset(&strangers);
-        let finish = Some(self.scope()).filter(|scope| scope.looks_at_disk());
+        let finish = Some(self.scope()).filter(|scope| scope.includes_disk());
         self.dead.clone_from(&plan.dead_to_collect);
         self.strangers = strangers;
         self.under_way = finish.is_some();
@@ -201,7 +201,7 @@ mod tests {
     const NOTHING: Step<'_> = Planned(["", "", ""], "");
 
     fn check(script: &[(Step<'_>, &str)]) {
-        let mut rounds = Rounds::default();
+        let mut rounds = HousekeepingSchedule::default();
         for (index, (step, expected)) in script.iter().enumerate() {
             let line = match step {
                 Tick(desired) => {

@@ -4,15 +4,15 @@ use super::*;
 
 const START: i64 = 1_800_000_000;
 
-fn series() -> EventSeries {
-    EventSeries::new(Reporter { host: "n1".into() })
+fn series() -> EventCorrelator {
+    EventCorrelator::new(Reporter { host: "n1".into() })
 }
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).expect("time")
 }
 
-fn occurrence(pod: &str, reason: &str, message: &str, seconds: i64) -> Occurrence {
+fn occurrence(pod: &str, reason: &str, message: &str, seconds: i64) -> RecordedEvent {
     let mut object = ObjectReference {
         kind: Some("Pod".into()),
         namespace: Some("ns".into()),
@@ -20,7 +20,7 @@ fn occurrence(pod: &str, reason: &str, message: &str, seconds: i64) -> Occurrenc
     };
     object.name = Some(pod.to_owned());
     object.uid = Some(format!("{pod}-uid"));
-    Occurrence {
+    RecordedEvent {
         object,
         event_type: EventType::Warning,
         reason: reason.to_owned(),
@@ -34,7 +34,7 @@ fn name(pod: &str, seconds: i64) -> String {
 }
 
 #[track_caller]
-fn check(series: &mut EventSeries, occurrence: Occurrence, expected: &str) {
+fn check(series: &mut EventCorrelator, occurrence: RecordedEvent, expected: &str) {
     assert_eq!(series.observe(occurrence).to_string(), expected);
 }
 
@@ -210,7 +210,7 @@ fn containers_are_named_by_their_path_and_nodes_by_name_in_the_default_namespace
     );
 
     let reporter = Reporter { host: "n1".into() };
-    let event = reporter.event(&Occurrence {
+    let event = reporter.event(&RecordedEvent {
         object: node_reference("n1"),
         event_type: EventType::Normal,
         reason: "Shutdown".into(),

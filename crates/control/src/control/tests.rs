@@ -11,6 +11,7 @@ use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{StatsUnavailable, StatsError};
+use windlass_grpc_sockets::bind_socket;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::explain::{Explanation, PodTimeline};
 use windlass_types::view::{
@@ -18,9 +19,10 @@ use windlass_types::view::{
 };
 use windlass_types::{Reason, Timestamp};
 
+use tokio::net::UnixStream;
+
 use super::*;
-use crate::healthz::HealthCheck;
-use crate::socket::bind_socket;
+use windlass_health::HealthCheck;
 
 const NOW: &str = "2026-11-21T04:00:00Z";
 
@@ -182,7 +184,7 @@ impl TestEnv {
             .append(true)
             .create(true)
             .open(path);
-        io::Write::write_all(&mut file.expect("log"), text.as_bytes()).expect("log");
+        std::io::Write::write_all(&mut file.expect("log"), text.as_bytes()).expect("log");
     }
 
     async fn log(&mut self, request: proto::ReadLogRequest) -> String {

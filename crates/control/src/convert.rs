@@ -1,14 +1,12 @@
 //! Converts pod status entries to messages of the control API.
 
 use bytes::Bytes;
-use windlass_pod_status::status::who_goes_on;
+use windlass_pod_status::status::waiting_for;
 use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
-use windlass_status::PodStatusEntry;
+use windlass_status::{PodStatusEntry, blocker_message};
 use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
-
-use crate::explain::blocker_message;
 
 /// Converts one pod. Fails only if the pod cannot be serialized as JSON.
 pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json::Error> {
@@ -56,7 +54,7 @@ fn blocker(blocker: &Blocker, view: &PodStatusEntry) -> proto::Blocker {
         message: blocker_message(blocker, view),
         since: Some(timestamp(blocker.since)),
         next_retry: blocker.next_retry.map(timestamp),
-        waiting_for: who_goes_on(blocker).to_owned(),
+        waiting_for: waiting_for(blocker).to_owned(),
     }
 }
 
