@@ -93,7 +93,7 @@
 //!
 //! `cargo run -p windlass-auth --example protect_a_router` sends valid and invalid tokens to a protected router.
 //!
-//! # Out of scope
+//! # Limits
 //!
 //! It grants no permissions: the API server does. It does not listen and has no TLS;
 //! `windlass_https` does both and verifies certificates. It knows only permissions on this node,
