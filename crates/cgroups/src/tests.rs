@@ -177,7 +177,7 @@ fn without_slice_manager_slices_are_named_but_not_created() {
     assert!(tree.cgroups().is_empty());
 }
 
-/// What a manager of slices was recorded, and what it refuses: calls with this in them.
+/// Slice manager that records its calls, and rejects those that contain a given text.
 #[derive(Debug, Default)]
 struct RecordedSlices {
     calls: Mutex<Vec<String>>,
@@ -249,7 +249,7 @@ fn each_slice_is_started_in_systemd_with_its_values() {
     assert!(!ensure().expect("there"));
     assert!(
         recorded.take().is_empty(),
-        "nothing changed, nothing is recorded"
+        "no change, no call"
     );
     assert!(pods.update_burstable_shares(1024).expect("set"));
     assert_eq!(
@@ -315,7 +315,7 @@ fn stopped_parent_slices_are_started_again() {
     assert!(pods.set_up(node()).is_empty());
     pods.update_burstable_shares(1024).expect("set");
     let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
-    // systemd goes on to refuse this one: that is recorded, and the classes are there again
+    // systemd still rejects this one: the error is returned, and the classes are started again
     recorded.refuse(Some("pod1_2"));
     tree.lose("/kubepods.slice/kubepods-burstable.slice");
     recorded.take();
