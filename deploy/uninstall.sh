@@ -25,11 +25,11 @@ second=windlass.dev/side-by-side=true
 
 second_nodes=$(nodes "$name" "$second")
 if [ -n "$second_nodes" ]; then
-  # pods of a dead host are waited for 30 s beyond their deletion
+  # do not wait for pods of a host that is down
   # shellcheck disable=SC2086
   kubectl drain $second_nodes --ignore-daemonsets --delete-emptydir-data --force \
     --skip-wait-for-delete-timeout=30 --timeout="$timeout" ||
-    { echo "nothing is removed: the second nodes are only cordoned" >&2; exit 1; }
+    { echo "drain failed; nothing removed, the second nodes are cordoned" >&2; exit 1; }
 fi
 
 # The hosts of second nodes, and those that did not register one. Only Ready hosts are labeled and
@@ -46,7 +46,7 @@ kubectl apply "$cleanup"
 kubectl --namespace=windlass rollout status daemonset/windlass --timeout="$timeout" || true
 
 clean=$(pods "{.spec.nodeName}={.status.containerStatuses[?(@.name=='clean')].ready}")
-second_nodes=$(nodes "$name" "$second") # one may have joined meanwhile
+second_nodes=$(nodes "$name" "$second") # more nodes may have joined
 all=$(nodes "$name")
 left=
 for machine in $(printf '%s\n' "$machines" "$second_nodes" | sed 's/-windlass$//' | sort -u); do
@@ -58,7 +58,7 @@ for machine in $(printf '%s\n' "$machines" "$second_nodes" | sed 's/-windlass$//
   fi
 done
 if [ -n "$left" ]; then
-  echo "not clean:$left. Repeat this when they are Ready, or kubectl delete node those that never will be" >&2
+  echo "not clean:$left. Run this again when they are Ready, or run kubectl delete node for lost hosts" >&2
   exit 1
 fi
 kubectl delete "$cleanup"
