@@ -1,7 +1,7 @@
-//! Follows the pods of a container runtime: what starts, dies and goes.
+//! Follows the pods of a container runtime: starts, exits and removals.
 //!
 //! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock [seconds]`
-//! ends after so many seconds, or at Ctrl-C. Nothing is changed at the runtime.
+//! ends after the given seconds, or at Ctrl-C. It does not change anything in the runtime.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -36,12 +36,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let runtime = CriClient::connect(socket, CriOptions::new(metrics.clone()))?;
-    // the PLEG would go on trying; whoever mistyped a path wants to hear of it
+    // the PLEG would retry without end; fail early for a mistyped path
     let version = runtime.version().await;
     let version = version.map_err(|error| error.to_string())?;
     println!("watching {} {}", version.name, version.version);
 
-    let (_questions, mailbox) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
+    let (_sender, mailbox) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
     let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let cache = StatusCache::new();
     let clock = Arc::new(SystemClock);
@@ -63,7 +63,7 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
         }
         match cache.get(&uid) {
             Some(pod) => println!("  now: {}", line(&pod)),
-            None => println!("  now: the runtime has nothing of {uid}"),
+            None => println!("  now: {uid} is not in the runtime"),
         }
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! The Pleg actor.
 //!
-//! * owns: the status cache (sole writer), the summary of the last listing, the read queue
-//! * receives: `InspectPod`, `GetObserved`, runtime event pending_events, news of calls that hang, answers of
+//! * owns: the status cache (sole writer), the summary of the last relist, the inspection queue
+//! * receives: `InspectPod`, `GetObserved`, runtime events, changes of hung calls, completions of
 //!   its own reads
 //! * sends: `PodChanged` to the SyncLoop (coalesced per pod)
-//! * invariant: the cache is written before anyone is told; a pod's change is told exactly
-//!   once however it was found; a read never overtakes an older one of the same pod
-//! * bound and overflow: pending_events coalesce per container, changes per pod, a pod has one read;
-//!   [`MAX_CONCURRENT_INSPECTIONS`] of them run, besides those that hang; nothing is dropped
-//! * restart: the first listing finds everything again
+//! * invariant: the cache is written before a change is sent; each change is sent exactly once; an
+//!   inspection never overtakes an older one of the same pod
+//! * bound and overflow: events coalesce per container, changes per pod; one inspection per pod,
+//!   [`MAX_CONCURRENT_INSPECTIONS`] in all besides hung ones; nothing is dropped
+//! * restart: the first relist restores the state
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,27 +35,25 @@ use windlass_types::{Clock, ObservedPod, PodUid};
 use crate::io::{self, Inspection};
 use crate::queue::{InspectQueue, NextInspection};
 
-/// Reads that may run at once. A read is four short calls; eight keep containerd busy without
-/// queueing at its metadata lock.
+/// An inspection is four short calls; eight keep containerd busy without contention on its metadata
+/// lock.
 pub(crate) const MAX_CONCURRENT_INSPECTIONS: usize = 8;
-/// Reads that may begin at once of pods whose last read failed: they queue by themselves, so that
-/// any number of sick pods costs a healthy one nothing.
+/// Inspections of pods whose last inspection failed have their own limiter, so that they do not
+/// delay healthy pods.
 const MAX_CONCURRENT_RETRIES: usize = 4;
-/// A read takes 10 ms alone and about 100 ms in company. One that takes longer than this, while the
+/// An inspection takes 10 ms alone and about 100 ms under load. One that takes longer, while the
 /// others do not, loses its permit.
 const MIN_READ_TIME: Duration = Duration::from_millis(500);
-/// Period of the listing when the runtime sends no events: upstream's.
+/// Relist interval without runtime events: upstream's.
 const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
-/// Period of the listing when it does. Nothing relies on it: a stream that breaks is told and
-/// answered by a listing, what the agent does itself is read when it is done. It bounds the harm of
-/// an event that the runtime loses (CRI's stream drops what a full queue cannot take), and two
-/// lists in ten seconds cost less than anyone can measure at a hundred pods.
+/// Relist interval with runtime events. It bounds the effect of an event that the runtime loses: the
+/// CRI event stream drops events when its queue is full.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
-/// Pause after a failed listing: 100 ms doubling to 5 s.
+/// Back-off after a failed relist: 100 ms doubling to 5 s.
 const MIN_LIST_RETRY: Duration = Duration::from_millis(100);
 const MAX_LIST_RETRY: Duration = Duration::from_secs(5);
 
-/// What the Pleg works with.
+/// Dependencies of the PLEG.
 #[derive(Debug, Clone)]
 pub struct PlegDeps {
     /// The runtime.
@@ -64,26 +62,26 @@ pub struct PlegDeps {
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
-    /// The cache it fills.
+    /// The status cache.
     pub cache: StatusCache,
-    /// Where changes go.
+    /// Receiver of changes.
     pub changes: SlotSender<PodUid, PodChanged>,
-    /// Shutdown.
+    /// Cancelled at shutdown.
     pub cancel: CancellationToken,
     /// Read by the health checks.
     pub health: PlegHealth,
-    /// The name of the runtime, which the first read asks for.
+    /// The name of the runtime, set by the first read.
     pub runtime_name: RuntimeName,
-    /// Calls that the runtime does not answer: their pods are told.
+    /// Hung calls, reported to their pods.
     pub hung: HungCalls,
 }
 
-/// What runtime events said of one container or sandbox since it was last looked at.
+/// Runtime events of one container or sandbox since its last inspection.
 #[derive(Debug)]
 pub struct PendingEvent {
-    /// Kinds, in order.
+    /// Kinds of the events, in order.
     pub kinds: Vec<RuntimeEventKind>,
-    /// The pod, where the event names it.
+    /// The pod, if the event has it.
     pub uid: Option<PodUid>,
 }
 
@@ -98,14 +96,14 @@ impl Merge for PendingEvent {
     }
 }
 
-/// What the actor's own reads and timers tell it.
+/// Result of a task that the actor started.
 #[derive(Debug)]
 pub enum Completion {
-    /// A listing ended.
+    /// A relist ended.
     Listed(CriResult<RuntimePods>, Duration),
-    /// A pod's read ended.
+    /// An inspection ended.
     Inspected(PodUid, CriResult<Inspection>, Duration),
-    /// The owner of an unknown container was looked up.
+    /// The pod of an unknown container was found.
     OwnerFound(String, PodUid),
     /// The event stream opened or closed.
     EventStream {
@@ -116,7 +114,7 @@ pub enum Completion {
 
 type Waiter = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
 
-/// What the Pleg hears.
+/// Input streams of the PLEG.
 #[derive(Debug)]
 struct Streams {
     mailbox: Mailbox<PlegMessage>,
@@ -138,7 +136,7 @@ pub struct Pleg {
     listed_once: bool,
     queries_before_list: Vec<GetObserved>,
     listing: bool,
-    /// What the listing under way shows may be older than what it was asked for.
+    /// The relist in progress may be too old for a later request.
     list_again: bool,
     list_failures: u32,
     list_timer: Option<actix::SpawnHandle>,
@@ -147,7 +145,7 @@ pub struct Pleg {
 }
 
 impl Pleg {
-    /// A Pleg that has not looked yet.
+    /// Creates a PLEG without observations.
     pub fn new(deps: PlegDeps, mailbox: Mailbox<PlegMessage>) -> Self {
         let (completion_sender, completion_stream) = completions();
         let (pending_events, event_stream) = slots(crate::PLEG, &deps.metrics.mailboxes);
@@ -215,7 +213,7 @@ impl Pleg {
             Ok(listing) => listing,
             Err(error) => {
                 if self.list_failures == 0 {
-                    tracing::warn!(%error, retry = %error.retry(), "listing the runtime failed");
+                    tracing::warn!(%error, retry = %error.retry(), "relist failed");
                 }
                 let delay = MIN_LIST_RETRY * 2u32.pow(self.list_failures.min(6));
                 self.list_failures += 1;
@@ -224,10 +222,7 @@ impl Pleg {
             }
         };
         if self.list_failures > 0 {
-            tracing::info!(
-                failures = self.list_failures,
-                "listing the runtime works again"
-            );
+            tracing::info!(failures = self.list_failures, "relist succeeded again");
         }
         self.list_failures = 0;
         self.deps
@@ -240,7 +235,7 @@ impl Pleg {
         self.deps.metrics.pleg.last_seen.set(now as f64);
 
         let changed = self.known.changed_pods(&listing);
-        tracing::debug!(changed = changed.len(), "listed the runtime");
+        tracing::debug!(changed = changed.len(), "relist done");
         self.listed_once = true;
         for uid in changed {
             self.inspect(&uid, None);
@@ -306,7 +301,7 @@ impl Pleg {
                 let alive = inspection.summary.alive_ids(&uid);
                 let events = diff(&self.known.only(&uid), &inspection.summary);
                 let pod = Arc::new(inspection.pod);
-                // cache first, then tell: whoever hears of the change finds it there
+                // cache first: the receiver of the change reads it there
                 self.deps.cache.record(Arc::clone(&pod));
                 self.known.replace(&uid, inspection.summary);
                 if !events.is_empty() {
@@ -320,7 +315,7 @@ impl Pleg {
                 (self.queue.succeeded(&uid, &alive), Ok(pod))
             }
             Err(error) => {
-                tracing::warn!(pod = %uid, %error, retry = %error.retry(), "reading a pod failed");
+                tracing::warn!(pod = %uid, %error, retry = %error.retry(), "pod inspection failed");
                 (
                     self.queue.failed(&uid),
                     Err(InspectError(error.to_string())),
@@ -338,7 +333,7 @@ impl Pleg {
         ctx: &mut Context<Self>,
     ) {
         for waiter in after.answered {
-            // whoever asked may have been cancelled meanwhile
+            // the caller may have been cancelled
             let _ = waiter.send(answer.clone());
         }
         if after.start {
@@ -348,7 +343,7 @@ impl Pleg {
         }
     }
 
-    /// Answers from the cache; a pod that was listed but not read yet is answered by its read.
+    /// Replies from the cache; for a pod that was listed but not inspected yet, after its inspection.
     fn observed(&mut self, query: GetObserved, listing: Option<&RuntimePods>) {
         let GetObserved { uid, reply } = query;
         if !self.listed_once {
@@ -365,8 +360,8 @@ impl Pleg {
         }
     }
 
-    /// What this agent creates and starts is read when its job ends, and what someone else
-    /// starts is found by the next listing. Only an end may not wait.
+    /// Inspects the pod of a stop or removal. Starts are inspected by the sync that causes them or
+    /// found by the next relist.
     fn runtime_event(&mut self, id: String, event: PendingEvent) {
         let starts = [RuntimeEventKind::Created, RuntimeEventKind::Started];
         if event.kinds.iter().all(|kind| starts.contains(kind)) {
@@ -406,14 +401,14 @@ impl Pleg {
             Completion::EventStream { open } => {
                 tracing::info!(open, "runtime event stream");
                 self.events_open = open;
-                // whatever happened while nobody listened is found by a listing
+                // a relist finds what happened without a stream
                 self.list_now(ctx);
             }
         }
     }
 }
 
-/// Tells the pods of calls that hang, or no longer do.
+/// Notifies pods of changes of their hung calls.
 async fn notify_hung_calls(
     hung: HungCalls,
     changes: SlotSender<PodUid, PodChanged>,

@@ -1,4 +1,4 @@
-//! The reads: a listing of everything, and one pod in detail. Each has a deadline.
+//! CRI reads: the relist and the inspection of one pod, each with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use windlass_types::{Clock, ObservedPod, PodUid};
 
 use crate::actor::{Completion, PendingEvent};
 
-/// A pod that cannot be read within this, and the time that the calls in flight may take, is retried
-/// later; other pods are not affected.
+/// Timeout of an inspection, besides the expected delay of the calls in flight. It is retried later
+/// and does not affect other pods.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(10);
-/// A listing reads two lists; when the runtime needs longer than this it is in trouble.
+/// Timeout of a relist, which reads two lists.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
-/// Pause before the event stream is opened again: 100 ms doubling to 5 s.
+/// Back-off before the event stream is reopened: 100 ms doubling to 5 s.
 const MIN_RECONNECT: Duration = Duration::from_millis(100);
 const MAX_RECONNECT: Duration = Duration::from_secs(5);
 
@@ -39,12 +39,12 @@ pub(crate) async fn list(
     Ok(RuntimePods::new(sandboxes, containers))
 }
 
-/// One pod, with the summary that the next listing is compared with.
+/// Observed state of one pod.
 #[derive(Debug)]
 pub struct Inspection {
     /// The pod in detail.
     pub pod: ObservedPod,
-    /// The same as a listing would show it.
+    /// Summary for the comparison with the next relist.
     pub summary: RuntimePods,
 }
 
@@ -56,13 +56,13 @@ pub(crate) async fn inspect(
     load: &RuntimeLoad,
     uid: &PodUid,
 ) -> CriResult<Inspection> {
-    // two calls one after the other, each behind those that are in flight
+    // two sequential calls, each behind those in flight
     let deadline = INSPECT_DEADLINE.saturating_add(load.expected_delay().saturating_mul(2));
     let read = read_pod(runtime, clock, name, uid);
     within(deadline, "inspect", read).await
 }
 
-/// Asks the runtime for its name unless that is known: a status of containers needs it.
+/// Reads the runtime's name unless it is known: container statuses contain it.
 async fn ensure_name(runtime: &dyn RuntimeService, name: &RuntimeName) -> CriResult<()> {
     if name.get().is_none() {
         name.set(runtime.version().await?.name);
@@ -104,7 +104,7 @@ async fn read_pod(
     })
 }
 
-/// One container in detail. Its status does not say in which sandbox it is; the list does.
+/// One container in detail, with the sandbox ID from the list: the status does not have it.
 async fn container(
     runtime: &dyn RuntimeService,
     summary: &ContainerSummary,
@@ -116,7 +116,7 @@ async fn container(
     }))
 }
 
-/// The pod that owns a container which no listing has shown yet.
+/// Finds the pod of a container that no relist has shown yet.
 pub(crate) async fn owner_of(runtime: &dyn RuntimeService, id: &str) -> CriResult<Option<PodUid>> {
     let filter = ListFilter {
         id: Some(id.to_owned()),
@@ -129,7 +129,7 @@ pub(crate) async fn owner_of(runtime: &dyn RuntimeService, id: &str) -> CriResul
         .find(|uid| !uid.as_str().is_empty()))
 }
 
-/// What was listed a moment ago may be gone by now: that is no error.
+/// Returns `None` for an object that was removed after the list.
 async fn found<T>(read: impl Future<Output = CriResult<T>>) -> CriResult<Option<T>> {
     match read.await {
         Ok(detail) => Ok(Some(detail)),
@@ -144,12 +144,12 @@ async fn within<T>(
     read: impl Future<Output = CriResult<T>>,
 ) -> CriResult<T> {
     tokio::time::timeout(limit, read).await.unwrap_or_else(|_| {
-        let message = format!("no answer within {} s", limit.as_secs());
+        let message = format!("no response within {} s", limit.as_secs());
         Err(CriError::new(operation, CriCode::DeadlineExceeded, message))
     })
 }
 
-/// Keeps the runtime's event stream open and turns events into pending_events, until cancelled.
+/// Keeps the runtime's event stream open and forwards its events, until cancelled.
 pub(crate) async fn follow_events(
     runtime: Arc<dyn RuntimeService>,
     pending_events: SlotSender<String, PendingEvent>,
@@ -187,7 +187,7 @@ pub(crate) async fn follow_events(
                 completions.send(Completion::EventStream { open: false });
             }
             Err(error) if error.code == CriCode::Unimplemented => {
-                tracing::info!("the runtime has no event service: relisting every second instead");
+                tracing::info!("runtime has no event stream, relisting every second");
                 return;
             }
             Err(error) => tracing::debug!(%error, "runtime event stream not opened"),

@@ -1,18 +1,16 @@
-//! The Pod Lifecycle Event Generator: keeps the cache of what the runtime has, and tells what
-//! changed.
+//! The Pod Lifecycle Event Generator (PLEG): caches the observed state of pods and reports changes.
 //!
-//! For whoever wants to know what the pods of a container runtime do, as it happens and without
-//! missing anything: a monitor, a log shipper, another agent. Three things make it look: a runtime
-//! event (a hint that triggers the read of one pod), somebody who asks because they have just
-//! changed something, and the relist that verifies everything and finds what events missed.
+//! For programs that follow the pods of a container runtime: a monitor, a log shipper, another
+//! agent. A pod is inspected after a runtime event, on request, and when the periodic relist finds
+//! a change.
 //!
 //! # The way in
 //!
 //! * [`Pleg`] is the actor; start it with `windlass_mailboxes::start_actor`
-//! * [`PlegDeps`] are what it works with: the runtime, a clock, metrics, the cache that it fills
-//!   and the lane on which changes come
-//! * `windlass_actors::StatusCache` is the cache, `PodChanged` a change, `PlegHandle` the way to
-//!   ask
+//! * [`PlegDeps`] are its dependencies: the runtime, a clock, metrics, the cache and the sender of
+//!   changes
+//! * `windlass_actors::StatusCache` is the cache, `PodChanged` a change; `PlegHandle` requests
+//!   inspections
 //!
 //! # Example
 //!
@@ -32,7 +30,7 @@
 //! run_actors(&runtime, async {
 //!     let metrics = Metrics::new()?;
 //!     let options = CriOptions::new(metrics.clone());
-//!     let (_ask, questions) = mailbox(crate::PLEG, &metrics.mailboxes);
+//!     let (_sender, mailbox) = mailbox(crate::PLEG, &metrics.mailboxes);
 //!     let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
 //!     let cache = StatusCache::new();
 //!     let clock = Arc::new(SystemClock);
@@ -47,7 +45,7 @@
 //!         runtime_name: RuntimeName::default(),
 //!         hung: HungCalls::new(clock),
 //!     };
-//!     start_actor(Pleg::new(deps, questions));
+//!     start_actor(Pleg::new(deps, mailbox));
 //!     while let Some((uid, change)) = changed.next().await {
 //!         let alive = cache.get(&uid).is_some_and(|pod| pod.is_alive());
 //!         println!("{uid}: {:?}, alive: {alive}", change.events);
@@ -62,25 +60,25 @@
 //!
 //! # What it promises
 //!
-//! * There is one writer of the cache, and it is written before anyone is told. A change is told
-//!   exactly once, however it was found.
-//! * Events cost nothing when they are many: they coalesce for each container, changes for each
-//!   pod. Whoever reads slowly misses states in between and never the last one.
-//! * At most eight reads run at once, and one for each pod; a read that hangs gives its place up
-//!   after 500 ms, so a sandbox that hangs delays only its own pod.
-//! * A lost event is found by the relist after at most 10 s; without an event stream it lists every
-//!   second. A list that fails is tried again after 100 ms doubling to 5 s.
+//! * The PLEG is the only writer of the cache, and writes it before it sends a change. Each change
+//!   is sent exactly once.
+//! * Events coalesce per container, changes per pod. A slow reader misses intermediate states, but
+//!   never the last one.
+//! * At most eight concurrent inspections, one per pod; a hung inspection loses its permit after
+//!   500 ms, so a hung sandbox delays only its own pod.
+//! * The relist detects a lost event after at most 10 s; without an event stream the interval is 1 s.
+//!   A failed relist is retried with a back-off from 100 ms to 5 s.
 //!
 //! # What it does not do
 //!
-//! It starts and stops nothing, and keeps no history: what is gone from the runtime is gone from
-//! the cache. It knows only containers of pods, as the CRI's labels name them.
+//! It does not start or stop anything and keeps no history: objects removed from the runtime are
+//! removed from the cache. It ignores containers without the pod labels.
 //!
 //! # Inside
 //!
 //! * `actor` the actor
-//! * `queue` which pods are being read, who waits, when to read again: pure
-//! * `io` the reads themselves
+//! * `queue` the inspection queue: pure
+//! * `io` the CRI calls
 
 pub mod actor;
 mod io;

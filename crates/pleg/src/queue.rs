@@ -1,23 +1,23 @@
-//! Which pods are being read, who waits for the answer, and when to read again.
+//! Inspection queue: pods in inspection, their waiters, and retries.
 //!
-//! One read per pod at a time. Whoever asks while a read is under way gets the next one,
-//! because the present one may have begun before what they request to see. A failed read and a
-//! read that does not yet show an announced exit are repeated with a growing delay.
+//! At most one inspection per pod. A request during an inspection gets the next one, because the
+//! current one may have begun before the change of interest. A failed inspection, or one that does
+//! not show an announced exit, is retried with back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use windlass_types::PodUid;
 
-/// Delay before a failed read of one pod is repeated: 100 ms doubling to 5 s.
+/// Back-off after a failed inspection: 100 ms doubling to 5 s.
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5);
-/// The runtime announces an exit a little before its own lists show it (containerd reaps the
-/// task first): 10 ms doubling, seven looks, 1.3 s in all; then the relist takes over.
+/// The runtime announces an exit before its lists show it (containerd reaps the task first): seven
+/// retries, 10 ms doubling, 1.3 s in all; then the relist detects the exit.
 const MIN_EXIT_RETRY: Duration = Duration::from_millis(10);
 const MAX_EXIT_RETRIES: u32 = 7;
 
-/// State of one pod's reads; `W` is whatever waits for the answer.
+/// Inspections of one pod; `W` is the waiter type.
 #[derive(Debug)]
 struct Entry<W> {
     running: bool,
@@ -43,7 +43,7 @@ impl<W> Default for Entry<W> {
     }
 }
 
-/// All pods' reads.
+/// Inspections of all pods.
 #[derive(Debug)]
 pub(crate) struct InspectQueue<W> {
     pods: BTreeMap<PodUid, Entry<W>>,
@@ -57,19 +57,19 @@ impl<W> Default for InspectQueue<W> {
     }
 }
 
-/// What follows the end of a read.
+/// Actions after the end of an inspection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NextInspection<W> {
-    /// Those who waited for this read.
+    /// Waiters of this inspection.
     pub answered: Vec<W>,
-    /// Start the next read at once.
+    /// Start the next inspection now.
     pub start: bool,
-    /// Ask for a read after this delay.
+    /// Request an inspection after this delay.
     pub retry_after: Option<Duration>,
 }
 
 impl<W> InspectQueue<W> {
-    /// Asks for a read; true if it is to be started now.
+    /// Requests an inspection; true if it is to be started now.
     pub(crate) fn request(&mut self, uid: &PodUid, waiter: Option<W>) -> bool {
         let entry = self.pods.entry(uid.clone()).or_default();
         if entry.running {
@@ -82,24 +82,24 @@ impl<W> InspectQueue<W> {
         true
     }
 
-    /// A read of the pod is under way or due.
+    /// True if an inspection of the pod is in progress or due.
     pub(crate) fn is_reading(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// The last read of the pod failed.
+    /// True if the last inspection of the pod failed.
     pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.failures > 0)
     }
 
-    /// The runtime announced that a container or sandbox of the pod exited.
+    /// Records that the runtime announced the exit of a container or sandbox.
     pub(crate) fn expect_exit(&mut self, uid: &PodUid, id: &str) {
         let entry = self.pods.entry(uid.clone()).or_default();
         entry.expected_exits.insert(id.to_owned());
         entry.exit_retries = 0;
     }
 
-    /// A read succeeded; `alive` are the IDs it saw running or ready.
+    /// Handles a successful inspection; `alive` are the IDs that are running or ready.
     pub(crate) fn succeeded(
         &mut self,
         uid: &PodUid,
@@ -119,7 +119,7 @@ impl<W> InspectQueue<W> {
         })
     }
 
-    /// A read failed.
+    /// Handles a failed inspection.
     pub(crate) fn failed(&mut self, uid: &PodUid) -> NextInspection<W> {
         self.after(uid, |entry| {
             let delay = (MIN_RETRY * 2u32.pow(entry.failures.min(6))).min(MAX_RETRY);
@@ -148,7 +148,7 @@ impl<W> InspectQueue<W> {
         if !start && retry_after.is_none() {
             self.pods.remove(uid);
         }
-        // a read that starts at once looks again by itself
+        // an inspection that starts now replaces the retry
         NextInspection {
             answered,
             start,

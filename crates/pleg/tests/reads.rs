@@ -1,4 +1,4 @@
-//! The Pleg over the model runtime, on paused time: reads, listings and what it tells.
+//! The PLEG with the fake runtime, in paused time: inspections, relists and changes.
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails it")]
 
@@ -22,18 +22,18 @@ use windlass_timelines::Timelines;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::{Clock, PodUid, SandboxId, names};
 
-/// A running Pleg and what it has to do with.
-struct World {
+/// A running PLEG and its dependencies.
+struct TestEnv {
     runtime: FakeRuntime,
     pleg: PlegHandle,
     health: PlegHealth,
     changes: SlotReceiver<PodUid, PodChanged>,
 }
 
-/// Runs a scenario beside a Pleg that has just begun.
-async fn beside_a_pleg<R>(
+/// Runs a scenario with a PLEG that has just started.
+async fn with_pleg<R>(
     prepare: impl AsyncFnOnce(&FakeRuntime),
-    scenario: impl AsyncFnOnce(World) -> R,
+    scenario: impl AsyncFnOnce(TestEnv) -> R,
 ) -> R {
     let start = "2026-01-01T00:00:00Z".parse().expect("time");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(start));
@@ -66,7 +66,7 @@ async fn beside_a_pleg<R>(
             start_actor(Pleg::new(deps, pleg_mailbox));
             let mailbox = mailbox_sender;
             let pleg = PlegHandle { mailbox, cache };
-            scenario(World {
+            scenario(TestEnv {
                 runtime,
                 pleg,
                 health,
@@ -93,10 +93,10 @@ fn lists(runtime: &FakeRuntime) -> usize {
     runtime.calls_of(Operation::ListPodSandboxes, "").len()
 }
 
-/// How long a read of a pod takes.
-async fn read(world: &World, name: &str) -> (Duration, bool) {
+/// Duration of an inspection, and whether it succeeded.
+async fn read(env: &TestEnv, name: &str) -> (Duration, bool) {
     let begun = Instant::now();
-    let answer = world.pleg.inspect(&name.into()).await;
+    let answer = env.pleg.inspect(&name.into()).await;
     (begun.elapsed(), answer.is_ok())
 }
 
@@ -109,20 +109,20 @@ async fn hung_inspections_lose_their_permits() {
         sandbox(runtime, "well").await;
         runtime.inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
     };
-    beside_a_pleg(prepare, async |world| {
-        // the first listing makes it read all of them; twenty hang in eight places
+    with_pleg(prepare, async |env| {
+        // the first relist triggers all inspections; twenty hang with eight permits
         tokio::time::sleep(Duration::from_millis(1600)).await;
         for _ in 0..40 {
-            let (took, read) = read(&world, "well").await;
+            let (took, read) = read(&env, "well").await;
             assert!(read);
             assert!(took < Duration::from_millis(10), "{took:?}");
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
-        let (took, read) = read(&world, "sick3").await;
+        let (took, read) = read(&env, "sick3").await;
         assert!(!read, "it hangs");
         assert!(took <= Duration::from_secs(25), "{took:?}");
-        // and the listing goes on, so that the node stays ready
-        let RelistAge::Last(age) = world.health.age() else {
+        // the relist continues, so that the node stays ready
+        let RelistAge::Last(age) = env.health.age() else {
             panic!("never listed");
         };
         assert!(age <= Duration::from_secs(10), "{age:?}");
@@ -136,17 +136,17 @@ async fn pod_is_notified_of_hung_call_and_its_end() {
         sandbox(runtime, "sick").await;
         runtime.inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
     };
-    beside_a_pleg(prepare, async |mut world| {
-        let next = tokio::time::timeout(Duration::from_secs(4), world.changes.next());
+    with_pleg(prepare, async |mut env| {
+        let next = tokio::time::timeout(Duration::from_secs(4), env.changes.next());
         let (uid, changed) = next.await.expect("in time").expect("open");
         assert_eq!(uid.as_str(), "sick");
         assert!(changed.calls && changed.events.is_empty());
-        world.runtime.release(Operation::PodSandboxStatus);
-        // that it is answered, and what it shows at last
+        env.runtime.release(Operation::PodSandboxStatus);
+        // the end of the hang, and the observed change
         let mut seen = PodChanged::default();
         let both = async {
             while !(seen.calls && seen.events.len() == 1) {
-                let (_, changed) = world.changes.next().await.expect("open");
+                let (_, changed) = env.changes.next().await.expect("open");
                 seen.merge(changed);
             }
         };
@@ -162,29 +162,29 @@ async fn lost_event_stream_triggers_relist_now_and_every_second() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.set_latency(Operation::ListPodSandboxes, Duration::from_millis(20));
     };
-    beside_a_pleg(prepare, async |world| {
+    with_pleg(prepare, async |env| {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let before = lists(&world.runtime);
+        let before = lists(&env.runtime);
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(lists(&world.runtime) - before, 6, "every 10 s with events");
+        assert_eq!(lists(&env.runtime) - before, 6, "every 10 s with events");
 
-        // it is away for a while: events tell nothing
-        let before = lists(&world.runtime);
-        world.runtime.inject(Fault::hang(Operation::Events));
-        world.runtime.disconnect_events();
+        // the stream is down for a while
+        let before = lists(&env.runtime);
+        env.runtime.inject(Fault::hang(Operation::Events));
+        env.runtime.disconnect_events();
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(lists(&world.runtime) - before, 1, "at once");
+        assert_eq!(lists(&env.runtime) - before, 1, "at once");
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let meanwhile = lists(&world.runtime) - before;
+        let meanwhile = lists(&env.runtime) - before;
         assert!((10..=11).contains(&meanwhile), "{meanwhile} in 10 s");
 
-        let before = lists(&world.runtime);
-        world.runtime.release(Operation::Events);
+        let before = lists(&env.runtime);
+        env.runtime.release(Operation::Events);
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(lists(&world.runtime) > before, "at once");
-        let before = lists(&world.runtime);
+        assert!(lists(&env.runtime) > before, "at once");
+        let before = lists(&env.runtime);
         tokio::time::sleep(Duration::from_secs(30)).await;
-        assert_eq!(lists(&world.runtime) - before, 3, "every 10 s again");
+        assert_eq!(lists(&env.runtime) - before, 3, "every 10 s again");
     })
     .await;
 }
@@ -193,16 +193,16 @@ async fn lost_event_stream_triggers_relist_now_and_every_second() {
 async fn change_during_stream_open_is_found_by_second_relist() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.set_event_mode(EventMode::Cri);
-        // the listing has looked before the stream is open, and answers after it
+        // the relist begins before the stream is open and ends after it
         runtime.set_latency(Operation::Events, Duration::from_millis(10));
         runtime.set_latency(Operation::ListContainers, Duration::from_millis(100));
     };
-    beside_a_pleg(prepare, async |world| {
+    with_pleg(prepare, async |env| {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        sandbox(&world.runtime, "late").await;
+        sandbox(&env.runtime, "late").await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let uid = PodUid::from("late");
-        assert!(world.pleg.cache.get(&uid).is_some(), "found by the second");
+        assert!(env.pleg.cache.get(&uid).is_some(), "found by the second");
     })
     .await;
 }
@@ -212,21 +212,19 @@ async fn failing_relist_makes_pleg_unhealthy() {
     let prepare = async |runtime: &FakeRuntime| {
         runtime.inject(Fault::hang(Operation::ListContainers));
     };
-    beside_a_pleg(prepare, async |world| {
+    with_pleg(prepare, async |env| {
         tokio::time::sleep(Duration::from_secs(179)).await;
-        assert_eq!(world.health.age().error(), None);
+        assert_eq!(env.health.age().error(), None);
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let words = "pleg has yet to be successful";
-        assert_eq!(world.health.age().error().as_deref(), Some(words));
-        world.runtime.release(Operation::ListContainers);
+        let text = "pleg has yet to be successful";
+        assert_eq!(env.health.age().error().as_deref(), Some(text));
+        env.runtime.release(Operation::ListContainers);
         tokio::time::sleep(Duration::from_secs(6)).await;
-        assert_eq!(world.health.age().error(), None);
-        world
-            .runtime
-            .inject(Fault::hang(Operation::ListPodSandboxes));
+        assert_eq!(env.health.age().error(), None);
+        env.runtime.inject(Fault::hang(Operation::ListPodSandboxes));
         tokio::time::sleep(Duration::from_secs(250)).await;
-        let words = "pleg was last seen active 4m0s ago; threshold is 3m0s";
-        assert_eq!(world.health.age().error().as_deref(), Some(words));
+        let text = "pleg was last seen active 4m0s ago; threshold is 3m0s";
+        assert_eq!(env.health.age().error().as_deref(), Some(text));
     })
     .await;
 }
