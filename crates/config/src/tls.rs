@@ -71,7 +71,7 @@ pub struct TlsNumbers {
 
 impl TlsNumbers {
     /// Converts a validated configuration.
-    pub fn of(kubelet: &KubeletConfiguration) -> Self {
+    pub fn from_config(kubelet: &KubeletConfiguration) -> Self {
         let number = |name: &String| {
             let mut suites = SUITES.iter().chain(&TLS13_SUITES);
             suites.find(|(known, _)| known == name).map(|it| it.1)

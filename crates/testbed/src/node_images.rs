@@ -207,7 +207,7 @@ impl<'a> Files<'a> {
     }
 
     fn add(&mut self, source: &Path, path: &str, content: Vec<u8>) -> anyhow::Result<()> {
-        let needs = Needs::of(&content).with_context(|| source.display().to_string())?;
+        let needs = Needs::parse(&content).with_context(|| source.display().to_string())?;
         if needs.machine != machine(self.platform) {
             bail!("{} is not for {}", source.display(), self.platform);
         }
@@ -349,7 +349,7 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(content: &[u8]) -> anyhow::Result<Self> {
+    fn parse(content: &[u8]) -> anyhow::Result<Self> {
         let header = FileHeader64::<Endianness>::parse(content)?;
         let endian = header.endian()?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
@@ -386,10 +386,10 @@ mod tests {
     #[test]
     fn dynamic_program_names_its_loader_and_libraries() {
         let ours = std::fs::read("/proc/self/exe").expect("this test");
-        let needs = Needs::of(&ours).expect("ELF");
+        let needs = Needs::parse(&ours).expect("ELF");
         assert!(needs.loader.is_some_and(|it| it.contains("ld-linux")));
         assert!(needs.libraries.iter().any(|it| it == "libc.so.6"));
-        assert!(Needs::of(b"#!/bin/sh\n").is_err());
+        assert!(Needs::parse(b"#!/bin/sh\n").is_err());
     }
 
     #[test]

@@ -30,10 +30,10 @@ use windlass::wiring::{
     VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
-use windlass_mailboxes::SimClock;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
 use windlass_fake_api::{FakeApiServer, User};
+use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};

@@ -77,7 +77,7 @@ impl Call {
         }
     }
 
-    fn of(method: Method, volume: String, path: String) -> Self {
+    fn for_volume(method: Method, volume: String, path: String) -> Self {
         Self {
             volume,
             path: PathBuf::from(path),
@@ -209,7 +209,7 @@ impl Node for Service {
             context: asked.volume_context,
             publish_context: asked.publish_context,
             secrets: asked.secrets,
-            ..Call::of(Method::NodeStageVolume, volume, path).with(asked.volume_capability)
+            ..Call::for_volume(Method::NodeStageVolume, volume, path).with(asked.volume_capability)
         };
         self.respond(call, Shared::stage)
             .await
@@ -222,7 +222,7 @@ impl Node for Service {
     ) -> RpcResult<pb::NodeUnstageVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.staging_target_path);
-        let call = Call::of(Method::NodeUnstageVolume, volume, path);
+        let call = Call::for_volume(Method::NodeUnstageVolume, volume, path);
         self.respond(call, Shared::unstage)
             .await
             .map(|_| Response::new(pb::NodeUnstageVolumeResponse {}))
@@ -240,7 +240,8 @@ impl Node for Service {
             context: asked.volume_context,
             publish_context: asked.publish_context,
             secrets: asked.secrets,
-            ..Call::of(Method::NodePublishVolume, volume, path).with(asked.volume_capability)
+            ..Call::for_volume(Method::NodePublishVolume, volume, path)
+                .with(asked.volume_capability)
         };
         self.respond(call, Shared::publish)
             .await
@@ -253,7 +254,7 @@ impl Node for Service {
     ) -> RpcResult<pb::NodeUnpublishVolumeResponse> {
         let asked = request.into_inner();
         let (volume, path) = (asked.volume_id, asked.target_path);
-        let call = Call::of(Method::NodeUnpublishVolume, volume, path);
+        let call = Call::for_volume(Method::NodeUnpublishVolume, volume, path);
         self.respond(call, Shared::unpublish)
             .await
             .map(|_| Response::new(pb::NodeUnpublishVolumeResponse {}))
@@ -266,7 +267,7 @@ impl Node for Service {
         let asked = request.into_inner();
         let call = Call {
             staging: PathBuf::from(asked.staging_target_path),
-            ..Call::of(
+            ..Call::for_volume(
                 Method::NodeGetVolumeStats,
                 asked.volume_id,
                 asked.volume_path,
@@ -285,7 +286,7 @@ impl Node for Service {
             staging: PathBuf::from(asked.staging_target_path),
             secrets: asked.secrets,
             wanted_bytes: asked.capacity_range.map_or(0, |range| range.required_bytes),
-            ..Call::of(Method::NodeExpandVolume, volume, path).with(asked.volume_capability)
+            ..Call::for_volume(Method::NodeExpandVolume, volume, path).with(asked.volume_capability)
         };
         self.respond(call, Shared::expand).await
     }

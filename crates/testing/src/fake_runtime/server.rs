@@ -110,7 +110,7 @@ impl FakeRuntime {
 }
 
 type RpcResult<T> = Result<Response<T>, Status>;
-type AnswerStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl runtime_service_server::RuntimeService for FakeRuntime {
@@ -193,7 +193,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stream_pod_sandboxes(
         &self,
         request: Request<pb::StreamPodSandboxesRequest>,
-    ) -> RpcResult<AnswerStream<pb::StreamPodSandboxesResponse>> {
+    ) -> RpcResult<ResponseStream<pb::StreamPodSandboxesResponse>> {
         self.check_streams_lists()?;
         let filter = convert::sandbox_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_pod_sandboxes(self, &filter).await;
@@ -267,7 +267,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn stream_containers(
         &self,
         request: Request<pb::StreamContainersRequest>,
-    ) -> RpcResult<AnswerStream<pb::StreamContainersResponse>> {
+    ) -> RpcResult<ResponseStream<pb::StreamContainersResponse>> {
         self.check_streams_lists()?;
         let filter = convert::container_filter_from_pb(request.into_inner().filter);
         let rows = RuntimeService::list_containers(self, &filter).await;
@@ -319,7 +319,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
     async fn get_container_events(
         &self,
         _: Request<pb::GetEventsRequest>,
-    ) -> RpcResult<AnswerStream<pb::ContainerEventResponse>> {
+    ) -> RpcResult<ResponseStream<pb::ContainerEventResponse>> {
         if self.event_mode() != EventMode::Cri {
             return Err(Status::unimplemented("unknown method GetContainerEvents"));
         }
@@ -388,7 +388,7 @@ impl Events for FakeRuntime {
     async fn subscribe(
         &self,
         request: Request<SubscribeRequest>,
-    ) -> RpcResult<AnswerStream<Envelope>> {
+    ) -> RpcResult<ResponseStream<Envelope>> {
         if self.event_mode() != EventMode::Containerd {
             return Err(Status::unimplemented(
                 "unknown service containerd.services.events.v1",

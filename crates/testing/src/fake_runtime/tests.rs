@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_mailboxes::clock::SimClock;
 use windlass_cri::{CriCode, CriResult, ImageService, RuntimeService};
+use windlass_mailboxes::clock::SimClock;
 use windlass_types::cri::{ContainerConfig, ListFilter, NamespaceMode, SandboxConfig};
 use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId, Timestamp, names};
 
