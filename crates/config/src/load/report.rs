@@ -261,7 +261,7 @@ impl Report {
             }
             (_, Some(warning)) => self.add(SettingStatus::Partial, name, source, &warning.message),
             (None | Some(Support::Full), None) => {
-                self.add(SettingStatus::Supported, name, source, "")
+                self.add(SettingStatus::Supported, name, source, "");
             }
             (Some(_), None) => {
                 let message = fields::support_message(path).unwrap_or_default();
@@ -282,7 +282,7 @@ impl Report {
             (false, _) => self.add(SettingStatus::Supported, path, source, ""),
             (true, None) => self.add(SettingStatus::Default, path, source, UNIMPLEMENTED_GATE),
             (true, Some(warning)) => {
-                self.add(SettingStatus::Ignored, path, source, &warning.message)
+                self.add(SettingStatus::Ignored, path, source, &warning.message);
             }
         }
     }
