@@ -1,5 +1,5 @@
-//! Serves over TLS and replaces its certificate while it serves: a connection that is open goes on,
-//! the next one is shown the new certificate.
+//! Replaces the serving certificate while the server runs: an open connection continues, the next
+//! one gets the new certificate.
 //!
 //! `cargo run -p windlass-https --example replace_the_certificate`
 //!
@@ -51,22 +51,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut old = connect(address, &trust_first).await?;
     println!(
-        "who trusts the first certificate:  {}",
+        "trusting the first certificate:    {}",
         ask(&mut old).await?
     );
     replace.send_replace(Some(second));
     println!("replaced");
     println!(
-        "the connection that was open:      {}",
+        "the open connection:               {}",
         ask(&mut old).await?
     );
     match connect(address, &trust_first).await {
-        Err(error) => println!("a new one that trusts the first:   {error}"),
-        Ok(_) => return Err("the first certificate is still shown".into()),
+        Err(error) => println!("new, trusting the first:           {error}"),
+        Ok(_) => return Err("the first certificate is still in use".into()),
     }
     let mut new = connect(address, &trust_second).await?;
     println!(
-        "a new one that trusts the second:  {}",
+        "new, trusting the second:          {}",
         ask(&mut new).await?
     );
 
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A certificate for `localhost` that vouches for itself, and how a client trusts it.
+/// A self-signed certificate for `localhost`, and its DER for clients.
 fn certificate() -> Result<(ServingCertificate, CertificateDer<'static>), Box<dyn Error>> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let pem = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
@@ -102,7 +102,7 @@ async fn connect(
         .await?)
 }
 
-/// The status line of an answer.
+/// The status line of a response.
 async fn ask(stream: &mut TlsStream<TcpStream>) -> Result<String, Box<dyn Error>> {
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -1,4 +1,4 @@
-//! Bodies: a request's has an end, and while an answer's lasts its connection is not idle.
+//! Request bodies with limits, and response bodies that keep their connection busy.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::limits::Limits;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's body did not end.
+/// A request body over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the body of the request did not end in time")]
+    #[error("request body timed out")]
     Slow,
-    #[error("the body of the request is too long")]
+    #[error("request body too large")]
     Long,
 }
 
-/// A request's body.
+/// A request body with a size limit and a timeout.
 pub(crate) struct LimitedBody {
     inner: Incoming,
     left: u64,
     time: Duration,
-    /// Set when there was something to wait for.
+    /// Set when the body is first pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -81,7 +81,7 @@ impl Body for LimitedBody {
     }
 }
 
-/// How many requests a connection works on.
+/// The number of requests in progress on a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
     requests: Arc<watch::Sender<usize>>,
@@ -101,7 +101,7 @@ impl Activity {
         RequestGuard(self.clone())
     }
 
-    /// Whether it works on more requests than a stranger's may.
+    /// Returns whether an unauthenticated connection has too many requests in progress.
     pub(crate) fn exceeds_request_limit(&self, limits: &Limits) -> bool {
         *self.requests.borrow() > limits.unauthenticated_requests && !self.permit.is_authenticated()
     }
@@ -118,7 +118,7 @@ impl Activity {
     }
 }
 
-/// One request, from its header to the end of its answer.
+/// One request, from its header to the end of its response.
 #[derive(Debug)]
 pub(crate) struct RequestGuard(Activity);
 
@@ -128,7 +128,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// An answer's body.
+/// A response body that keeps its connection busy.
 pub(crate) struct TrackedBody {
     pub(crate) inner: axum::body::Body,
     pub(crate) _busy: RequestGuard,

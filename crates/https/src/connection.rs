@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end.
+//! One connection, from its handshake to its end.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,18 +26,20 @@ use windlass_types::Clock;
 
 use crate::body::{Activity, LimitedBody, TrackedBody};
 use crate::connections::ConnectionPermit;
-use crate::limits::{HEADER_BYTES, Limits, RESET_STREAMS, STREAM_HEADER_BYTES, STREAMS};
+use crate::limits::{
+    Limits, MAX_HEADER_BYTES, MAX_RESET_STREAMS, MAX_STREAM_HEADER_BYTES, MAX_STREAMS,
+};
 use crate::peer::Peer;
 use crate::tls::ClientCa;
 
-/// What a TLS connection begins with.
+/// TLS settings of a connection.
 pub(crate) struct Tls {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) client_ca: Option<watch::Receiver<ClientCa>>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
@@ -47,7 +49,7 @@ pub(crate) struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    /// Serves it until it ends, by itself or because it is idle, sent away, or the server ends.
+    /// Serves the connection until it ends, is idle or evicted, or the server shuts down.
     pub(crate) async fn run<S>(self, tls: Option<Tls>, service: S)
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -94,7 +96,7 @@ impl AcceptedConnection {
                     return;
                 }
                 Err(_) => {
-                    tracing::debug!(address = %self.address, "TLS handshake took too long");
+                    tracing::debug!(address = %self.address, "TLS handshake timed out");
                     return;
                 }
             },
@@ -116,7 +118,7 @@ impl AcceptedConnection {
     }
 }
 
-/// How long a connection may do what.
+/// Timeouts of a connection.
 struct ConnectionTimeouts {
     limits: Limits,
     permit: Arc<ConnectionPermit>,
@@ -133,7 +135,7 @@ impl ConnectionTimeouts {
     }
 }
 
-/// HTTP until the end.
+/// Serves HTTP until the connection ends.
 async fn serve_http<I, S>(
     io: PermittedStream<I>,
     builder: auto::Builder<TokioExecutor>,
@@ -151,10 +153,10 @@ async fn serve_http<I, S>(
     let activity = Activity::new(Arc::clone(&timeouts.permit));
     let requests = activity.subscribe();
     timeouts.permit.set_busy(false);
-    let answer = service_fn(move |request: Request<Incoming>| {
+    let handler = service_fn(move |request: Request<Incoming>| {
         let busy = activity.begin();
-        // one that is refused keeps nothing of its request
-        let answered = match activity.exceeds_request_limit(&limits) {
+        // a rejected request must not keep its body
+        let response = match activity.exceeds_request_limit(&limits) {
             true => None,
             false => {
                 let mut request = request.map(|body| Body::new(LimitedBody::new(body, &limits)));
@@ -163,51 +165,51 @@ async fn serve_http<I, S>(
             }
         };
         async move {
-            let response = match answered {
-                Some(answered) => answered.await?,
+            let response = match response {
+                Some(response) => response.await?,
                 None => too_many_requests(),
             };
             Ok::<_, Infallible>(response.map(|inner| TrackedBody { inner, _busy: busy }))
         }
     });
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), answer));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), handler));
     tokio::select! {
         biased;
         ended = connection.as_mut() => {
             if let Err(error) = ended {
-                tracing::debug!(%address, %error, "connection broke");
+                tracing::debug!(%address, %error, "connection failed");
             }
             return;
         }
         () = wait_until_idle(requests, &limits) => {}
         () = timeouts.shutdown.cancelled() => {}
     }
-    // idle ones end at once, others may come to their end
+    // idle connections end at once, requests in progress may finish
     connection.as_mut().graceful_shutdown();
     if timeout(limits.drain_timeout, connection).await.is_err() {
-        tracing::debug!(%address, "connection cut");
+        tracing::debug!(%address, "connection closed at the drain timeout");
     }
 }
 
-/// What a stranger with too many requests at a time is told.
+/// The response to an unauthenticated connection over its request limit.
 fn too_many_requests() -> Response<Body> {
-    let words = "too many requests at a time\n";
+    let text = "too many concurrent requests\n";
     let headers = [(header::RETRY_AFTER, "1")];
-    (StatusCode::TOO_MANY_REQUESTS, headers, words).into_response()
+    (StatusCode::TOO_MANY_REQUESTS, headers, text).into_response()
 }
 
-/// Waits until the connection has had no request for too long.
+/// Waits until no request was in progress for too long.
 async fn wait_until_idle(mut requests: watch::Receiver<usize>, limits: &Limits) {
     let mut limit = limits.first_request;
     loop {
         let idle = *requests.borrow_and_update() == 0;
         let changed = requests.changed();
-        let over = if idle {
+        let expired = if idle {
             timeout(limit, changed).await.is_err()
         } else {
             changed.await.is_err()
         };
-        if over {
+        if expired {
             return;
         }
         limit = limits.idle;
@@ -216,22 +218,22 @@ async fn wait_until_idle(mut requests: watch::Receiver<usize>, limits: &Limits) 
 
 fn builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // how long a header may take is watched by `wait_until_idle`, for both versions of HTTP
+    // `wait_until_idle` limits the time for a header, for both HTTP versions
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_buf_size(HEADER_BYTES);
+        .max_buf_size(MAX_HEADER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_header_list_size(STREAM_HEADER_BYTES)
-        .max_concurrent_streams(STREAMS)
-        .max_pending_accept_reset_streams(RESET_STREAMS);
+        .max_header_list_size(MAX_STREAM_HEADER_BYTES)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS);
     builder
 }
 
-/// Small answers go at once, and a client whose machine is gone is noticed: Go's values.
+/// Sends small responses at once and detects unreachable clients, with Go's values.
 fn prepare(stream: &TcpStream) {
     use rustix::net::sockopt;
     let period = std::time::Duration::from_secs(15);
@@ -246,8 +248,7 @@ fn prepare(stream: &TcpStream) {
     }
 }
 
-/// A stream that has its permit for as long as it lives: also after an upgrade, when whoever
-/// asked for it has it.
+/// A stream that keeps its permit, also after an upgrade.
 struct PermittedStream<I> {
     io: I,
     _permit: Arc<ConnectionPermit>,

@@ -1,4 +1,4 @@
-//! Who has a permit, and who has to go for a newcomer.
+//! The connection limiter and its eviction policy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// The limiter of one server.
+/// Limits the connections of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimiter(Arc<Shared>);
 
@@ -35,7 +35,7 @@ struct UnauthenticatedConnection {
     evicted: CancellationToken,
 }
 
-/// A connection's permit. It is free again when this is dropped.
+/// The permit of a connection, released on drop.
 pub(crate) struct ConnectionPermit {
     limiter: ConnectionLimiter,
     id: u64,
@@ -51,7 +51,7 @@ impl ConnectionLimiter {
         }))
     }
 
-    /// A connection's permit. Another connection may have to go for it.
+    /// Returns a permit for an unauthenticated connection. This may evict another one.
     pub(crate) fn admit(&self, address: IpAddr) -> ConnectionPermit {
         let network = network(address, 32);
         let mut state = self.lock();
@@ -59,7 +59,7 @@ impl ConnectionLimiter {
             eviction_candidate(&state.unauthenticated, network, &self.0.limits)
             && let Some(connection) = state.unauthenticated.remove(&eviction_candidate)
         {
-            tracing::debug!(address = %connection.network, newcomer = %address, "connection sent away");
+            tracing::debug!(address = %connection.network, new = %address, "connection evicted");
             connection.evicted.cancel();
         }
         let id = state.next;
@@ -85,7 +85,7 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionPermit {
-    /// Makes it the permit of somebody who is no connection, if there is one left.
+    /// Marks the connection as authenticated, within the limit of authenticated connections.
     pub(crate) fn mark_authenticated(&self) {
         if self.authenticated.load(Ordering::Acquire) {
             return;
@@ -94,14 +94,14 @@ impl ConnectionPermit {
         if state.authenticated >= self.limiter.0.limits.authenticated_connections {
             return;
         }
-        // one that was sent away has no permit to change
+        // an evicted connection has no permit to change
         if state.unauthenticated.remove(&self.id).is_some() {
             state.authenticated += 1;
             self.authenticated.store(true, Ordering::Release);
         }
     }
 
-    /// Says whether it works on a request: idle unauthenticated go first.
+    /// Sets whether a request is in progress: idle connections are evicted first.
     pub(crate) fn set_busy(&self, busy: bool) {
         if self.authenticated.load(Ordering::Acquire) {
             return;
@@ -111,17 +111,16 @@ impl ConnectionPermit {
         }
     }
 
-    /// Whether it is the permit of somebody who is no connection.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Acquire)
     }
 
-    /// Says that it has to go.
+    /// Closes the connection.
     pub(crate) fn close(&self) {
         self.evicted.cancel();
     }
 
-    /// Waits until it has to go.
+    /// Waits until the connection is evicted or closed.
     pub(crate) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -145,9 +144,9 @@ impl fmt::Debug for ConnectionPermit {
     }
 }
 
-/// Who has to go for a newcomer from `network`: one of its own if it has all it may have, one of
-/// the network with the most if there is no permit at all. Of these the oldest that is idle, or else
-/// the oldest.
+/// Returns the connection to evict for a new one from `network`. At the limit of its network that
+/// is one of the same network, at the total limit one of the network with the most. The oldest
+/// idle one is chosen, else the oldest.
 fn eviction_candidate(
     unauthenticated: &BTreeMap<u64, UnauthenticatedConnection>,
     network: IpAddr,
@@ -159,7 +158,7 @@ fn eviction_candidate(
     }
     let own = count.get(&network).copied().unwrap_or_default();
     let most = count.values().copied().max().unwrap_or_default();
-    let goes =
+    let eligible =
         |connection: &UnauthenticatedConnection| match own >= limits.unauthenticated_per_network {
             true => connection.network == network,
             false => count.get(&connection.network) == Some(&most),
@@ -171,13 +170,13 @@ fn eviction_candidate(
     }
     unauthenticated
         .iter()
-        .filter(|(_, connection)| goes(connection))
+        .filter(|(_, connection)| eligible(connection))
         .min_by_key(|(id, connection)| (connection.busy, **id))
         .map(|(id, _)| *id)
 }
 
-/// What counts as one address: an IPv6 client may have a whole /64 network, and an IPv4 one has
-/// as much of its own as these leading bits say, 1 to 32.
+/// Returns the network that counts as one client: /64 of IPv6, and these leading bits (1 to 32) of
+/// IPv4.
 pub(crate) fn network(address: IpAddr, bits_of_ipv4: u32) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -195,8 +194,8 @@ pub(crate) fn network(address: IpAddr, bits_of_ipv4: u32) -> IpAddr {
 mod tests {
     use super::*;
 
-    /// Connections as (address, busy) in the order in which they came, then a newcomer's address;
-    /// who has to go, by position.
+    /// Checks which connection is evicted: connections as (address, busy) by age, the new address,
+    /// the expected position.
     #[track_caller]
     fn check(there: &[(&str, bool)], newcomer: &str, expected: Option<usize>) {
         let limits = Limits {
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gets_in_and_the_oldest_idle_one_of_the_greediest_goes() {
+    fn new_connection_evicts_the_oldest_idle_of_the_largest_network() {
         check(&[], "10.0.0.1", None);
         check(&[("10.0.0.1", false)], "10.0.0.1", None);
         let two = [("10.0.0.1", true), ("10.0.0.1", false)];
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_of_one_network_or_not() {
+    fn network_masks_ipv4_and_ipv6_addresses() {
         let of = |address: &str| network(address.parse().expect("an address"), 24).to_string();
         assert_eq!(of("10.1.2.3"), "10.1.2.0");
         assert_eq!(of("::ffff:10.1.2.255"), "10.1.2.0");
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_known_takes_no_place_of_a_stranger_and_cannot_be_sent_away() {
+    fn authenticated_connection_is_limited_apart_and_not_evicted() {
         let limits = Limits {
             unauthenticated_connections: 1,
             authenticated_connections: 1,
@@ -265,7 +264,7 @@ mod tests {
         authenticated.mark_authenticated();
         authenticated.mark_authenticated();
         let second = limiter.admit(address);
-        // there is no permit among the authenticated for it
+        // the limit of authenticated connections is reached
         second.mark_authenticated();
         let third = limiter.admit(address);
         assert!(second.evicted.is_cancelled());

@@ -1,8 +1,8 @@
-//! Certificates in files, read again when they change.
+//! Certificates from files, read again on change.
 //!
-//! The directory of each file is watched (inotify), so that a file that is replaced, also by a
-//! link that is turned elsewhere, is noticed at once; once a minute, upstream's period, the files
-//! are read in any case. What cannot be used is told once, and the last good one stays.
+//! The directory of each file is watched with inotify, so replaced files and links are noticed at
+//! once. As upstream, the files are also read every minute. An unusable file is logged once, and
+//! the last valid content stays in use.
 
 use std::fmt;
 use std::future::Future;
@@ -19,26 +19,26 @@ use tokio::time::{sleep, timeout};
 
 use crate::tls::{ClientCa, ServingCertificate, TlsError};
 
-/// How long after an event the files are read: a pair is written one after the other.
+/// Delay between an event and the read: the two files of a pair are written one after the other.
 const SETTLE_DELAY: Duration = Duration::from_millis(100);
-/// The files are read in any case this often.
+/// Interval of reads without an event.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Longest file: a bundle of 500 authorities.
+/// Maximum file size: a bundle of 500 CAs.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Files that cannot be used.
+/// Unusable certificate files.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// One cannot be read.
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]
         source: io::Error,
     },
-    /// Their content cannot be used.
+    /// The content of a file is unusable.
     #[error("{}: {source}", path.display())]
     Content {
         /// The file with the certificates.
@@ -57,7 +57,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The files; nothing is read yet.
+    /// Does not read the files.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -65,10 +65,10 @@ impl Pair {
         }
     }
 
-    /// Reads them.
+    /// Reads the pair.
     ///
     /// # Errors
-    /// They cannot be read, or do not belong together.
+    /// The files cannot be read, or do not match.
     pub async fn read(&self) -> Result<ServingCertificate, FileError> {
         let pem = read_all(&[&self.certificate, &self.key]).await?;
         self.parse(&pem)
@@ -81,7 +81,7 @@ impl Pair {
         })
     }
 
-    /// Reads them again for as long as somebody listens.
+    /// Sends each new pair until all receivers are dropped.
     pub async fn follow(self, current: watch::Sender<Option<ServingCertificate>>) {
         let paths = [self.certificate.as_path(), self.key.as_path()];
         let take = |pem: &[u8]| {
@@ -92,22 +92,22 @@ impl Pair {
     }
 }
 
-/// A bundle of authorities: `authentication.x509.clientCAFile`.
+/// A CA bundle: `authentication.x509.clientCAFile`.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     path: PathBuf,
 }
 
 impl Bundle {
-    /// The file; nothing is read yet.
+    /// Does not read the file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Reads it.
+    /// Reads the bundle.
     ///
     /// # Errors
-    /// It cannot be read, or there is no usable certificate in it.
+    /// The file cannot be read, or has no usable certificate.
     pub async fn read(&self) -> Result<ClientCa, FileError> {
         self.parse(&read_all(&[&self.path]).await?)
     }
@@ -119,15 +119,14 @@ impl Bundle {
         })
     }
 
-    /// Reads it again for as long as somebody listens.
+    /// Sends each new bundle until all receivers are dropped.
     pub async fn follow(self, current: watch::Sender<ClientCa>) {
         let take = |pem: &[u8]| self.parse(pem).map(|it| drop(current.send_replace(it)));
         follow("client CA", &[&self.path], take, current.closed()).await;
     }
 }
 
-/// Turns each pair that somebody else obtains (PEM) into a certificate. Ends when nobody obtains or
-/// listens any more.
+/// Parses each pair (PEM) of `pairs` and sends it to `current`. Ends when one of the two closes.
 pub async fn parse_each<T: Clone + Send + Sync>(
     mut pairs: watch::Receiver<Option<T>>,
     pem: impl Fn(&T) -> Vec<u8> + Send,
@@ -138,7 +137,7 @@ pub async fn parse_each<T: Clone + Send + Sync>(
         if let Some(pair) = pair {
             match ServingCertificate::from_pem(&pem(&pair)) {
                 Ok(certificate) => drop(current.send_replace(Some(certificate))),
-                Err(error) => tracing::error!(%error, "serving certificate cannot be used"),
+                Err(error) => tracing::error!(%error, "serving certificate unusable"),
             }
         }
         tokio::select! {
@@ -151,8 +150,7 @@ pub async fn parse_each<T: Clone + Send + Sync>(
     }
 }
 
-/// Calls `take` with the files' content whenever it is another, the first time with what differs
-/// from nothing.
+/// Calls `take` with the content of the files, first at once and then after each change.
 async fn follow(
     what: &'static str,
     paths: &[&Path],
@@ -163,7 +161,7 @@ async fn follow(
         let mut last: Option<Result<Vec<u8>, String>> = None;
         let directories = Directories::new(paths);
         loop {
-            // armed before the read, so that nothing happens between the two unnoticed
+            // armed before the read, so that no change is missed
             directories.arm();
             let read = read_all(paths).await;
             let seen = read.as_ref().map(Clone::clone).map_err(ToString::to_string);
@@ -172,8 +170,12 @@ async fn follow(
                 last = Some(seen);
                 match read.and_then(|pem| take(&pem)) {
                     Ok(()) if first => {}
-                    Ok(()) => tracing::info!(what, file = %Listed(paths), "read again"),
-                    Err(error) => tracing::warn!(what, %error, "the last good one stays in use"),
+                    Ok(()) => {
+                        tracing::info!(what, file = %Listed(paths), "certificate file reloaded")
+                    }
+                    Err(error) => {
+                        tracing::warn!(what, %error, "certificate file unusable, old one kept")
+                    }
                 }
             }
             if timeout(POLL_INTERVAL, directories.changed()).await.is_ok() {
@@ -188,7 +190,7 @@ async fn follow(
     }
 }
 
-/// The files, one after the other, each with a line break behind it.
+/// Reads the files one after the other, each followed by a line break.
 async fn read_all(paths: &[&Path]) -> Result<Vec<u8>, FileError> {
     let mut all = Vec::new();
     for path in paths {
@@ -214,7 +216,7 @@ async fn read_all(paths: &[&Path]) -> Result<Vec<u8>, FileError> {
 /// The directories of some files.
 struct Directories {
     paths: Vec<PathBuf>,
-    /// `None` if the user has no inotify instance left.
+    /// `None` if no inotify instance is available.
     events: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -229,18 +231,18 @@ impl Directories {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         #[expect(
             deprecated,
-            reason = "the constructor that replaces it is unsafe code; an OwnedFd is all that it asks for"
+            reason = "the constructor that replaces it is unsafe code; it only needs an OwnedFd"
         )]
         let events = inotify::init(flags)
             .map_err(io::Error::from)
             .and_then(AsyncFd::new);
         let events = events
-            .inspect_err(|error| tracing::warn!(%error, "certificates are read once a minute"))
+            .inspect_err(|error| tracing::warn!(%error, "inotify not available, polling files"))
             .ok();
         Self { paths, events }
     }
 
-    /// Watches the directories that there are now; one that is watched already is not watched twice.
+    /// Watches the directories that exist now; watching one twice has no effect.
     fn arm(&self) {
         let Some(events) = &self.events else { return };
         let flags = inotify::WatchFlags::CLOSE_WRITE
@@ -251,7 +253,7 @@ impl Directories {
             | inotify::WatchFlags::ONLYDIR;
         for path in &self.paths {
             if let Err(error) = inotify::add_watch(events.get_ref(), path, flags) {
-                tracing::debug!(directory = %path.display(), %error, "not watched");
+                tracing::debug!(directory = %path.display(), %error, "directory not watched");
             }
         }
     }
@@ -265,7 +267,7 @@ impl Directories {
             return std::future::pending().await;
         };
         let mut buffer = [0_u8; 4096];
-        // which one does not matter: all that there are at present are one change
+        // all pending events are one change
         while rustix::io::read(events.get_ref(), &mut buffer).is_ok_and(|length| length > 0) {}
         ready.clear_ready();
     }

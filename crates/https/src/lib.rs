@@ -1,42 +1,44 @@
-//! An HTTPS server for a node: its certificate and its client CA may change while it serves, a
-//! client may show a certificate and need not, and what a stranger can cost is bounded.
+//! An HTTPS server for a node, with a replaceable certificate and client CA, optional client
+//! certificates, and limits for unauthenticated clients.
 //!
-//! It knows nothing of Kubernetes: it serves any `tower` service, and puts a [`Peer`] into each
-//! request's extensions. HTTP/1.1 (with upgrades) and HTTP/2 over TLS; HTTP/1.1 without.
+//! It serves any `tower` service and adds a [`Peer`] to the extensions of each request. It has no
+//! Kubernetes types. HTTP/1.1 (with upgrades) and HTTP/2 over TLS; HTTP/1.1 without.
 //!
-//! # The way in
+//! # Entry points
 //!
 //! * [`serve`] serves a listener until a token is cancelled, within [`Limits`]
-//! * [`Transport`] is TLS from a [`TlsSource`], or none
-//! * [`ServingCertificate`] and [`ClientCa`] come by a `watch`; [`files`] keeps both current from files
-//! * [`Peer`] is the other end, for whoever decides who may ask
+//! * [`Transport`] is TLS from a [`TlsSource`], or plain
+//! * [`ServingCertificate`] and [`ClientCa`] come from a `watch`; [`files`] updates both from
+//!   files
+//! * [`Peer`] is the client, for authentication
 //!
 //! # Certificates
 //!
-//! * The server's own is looked up for each handshake. While there is none, handshakes fail.
-//! * A client's is not judged in the handshake, which proves only that the client has its key:
-//!   as upstream, a client whose certificate is worth nothing may still show a token.
-//!   [`Peer::certificate`] judges it, for each request anew, by the client CA and the time of that
-//!   request; only a refusal holds for 10 s. So a connection outlives neither its certificate nor the CA, and no TLS session is
-//!   ever resumed.
+//! * Each handshake uses the current serving certificate. Without one, handshakes fail.
+//! * A handshake proves only that the client has the key of its certificate. As upstream, a client
+//!   with an invalid certificate may still present a token. [`Peer::certificate`] verifies the
+//!   certificate for each request with the current client CA and time; a rejection is cached for
+//!   10 s. A connection thus does not outlive its certificate or the CA. TLS sessions are never
+//!   resumed.
 //! * Files are read again when they change ([`files`]).
 //!
-//! # What a stranger can cost
+//! # Unauthenticated clients
 //!
-//! Who has neither shown a good certificate nor been [vouched for](Peer::mark_authenticated) is a stranger.
-//! Strangers have limiter of their own ([`Limits`]). One more than those is let in all the same, and
-//! the oldest idle stranger of the address with the most of them has to go: the API server's next
-//! connection gets in and is no stranger any more when its handshake is done.
+//! A connection is unauthenticated until it presents a valid certificate or is marked by
+//! [`Peer::mark_authenticated`]. Unauthenticated connections have their own limits ([`Limits`]). A
+//! connection over the limit is accepted and evicts the oldest idle unauthenticated connection of
+//! the network with the most of them. A new connection of the API server is therefore accepted,
+//! and is authenticated after its handshake.
 //!
-//! | what is slow or large | bound |
+//! | resource | limit |
 //! |---|---|
 //! | a TLS handshake | 10 s |
 //! | the header of the first request | 30 s after the handshake |
-//! | the header of the next one, and being idle | 90 s, upstream's idle timeout |
-//! | a header's size | 1 MiB with HTTP/1.1, upstream's; 64 KiB with HTTP/2, whose headers come by the stream |
-//! | the body of a request | 60 s, 1 MiB: nothing of a node's API takes more |
-//! | streams of an HTTP/2 connection | 250, upstream's; 20 that were reset and not yet noticed |
-//! | a client whose machine is gone | 150 s (TCP keep-alive, Go's) |
+//! | the next header, and idle time | 90 s, upstream's idle timeout |
+//! | header size | 1 MiB with HTTP/1.1 as upstream; 64 KiB per stream with HTTP/2 |
+//! | request body | 60 s, 1 MiB: more than any node API request needs |
+//! | streams of an HTTP/2 connection | 250 as upstream; 20 that were reset and are still processed |
+//! | an unreachable client | 150 s (TCP keep-alive, as Go) |
 //!
 //! # Example
 //!
@@ -73,16 +75,16 @@
 //! # }
 //! ```
 //!
-//! A certificate that comes from elsewhere, such as a CSR, is a `watch` too:
+//! A certificate from another source, such as a CSR, is also a `watch`:
 //! `tokio::spawn(files::parse_each(pairs, |pair| pair.pem().to_vec(), sender))`.
 //!
 //! `cargo run -p windlass-https --example replace_the_certificate` replaces one under open connections.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It refuses nobody for lack of a certificate, and asks nobody about tokens: `windlass_auth` does, with
-//! the [`Peer`]. No HTTP/3, no session resumption, no revocation lists. Files that cannot be read
-//! any more leave in use what they said before.
+//! It never rejects a client for lack of a certificate and does not check tokens: `windlass_auth`
+//! does, with the [`Peer`]. No HTTP/3, no session resumption, no revocation lists. If a file
+//! becomes unreadable, its last content stays in use.
 
 pub mod files;
 mod peer;

@@ -1,34 +1,34 @@
-//! What a server grants.
+//! The limits of a server.
 
 use std::time::Duration;
 
-/// ConnectionLimiter and limit of a server.
+/// Connection limits and timeouts of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of strangers. 256 of them with half-sent headers of 1 MiB are 256 MiB; idle ones
-    /// take some 40 KiB each, 10 MiB together.
+    /// Maximum number of unauthenticated connections. 256 of them with half-sent headers of 1 MiB
+    /// are 256 MiB; idle ones take some 40 KiB each, 10 MiB together.
     pub unauthenticated_connections: usize,
-    /// Of these, connections of one address (IPv6: of one /64 network): eight addresses have to
-    /// join forces before strangers are short of limiter at all.
+    /// Maximum of these per address (IPv6: per /64 network): it takes eight addresses to use up
+    /// the limit.
     pub unauthenticated_per_network: usize,
-    /// Requests at a time of a connection that is a stranger's. HTTP/2 would let it have 250, whose
-    /// headers, made of the shortest lines there are, take 300 KiB each while somebody is asked who
-    /// it is: 75 MiB a connection. So it is 2.4 MiB, and 600 MiB for all strangers.
+    /// Maximum number of concurrent requests of an unauthenticated connection. With 250 as in
+    /// HTTP/2, headers of many short lines take 300 KiB each, 75 MiB per connection. With 8 it is
+    /// 2.4 MiB, and 600 MiB for all connections.
     pub unauthenticated_requests: usize,
-    /// Connections of those who are no strangers: 250 pods with eight followed logs, sessions and
-    /// scrapes each. Who comes beyond stays in a stranger's permit.
+    /// Maximum number of authenticated connections: 250 pods with eight followed logs, sessions
+    /// and scrapes each. Beyond it a connection stays in the unauthenticated limit.
     pub authenticated_connections: usize,
-    /// For a TLS handshake.
+    /// Timeout of a TLS handshake.
     pub handshake: Duration,
-    /// From the handshake to the end of the first header.
+    /// Timeout from the handshake to the end of the first header.
     pub first_request: Duration,
-    /// From the end of an answer to the end of the next header.
+    /// Timeout from the end of a response to the end of the next header.
     pub idle: Duration,
-    /// For the whole body of a request.
+    /// Timeout of a request body.
     pub body: Duration,
-    /// Most bytes of it.
+    /// Maximum size of a request body.
     pub body_bytes: u64,
-    /// For requests under way when the server ends.
+    /// Timeout of requests in progress at shutdown.
     pub drain_timeout: Duration,
 }
 
@@ -49,12 +49,12 @@ impl Default for Limits {
     }
 }
 
-/// Longest header of HTTP/1.1: Go's `MaxHeaderBytes` and the margin it adds.
-pub(crate) const HEADER_BYTES: usize = (1 << 20) + 4096;
-/// Longest header of an HTTP/2 stream: 250 streams of these are 16 MiB.
-pub(crate) const STREAM_HEADER_BYTES: u32 = 64 << 10;
-/// Streams of an HTTP/2 connection, Go's default.
-pub(crate) const STREAMS: u32 = 250;
-/// Streams that were reset by the client and are still worked on; more end the connection
-/// (CVE-2023-44487).
-pub(crate) const RESET_STREAMS: usize = 20;
+/// Maximum HTTP/1.1 header: Go's `MaxHeaderBytes` and the margin it adds.
+pub(crate) const MAX_HEADER_BYTES: usize = (1 << 20) + 4096;
+/// Maximum header of an HTTP/2 stream: 250 streams take 16 MiB.
+pub(crate) const MAX_STREAM_HEADER_BYTES: u32 = 64 << 10;
+/// Maximum number of streams of an HTTP/2 connection, Go's default.
+pub(crate) const MAX_STREAMS: u32 = 250;
+/// Maximum number of streams that the client reset and that are still processed; more end the
+/// connection (CVE-2023-44487).
+pub(crate) const MAX_RESET_STREAMS: usize = 20;

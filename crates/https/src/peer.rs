@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The client of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use windlass_types::{Clock, Timestamp};
 use crate::connections::{ConnectionPermit, network};
 use crate::tls::ClientCa;
 
-/// The other end, in the extensions of each request. Clones are the same connection.
+/// The client, in the extensions of each request. Clones share the connection.
 #[derive(Clone)]
 pub struct Peer(Arc<Connection>);
 
@@ -22,7 +22,7 @@ struct Connection {
     permit: Arc<ConnectionPermit>,
 }
 
-/// A chain whose key the client has, and who says what it is worth.
+/// A chain whose key the client has, and what is needed to verify it.
 struct PresentedChain {
     leaf: ClientCertificate,
     intermediates: Vec<CertificateDer<'static>>,
@@ -31,14 +31,14 @@ struct PresentedChain {
     rejection: Mutex<Option<CachedRejection>>,
 }
 
-/// The last refusal of a chain: a client has no more of them by asking more often.
+/// The last rejection of a chain, cached to bound the cost of repeated requests.
 struct CachedRejection {
     error: CertificateError,
     by: ClientCa,
     at: Timestamp,
 }
 
-/// For how long a refusal holds by the same CA: a certificate may yet begin to be valid.
+/// TTL of a rejection by the same CA: a certificate may become valid.
 const REJECTION_TTL: Duration = Duration::from_secs(10);
 
 /// A client certificate.
@@ -48,7 +48,7 @@ pub struct ClientCertificate {
     pub der: Vec<u8>,
 }
 
-/// A client showed a certificate that is worth nothing.
+/// An invalid client certificate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the client certificate is not accepted: {0}")]
 pub struct CertificateError(#[from] rustls::Error);
@@ -62,7 +62,8 @@ impl Peer {
         }))
     }
 
-    /// One that showed this chain, the leaf first. Who shows a good one is no stranger.
+    /// Creates a peer with this certificate chain, leaf first. A valid chain marks the connection
+    /// as authenticated.
     pub(crate) fn with_chain(
         address: SocketAddr,
         permit: Arc<ConnectionPermit>,
@@ -91,28 +92,28 @@ impl Peer {
         peer
     }
 
-    /// Its address.
+    /// The remote address.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Its address, as far as one client surely has one: that of IPv4, the /64 network of IPv6.
+    /// The address of IPv4, or the /64 network of IPv6: what one client has at least.
     pub fn host(&self) -> IpAddr {
         network(self.0.address.ip(), 32)
     }
 
-    /// The network that it is of, as far as one client may have several addresses: /24 of IPv4,
-    /// /64 of IPv6.
+    /// The /24 network of IPv4 or /64 of IPv6: what one client may have.
     pub fn network(&self) -> IpAddr {
         network(self.0.address.ip(), 24)
     }
 
-    /// The certificate that it showed, if it showed one; verified now, by the client CA of now. Two
-    /// signatures are checked, some 0.2 ms; a refusal is remembered for 10 s or until the CA is
-    /// another, so that a chain that is worth nothing costs no more than its handshake.
+    /// Verifies the client certificate with the current client CA and time, and returns it; `None`
+    /// without one. This takes some 0.2 ms. A rejection is cached for 10 s or until the CA
+    /// changes.
     ///
     /// # Errors
-    /// The client CA does not mark_authenticated for it, it is over or not yet valid, or it is not for clients.
+    /// The client CA did not sign it, it has expired or is not yet valid, or it is not for
+    /// clients.
     pub fn certificate(&self) -> Result<Option<&ClientCertificate>, CertificateError> {
         let Some(presented) = &self.0.presented else {
             return Ok(None);
@@ -131,13 +132,12 @@ impl Peer {
         verified.map(|()| Some(&presented.leaf))
     }
 
-    /// Says that this connection carries requests of somebody who may make them, so that
-    /// strangers cannot push it out.
+    /// Marks the connection as authenticated, so that unauthenticated connections cannot evict it.
     pub fn mark_authenticated(&self) {
         self.0.permit.mark_authenticated();
     }
 
-    /// Ends the connection at once, with all that is under way on it.
+    /// Closes the connection and all its requests at once.
     pub fn close(&self) {
         self.0.permit.close();
     }

@@ -17,22 +17,22 @@ use crate::connections::ConnectionLimiter;
 use crate::limits::Limits;
 use crate::tls::{Handshakes, TlsSource};
 
-/// In the clear or not.
+/// The transport of a server.
 #[derive(Clone, Debug)]
 pub enum Transport {
-    /// HTTP/1.1 in the clear.
+    /// HTTP/1.1 without TLS.
     Plain,
     /// HTTP/1.1 and HTTP/2 over TLS.
     Tls(TlsSource),
 }
 
-/// Pause after the process has run out of files: connections that end give some back.
+/// Back-off when the process is out of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(500);
 
-/// Serves until `shutdown`, then waits for requests under way, at most [`Limits::drain_timeout`]. What was
-/// upgraded is not waited for.
+/// Serves until `shutdown`, then drains requests in progress for at most
+/// [`Limits::drain_timeout`]. Upgraded connections are not waited for.
 ///
-/// Returns at once if the TLS settings cannot be used together.
+/// Returns at once if the TLS settings are unusable.
 pub async fn serve<S>(
     listener: TcpListener,
     service: S,
@@ -49,7 +49,7 @@ pub async fn serve<S>(
         Transport::Tls(source) => match Handshakes::new(source) {
             Ok(handshakes) => Some(handshakes),
             Err(error) => {
-                tracing::error!(%error, "TLS settings cannot be used");
+                tracing::error!(%error, "TLS settings unusable");
                 return;
             }
         },
@@ -66,7 +66,7 @@ pub async fn serve<S>(
             Ok(accepted) => accepted,
             Err(error) => {
                 if !concerns_one_connection(&error) {
-                    tracing::warn!(%error, "no connection can be accepted");
+                    tracing::warn!(%error, "accepting a connection failed");
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
                 continue;
@@ -91,7 +91,7 @@ pub async fn serve<S>(
     tasks.wait().await;
 }
 
-/// True if the next connection may well be accepted.
+/// Returns true if the next connection may be accepted.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

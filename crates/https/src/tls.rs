@@ -1,4 +1,4 @@
-//! The TLS of a server: versions and ciphers, its certificate, its clients' CA.
+//! TLS of a server: versions, ciphers, serving certificate and client CA.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,50 +22,50 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio::sync::watch;
 use windlass_types::Clock;
 
-/// Where the TLS of a server comes from. Each part may change while it serves.
+/// Sources of a server's TLS settings. The certificate and the client CA may change at any time.
 #[derive(Clone, Debug)]
 pub struct TlsSource {
-    /// The server's own certificate; handshakes fail while there is none.
+    /// The serving certificate; handshakes fail without one.
     pub certificate: watch::Receiver<Option<ServingCertificate>>,
-    /// Who vouches for clients; without it no certificate is asked for.
+    /// The CA of clients; without it no client certificate is requested.
     pub client_ca: Option<watch::Receiver<ClientCa>>,
     /// Versions and ciphers.
     pub profile: TlsProfile,
-    /// By what time client certificates are judged.
+    /// The clock for verifying client certificates.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What to offer. Numbers are IANA's.
+/// Configured TLS options. Numbers are IANA's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsChoice {
     /// No TLS 1.2.
     pub only_tls13: bool,
-    /// Cipher suites of TLS 1.2; empty for all. Those of TLS 1.3 are always offered, as by Go.
+    /// Cipher suites of TLS 1.2; empty for all. As with Go, those of TLS 1.3 are always offered.
     pub suites: Vec<u16>,
     /// Groups for the key exchange; empty for the default.
     pub groups: Vec<u16>,
 }
 
-/// Certificates, keys or choices that cannot be used.
+/// Unusable certificates, keys or options.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A cipher suite that there is not.
+    /// Unknown cipher suite.
     #[error("cipher suite {0:#06x} is not available")]
     Suite(u16),
-    /// A key exchange group that there is not.
+    /// Unknown key exchange group.
     #[error("key exchange group {0} is not available")]
     Group(u16),
-    /// The text is no PEM.
-    #[error("not readable as PEM: {0}")]
+    /// The text is not PEM.
+    #[error("cannot parse PEM: {0}")]
     Pem(#[from] rustls_pki_types::pem::Error),
-    /// There is no certificate in it.
-    #[error("there is no certificate in it")]
+    /// The PEM text has no certificate.
+    #[error("no certificate found")]
     Empty,
-    /// Certificate, key or CA are not usable.
+    /// Unusable certificate, key or CA.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// No client could be verified by these.
-    #[error("no client can be verified by it: {0}")]
+    /// Unusable client CA.
+    #[error("unusable client CA: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
@@ -81,7 +81,7 @@ pub struct TlsProfile {
 
 impl TlsProfile {
     /// # Errors
-    /// A suite or group that this TLS library has not.
+    /// A suite or group that is not available.
     pub fn new(choice: &TlsChoice) -> Result<Self, TlsError> {
         let mut provider = aws_lc_rs::default_provider();
         for code in &choice.suites {
@@ -140,7 +140,7 @@ impl ServingCertificate {
     /// From PEM: certificates, the server's own first, and a key, in any order.
     ///
     /// # Errors
-    /// No certificate or key in it, or they do not belong together.
+    /// The certificate or the key is missing, or they do not match.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let chain = certificates(pem)?;
         let key = PrivateKeyDer::from_pem_slice(pem)?;
@@ -157,7 +157,7 @@ impl fmt::Debug for ServingCertificate {
     }
 }
 
-/// Who vouches for clients.
+/// The CA of clients.
 #[derive(Clone)]
 pub struct ClientCa {
     roots: Arc<RootCertStore>,
@@ -165,15 +165,15 @@ pub struct ClientCa {
 }
 
 impl ClientCa {
-    /// From PEM. Certificates in it that cannot mark_authenticated for anybody are left out.
+    /// From PEM. Certificates that are not usable as a CA are ignored.
     ///
     /// # Errors
-    /// No certificate in it that can.
+    /// The text has no usable CA certificate.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let (added, ignored) = roots.add_parsable_certificates(certificates(pem)?);
         if ignored > 0 {
-            tracing::warn!(added, ignored, "client CA certificates that cannot be used");
+            tracing::warn!(added, ignored, "unusable client CA certificates ignored");
         }
         let roots = Arc::new(roots);
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -184,7 +184,7 @@ impl ClientCa {
         })
     }
 
-    /// Whether it is the same one, not one of the same content.
+    /// Returns whether both are the same instance.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.roots, &other.roots)
     }
@@ -210,8 +210,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// The configuration for the next handshake. Made anew when the client CA changes; the server's
-/// certificate is looked up in each handshake.
+/// The configuration of the next handshake, rebuilt when the client CA changes.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     source: TlsSource,
@@ -238,7 +237,7 @@ impl Handshakes {
         if changed {
             match config(&self.source) {
                 Ok(config) => self.config = config,
-                Err(error) => tracing::error!(%error, "client CA not taken over"),
+                Err(error) => tracing::error!(%error, "client CA not applied"),
             }
         }
         Arc::clone(&self.config)
@@ -250,7 +249,7 @@ fn config(source: &TlsSource) -> Result<Arc<ServerConfig>, rustls::Error> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(source.profile.versions)?;
     let builder = match &source.client_ca {
-        Some(ca) => builder.with_client_cert_verifier(Arc::new(AskForCertificate {
+        Some(ca) => builder.with_client_cert_verifier(Arc::new(RequestCertificate {
             hints: ca.borrow().roots.subjects(),
             algorithms: provider.signature_verification_algorithms,
         })),
@@ -259,13 +258,13 @@ fn config(source: &TlsSource) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut config =
         builder.with_cert_resolver(Arc::new(CurrentCertificate(source.certificate.clone())));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // a session that is resumed would bring back a certificate of a CA that is gone
+    // a resumed session would keep a certificate of a removed CA
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
 }
 
-/// The server's certificate of the moment.
+/// Resolves the current serving certificate.
 #[derive(Debug)]
 struct CurrentCertificate(watch::Receiver<Option<ServingCertificate>>);
 
@@ -275,14 +274,15 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// Asks for a certificate and has the client prove that it has the key, no more: `Peer` judges it.
+/// Requests a certificate and verifies only that the client has its key; `Peer` verifies the
+/// chain.
 #[derive(Debug)]
-struct AskForCertificate {
+struct RequestCertificate {
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for AskForCertificate {
+impl ClientCertVerifier for RequestCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

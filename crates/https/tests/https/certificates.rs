@@ -1,4 +1,4 @@
-//! Certificates of both ends, and what happens when they change.
+//! Certificates of server and client, and their replacement.
 
 use http::Version;
 use rcgen::ExtendedKeyUsagePurpose;
@@ -10,7 +10,7 @@ use crate::kit::{Authority, Http, Server, soon};
 
 const GOOD: &str = "certificate of 1 bytes";
 
-/// Who the server says is asking.
+/// Checks the response.
 #[track_caller]
 fn check(answer: Result<String, String>, expected: &str) {
     let line = answer.unwrap_or_else(|error| format!("failed: {error}"));
@@ -18,7 +18,7 @@ fn check(answer: Result<String, String>, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_client_may_show_a_certificate_and_need_not() {
+async fn client_certificate_is_optional() {
     let server = Server::start().await;
     let good = server.clients.client("jane");
     check(server.get(Some(&good), "/who").await, GOOD);
@@ -26,29 +26,29 @@ async fn a_client_may_show_a_certificate_and_need_not() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_worth_nothing_is_refused_by_the_request_not_by_the_handshake() {
+async fn invalid_certificate_is_rejected_per_request_not_in_handshake() {
     let server = Server::start().await;
-    let refused = "refused: the client certificate is not accepted: ";
+    let rejected = "rejected: the client certificate is not accepted: ";
     let other = Authority::new("clients").client("jane");
-    check(server.get(Some(&other), "/who").await, refused);
-    let unknown = Authority::new("strangers").client("jane");
-    // the server's hints keep a client from showing what is of no use
-    check(server.get(Some(&unknown), "/who").await, refused);
+    check(server.get(Some(&other), "/who").await, rejected);
+    let unknown = Authority::new("unknown").client("jane");
+    // the client sends only certificates that match the server's CA names
+    check(server.get(Some(&unknown), "/who").await, rejected);
     let over = server
         .clients
         .issue("jane", -1, ExtendedKeyUsagePurpose::ClientAuth);
     check(
         server.get(Some(&over), "/who").await,
-        &format!("{refused}invalid peer certificate: certificate expired"),
+        &format!("{rejected}invalid peer certificate: certificate expired"),
     );
     let servers = server
         .clients
         .issue("jane", 10, ExtendedKeyUsagePurpose::ServerAuth);
-    check(server.get(Some(&servers), "/who").await, refused);
+    check(server.get(Some(&servers), "/who").await, rejected);
 }
 
 #[tokio::test]
-async fn a_connection_does_not_outlive_its_certificate() {
+async fn connection_does_not_outlive_its_certificate() {
     let server = Server::start().await;
     let good = server.clients.client("jane");
     for version in [Version::HTTP_11, Version::HTTP_2] {
@@ -65,13 +65,13 @@ async fn a_connection_does_not_outlive_its_certificate() {
         let mut http = Http::over(server.dial(dial).await.expect("connected"), version).await;
         check(http.get("/who").await, GOOD);
         server.clock.pass_days(11);
-        check(http.get("/who").await, "refused: ");
+        check(http.get("/who").await, "rejected: ");
         server.clock.pass_days(-11);
     }
 }
 
 #[tokio::test]
-async fn a_connection_does_not_outlive_the_authority_of_its_certificate() {
+async fn connection_does_not_outlive_the_ca_of_its_certificate() {
     let server = Server::start().await;
     let old = server.clients.client("jane");
     let stream = server.connect(Some(&old)).await.expect("connected");
@@ -81,32 +81,32 @@ async fn a_connection_does_not_outlive_the_authority_of_its_certificate() {
     let new = next.client("jane");
     let ca = ClientCa::from_pem(next.pem.as_bytes()).expect("a bundle");
     server.client_ca.send_replace(ca);
-    check(http.get("/who").await, "refused: ");
-    check(server.get(Some(&old), "/who").await, "refused: ");
+    check(http.get("/who").await, "rejected: ");
+    check(server.get(Some(&old), "/who").await, "rejected: ");
     check(server.get(Some(&new), "/who").await, GOOD);
 }
 
 #[tokio::test]
-async fn a_refusal_is_remembered_for_ten_seconds_and_by_the_authority_that_refused() {
+async fn rejection_is_cached_for_ten_seconds_per_client_ca() {
     let server = Server::start().await;
     let good = server.clients.client("jane");
     let day = 86_400;
-    // a minute before it begins to be valid
+    // a minute before it becomes valid
     server.clock.pass_seconds(-10 * day - 60);
     let stream = server.connect(Some(&good)).await.expect("connected");
     let mut http = Http::over(stream, Version::HTTP_11).await;
-    check(http.get("/who").await, "refused: ");
+    check(http.get("/who").await, "rejected: ");
     server.clock.pass_seconds(55);
-    check(http.get("/who").await, "refused: ");
-    // it is valid by now, and was judged six seconds ago
+    check(http.get("/who").await, "rejected: ");
+    // valid now, but the rejection is six seconds old
     server.clock.pass_seconds(6);
-    check(http.get("/who").await, "refused: ");
+    check(http.get("/who").await, "rejected: ");
     server.clock.pass_seconds(4);
     check(http.get("/who").await, GOOD);
     server.clock.pass_seconds(-12);
-    check(http.get("/who").await, "refused: ");
+    check(http.get("/who").await, "rejected: ");
     server.clock.pass_seconds(6);
-    check(http.get("/who").await, "refused: ");
+    check(http.get("/who").await, "rejected: ");
     let same = ClientCa::from_pem(server.clients.pem.as_bytes()).expect("a bundle");
     server.client_ca.send_replace(same);
     server.clock.pass_seconds(1);
@@ -114,7 +114,7 @@ async fn a_refusal_is_remembered_for_ten_seconds_and_by_the_authority_that_refus
 }
 
 #[tokio::test]
-async fn without_a_certificate_handshakes_fail_until_there_is_one() {
+async fn handshakes_fail_until_there_is_a_certificate() {
     let server = Server::start().await;
     server.certificate.send_replace(None);
     check(server.get(None, "/who").await, "failed: ");
@@ -125,7 +125,7 @@ async fn without_a_certificate_handshakes_fail_until_there_is_one() {
 }
 
 #[tokio::test]
-async fn the_next_connection_sees_the_certificate_of_the_moment() {
+async fn next_connection_gets_the_current_certificate() {
     let server = Server::start().await;
     let mut seen = Vec::new();
     for _ in 0..2 {
@@ -141,7 +141,7 @@ async fn the_next_connection_sees_the_certificate_of_the_moment() {
 }
 
 #[tokio::test]
-async fn files_are_taken_over_when_they_change_and_a_torn_pair_changes_nothing() {
+async fn changed_files_are_applied_and_a_torn_pair_is_ignored() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().expect("a directory");
     let (crt, key) = (
@@ -170,7 +170,7 @@ async fn files_are_taken_over_when_they_change_and_a_torn_pair_changes_nothing()
         chain[0].clone().into_owned()
     };
     let before = shown().await;
-    // the certificate without its key: in between, nothing works less than before
+    // the certificate without its key: the old pair stays in use
     let second = server.servers.server();
     let certificate = second.split_inclusive("-----END CERTIFICATE-----\n").next();
     let second_key = second.split("-----END CERTIFICATE-----\n").nth(1);
@@ -189,7 +189,7 @@ async fn files_are_taken_over_when_they_change_and_a_torn_pair_changes_nothing()
 }
 
 #[tokio::test]
-async fn a_client_ca_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
+async fn changed_client_ca_file_is_applied_unless_invalid() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ca.crt");
     let (first, second) = (Authority::new("first"), Authority::new("second"));
@@ -197,7 +197,7 @@ async fn a_client_ca_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
     let bundle = files::Bundle::new(&path);
     let (sender, mut current) = watch::channel(bundle.read().await.expect("a bundle"));
     let following = tokio::spawn(bundle.follow(sender));
-    // what it reads first
+    // the first read
     soon("the first read", current.changed())
         .await
         .expect("followed");
@@ -219,7 +219,7 @@ async fn a_client_ca_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_pair_that_somebody_else_obtains_is_served() {
+async fn externally_obtained_pair_is_served() {
     let server = Server::start().await;
     let (pairs, receiver) = watch::channel(None::<String>);
     let (sender, mut current) = watch::channel(None);
@@ -235,7 +235,7 @@ async fn a_pair_that_somebody_else_obtains_is_served() {
 }
 
 #[test]
-fn what_is_no_pair_or_bundle_is_said() {
+fn invalid_pair_or_bundle_is_an_error() {
     let authority = Authority::new("a");
     let (one, two) = (authority.server(), authority.server());
     let of = |text: &str| match ServingCertificate::from_pem(text.as_bytes()) {
@@ -243,13 +243,13 @@ fn what_is_no_pair_or_bundle_is_said() {
         Err(error) => error.to_string(),
     };
     assert_eq!(of(&one), "a pair");
-    assert_eq!(of(""), "there is no certificate in it");
+    assert_eq!(of(""), "no certificate found");
     let certificate = one
         .split("-----BEGIN PRIVATE")
         .next()
         .expect("a certificate");
     assert!(
-        of(certificate).starts_with("not readable as PEM"),
+        of(certificate).starts_with("cannot parse PEM"),
         "{}",
         of(certificate)
     );

@@ -1,4 +1,4 @@
-//! Authorities, a server with a service that tells about itself, and clients.
+//! CAs, a server with a test service, and clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -31,10 +31,10 @@ use windlass_https::{
 };
 use windlass_types::{Clock, Timestamp};
 
-/// Nothing here takes this long.
+/// Longer than any test step takes.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits for what must happen soon.
+/// Waits for a future with the test deadline.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     match timeout(DEADLINE, happens).await {
         Ok(value) => value,
@@ -89,7 +89,7 @@ impl Authority {
     }
 }
 
-/// When the tests take place: 2026-11-22.
+/// Time of the tests: 2026-11-22.
 const NOW: i64 = 1_795_305_600;
 
 /// A clock that is set by hand.
@@ -112,7 +112,7 @@ impl Clock for SetClock {
     }
 }
 
-/// A server and what can be changed about it.
+/// A server with its certificates, client CA and clock.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) certificate: watch::Sender<Option<ServingCertificate>>,
@@ -133,7 +133,7 @@ impl Server {
         Self::serving(router(), choice, limits).await
     }
 
-    /// A server of another service than the kit's own.
+    /// A server of another service.
     pub(crate) async fn serving<S>(service: S, choice: &TlsChoice, limits: Limits) -> Self
     where
         S: tower::Service<Request, Response = Response<Body>, Error = std::convert::Infallible>,
@@ -225,7 +225,7 @@ impl Server {
         soon("handshake", connecting).await
     }
 
-    /// What `GET path` is answered on a new connection.
+    /// The response to `GET path` on a new connection.
     pub(crate) async fn get(&self, client: Option<&str>, path: &str) -> Result<String, String> {
         let stream = self
             .connect(client)
@@ -236,7 +236,7 @@ impl Server {
     }
 }
 
-/// How to connect.
+/// Options of a connection.
 pub(crate) struct Dial<'a> {
     pub(crate) client: Option<&'a str>,
     pub(crate) versions: &'static [&'static SupportedProtocolVersion],
@@ -257,7 +257,7 @@ impl Default for Dial<'_> {
     }
 }
 
-/// A client's end of HTTP.
+/// An HTTP client on one connection.
 pub(crate) enum Http {
     One(hyper::client::conn::http1::SendRequest<Full<Bytes>>),
     Two(hyper::client::conn::http2::SendRequest<Full<Bytes>>),
@@ -316,7 +316,7 @@ impl Http {
     }
 }
 
-/// Tells who asks, reads bodies, gives its end of the connection away.
+/// Returns the client certificate, reads bodies, upgrades connections.
 pub(crate) fn router() -> Router {
     Router::new()
         .route("/who", get(who))
@@ -333,7 +333,7 @@ async fn who(Extension(peer): Extension<Peer>) -> String {
     match peer.certificate() {
         Ok(Some(certificate)) => format!("certificate of {} bytes", certificate.der.len().min(1)),
         Ok(None) => "no certificate".to_owned(),
-        Err(fault) => format!("refused: {fault}"),
+        Err(error) => format!("rejected: {error}"),
     }
 }
 
@@ -358,7 +358,7 @@ async fn echo(request: Request) -> Response<Body> {
         .expect("a response")
 }
 
-/// Begins, and never ends.
+/// A body that never ends.
 async fn endless() -> Body {
     struct Endless(bool);
     impl http_body::Body for Endless {

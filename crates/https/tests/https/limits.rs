@@ -1,4 +1,4 @@
-//! What the slow, the large and the many can cost.
+//! Limits of time, size and number.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use windlass_https::{Limits, TlsChoice};
 
 use crate::kit::{Dial, Http, Server, soon};
 
-/// A server whose patience is short.
-async fn impatient() -> Server {
+/// A server with short timeouts.
+async fn server_with_short_timeouts() -> Server {
     let short = Duration::from_millis(100);
     let limits = Limits {
         handshake: short,
@@ -24,7 +24,7 @@ async fn impatient() -> Server {
     Server::with(&TlsChoice::default(), limits).await
 }
 
-/// Reads until the other end has had enough.
+/// Reads until the server closes the connection.
 async fn until_closed(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut read = Vec::new();
     let _ = soon("the connection's end", stream.read_to_end(&mut read)).await;
@@ -32,12 +32,12 @@ async fn until_closed(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
 }
 
 #[tokio::test]
-async fn who_dawdles_in_the_handshake_is_cut_off() {
-    let server = impatient().await;
+async fn slow_handshake_is_closed() {
+    let server = server_with_short_timeouts().await;
     let mut silent = TcpStream::connect(server.address).await.expect("connected");
     assert_eq!(until_closed(&mut silent).await, "");
     let mut slow = TcpStream::connect(server.address).await.expect("connected");
-    // a client's hello of 512 bytes that does not come
+    // the record header of a ClientHello without its body
     slow.write_all(&[0x16, 3, 1, 2, 0, 1])
         .await
         .expect("written");
@@ -45,8 +45,8 @@ async fn who_dawdles_in_the_handshake_is_cut_off() {
 }
 
 #[tokio::test]
-async fn who_dawdles_with_a_header_or_is_idle_is_cut_off() {
-    let server = impatient().await;
+async fn slow_header_or_idle_connection_is_closed() {
+    let server = server_with_short_timeouts().await;
     let mut half = server.connect(None).await.expect("connected");
     half.write_all(b"GET /who HTTP/1.1\r\nhost")
         .await
@@ -67,14 +67,14 @@ async fn who_dawdles_with_a_header_or_is_idle_is_cut_off() {
 }
 
 #[tokio::test]
-async fn who_dawdles_with_a_body_is_told_and_so_is_who_sends_too_much() {
-    let server = impatient().await;
+async fn slow_or_large_body_is_rejected() {
+    let server = server_with_short_timeouts().await;
     let mut slow = server.connect(None).await.expect("connected");
     let head = b"POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc";
     slow.write_all(head).await.expect("written");
     let answer = until_closed(&mut slow).await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert!(answer.ends_with("did not end in time"), "{answer}");
+    assert!(answer.ends_with("timed out"), "{answer}");
 
     let server = Server::start().await;
     let stream = server.connect(None).await.expect("connected");
@@ -92,8 +92,8 @@ async fn who_dawdles_with_a_body_is_told_and_so_is_who_sends_too_much() {
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_not_idle() {
-    let server = impatient().await;
+async fn request_in_progress_is_not_idle() {
+    let server = server_with_short_timeouts().await;
     let mut stream = server.connect(None).await.expect("connected");
     stream
         .write_all(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -111,7 +111,7 @@ async fn a_request_under_way_is_not_idle() {
 }
 
 #[tokio::test]
-async fn a_header_of_ten_megabytes_is_refused_and_costs_one() {
+async fn header_of_ten_megabytes_is_rejected() {
     let server = Server::start().await;
     let mut large = server.connect(None).await.expect("connected");
     let writing = async {
@@ -159,58 +159,58 @@ async fn a_header_of_ten_megabytes_is_refused_and_costs_one() {
 }
 
 #[tokio::test]
-async fn a_thousand_idle_strangers_keep_nobody_with_a_certificate_out() {
+async fn idle_unauthenticated_connections_do_not_block_authenticated() {
     let server = Server::start().await;
     let good = server.clients.client("kube-apiserver");
     let stream = server.connect(Some(&good)).await.expect("connected");
     let mut before = Http::over(stream, Version::HTTP_11).await;
     assert!(before.get("/who").await.is_ok());
-    let mut strangers = Vec::new();
-    // one after the other: what the kernel's queue has no room for never reaches the server
+    let mut unauthenticated = Vec::new();
+    // one after the other, so that the accept queue of the kernel does not overflow
     for number in 0..1000_u32 {
-        // of 100 addresses
+        // from 100 addresses
         let from = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + 1 + number % 100);
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind((from, 0).into()).expect("a loopback address");
-        strangers.push(socket.connect(server.address).await.expect("connected"));
+        unauthenticated.push(socket.connect(server.address).await.expect("connected"));
         tokio::task::yield_now().await;
     }
-    // one who was there, one who comes now, and one who is vouched for
+    // an open connection, a new one, and one that is marked as authenticated
     let stream = server.connect(Some(&good)).await.expect("connected");
     let mut now = Http::over(stream, Version::HTTP_11).await;
-    let mut vouched = Http::over(
+    let mut marked = Http::over(
         server.connect(None).await.expect("connected"),
         Version::HTTP_11,
     )
     .await;
-    assert!(vouched.get("/mark_authenticated").await.is_ok());
+    assert!(marked.get("/mark_authenticated").await.is_ok());
     for _ in 0..300 {
-        strangers.push(TcpStream::connect(server.address).await.expect("connected"));
+        unauthenticated.push(TcpStream::connect(server.address).await.expect("connected"));
     }
-    for http in [&mut before, &mut now, &mut vouched] {
+    for http in [&mut before, &mut now, &mut marked] {
         let answer = http.get("/who").await;
         assert!(answer.is_ok(), "{answer:?}");
     }
-    let kept = Limits::default().unauthenticated_connections;
-    // those who have to go are gone, the first of all
-    for stranger in strangers.iter_mut().take(1000 - kept) {
+    let limit = Limits::default().unauthenticated_connections;
+    // the oldest connections are evicted
+    for connection in unauthenticated.iter_mut().take(1000 - limit) {
         let mut byte = [0; 1];
-        let closed = soon("its end", stranger.read(&mut byte)).await;
+        let closed = soon("its end", connection.read(&mut byte)).await;
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
     }
 }
 
 #[tokio::test]
-async fn a_stranger_has_few_requests_at_a_time_and_one_with_a_certificate_many() {
+async fn concurrent_requests_are_limited_for_unauthenticated_clients() {
     let server = Server::start().await;
     let good = server.clients.client("kube-apiserver");
-    let most = Limits::default().unauthenticated_requests;
+    let max = Limits::default().unauthenticated_requests;
     for (client, asked, expected) in [
-        (None, most - 1, "Ok(\"no certificate\")"),
-        (None, most, "Err(\"429 Too Many Requests\")"),
+        (None, max - 1, "Ok(\"no certificate\")"),
+        (None, max, "Err(\"429 Too Many Requests\")"),
         (
             Some(good.as_str()),
-            4 * most,
+            4 * max,
             "Ok(\"certificate of 1 bytes\")",
         ),
     ] {
@@ -221,16 +221,16 @@ async fn a_stranger_has_few_requests_at_a_time_and_one_with_a_certificate_many()
         };
         let stream = server.dial(dial).await.expect("connected");
         let mut http = Http::over(stream, Version::HTTP_2).await;
-        let mut under_way = Vec::new();
+        let mut in_progress = Vec::new();
         for _ in 0..asked {
             let request = http::Request::get("https://localhost/endless");
             let request = request.body(Full::default()).expect("a request");
-            under_way.push(http.send(request).await.expect("begun"));
+            in_progress.push(http.send(request).await.expect("begun"));
         }
         let answer = format!("{:?}", http.get("/who").await);
         assert_eq!(answer, expected, "{asked} requests of {client:?}");
-        // those that are over make room
-        under_way.clear();
+        // finished requests free the limit
+        in_progress.clear();
         let again = async {
             while http.get("/who").await.is_err() {
                 tokio::task::yield_now().await;

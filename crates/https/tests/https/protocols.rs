@@ -1,4 +1,4 @@
-//! Versions of TLS and HTTP, ciphers, upgrades, the end of the server.
+//! Versions of TLS and HTTP, ciphers, upgrades, shutdown.
 
 use std::net::Ipv4Addr;
 
@@ -22,7 +22,7 @@ const AES: u16 = 0xc02b;
 const CHACHA: u16 = 0xcca9;
 
 #[tokio::test]
-async fn both_versions_of_tls_and_of_http_are_served() {
+async fn both_tls_and_http_versions_are_served() {
     let server = Server::start().await;
     for versions in [TLS12, TLS13] {
         for (alpn, version) in [
@@ -65,7 +65,7 @@ async fn check(
 }
 
 #[tokio::test]
-async fn what_is_not_offered_is_refused_in_the_handshake() {
+async fn handshake_fails_for_versions_and_ciphers_not_offered() {
     let only = |suite| TlsChoice {
         suites: vec![suite],
         ..TlsChoice::default()
@@ -85,7 +85,7 @@ async fn what_is_not_offered_is_refused_in_the_handshake() {
 }
 
 #[test]
-fn whatever_the_configuration_allows_is_possible() {
+fn all_configurable_versions_and_ciphers_are_available() {
     for (name, suite) in SUITES {
         let choice = TlsChoice {
             suites: vec![suite],
@@ -108,7 +108,7 @@ fn whatever_the_configuration_allows_is_possible() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_is_passed_on_with_every_byte() {
+async fn upgraded_connection_keeps_every_byte() {
     let server = Server::start().await;
     let mut http = Http::over(
         server.connect(None).await.expect("connected"),
@@ -143,7 +143,7 @@ async fn an_upgraded_connection_is_passed_on_with_every_byte() {
 }
 
 #[tokio::test]
-async fn without_tls_there_is_the_same_service_in_the_clear() {
+async fn plain_http_serves_the_same_service() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
         .expect("a port");
@@ -171,7 +171,7 @@ async fn without_tls_there_is_the_same_service_in_the_clear() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_lets_go_of_idle_connections_and_cuts_endless_answers() {
+async fn shutdown_closes_idle_connections_and_endless_responses() {
     let limits = Limits {
         drain_timeout: std::time::Duration::from_millis(50),
         ..Limits::default()
@@ -190,12 +190,12 @@ async fn a_server_that_ends_lets_go_of_idle_connections_and_cuts_endless_answers
         .await
         .expect("no panic");
     let mut rest = Vec::new();
-    // an end without goodbye is an error in TLS
+    // a missing close_notify is an error in TLS
     let _ = soon("the idle one's end", idle.read_to_end(&mut rest)).await;
     let _ = soon("the streaming one's end", streaming.read_to_end(&mut rest)).await;
 }
 
-/// What a server says to bytes that are no proper request.
+/// The response to invalid bytes.
 async fn answer_to(request: &[u8]) -> String {
     let server = Server::start().await;
     let mut stream = server.connect(None).await.expect("connected");
@@ -207,7 +207,7 @@ async fn answer_to(request: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn requests_that_are_none_are_answered_and_break_nothing() {
+async fn invalid_requests_are_answered_and_change_nothing() {
     let close = "\r\nhost: x\r\nconnection: close\r\n\r\n";
     let table: [(&[u8], &str); 5] = [
         (b"GET /no\xffsuch HTTP/1.1", "HTTP/1.1 400 Bad Request"),
