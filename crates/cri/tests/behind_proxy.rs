@@ -26,7 +26,7 @@ use windlass_types::{ContainerId, SandboxId, names};
 /// Timeout of every wait in these tests.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-struct World {
+struct TestEnv {
     fake: FakeRuntime,
     proxy: CriProxy,
     client: CriClient,
@@ -35,7 +35,7 @@ struct World {
     _dir: TempDir,
 }
 
-impl World {
+impl TestEnv {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("directory");
         let runtime_socket = dir.path().join("runtime.sock");
@@ -119,11 +119,11 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn without_rules_all_calls_pass() {
-    let world = World::new();
-    let (sandbox, container) = world.started("web").await;
-    let client = &world.client;
+    let env = TestEnv::new();
+    let (sandbox, container) = env.started("web").await;
+    let client = &env.client;
     assert_eq!(client.version().await.expect("version").name, "fake");
-    world.fake.set_exec("app", Exec::prints(3, "no"));
+    env.fake.set_exec("app", Exec::prints(3, "no"));
     let command = ["true".to_owned()];
     let output = client.exec_sync(&container, &command, WAIT_TIMEOUT).await;
     assert_eq!(output.expect("ran").exit_code, 3);
@@ -134,8 +134,7 @@ async fn without_rules_all_calls_pass() {
     client.stop_pod_sandbox(&sandbox).await.expect("stopped");
     // many calls share one connection, and a large answer is more than one frame
     for n in 0..200 {
-        world
-            .fake
+        env.fake
             .add_image(&format!("registry.example/team/image{n}:1"));
     }
     let lists = (0..20).map(|_| windlass_cri::ImageService::list_images(client));
@@ -147,16 +146,16 @@ async fn without_rules_all_calls_pass() {
 #[tokio::test]
 async fn unknown_services_and_streams_pass_with_headers() {
     for mode in [EventMode::Cri, EventMode::Containerd] {
-        let world = World::new();
-        world.fake.set_event_mode(mode);
-        let mut events = world.client.events().await.expect("stream");
+        let env = TestEnv::new();
+        env.fake.set_event_mode(mode);
+        let mut events = env.client.events().await.expect("stream");
         // only the first event shows that a containerd subscription is open
         until("the stream is open", || {
-            !world.fake.calls_of(Operation::Events, "").is_empty()
+            !env.fake.calls_of(Operation::Events, "").is_empty()
         })
         .await;
-        let (_, container) = world.started("web").await;
-        world.fake.kill_container(&container, 1);
+        let (_, container) = env.started("web").await;
+        env.fake.kill_container(&container, 1);
         let stopped = async {
             while let Some(event) = events.next().await {
                 let event = event.expect("event");
@@ -175,13 +174,13 @@ async fn unknown_services_and_streams_pass_with_headers() {
 
 #[tokio::test]
 async fn rule_matches_calls_by_method_and_request_content() {
-    let world = World::new();
-    let (sick, well) = (world.sandbox("sick").await, world.sandbox("well").await);
+    let env = TestEnv::new();
+    let (sick, well) = (env.sandbox("sick").await, env.sandbox("well").await);
     let rule = Rule::new("PodSandboxStatus", Action::Hang).with(sick.as_str());
-    let hang = world.proxy.add(rule);
-    let waiting = world.status_of(&sick);
+    let hang = env.proxy.add(rule);
+    let waiting = env.status_of(&sick);
     until("the call waits", || hang.waiting() == 1).await;
-    let client = &world.client;
+    let client = &env.client;
     client.pod_sandbox_status(&well).await.expect("another one");
     let all = client.list_pod_sandboxes(&ListFilter::default()).await;
     assert_eq!(all.expect("list").len(), 2);
@@ -199,35 +198,35 @@ async fn rule_matches_calls_by_method_and_request_content() {
 
 #[tokio::test]
 async fn cancelled_call_does_not_reach_the_runtime() {
-    let world = World::new();
-    let sandbox = world.sandbox("sick").await;
-    let hang = world.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));
-    let call = world.status_of(&sandbox);
+    let env = TestEnv::new();
+    let sandbox = env.sandbox("sick").await;
+    let hang = env.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));
+    let call = env.status_of(&sandbox);
     until("the call waits", || hang.waiting() == 1).await;
     call.abort();
     until("nothing waits", || hang.waiting() == 0).await;
-    let reads = world.fake.calls_of(Operation::PodSandboxStatus, "");
+    let reads = env.fake.calls_of(Operation::PodSandboxStatus, "");
     assert!(reads.is_empty(), "it never reached the runtime: {reads:?}");
 }
 
 #[tokio::test]
 async fn rule_fails_or_delays_a_number_of_calls() {
-    let world = World::new();
-    let sandbox = world.sandbox("web").await;
+    let env = TestEnv::new();
+    let sandbox = env.sandbox("web").await;
     let refusal = Action::Fail(Code::Internal, "100% broken\nby order".to_owned());
-    let fails = world
+    let fails = env
         .proxy
         .add(Rule::new("PodSandboxStatus", refusal).times(2));
     for _ in 0..2 {
-        let error = world.client.pod_sandbox_status(&sandbox).await;
+        let error = env.client.pod_sandbox_status(&sandbox).await;
         let error = error.expect_err("refused");
         assert_eq!(error.code, CriCode::Other);
         assert_eq!(error.message, "100% broken\nby order");
     }
     let late = Action::Delay(Duration::from_millis(60));
-    world.proxy.add(Rule::new("PodSandboxStatus", late));
+    env.proxy.add(Rule::new("PodSandboxStatus", late));
     let begun = Instant::now();
-    let answer = world.client.pod_sandbox_status(&sandbox).await;
+    let answer = env.client.pod_sandbox_status(&sandbox).await;
     answer.expect("the third goes through");
     assert!(begun.elapsed() >= Duration::from_millis(60));
     assert_eq!(fails.hits(), 2);
@@ -235,24 +234,24 @@ async fn rule_fails_or_delays_a_number_of_calls() {
 
 #[tokio::test]
 async fn response_can_be_lost_or_replaced_after_the_call() {
-    let world = World::new();
+    let env = TestEnv::new();
     let denial = Action::DenyReply(Code::Unavailable, "connection reset".to_owned());
-    world.proxy.add(Rule::new("RunPodSandbox", denial).times(1));
+    env.proxy.add(Rule::new("RunPodSandbox", denial).times(1));
     let config = sandbox_config("web");
-    let denied = world.client.run_pod_sandbox(&config, "").await;
+    let denied = env.client.run_pod_sandbox(&config, "").await;
     assert_eq!(denied.expect_err("denied").code, CriCode::Unavailable);
-    let sandboxes = world.fake.sandboxes();
+    let sandboxes = env.fake.sandboxes();
     let (id, ..) = sandboxes.first().expect("it was made");
 
-    let lost = world
+    let lost = env
         .proxy
         .add(Rule::new("StopPodSandbox", Action::LoseReply));
     let call = tokio::spawn({
-        let (client, id) = (world.client.clone(), id.clone());
+        let (client, id) = (env.client.clone(), id.clone());
         async move { client.stop_pod_sandbox(&id).await }
     });
     until("it was stopped", || {
-        world.fake.sandboxes().iter().all(|(_, _, _, ready)| !ready)
+        env.fake.sandboxes().iter().all(|(_, _, _, ready)| !ready)
     })
     .await;
     assert!(!call.is_finished());
@@ -262,14 +261,14 @@ async fn response_can_be_lost_or_replaced_after_the_call() {
 
 #[tokio::test]
 async fn connection_closes_with_the_runtime() {
-    let mut world = World::new();
-    world.sandbox("web").await;
-    world.guard = None;
-    let error = world.client.version().await.expect_err("it is gone");
+    let mut env = TestEnv::new();
+    env.sandbox("web").await;
+    env.guard = None;
+    let error = env.client.version().await.expect_err("it is gone");
     assert_eq!(error.code, CriCode::Unavailable);
-    world.guard = Some(world.fake.serve(&world.runtime_socket).expect("served"));
+    env.guard = Some(env.fake.serve(&env.runtime_socket).expect("served"));
     let end = Instant::now() + WAIT_TIMEOUT;
-    while let Err(error) = world.client.version().await {
+    while let Err(error) = env.client.version().await {
         assert!(Instant::now() < end, "{error}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -277,14 +276,14 @@ async fn connection_closes_with_the_runtime() {
 
 #[tokio::test]
 async fn hung_call_is_listed_with_its_pod() {
-    let world = World::new();
+    let env = TestEnv::new();
     let calls = HungCalls::new(Arc::new(SystemClock));
     let timelines = Timelines::new(Arc::new(SystemClock), None);
-    let runtime = Arc::new(world.client.clone());
+    let runtime = Arc::new(env.client.clone());
     let watched = TrackedRuntime::new(runtime, calls.clone(), timelines);
     let id = watched.run_pod_sandbox(&sandbox_config("sick"), "").await;
     let id = id.expect("sandbox");
-    let hang = world.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));
+    let hang = env.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));
     let call = tokio::spawn(async move { watched.pod_sandbox_status(&id).await });
     let pods = tokio::time::timeout(Duration::from_secs(5), calls.changed()).await;
     assert_eq!(

@@ -24,7 +24,7 @@ use windlass_types::{ContainerId, ContainerState, Retry, SandboxId, names};
 /// Timeout of every wait in these tests.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-struct World {
+struct TestEnv {
     fake: FakeRuntime,
     client: CriClient,
     metrics: Metrics,
@@ -33,7 +33,7 @@ struct World {
     _dir: TempDir,
 }
 
-impl World {
+impl TestEnv {
     fn new(timeout: Duration) -> Self {
         let dir = tempfile::tempdir().expect("directory");
         let socket = dir.path().join("cri.sock");
@@ -46,7 +46,7 @@ impl World {
         };
         let endpoint = format!("unix://{}", socket.display());
         let client = CriClient::connect(&endpoint, options).expect("endpoint");
-        let mut world = Self {
+        let mut env = Self {
             fake,
             client,
             metrics,
@@ -54,8 +54,8 @@ impl World {
             guard: None,
             _dir: dir,
         };
-        world.serve();
-        world
+        env.serve();
+        env
     }
 
     fn serve(&mut self) {
@@ -131,8 +131,8 @@ async fn eventually<T, F: Future<Output = T>>(
 
 #[tokio::test]
 async fn pod_lifecycle_works_over_the_socket() {
-    let world = World::new(WAIT_TIMEOUT);
-    let client = &world.client;
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    let client = &env.client;
     let version = client.version().await.expect("version");
     assert_eq!(
         (version.name.as_str(), version.api_version.as_str()),
@@ -141,12 +141,12 @@ async fn pod_lifecycle_works_over_the_socket() {
     let status = client.status().await.expect("status");
     assert_eq!((status.runtime_error, status.network_error), (None, None));
 
-    let (sandbox, container) = world.started().await;
+    let (sandbox, container) = env.started().await;
     assert_eq!(
-        world.fake.container_config(&container),
+        env.fake.container_config(&container),
         Some(container_config())
     );
-    assert_eq!(world.fake.sandbox_config(&sandbox), Some(sandbox_config()));
+    assert_eq!(env.fake.sandbox_config(&sandbox), Some(sandbox_config()));
 
     let filter = ListFilter::of_pod(&"u1".into());
     let rows = client.list_pod_sandboxes(&filter).await.expect("rows");
@@ -198,8 +198,8 @@ async fn pod_lifecycle_works_over_the_socket() {
 
 #[tokio::test]
 async fn images_are_pulled_and_removed_over_the_socket() {
-    let world = World::new(WAIT_TIMEOUT);
-    let client = &world.client;
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    let client = &env.client;
     assert_eq!(client.image_status("nginx").await.expect("answer"), None);
     let id = client
         .pull_image("nginx", None, &sandbox_config())
@@ -217,7 +217,7 @@ async fn images_are_pulled_and_removed_over_the_socket() {
         .remove_image("nginx")
         .await
         .expect("not being there is fine");
-    world.fake.set_pull("nope", Pull::not_found("nope"));
+    env.fake.set_pull("nope", Pull::not_found("nope"));
     let error = client
         .pull_image("nope", None, &sandbox_config())
         .await
@@ -231,8 +231,8 @@ async fn images_are_pulled_and_removed_over_the_socket() {
 
 #[tokio::test]
 async fn stop_and_remove_of_missing_objects_succeed() {
-    let world = World::new(WAIT_TIMEOUT);
-    let client = &world.client;
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    let client = &env.client;
     let (sandbox, container) = (SandboxId::from("s"), ContainerId::from("c"));
     client
         .stop_container(&container, Duration::ZERO)
@@ -258,8 +258,7 @@ async fn stop_and_remove_of_missing_objects_succeed() {
     // missing binary is "not found" as well.
     let lost = "rpc error: container \"c\": not found";
     for operation in [Operation::RemoveContainer, Operation::StartContainer] {
-        world
-            .fake
+        env.fake
             .inject(Fault::fail(operation, 1, CriCode::Other, lost));
     }
     client.remove_container(&container).await.expect("fine");
@@ -271,15 +270,15 @@ async fn stop_and_remove_of_missing_objects_succeed() {
 
 #[tokio::test]
 async fn each_call_ends_at_its_deadline() {
-    let world = World::new(Duration::from_millis(200));
-    let (_, container) = world.started().await;
+    let env = TestEnv::new(Duration::from_millis(200));
+    let (_, container) = env.started().await;
     for operation in [
         Operation::Status,
         Operation::ListContainers,
         Operation::StopContainer,
         Operation::RunPodSandbox,
     ] {
-        world.fake.inject(Fault::hang(operation));
+        env.fake.inject(Fault::hang(operation));
     }
     let timed = async |call: &mut (dyn Future<Output = CriCode> + Unpin)| {
         let before = tokio::time::Instant::now();
@@ -288,7 +287,7 @@ async fn each_call_ends_at_its_deadline() {
             .expect("in time");
         (code, before.elapsed().as_millis() / 100)
     };
-    let client = &world.client;
+    let client = &env.client;
     let late = CriCode::DeadlineExceeded;
     let mut call = Box::pin(async { code(client.status().await) });
     assert_eq!(timed(&mut call).await, (late, 2));
@@ -304,7 +303,7 @@ async fn each_call_ends_at_its_deadline() {
     let mut call = Box::pin(async { code(client.stop_container(&container, other).await) });
     assert_eq!(timed(&mut call).await, (late, 6), "grace on top");
     // A pull has none.
-    world.fake.set_pull(
+    env.fake.set_pull(
         "slow",
         Pull {
             takes: Duration::from_millis(700),
@@ -319,32 +318,32 @@ async fn each_call_ends_at_its_deadline() {
 
 #[tokio::test]
 async fn oversized_grace_period_is_capped() {
-    let world = World::new(WAIT_TIMEOUT);
-    let (_, container) = world.started().await;
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    let (_, container) = env.started().await;
     // the largest `terminationGracePeriodSeconds` that the API takes
     let for_ever = Duration::from_secs(i64::MAX as u64);
     let command = ["true".to_owned()];
-    let ran = world.client.exec_sync(&container, &command, for_ever).await;
+    let ran = env.client.exec_sync(&container, &command, for_ever).await;
     assert_eq!(ran.expect("ran").exit_code, 0);
-    let stopped = world.client.stop_container(&container, for_ever).await;
+    let stopped = env.client.stop_container(&container, for_ever).await;
     stopped.expect("stopped");
 }
 
 #[tokio::test]
 async fn client_reconnects_when_the_socket_is_back() {
-    let mut world = World::new(WAIT_TIMEOUT);
-    world.client.version().await.expect("version");
-    world.guard = None;
-    let error = world.client.version().await.expect_err("gone");
+    let mut env = TestEnv::new(WAIT_TIMEOUT);
+    env.client.version().await.expect("version");
+    env.guard = None;
+    let error = env.client.version().await.expect_err("gone");
     assert_eq!(
         (error.code, error.retry()),
         (CriCode::Unavailable, Retry::Soon)
     );
     // By now a connection was refused, and the reason names the socket.
-    let error = world.client.version().await.expect_err("gone");
+    let error = env.client.version().await.expect_err("gone");
     assert!(error.message.contains("cri.sock"), "{error}");
-    world.serve();
-    let client = &world.client;
+    env.serve();
+    let client = &env.client;
     eventually(|| client.version(), |answer| answer.is_ok())
         .await
         .expect("version");
@@ -352,16 +351,16 @@ async fn client_reconnects_when_the_socket_is_back() {
 
 #[tokio::test]
 async fn call_in_flight_fails_when_the_runtime_exits() {
-    let mut world = World::new(WAIT_TIMEOUT);
-    world.fake.inject(Fault::hang(Operation::Status));
-    let client = world.client.clone();
+    let mut env = TestEnv::new(WAIT_TIMEOUT);
+    env.fake.inject(Fault::hang(Operation::Status));
+    let client = env.client.clone();
     let call = tokio::spawn(async move { client.status().await });
     eventually(
-        || async { world.count(Operation::Status, "") },
+        || async { env.count(Operation::Status, "") },
         |count| *count == 1,
     )
     .await;
-    world.guard = None;
+    env.guard = None;
     let result = tokio::time::timeout(WAIT_TIMEOUT, call)
         .await
         .expect("in time")
@@ -371,24 +370,24 @@ async fn call_in_flight_fails_when_the_runtime_exits() {
 
 #[tokio::test]
 async fn responses_up_to_16_mib_are_accepted() {
-    let world = World::new(WAIT_TIMEOUT);
+    let env = TestEnv::new(WAIT_TIMEOUT);
     let megabyte = "x".repeat(1 << 20);
     for number in 0..14 {
-        world.fake.add_image_with(&format!("big{number}"), |image| {
+        env.fake.add_image_with(&format!("big{number}"), |image| {
             image.username.clone_from(&megabyte);
         });
     }
-    assert_eq!(world.client.list_images().await.expect("14 MiB").len(), 15);
+    assert_eq!(env.client.list_images().await.expect("14 MiB").len(), 15);
     for number in 14..17 {
-        world.fake.add_image_with(&format!("big{number}"), |image| {
+        env.fake.add_image_with(&format!("big{number}"), |image| {
             image.username.clone_from(&megabyte);
         });
     }
-    assert_eq!(code(world.client.list_images().await), CriCode::Other);
+    assert_eq!(code(env.client.list_images().await), CriCode::Other);
 }
 
 /// A pod and its container, each with a name of nine MiB: lists of the fake have no annotations.
-async fn pod_with_large_names(world: &World, number: usize) {
+async fn pod_with_large_names(env: &TestEnv, number: usize) {
     let name = format!("{number}{}", "x".repeat(9 << 20));
     let sandbox = SandboxConfig {
         name: name.clone(),
@@ -400,7 +399,7 @@ async fn pod_with_large_names(world: &World, number: usize) {
         name,
         ..container_config()
     };
-    let client = &world.client;
+    let client = &env.client;
     let id = client.run_pod_sandbox(&sandbox, "").await.unwrap();
     let of = sandbox_config();
     let created = client.create_container(&id, &container, &of).await;
@@ -409,46 +408,40 @@ async fn pod_with_large_names(world: &World, number: usize) {
 
 #[tokio::test]
 async fn lists_larger_than_a_message_are_streamed() {
-    let world = World::new(WAIT_TIMEOUT);
+    let env = TestEnv::new(WAIT_TIMEOUT);
     let all = ListFilter::default();
-    pod_with_large_names(&world, 0).await;
-    assert_eq!(world.client.list_containers(&all).await.unwrap().len(), 1);
-    pod_with_large_names(&world, 1).await;
-    let error = world.client.list_containers(&all).await.unwrap_err();
+    pod_with_large_names(&env, 0).await;
+    assert_eq!(env.client.list_containers(&all).await.unwrap().len(), 1);
+    pod_with_large_names(&env, 1).await;
+    let error = env.client.list_containers(&all).await.unwrap_err();
     let fix = "the container runtime cannot stream lists: upgrade it or use fewer and smaller pod \
                annotations";
     assert!(error.to_string().ends_with(fix), "{error}");
 
-    world.fake.stream_lists();
+    env.fake.stream_lists();
     for _ in 0..2 {
-        let containers = world.client.list_containers(&all).await.unwrap();
-        let sandboxes = world.client.list_pod_sandboxes(&all).await.unwrap();
+        let containers = env.client.list_containers(&all).await.unwrap();
+        let sandboxes = env.client.list_pod_sandboxes(&all).await.unwrap();
         assert_eq!((containers.len(), sandboxes.len()), (2, 2));
     }
     // two lists that were too large, and one that found that out; none is requested twice afterwards
-    assert_eq!(world.count(Operation::ListContainers, ""), 5);
-    assert_eq!(world.count(Operation::ListPodSandboxes, ""), 2);
+    assert_eq!(env.count(Operation::ListContainers, ""), 5);
+    assert_eq!(env.count(Operation::ListPodSandboxes, ""), 2);
     let of_one = ListFilter::of_pod(&"uid-1".into());
     assert_eq!(
-        world
-            .client
-            .list_pod_sandboxes(&of_one)
-            .await
-            .unwrap()
-            .len(),
+        env.client.list_pod_sandboxes(&of_one).await.unwrap().len(),
         1
     );
 }
 
 #[tokio::test]
 async fn cri_events_include_the_pod() {
-    let world = World::new(WAIT_TIMEOUT);
-    world
-        .fake
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    env.fake
         .set_behavior("app", Behavior::exits(Duration::from_millis(50), 1));
-    let mut events = world.client.events().await.expect("events");
-    assert_eq!(world.count(Operation::Events, ""), 1);
-    let (_, container) = world.started().await;
+    let mut events = env.client.events().await.expect("events");
+    assert_eq!(env.count(Operation::Events, ""), 1);
+    let (_, container) = env.started().await;
     let mut lines = Vec::new();
     while lines.len() < 5 {
         let event = tokio::time::timeout(WAIT_TIMEOUT, events.next())
@@ -477,11 +470,11 @@ async fn cri_events_include_the_pod() {
 
 #[tokio::test]
 async fn without_cri_events_containerd_events_are_used() {
-    let world = World::new(WAIT_TIMEOUT);
-    world.fake.set_event_mode(EventMode::Containerd);
-    let mut events = world.client.events().await.expect("events");
-    let (_, container) = world.started().await;
-    world.fake.oom_kill(&container);
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    env.fake.set_event_mode(EventMode::Containerd);
+    let mut events = env.client.events().await.expect("events");
+    let (_, container) = env.started().await;
+    env.fake.oom_kill(&container);
     let mut lines = Vec::new();
     while lines.len() < 6 {
         let event = tokio::time::timeout(WAIT_TIMEOUT, events.next())
@@ -501,17 +494,17 @@ async fn without_cri_events_containerd_events_are_used() {
 
 #[tokio::test]
 async fn events_of_a_runtime_without_them_are_unimplemented() {
-    let world = World::new(WAIT_TIMEOUT);
-    world.fake.set_event_mode(EventMode::Off);
-    let result = world.client.events().await.map(|_| ());
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    env.fake.set_event_mode(EventMode::Off);
+    let result = env.client.events().await.map(|_| ());
     assert_eq!(code(result), CriCode::Unimplemented);
 }
 
 #[tokio::test]
 async fn event_stream_ends_with_an_error_when_the_runtime_exits() {
-    let mut world = World::new(WAIT_TIMEOUT);
-    let mut events = world.client.events().await.expect("events");
-    world.guard = None;
+    let mut env = TestEnv::new(WAIT_TIMEOUT);
+    let mut events = env.client.events().await.expect("events");
+    env.guard = None;
     let last = tokio::time::timeout(WAIT_TIMEOUT, events.next())
         .await
         .expect("in time");
@@ -524,14 +517,13 @@ async fn event_stream_ends_with_an_error_when_the_runtime_exits() {
 
 #[tokio::test]
 async fn calls_are_counted_under_upstream_operation_names() {
-    let world = World::new(WAIT_TIMEOUT);
-    world.started().await;
-    world
-        .client
+    let env = TestEnv::new(WAIT_TIMEOUT);
+    env.started().await;
+    env.client
         .container_status(&"c".into())
         .await
         .expect_err("not there");
-    let text = world.metrics.render().expect("text");
+    let text = env.metrics.render().expect("text");
     for line in [
         "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"} 1",
         "kubelet_runtime_operations_total{operation_type=\"create_container\"} 1",

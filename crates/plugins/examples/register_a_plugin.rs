@@ -1,5 +1,5 @@
-//! Keeps plugins of one type registered, in a directory of its own, and starts such a plugin: it
-//! introduces itself, is refused once, registers, and leaves.
+//! Runs the registry in a temporary directory with one plugin, which is rejected once, registers and
+//! deregisters.
 //!
 //! `cargo run -p windlass-plugins --example register_a_plugin`
 //!
@@ -23,7 +23,7 @@ use windlass_proto::pluginregistration_v1::registration_server::{
     Registration, RegistrationServer,
 };
 
-/// What a node does with lamps.
+/// Handler of lamp plugins.
 #[derive(Debug)]
 struct Lamps {
     refused_once: AtomicBool,
@@ -49,12 +49,12 @@ impl PluginHandler for Lamps {
 
     fn deregister(&self, plugin: &Plugin) {
         println!("node:   {} is not registered", plugin.name);
-        // nobody listens any more when the example is over
+        // the receiver is dropped at the end of the example
         let _ = self.left.send(());
     }
 }
 
-/// A plugin's side of it.
+/// The plugin's side.
 struct Lamp(mpsc::UnboundedSender<bool>);
 
 #[tonic::async_trait]

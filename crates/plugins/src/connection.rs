@@ -1,8 +1,7 @@
-//! A gRPC connection to a Unix socket that lasts for one conversation, as upstream's do.
+//! A short-lived gRPC connection to a Unix socket, as in upstream.
 //!
-//! Plugins are asked seldom and are restarted at any time: a connection that is kept would fail
-//! first and be replaced afterwards. What runs for a connection ends with it, even if the other
-//! end has stopped reading.
+//! Calls to plugins are rare and plugins restart at any time, so a cached connection would often be
+//! stale. The tasks of a connection end with it, even if the peer has stopped reading.
 
 use std::error::Error;
 use std::path::Path;
@@ -14,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// How long a connection may take to say goodbye.
+/// Maximum time to close a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An open connection. Dropping it closes it.
@@ -26,23 +25,23 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a socket. The caller has the deadline.
+    /// Connects to a socket, without a timeout of its own.
     ///
     /// # Errors
-    /// Nobody listens there: the reason, in the words of the system.
+    /// The connection failed; the text has the system error.
     pub async fn open(socket: &Path) -> Result<Self, String> {
         let stream = UnixStream::connect(socket)
             .await
             .map_err(|error| format!("dial unix {}: {error}", socket.display()))?;
         let (alive, tasks) = watch::channel(());
-        // the connection is there; a second one is never made
+        // the connector is used once
         let mut stream = Some(stream);
         let connector = tower::service_fn(move |_: Uri| {
             let stream = stream.take();
             let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
             async move { stream.map(TokioIo::new).ok_or_else(gone) }
         });
-        // the authority is never resolved; gRPC servers only insist on a valid one
+        // the authority is never resolved; gRPC servers only require a valid one
         let channel = Endpoint::from_static("http://localhost")
             .executor(Tasks(tasks))
             .connect_with_connector(connector)
@@ -54,7 +53,7 @@ impl Connection {
         })
     }
 
-    /// The way to make a client of it.
+    /// Channel for a client.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
@@ -68,21 +67,21 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
         let mut alive = self.0.clone();
         tokio::spawn(async move {
-            let over = async {
-                // nothing is ever sent: it changes when the connection is dropped
+            let closed = async {
+                // changes only when the connection is dropped
                 let _ = alive.changed().await;
                 tokio::time::sleep(CLOSE_TIMEOUT).await;
             };
             tokio::select! {
                 biased;
                 () = task => {}
-                () = over => {}
+                () = closed => {}
             }
         });
     }
 }
 
-/// An error with all its causes.
+/// Text of an error with all its causes.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

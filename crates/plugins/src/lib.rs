@@ -1,14 +1,14 @@
-//! Plugins of the node, which register through a socket in `<root-dir>/plugins_registry`.
+//! Registration of node plugins through sockets in `<root-dir>/plugins_registry`.
 //!
-//! For whoever takes plugins of any type (CSI drivers, device plugins, DRA drivers) as a kubelet does, by
-//! the `pluginregistration/v1` API. A plugin is another's program: it may hang, lie or die at any time.
+//! For agents that register plugins of any type (CSI drivers, device plugins, DRA drivers) like a
+//! kubelet, with the `pluginregistration/v1` API. Plugins are untrusted: they may hang, send invalid
+//! data or exit at any time.
 //!
 //! # The way in
 //!
-//! * [`run_plugin_registry`] finds the sockets of a directory and keeps each plugin registered
-//! * [`PluginHandler`] is what you write: what a type of plugins is good for; [`PluginRegistry`] names one
-//!   for each type
-//! * [`Connection`] is a gRPC connection to a Unix socket for one conversation
+//! * [`run_plugin_registry`] watches a directory for sockets and keeps each plugin registered
+//! * [`PluginHandler`] implements a plugin type; [`PluginRegistry`] has one handler per type
+//! * [`Connection`] is a short-lived gRPC connection to a Unix socket
 //!
 //! # Example
 //!
@@ -26,7 +26,7 @@
 //! impl PluginHandler for Lamps {
 //!     fn validate(&self, plugin: &Plugin) -> Result<(), String> {
 //!         let known = plugin.versions.iter().any(|version| version == "v1");
-//!         known.then_some(()).ok_or_else(|| "only v1 is spoken here".to_owned())
+//!         known.then_some(()).ok_or_else(|| "only v1 is supported".to_owned())
 //!     }
 //!
 //!     async fn register(&self, plugin: &Plugin) -> Result<(), String> {
@@ -35,7 +35,7 @@
 //!     }
 //!
 //!     fn deregister(&self, plugin: &Plugin) {
-//!         println!("{} is gone", plugin.name);
+//!         println!("{} deregistered", plugin.name);
 //!     }
 //! }
 //!
@@ -51,25 +51,24 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-plugins --example register_a_plugin` is this with a plugin that is refused
-//! once, registers and leaves.
+//! `cargo run -p windlass-plugins --example register_a_plugin` runs this with a plugin that is
+//! rejected once, registers and deregisters.
 //!
 //! # What it promises
 //!
-//! * Each plugin has a task of its own and deadlines on all it is asked: 10 s to connect, 5 s to
-//!   introduce itself, 5 s to handle how it ended. One that hangs or lies keeps no other from registering.
-//! * What a plugin says of itself is bounded (64 KiB) and checked. Of a directory 4096 entries are looked
-//!   at, eight deep.
-//! * A socket that is made anew at its old path is a new plugin. Each `register` is followed by a
-//!   `deregister` at some time. What failed is tried again, with pauses.
-//! * A directory in which nothing happens costs nothing; one that cannot be watched is looked at every
-//!   10 s.
+//! * Each plugin has its own task with timeouts: 10 s to connect, 5 s for its info, 5 s to notify it
+//!   of the result. A faulty plugin does not delay the others.
+//! * Plugin info is limited to 64 KiB and validated. A scan reads at most 4096 entries, eight levels
+//!   deep.
+//! * A socket that is recreated at its path is a new plugin. Each `register` is followed by a
+//!   `deregister`. Failures are retried with back-off.
+//! * An idle directory costs nothing; one that cannot be watched is scanned every 10 s.
 //!
 //! # What it does not do
 //!
-//! It calls no service of a plugin: its handler does. Nothing is kept on the disk, an agent that starts
-//! finds the sockets again. It does not speak the older registration of device plugins, by which they
-//! dial the kubelet.
+//! It does not call the services of plugins; their handlers do. It stores nothing on disk: an agent
+//! finds the sockets again at startup. The older registration of device plugins, which connect to
+//! the kubelet, is not supported.
 
 mod connection;
 mod registry;

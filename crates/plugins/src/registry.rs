@@ -1,10 +1,9 @@
-//! Finds the sockets of plugins and keeps each plugin registered.
+//! Watches the plugin directory and keeps each plugin registered.
 //!
-//! A socket that is made, or made anew at its old path, is a plugin that introduces itself; one that
-//! is gone is a plugin that left. Each has a task ([`socket`]), which hears only what lies at its
-//! path ([`SocketId`]) and asks, checks, registers and tells the plugin (upstream's operation
-//! generator), with a pause after each failure. What kind of plugin does what when it registers is
-//! its [`PluginHandler`].
+//! A new or recreated socket is a plugin that registers; a removed one is a plugin that
+//! deregisters. Each path has a task ([`socket`]) that receives its current [`SocketId`]. It reads the
+//! plugin's info, validates, registers and notifies it (upstream's operation generator), with
+//! back-off after failures. The [`PluginHandler`] implements the plugin type.
 
 mod scan;
 mod socket;
@@ -28,60 +27,59 @@ use windlass_node_rules::plugin_registration::{SocketId, SocketPlan, plan_socket
 use socket::{RegistrationContext, run_registration};
 use watcher::Watcher;
 
-/// Type of CSI drivers.
+/// Plugin type of CSI drivers.
 pub const CSI_PLUGIN: &str = "CSIPlugin";
 
-/// Pause between two looks at the directory while it cannot be watched.
+/// Interval between two scans of a directory that cannot be watched.
 const UNWATCHED_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A plugin as it introduced itself.
+/// Info of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// The socket in the directory.
+    /// Registration socket in the directory.
     pub socket: PathBuf,
-    /// Which one at that path.
+    /// Identity of the socket at that path.
     pub id: SocketId,
-    /// Its name, unique within its type.
+    /// Name, unique within its type.
     pub name: String,
     /// Socket of its service.
     pub endpoint: PathBuf,
-    /// Versions of the service that it speaks.
+    /// Supported versions of the service.
     pub versions: Vec<String>,
 }
 
-/// What is done with the plugins of one type (upstream's `PluginHandler`).
+/// Handler of one plugin type (upstream's `PluginHandler`).
 #[async_trait]
 pub trait PluginHandler: Send + Sync + Debug + 'static {
-    /// Whether the plugin may register (`ValidatePlugin`).
+    /// Validates the plugin before its registration (`ValidatePlugin`).
     ///
     /// # Errors
-    /// It may not; the plugin is told the text and asked again later.
+    /// The plugin is invalid; the text is sent to the plugin, and the registration retried later.
     fn validate(&self, plugin: &Plugin) -> Result<(), String>;
 
-    /// Registers it (`RegisterPlugin`). Is dropped if the socket goes meanwhile.
+    /// Registers the plugin (`RegisterPlugin`). Is dropped if the socket is removed.
     ///
     /// # Errors
-    /// As above.
+    /// The registration failed; handled as for [`Self::validate`].
     async fn register(&self, plugin: &Plugin) -> Result<(), String>;
 
-    /// It left, or its registration was not finished (`DeRegisterPlugin`). Follows every
-    /// `register` at some time; another plugin may have taken its name.
+    /// Deregisters a removed or incompletely registered plugin (`DeRegisterPlugin`). Follows every
+    /// `register`; another plugin may have taken its name.
     fn deregister(&self, plugin: &Plugin);
 }
 
-/// Where plugins are looked for, and what is done with them.
+/// Directory and handlers of plugins.
 #[derive(Clone, Debug)]
 pub struct PluginRegistry {
-    /// The directory; it is made if it is missing.
+    /// The directory; created if missing.
     pub directory: PathBuf,
-    /// By type.
+    /// Handlers by plugin type.
     pub handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
     /// Metrics.
     pub metrics: Metrics,
 }
 
-/// Watches the directory for as long as it runs. A directory in which nothing happens costs
-/// nothing.
+/// Watches the directory and runs the registrations until dropped.
 pub async fn run_plugin_registry(registry: PluginRegistry) {
     let directory = registry.directory;
     let watcher = Watcher::new(directory.clone());
@@ -124,7 +122,7 @@ fn apply(
 ) {
     for path in plan.gone {
         if let Some(wanted) = sockets.remove(&path) {
-            // the task hears it and ends
+            // ends the task
             wanted.send_replace(None);
         }
         context.forget(&path);

@@ -1,4 +1,4 @@
-//! Serves PodResources in a directory of its own and asks it, as a monitoring program does.
+//! Serves PodResources in a temporary directory and lists the pods, as a monitoring program does.
 //!
 //! `cargo run -p windlass-pod-resources --example list_resources`
 //!
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     board.publish(entry("job", "Succeeded")?);
 
     let socket = Socket::PodResources.bind(root_dir.path())?;
-    // true: only pods that may still use something
+    // true: only active pods
     let service = PodResources::new(board, true, Metrics::new()?.pod_resources);
     let shutdown = CancellationToken::new();
     let server = tokio::spawn(serve_pod_resources(socket, service, shutdown.clone()));

@@ -1,20 +1,20 @@
-//! What programs on the node are told of its pods, over gRPC on Unix sockets: which of the node's
-//! resources they have (PodResources v1, and v1alpha1), and the pods themselves (the Pods API).
+//! gRPC services about the node's pods on Unix sockets: PodResources (v1 and v1alpha1) and the Pods
+//! API.
 //!
-//! For an agent that monitoring programs (device metrics, topology exporters) are to find where a kubelet's
-//! sockets are.
+//! For agents that serve monitoring programs (device metrics, topology exporters) on the kubelet's
+//! socket paths.
 //!
-//! *owns* nothing: both read the board · *invariant* read-only; only root and the agent's own user
-//! are answered · *bound* 100 requests a second, ten at once, for each service; what comes beyond is
-//! refused, as upstream does. To begin a watch is not counted, upstream's limiter sees calls with one
-//! answer only; a connection has 64 streams at most. A watch holds no queue: when its client is ready for
-//! more it gets the difference between the board then and what it was told, so a slow client misses
-//! intermediate states and costs nothing. Upstream ends the watch of a client that is 100 events behind.
+//! *owns* nothing: both read the pod status store · *invariant* read-only; only root and the agent's
+//! own user may connect · *bound* 100 requests per second with a burst of ten for each service, as
+//! upstream; further ones are rejected. As upstream, watches do not count; a connection has at most
+//! 64 streams. A watch has no queue: it sends the difference to the last state that the client
+//! received, so a slow client misses intermediate states. Upstream ends a watch that is 100 events
+//! behind.
 //!
 //! # The way in
 //!
-//! * [`Socket`] is where each service is found below the root directory; [`Socket::bind`] opens it
-//! * [`PodResources`] and [`Pods`] are the services over a `windlass_status::PodStatusStore`
+//! * [`Socket`] is the socket of a service below the root directory; [`Socket::bind`] opens it
+//! * [`PodResources`] and [`Pods`] implement the services with a `windlass_status::PodStatusStore`
 //! * [`serve_pod_resources`] and [`serve_pods`] serve them until a token is cancelled
 //!
 //! # Example
@@ -40,12 +40,12 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-pod-resources --example list_resources` serves two pods and asks.
+//! `cargo run -p windlass-pod-resources --example list_resources` serves two pods and lists them.
 //!
 //! # What it does not do
 //!
-//! There are no CPU, memory and device managers and no DRA yet, so no container has anything of its
-//! own. That is what upstream tells with the policies `None`. Nothing is told over TCP.
+//! CPU, memory and device managers and DRA are not implemented: no container has exclusive
+//! resources, as upstream with the policies `None`. There is no TCP listener.
 
 mod pod_bytes;
 mod pods;

@@ -1,8 +1,8 @@
-//! A pod in Kubernetes' own protobuf encoding, as Go's `v1.Pod.Unmarshal` reads it.
+//! Encodes a pod in the Kubernetes protobuf format, for Go's `v1.Pod.Unmarshal`.
 //!
-//! The encoding follows the JSON form: each message is written from the JSON object of the same
-//! shape, by the table in `schema`. What Go embeds without a name of its own in JSON (`Inlined`) is
-//! a message of its own here. Go writes zero values, too; they are left out, which reads the same.
+//! Each message is encoded from the JSON object of the same shape, by the table in `schema`. A
+//! struct that Go embeds in JSON (`Inlined`) is a separate message. Zero values, which Go encodes,
+//! are omitted; they decode to the same.
 
 #[rustfmt::skip]
 mod schema;
@@ -13,25 +13,25 @@ use serde_json::Value;
 use windlass_types::Timestamp;
 use windlass_types::corev1::Pod;
 
-/// The fields of a message: name in JSON, number, kind. A list is a field that is repeated.
+/// Fields of a message: JSON name, number, kind. A list is a repeated field.
 struct Message(&'static [(&'static str, u8, Kind)]);
 
-/// How a field is written.
+/// Encoding of a field.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
     Bool,
     Int,
     Of(&'static Message),
-    /// A message whose fields stand among those of its parent in JSON.
+    /// A message whose fields are part of its parent in JSON.
     Inlined(&'static Message),
     TextMap,
     QuantityMap,
     Quantity,
-    /// RFC 3339 in JSON, seconds and nanoseconds here.
+    /// RFC 3339 in JSON, seconds and nanoseconds in protobuf.
     Time,
     IntOrText,
-    /// `FieldsV1`: JSON within the message.
+    /// `FieldsV1`: embedded JSON.
     Fields,
 }
 
@@ -42,7 +42,7 @@ const BYTES: u64 = 2;
 /// Encodes a pod.
 ///
 /// # Errors
-/// It has no JSON form.
+/// The pod cannot be serialized to JSON.
 pub(crate) fn pod_bytes(pod: &Pod) -> Result<Vec<u8>, serde_json::Error> {
     let value = serde_json::to_value(pod)?;
     Ok(message(&schema::POD, &value))
@@ -85,7 +85,7 @@ fn field(number: u8, kind: Kind, value: &Value, out: &mut Vec<u8>) {
         Kind::Time => put_with(number, out, |inner| {
             let time: Option<Timestamp> = value.as_str().and_then(|text| text.parse().ok());
             let Some(time) = time else { return };
-            // nanoseconds never count backwards here, as in Go
+            // nanoseconds are never negative, as in Go
             let seconds = time.as_nanosecond().div_euclid(1_000_000_000);
             let nanos = time.as_nanosecond().rem_euclid(1_000_000_000);
             put_number(1, i64::try_from(seconds).unwrap_or_default(), inner);
@@ -104,7 +104,7 @@ fn field(number: u8, kind: Kind, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// A map is a list of messages of a key and a value.
+/// A map is a list of messages with a key and a value.
 fn entries(number: u8, kind: Kind, map: &Value, out: &mut Vec<u8>) {
     for (key, value) in map.as_object().into_iter().flatten() {
         put_with(number, out, |inner| {
@@ -130,7 +130,7 @@ fn put_bytes(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A negative number has all ten bytes, as `int32` and `int64` do.
+/// A negative number has ten bytes, as for `int32` and `int64`.
 fn put_number(number: u8, value: i64, out: &mut Vec<u8>) {
     varint(u64::from(number) << 3 | VARINT, out);
     varint(value.cast_unsigned(), out);

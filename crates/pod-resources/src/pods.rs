@@ -1,4 +1,4 @@
-//! The Pods API: the node's pods, with their statuses as this node knows them.
+//! The Pods API: the node's pods with the statuses of this agent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use windlass_types::{PodExt, PodUid, SharedPod};
 use crate::pod_bytes::pod_bytes;
 use crate::service::RequestLimiter;
 
-/// The service.
+/// The Pods service.
 #[derive(Clone, Debug)]
 pub struct Pods {
     board: PodStatusStore,
@@ -30,7 +30,7 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Tells what is on the board; `shutdown` ends the watches.
+    /// Serves the pods of `board`; `shutdown` ends the watches.
     pub fn new(board: PodStatusStore, shutdown: CancellationToken) -> Self {
         Self {
             board,
@@ -90,11 +90,11 @@ impl PodsService for Pods {
     }
 }
 
-/// A pod as it is sent.
+/// State of a pod as sent to a client.
 #[derive(Clone, PartialEq)]
 struct SentState {
     pod: SharedPod,
-    /// This node's; `None` before the runtime was asked: then it is the one that the pod came with.
+    /// Status of this agent; `None` before the first inspection, when the pod's own status is sent.
     status: Option<Arc<PodStatus>>,
 }
 
@@ -126,12 +126,11 @@ fn bytes_of(pod: &Pod) -> Result<Bytes, Status> {
 /// A client's watch.
 struct Watch {
     board: StatusSubscription,
-    /// What it was sent last.
+    /// Last sent states.
     sent: BTreeMap<PodUid, SentState>,
-    /// What is to be sent of one look at the board: at most an event for each pod, encoded when its
-    /// turn comes.
+    /// Events to send: at most one per pod, encoded when it is sent.
     waiting: VecDeque<Event>,
-    /// It was sent of all pods that there were.
+    /// The initial pods were sent.
     synced: bool,
 }
 
@@ -161,7 +160,7 @@ impl Watch {
         }
     }
 
-    /// Only what the client can see is a change. A new pod is sent when its status is known.
+    /// Queues an event if the visible state changed. A new pod is sent when its status is known.
     fn changed(&mut self, now: SentState) {
         let uid = now.pod.uid();
         let kind = match self.sent.get(&uid) {

@@ -1,4 +1,4 @@
-//! PodResources: which of the node's resources pods have.
+//! PodResources: resources that are assigned to pods.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use windlass_types::view::PodWorkerState;
 
 use crate::service::RequestLimiter;
 
-/// The service, in both its versions.
+/// The PodResources service, in both versions.
 #[derive(Clone, Debug)]
 pub struct PodResources {
     board: PodStatusStore,
@@ -29,8 +29,8 @@ pub struct PodResources {
 }
 
 impl PodResources {
-    /// Tells what is on the board. `only_active` is the gate `KubeletPodResourcesListUseActivePods`:
-    /// without it, List has the pods that have ended, too.
+    /// Serves the pods of `board`. `only_active` is the gate `KubeletPodResourcesListUseActivePods`:
+    /// without it, List includes terminated pods.
     pub fn new(board: PodStatusStore, only_active: bool, metrics: PodResourcesMetrics) -> Self {
         Self {
             board,
@@ -87,9 +87,9 @@ impl PodResourcesLister for PodResources {
         entries.retain(is_active);
         let Some(entry) = current_entry(&entries) else {
             self.metrics.get_errors.with_label_values(&["v1"]).inc();
-            let words = format!("pod {pod_name} in namespace {pod_namespace} not found");
-            // upstream's has no code
-            return Err(Status::new(Code::Unknown, words));
+            let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
+            // upstream's error has no code
+            return Err(Status::new(Code::Unknown, text));
         };
         Ok(Response::new(GetPodResourcesResponse {
             pod_resources: Some(of_pod(&entry.pod)),
@@ -99,7 +99,7 @@ impl PodResourcesLister for PodResources {
 
 #[async_trait]
 impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources {
-    /// Has pods that have ended, too, and no sidecars.
+    /// Includes terminated pods, but no sidecars.
     async fn list(
         &self,
         _: Request<v1alpha1::ListPodResourcesRequest>,
@@ -121,8 +121,7 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
     }
 }
 
-/// Whether the pod counts (upstream `isPodInactive`): its containers have not all been stopped, and
-/// it has not ended by itself.
+/// True if the pod is active (upstream `isPodInactive`): not terminated and not in a terminal phase.
 fn is_active(entry: &PodStatusEntry) -> bool {
     let ended = |status: &PodStatus| {
         let phase = status.phase.as_deref();
@@ -149,8 +148,7 @@ fn of_pod(pod: &Pod) -> OfPod {
     }
 }
 
-/// Names of the containers that run as long as the pod does: sidecars, if asked for, and app
-/// containers.
+/// Names of the app containers and, with `sidecars`, of the sidecars.
 fn names(pod: &Pod, sidecars: bool) -> impl Iterator<Item = String> {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_ref());

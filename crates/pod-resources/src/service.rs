@@ -1,4 +1,4 @@
-//! The sockets, and what both services have in common.
+//! The sockets and the common server options.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -10,24 +10,24 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::transport::Server;
+use windlass_grpc_sockets::{AnyAuthority, BindError, bind_socket, incoming};
 use windlass_pacing::RateLimit;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesListerServer;
 use windlass_proto::podresources_v1alpha1::pod_resources_lister_server as v1alpha1;
 use windlass_proto::pods_v1alpha1::pods_server::PodsServer;
-use windlass_grpc_sockets::{AnyAuthority, BindError, bind_socket, incoming};
 
 use crate::{PodResources, Pods};
 
-/// Requests of one connection worked on at a time. No more than [`BURST`] can pass at once.
+/// Concurrent requests of one connection, more than [`BURST`].
 const REQUESTS_PER_CONNECTION: usize = 16;
-/// Streams of one connection: requests, and watches, of which a program needs one.
+/// Maximum streams of one connection: requests and watches.
 const STREAMS_PER_CONNECTION: u32 = 64;
-/// Requests a second (upstream `DefaultQPS`).
+/// Requests per second (upstream `DefaultQPS`).
 const QPS: f64 = 100.0;
-/// Requests at once after a quiet time (upstream `DefaultBurstTokens`).
+/// Burst after an idle period (upstream `DefaultBurstTokens`).
 const BURST: u32 = 10;
 
-/// Where a service is found below the root directory.
+/// Socket of a service below the root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
     /// `pod-resources/kubelet.sock`.
@@ -36,24 +36,24 @@ pub enum Socket {
     Pods,
 }
 
-/// Why a socket could not be opened.
+/// A socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Its directory.
+    /// Its directory could not be created.
     #[error("{}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The socket itself.
+    /// The socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
 
 impl Socket {
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(self, root_dir: &Path) -> PathBuf {
         root_dir.join(match self {
             Self::PodResources => "pod-resources/kubelet.sock",
@@ -61,13 +61,13 @@ impl Socket {
         })
     }
 
-    /// Makes its directory (0750) and opens it; a socket that a dead agent left behind is replaced.
-    /// Its own mode is 0600, where upstream's is 0755: to connect one has to be allowed to write.
+    /// Creates the directory (0750) and binds the socket; a stale socket is replaced.
+    /// Its mode is 0600, where upstream's is 0755: connecting requires the write permission.
     ///
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// A live agent has it, or what the file system says.
+    /// A running agent uses the socket, or the file system rejects the operation.
     pub fn bind(self, root_dir: &Path) -> Result<UnixListener, SocketError> {
         let path = self.path(root_dir);
         if let Some(directory) = path.parent() {
@@ -87,7 +87,7 @@ impl Socket {
 /// Serves PodResources, v1 and v1alpha1, until `shutdown`.
 ///
 /// # Errors
-/// What ended the server.
+/// The server failed.
 pub async fn serve_pod_resources(
     listener: UnixListener,
     service: PodResources,
@@ -104,7 +104,7 @@ pub async fn serve_pod_resources(
 /// Serves the Pods API until `shutdown`.
 ///
 /// # Errors
-/// What ended the server.
+/// The server failed.
 pub async fn serve_pods(
     listener: UnixListener,
     service: Pods,
@@ -123,7 +123,7 @@ fn server() -> Server {
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
 }
 
-/// The pace of a service.
+/// Rate limiter of a service.
 #[derive(Debug)]
 pub(crate) struct RequestLimiter(Option<RateLimit>);
 
@@ -134,7 +134,7 @@ impl Default for RequestLimiter {
 }
 
 impl RequestLimiter {
-    /// Lets a request through, or refuses it in upstream's words.
+    /// Admits a request, or rejects it with upstream's error.
     pub(crate) fn check(&self) -> Result<(), Status> {
         match self.0.as_ref().is_none_or(RateLimit::try_take) {
             true => Ok(()),

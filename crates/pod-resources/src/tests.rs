@@ -1,4 +1,4 @@
-//! Both services over real sockets.
+//! Both services on real sockets.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -27,30 +27,30 @@ use windlass_types::view::PodWorkerState;
 use crate::pod_bytes::tests::line as pod_line;
 use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 
-/// Longest time that anything here takes on a busy machine.
+/// Timeout for a busy host.
 const SOON: Duration = Duration::from_secs(30);
 
-struct World {
+struct TestEnv {
     board: PodStatusStore,
     metrics: Metrics,
     root: TempDir,
     shutdown: CancellationToken,
 }
 
-impl World {
+impl TestEnv {
     fn new() -> Self {
         Self::with(true)
     }
 
     fn with(only_active: bool) -> Self {
-        let world = Self {
+        let env = Self {
             board: PodStatusStore::new(),
             metrics: Metrics::new().expect("metrics"),
             root: tempfile::tempdir().expect("directory"),
             shutdown: CancellationToken::new(),
         };
-        world.serve(only_active);
-        world
+        env.serve(only_active);
+        env
     }
 
     fn serve(&self, only_active: bool) {
@@ -144,36 +144,32 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
 
 #[tokio::test]
 async fn list_has_active_pods_with_sidecars_and_app_containers() {
-    let world = World::new();
-    assert_eq!(world.list().await, "");
-    world
-        .board
+    let env = TestEnv::new();
+    assert_eq!(env.list().await, "");
+    env.board
         .publish(entry("web", PodWorkerState::SyncPod, "Running"));
-    world
-        .board
+    env.board
         .publish(entry("ends", PodWorkerState::TerminatingPod, "Failed"));
-    world
-        .board
+    env.board
         .publish(entry("failed", PodWorkerState::SyncPod, "Failed"));
-    world
-        .board
+    env.board
         .publish(entry("gone", PodWorkerState::TerminatedPod, "Running"));
     assert_eq!(
-        world.list().await,
+        env.list().await,
         "default/ends[side,app] default/web[side,app]"
     );
-    assert_eq!(world.get("default", "web").await, "default/web[side,app]");
+    assert_eq!(env.get("default", "web").await, "default/web[side,app]");
     let missing = |name: &str| format!("Unknown: pod {name} in namespace default not found");
-    assert_eq!(world.get("default", "none").await, missing("none"));
-    assert_eq!(world.get("default", "gone").await, missing("gone"));
+    assert_eq!(env.get("default", "none").await, missing("none"));
+    assert_eq!(env.get("default", "gone").await, missing("gone"));
 
     let request = v1::AllocatableResourcesRequest {};
-    let mut client = world.resources().await;
+    let mut client = env.resources().await;
     let answer = client.get_allocatable_resources(request).await;
     let answer = answer.expect("an answer").into_inner();
     assert_eq!(answer, v1::AllocatableResourcesResponse::default());
 
-    let old = channel(&Socket::PodResources.path(world.root.path())).await;
+    let old = channel(&Socket::PodResources.path(env.root.path())).await;
     let mut old = v1alpha1::pod_resources_lister_client::PodResourcesListerClient::new(old);
     let answer = old.list(v1alpha1::ListPodResourcesRequest {}).await;
     let pods = answer.expect("pods").into_inner().pod_resources;
@@ -193,24 +189,24 @@ async fn list_has_active_pods_with_sidecars_and_app_containers() {
         ("requests_get_allocatable", "v1", 1),
     ] {
         let line = format!("{family}_{what}{{server_api_version=\"{version}\"}} {count}");
-        assert!(world.metric(&line), "{line}");
+        assert!(env.metric(&line), "{line}");
     }
 }
 
 #[tokio::test]
 async fn without_the_gate_terminated_pods_are_listed() {
-    let world = World::with(false);
+    let env = TestEnv::with(false);
     let failed = entry("failed", PodWorkerState::SyncPod, "Failed");
-    world.board.publish(failed);
-    assert_eq!(world.list().await, "default/failed[side,app]");
-    assert!(world.get("default", "failed").await.ends_with("not found"));
+    env.board.publish(failed);
+    assert_eq!(env.list().await, "default/failed[side,app]");
+    assert!(env.get("default", "failed").await.ends_with("not found"));
 }
 
 #[tokio::test]
 async fn socket_is_private_and_replaced_only_if_stale() {
     let root = tempfile::tempdir().expect("directory");
     let socket = Socket::PodResources;
-    // the listener is closed, its name stays: that is a dead agent
+    // the listener is closed, but its file remains, as after an agent exit
     drop(socket.bind(root.path()).expect("socket"));
     let _alive = socket.bind(root.path()).expect("socket");
     let mode = |path: &Path| {
@@ -231,13 +227,13 @@ async fn socket_is_private_and_replaced_only_if_stale() {
 
 #[tokio::test]
 async fn requests_over_the_rate_limit_are_rejected() {
-    let world = World::new();
-    let (resources, pods) = (world.resources().await, world.pods().await);
+    let env = TestEnv::new();
+    let (resources, pods) = (env.resources().await, env.pods().await);
     let list = |mut client: PodResourcesListerClient<Channel>| async move {
         let answer = client.list(v1::ListPodResourcesRequest {}).await;
         answer.map_or_else(|status| refusal(&status), |_| "answered".to_owned())
     };
-    // a hundred a second are let through meanwhile: with the first ten at once, 190 take 1.9 s more
+    // 100 per second are admitted after the burst of ten: 190 more take 1.9 s
     let burst = (0..200).map(|_| list(resources.clone()));
     let answers = futures::future::join_all(burst).await;
     let refused = answers.iter().filter(|it| *it != "answered");
@@ -245,7 +241,7 @@ async fn requests_over_the_rate_limit_are_rejected() {
     for words in refused {
         assert_eq!(words, "ResourceExhausted: rejected by rate limit");
     }
-    // the other service has a pace of its own
+    // the other service has its own rate limit
     let answer = pods.clone().get_pod(GetPodRequest::default()).await;
     let words = refusal(&answer.expect_err("no such pod"));
     assert_eq!(words, "NotFound: pod with UID  not found");
@@ -253,13 +249,13 @@ async fn requests_over_the_rate_limit_are_rejected() {
 
 #[tokio::test]
 async fn malformed_request_is_rejected_and_service_continues() {
-    let world = World::new();
-    let path = Socket::PodResources.path(world.root.path());
+    let env = TestEnv::new();
+    let path = Socket::PodResources.path(env.root.path());
     let mut connection = UnixStream::connect(&path).await.expect("connection");
     connection.write_all(&[0xff; 4096]).await.expect("sent");
     let mut answer = Vec::new();
     let end = connection.read_to_end(&mut answer);
-    // the connection ends, in an orderly way or not
+    // the connection ends, with or without an error
     let _ = tokio::time::timeout(SOON, end).await.expect("an end");
     let broken = call_of(b"localhost", "/v1.PodResourcesLister/Get", b"\x0a\xff");
     assert_eq!(raw_call(&path, &broken).await, "HEADERS");
@@ -269,13 +265,13 @@ async fn malformed_request_is_rejected_and_service_continues() {
         .await;
     let code = answer.expect_err("not here").code();
     assert_eq!(code, tonic::Code::Unimplemented);
-    assert_eq!(world.list().await, "");
+    assert_eq!(env.list().await, "");
 }
 
 #[tokio::test]
 async fn client_may_use_the_socket_path_as_authority() {
-    let world = World::new();
-    let path = Socket::PodResources.path(world.root.path());
+    let env = TestEnv::new();
+    let path = Socket::PodResources.path(env.root.path());
     for authority in [
         "%2Fvar%2Flib%2Fkubelet.sock",
         "/var/lib/kubelet.sock",
@@ -317,7 +313,7 @@ fn call_of(authority: &[u8], path: &str, message: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Sends it and returns the kinds of the frames that answer it.
+/// Sends it and returns the kinds of the response frames.
 async fn raw_call(path: &Path, call: &[u8]) -> String {
     let mut connection = UnixStream::connect(path).await.expect("connection");
     connection.write_all(call).await.expect("sent");
@@ -343,12 +339,12 @@ async fn raw_call(path: &Path, call: &[u8]) -> String {
     tokio::time::timeout(SOON, answer).await.expect("an answer")
 }
 
-/// A pod's bytes: metadata and status.
+/// Metadata and status of an encoded pod.
 fn line_of(bytes: &[u8]) -> String {
     pod_line(bytes, &json!({"1": {}, "3": {}}))
 }
 
-/// A pod without containers, as the board has it.
+/// Store entry of a pod without containers.
 fn bare(name: &str, looked: bool, status: &str) -> PodStatusEntry {
     let entry = entry(name, PodWorkerState::SyncPod, status);
     let mut pod = Pod::clone(&entry.pod);
@@ -362,10 +358,10 @@ fn bare(name: &str, looked: bool, status: &str) -> PodStatusEntry {
 
 #[tokio::test]
 async fn pods_have_the_status_of_this_node() {
-    let world = World::new();
-    let mut client = world.pods().await;
-    world.board.publish(bare("web", true, "Running"));
-    world.board.publish(bare("new", false, ""));
+    let env = TestEnv::new();
+    let mut client = env.pods().await;
+    env.board.publish(bare("web", true, "Running"));
+    env.board.publish(bare("new", false, ""));
     let answer = client.list_pods(ListPodsRequest {}).await.expect("pods");
     let pods: Vec<_> = answer
         .into_inner()
@@ -390,10 +386,10 @@ async fn pods_have_the_status_of_this_node() {
 
 #[tokio::test]
 async fn watch_sends_all_pods_and_then_changes() {
-    let world = World::new();
-    world.board.publish(bare("b", true, "Running"));
-    world.board.publish(bare("a", false, ""));
-    let answer = world.pods().await.watch_pods(WatchPodsRequest {}).await;
+    let env = TestEnv::new();
+    env.board.publish(bare("b", true, "Running"));
+    env.board.publish(bare("a", false, ""));
+    let answer = env.pods().await.watch_pods(WatchPodsRequest {}).await;
     let mut events = answer.expect("a watch").into_inner();
     let mut next = async || {
         let event = tokio::time::timeout(SOON, events.message()).await;
@@ -406,18 +402,18 @@ async fn watch_sends_all_pods_and_then_changes() {
     assert_eq!(next().await, "ADDED 1{1:a 3:default 5:u-a} 3{1:Pending}");
     assert_eq!(next().await, "ADDED 1{1:b 3:default 5:u-b} 3{1:Running}");
     assert_eq!(next().await, "INITIAL_SYNC_COMPLETE");
-    world.board.publish(bare("a", true, "Pending"));
+    env.board.publish(bare("a", true, "Pending"));
     assert_eq!(next().await, "MODIFIED 1{1:a 3:default 5:u-a} 3{1:Pending}");
-    // what nobody can see is no event, and a pod is new when its status is known
-    world.board.publish(bare("a", true, "Pending"));
-    world.board.publish(bare("c", false, ""));
-    world.board.publish(bare("c", true, "Pending"));
+    // no event without a visible change; a pod is added when its status is known
+    env.board.publish(bare("a", true, "Pending"));
+    env.board.publish(bare("c", false, ""));
+    env.board.publish(bare("c", true, "Pending"));
     assert_eq!(next().await, "ADDED 1{1:c 3:default 5:u-c} 3{1:Pending}");
-    world.board.publish(bare("d", false, ""));
-    world.board.remove(&"u-d".into());
-    world.board.remove(&"u-b".into());
+    env.board.publish(bare("d", false, ""));
+    env.board.remove(&"u-d".into());
+    env.board.remove(&"u-b".into());
     assert_eq!(next().await, "DELETED 1{1:b 3:default 5:u-b}");
-    world.shutdown.cancel();
+    env.shutdown.cancel();
     assert_eq!(next().await, "end");
 }
 

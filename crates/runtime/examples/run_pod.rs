@@ -19,10 +19,8 @@ use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_lifecycle::pleg;
-use windlass_runtime::{
-    HostFiles, HostFilesConfig, KillPodRequest, PodInputs, PodRuntime, PodRuntimeDeps,
-    RuntimeOptions, SyncPodRequest,
-};
+use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodRequest};
+use windlass_runtime_config::inputs::PodInputs;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, ObservedPod, Pod, PodExt, Reason, SharedPod};

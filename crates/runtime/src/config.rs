@@ -23,7 +23,7 @@ use windlass_types::{MountedVolume, Pod, PodExt, Reason, Retry};
 
 use crate::PodRuntime;
 use crate::images::PresentImage;
-use crate::inputs::PodInputs;
+use windlass_runtime_config::inputs::PodInputs;
 use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;

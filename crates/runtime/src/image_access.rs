@@ -20,7 +20,7 @@ use windlass_metrics::Metrics;
 use windlass_store::{PullFiles, PullRecords, StoreError};
 use windlass_types::{Clock, Pod, Timestamp};
 
-use crate::inputs::ImageCredentials;
+use windlass_runtime_config::inputs::ImageCredentials;
 use crate::options::{ImageAccessOptions, PodRuntimeDeps};
 
 /// Max time that a hung disk delays a pod.

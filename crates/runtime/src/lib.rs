@@ -20,7 +20,8 @@
 //! ```no_run
 //! # use std::sync::Arc;
 //! use tokio_util::sync::CancellationToken;
-//! use windlass_runtime::{PodInputs, PodRuntime, SyncPodRequest};
+//! use windlass_runtime::{PodRuntime, SyncPodRequest};
+use windlass_runtime_config::inputs::PodInputs;
 //! use windlass_types::{ObservedPod, PodExt, SharedPod};
 //!
 //! /// One pass for a pod of which nothing runs yet.
@@ -68,7 +69,6 @@ mod gc;
 mod hooks;
 mod image_access;
 mod images;
-mod inputs;
 mod kill;
 mod log_text;
 pub mod logs;
@@ -92,7 +92,6 @@ use windlass_types::PodUid;
 pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::{GcReport, KnownPods};
-pub use inputs::{ImageCredentials, InputsError, PodInputs, PodObjects};
 pub use options::{ImageAccessOptions, PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{

@@ -15,7 +15,7 @@ use windlass_types::{Clock, EventRecorder};
 
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
-use crate::inputs::ImageCredentials;
+use windlass_runtime_config::inputs::ImageCredentials;
 use crate::pull::PullOptions;
 
 /// Ports and settings of a [`crate::PodRuntime`].

@@ -14,7 +14,7 @@ use windlass_types::{
 };
 
 use crate::files::FilesError;
-use crate::inputs::PodInputs;
+use windlass_runtime_config::inputs::PodInputs;
 
 /// Make the runtime match this pod.
 #[derive(Clone)]

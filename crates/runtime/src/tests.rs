@@ -23,15 +23,13 @@ use windlass_types::{
     ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, Pod, Timestamp,
 };
 
-use crate::{
-    MemoryFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
-    SyncPodRequest,
-};
+use crate::{MemoryFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest};
+use windlass_runtime_config::inputs::PodInputs;
 
 pub(crate) use fake::{Fake, FixedClock, Recorder};
 
 /// An executor with everything around it in reach.
-pub(crate) struct World {
+pub(crate) struct TestEnv {
     pub(crate) fake: Arc<Fake>,
     pub(crate) files: MemoryFiles,
     pub(crate) events: Arc<Recorder>,
@@ -40,7 +38,7 @@ pub(crate) struct World {
     pub(crate) runtime: PodRuntime,
 }
 
-impl World {
+impl TestEnv {
     pub(crate) fn new() -> Self {
         Self::with(RuntimeOptions::default())
     }
@@ -128,13 +126,13 @@ pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
 }
 
 /// One line for an outcome: failures, and how far they put off the next pass.
-pub(crate) fn line(world: &World, outcome: &SyncPodOutcome) -> String {
+pub(crate) fn line(env: &TestEnv, outcome: &SyncPodOutcome) -> String {
     let mut parts: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
     if parts.is_empty() {
         parts.push("ok".to_owned());
     }
     if let Some(at) = outcome.retry_at {
-        let wait = at.duration_since(world.clock.now_()).as_secs();
+        let wait = at.duration_since(env.clock.now_()).as_secs();
         parts.push(format!("again in {wait}s"));
     }
     parts.join(" | ")

@@ -23,9 +23,9 @@ use windlass_pod_inputs::projection::{PayloadFile, SecretContent, VolumePayload,
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
 use windlass_runtime::{
-    HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, PodInputs, RuntimeOptions,
-    SyncPodOutcome,
+    HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, RuntimeOptions, SyncPodOutcome,
 };
+use windlass_runtime_config::inputs::PodInputs;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::environment::scaled;
 use windlass_testing::registry::{self, PrivateRegistry};

@@ -1,4 +1,4 @@
-//! Which sockets lie in the directory. Blocking.
+//! Scans the directory for sockets. Blocking.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use windlass_node_rules::plugin_registration::SocketId;
 
-/// Directories below each other that are looked into: nobody nests more than one.
+/// Maximum depth of nested directories; one is usual.
 const MAX_DEPTH: usize = 8;
-/// Entries that are looked at; a directory with more is somebody's mistake.
+/// Maximum number of scanned entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// What lies in the directory.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) sockets: BTreeMap<PathBuf, SocketId>,
-    /// The directory itself and all below it.
+    /// The directory and all directories below it.
     pub(super) directories: BTreeSet<PathBuf>,
 }
 
-/// Looks at everything but names that begin with a dot. Makes the directory if it is missing.
+/// Scans all entries but names that begin with a dot. Creates the directory if missing.
 pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
     DirBuilder::new()
         .recursive(true)
@@ -33,9 +33,9 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
     while let Some((directory, depth)) = open.pop() {
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            // nobody knows what is in it: no plugin may count as gone
+            // unknown content: no plugin may count as removed
             Err(error) if scan.directories.is_empty() || is_shortage(&error) => return Err(error),
-            // one that is gone again, or broken, has nothing in it
+            // a removed or broken directory counts as empty
             Err(_) => continue,
         };
         scan.directories.insert(directory);
@@ -43,7 +43,7 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
             if left == 0 {
                 tracing::warn!(
                     entries = MAX_ENTRIES,
-                    "more files among the plugins are not seen"
+                    "plugin directory has too many entries, ignoring the rest"
                 );
                 return Ok(scan);
             }
@@ -64,9 +64,9 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
     Ok(scan)
 }
 
-/// What tells a socket from another at the same path.
+/// Identity of the socket at a path; `None` for other files.
 fn socket_id(path: &Path) -> Option<SocketId> {
-    // as upstream: a link to a socket is one
+    // follows links, as upstream
     let meta = fs::metadata(path).ok()?;
     meta.file_type().is_socket().then(|| SocketId {
         inode: meta.ino(),
@@ -74,7 +74,7 @@ fn socket_id(path: &Path) -> Option<SocketId> {
     })
 }
 
-/// The agent or the machine has no descriptor or no memory left; that passes.
+/// True for a temporary shortage of file descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
     const ENOMEM: i32 = 12;
     const ENFILE: i32 = 23;

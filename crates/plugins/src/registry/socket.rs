@@ -1,4 +1,4 @@
-//! One socket: introduces, registers and tells its plugin, and again when another lies at its path.
+//! Registration task of one socket path.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,25 +17,24 @@ use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, Registratio
 use super::{Plugin, PluginHandler, shown};
 use crate::connection::{Connection, error_chain};
 
-/// Longest time to connect (upstream's `dialTimeoutDuration`).
+/// Timeout of the connection (upstream's `dialTimeoutDuration`).
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time to wait for what a plugin says of itself; upstream's is a second, which a busy
-/// machine takes from an honest plugin.
+/// Timeout of `GetInfo`; upstream's 1 s is too short on a busy host.
 const INFO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest time to notify_status it how its registration ended (upstream's `notifyTimeoutDuration`).
+/// Timeout of the notification (upstream's `notifyTimeoutDuration`).
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest introduction, in bytes: a name, a path and some versions.
+/// Maximum size of the plugin info: a name, a path and some versions.
 const MAX_INFO_BYTES: usize = 64 << 10;
-/// Longest text that a plugin is told or that is logged of it, in bytes.
+/// Maximum size of an error text that is sent to a plugin or logged.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// What the tasks share.
+/// State shared by the tasks.
 #[derive(Debug)]
 pub(super) struct RegistrationContext {
     handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
     metrics: Metrics,
-    /// Changes when a registered plugin left: its name may be free for one that waits. A failed
-    /// registration tells nobody, or two of them would keep each other awake.
+    /// Changes when a registered plugin deregisters: its name may be free for a waiting plugin. Failed
+    /// registrations do not count, or two of them would wake each other.
     left: watch::Sender<()>,
 }
 
@@ -51,12 +50,12 @@ impl RegistrationContext {
         }
     }
 
-    /// A socket is there.
+    /// Records a new socket.
     pub(super) fn expect(&self, socket: &Path) {
         self.metrics.plugins.set_desired(&shown(socket), true);
     }
 
-    /// A socket is gone.
+    /// Records a removed socket.
     pub(super) fn forget(&self, socket: &Path) {
         self.metrics.plugins.set_desired(&shown(socket), false);
     }
@@ -70,10 +69,10 @@ impl RegistrationContext {
     }
 }
 
-/// A plugin whose handler was asked to register it.
+/// Plugin whose handler has begun to register it.
 type ActiveRegistration = Option<(Arc<dyn PluginHandler>, Plugin)>;
 
-/// Keeps the plugin at `socket` registered until nothing is wanted there any more.
+/// Keeps the plugin at `socket` registered until the socket is removed.
 pub(super) async fn run_registration(
     socket: PathBuf,
     mut wanted: watch::Receiver<Option<SocketId>>,
@@ -84,7 +83,7 @@ pub(super) async fn run_registration(
     loop {
         let now = match wanted.has_changed() {
             Ok(_) => *wanted.borrow_and_update(),
-            // nobody watches the directory any more
+            // the registry has ended
             Err(_) => None,
         };
         if let Some(old) = registered.take_if(|(_, plugin)| Some(plugin.id) != now) {
@@ -124,7 +123,7 @@ pub(super) async fn run_registration(
         }
         tokio::select! {
             biased;
-            // the sender goes after it has sent that nothing is wanted
+            // the sender sends `None` before it is dropped
             _ = wanted.changed() => {}
             _ = left.changed(), if pause.is_some() => {}
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
@@ -132,7 +131,7 @@ pub(super) async fn run_registration(
     }
 }
 
-/// A plugin that fails for long fails alike: the first failure is log_failure aloud.
+/// Logs the first failure as a warning and further ones at debug level.
 fn log_failure(socket: &Path, failures: u32, error: &str) {
     let socket = socket.display();
     let error = bounded(error);
@@ -142,8 +141,8 @@ fn log_failure(socket: &Path, failures: u32, error: &str) {
     }
 }
 
-/// One attempt. `active` is set before the handler registers the plugin, and stays set if the
-/// attempt fails or is dropped afterwards.
+/// One registration attempt. `active` is set before the handler registers the plugin, and stays set
+/// if the attempt fails or is dropped.
 async fn register(
     socket: &Path,
     id: SocketId,
@@ -200,7 +199,7 @@ async fn register(
 }
 
 fn plugin(socket: &Path, id: SocketId, info: PluginInfo) -> Plugin {
-    // a URL of a socket is taken for its path, which is what upstream wants
+    // a unix URL is accepted besides the path that upstream requires
     let endpoint = info.endpoint.strip_prefix("unix://");
     let endpoint = endpoint.unwrap_or(&info.endpoint);
     Plugin {
@@ -215,12 +214,12 @@ fn plugin(socket: &Path, id: SocketId, info: PluginInfo) -> Plugin {
     }
 }
 
-/// Tells the plugin why it is not registered; that is also what the attempt came to.
+/// Notifies the plugin of the error, and returns it as the result of the attempt.
 async fn reject(client: RegistrationClient<Channel>, text: String) -> Result<(), String> {
     let text = bounded(&format!("RegisterPlugin error -- {text}"));
     match notify_status(client, false, &text).await {
         Ok(()) => Err(text),
-        Err(error) => Err(format!("{text}; the plugin was not told: {error}")),
+        Err(error) => Err(format!("{text}; notifying the plugin failed: {error}")),
     }
 }
 

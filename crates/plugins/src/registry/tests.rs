@@ -1,4 +1,4 @@
-//! Plugins on real sockets in a real directory.
+//! The registry with real sockets in a real directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use windlass_proto::pluginregistration_v1::{
 
 use super::{Plugin, PluginHandler, PluginRegistry, run_plugin_registry};
 
-/// For what takes a moment on an idle machine and longer on a busy one.
+/// Timeout for a busy host.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The registry on a directory of its own, and what its handler saw.
+/// The registry in a temporary directory, and the calls of its handler.
 struct TestEnv {
     directory: tempfile::TempDir,
     handler: Arc<Handler>,
@@ -36,7 +36,7 @@ struct TestEnv {
 #[derive(Debug)]
 struct Handler {
     seen: watch::Sender<Vec<String>>,
-    /// Names that are refused when they validate.
+    /// Names that fail validation.
     invalid: Mutex<BTreeSet<String>>,
     /// Names whose registration does not end.
     slow: Mutex<BTreeSet<String>>,
@@ -163,7 +163,7 @@ impl TestEnv {
 
     fn serve(&mut self, socket: &Path, info: PluginInfo, hangs: bool) -> FakePlugin {
         std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
-        // the one before may have left it
+        // a previous plugin may have left it
         let _ = std::fs::remove_file(socket);
         let listener = UnixListener::bind(socket).unwrap();
         let (reported, receiver) = watch::channel(Vec::new());
@@ -239,7 +239,7 @@ async fn existing_and_nested_sockets_are_found() {
     let mut later = env.plugin(&env.at("new/deep/reg.sock"), info("later"));
     assert_eq!(later.reported().await, Ok(()));
     assert!(env.counted("new/deep/reg.sock", "desired"));
-    assert!(hidden.reported.borrow().is_empty(), "it was asked");
+    assert!(hidden.reported.borrow().is_empty(), "it was registered");
     assert!(!env.counted("file", "desired"));
 }
 
@@ -349,7 +349,7 @@ async fn socket_without_listener_is_retried() {
     drop(env.plugin(&socket, info("dead")));
     env.tasks.join_next().await;
     env.start();
-    // it may have been tried already: what listens now has another socket at the path
+    // it may have been tried already: the new listener has another socket at the path
     let mut alive = env.plugin(&socket, info("alive"));
     assert_eq!(alive.reported().await, Ok(()));
 }

@@ -1,7 +1,7 @@
-//! Tells when something in the directory may have changed, and looks.
+//! Watches and scans the directory.
 //!
-//! An event is a hint: the directory is read as a whole, and what is below it is watched before it
-//! is read. Events of one burst are one look.
+//! An event triggers a scan of the whole directory; directories are watched before they are read.
+//! A burst of events causes one scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use windlass_node_rules::plugin_registration::SocketId;
 
 use super::scan::scan;
 
-/// One inotify instance for the directory and all below it.
+/// One inotify instance for the directory and all directories below it.
 #[derive(Clone, Debug)]
 pub(super) struct Watcher {
     directory: PathBuf,
     shared: Arc<Shared>,
 }
 
-/// What one look came to.
+/// Result of one scan.
 #[derive(Debug)]
 pub(super) struct DirectoryScan {
     /// The sockets; `None` if the directory cannot be read.
     pub(super) sockets: Option<BTreeMap<PathBuf, SocketId>>,
-    /// Events report changes.
+    /// Changes cause events.
     pub(super) watched: bool,
 }
 
@@ -39,15 +39,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// `None` until one could be had.
+    /// `None` until it could be created.
     notify: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
 }
 
-/// What the thread of `notify` and the task share.
+/// State shared by the thread of `notify` and the task.
 #[derive(Debug, Default)]
 struct Wake {
-    /// A directory went or came: what is watched cannot be told any more.
+    /// A directory was removed or renamed: the set of watched directories is unknown.
     stale: AtomicBool,
     notify: Notify,
 }
@@ -66,9 +66,9 @@ impl Watcher {
     /// Watches and reads the directory.
     pub(super) async fn scan(&self) -> DirectoryScan {
         let this = self.clone();
-        let look = tokio::task::spawn_blocking(move || this.scan_now()).await;
-        // the pool is gone: so is the agent
-        look.unwrap_or(DirectoryScan {
+        let scan = tokio::task::spawn_blocking(move || this.scan_now()).await;
+        // fails only at shutdown
+        scan.unwrap_or(DirectoryScan {
             sockets: None,
             watched: true,
         })
@@ -84,13 +84,13 @@ impl Watcher {
         if self.shared.wake.stale.swap(false, Ordering::AcqRel) {
             inner.watched.clear();
         }
-        // a directory that is new is watched and then read again
+        // a new directory is watched and then scanned again
         loop {
             let found = match scan(&self.directory) {
                 Ok(found) => found,
                 Err(error) => {
                     let directory = self.directory.display();
-                    tracing::warn!(%directory, %error, "plugins are not found");
+                    tracing::warn!(%directory, %error, "scanning the plugin directory failed");
                     return DirectoryScan {
                         sockets: None,
                         watched: false,
@@ -111,7 +111,7 @@ impl Watcher {
             }
             for directory in new {
                 if let Err(error) = inner.watch(&directory, &self.shared.wake) {
-                    tracing::debug!(directory = %directory.display(), %error, "not watched");
+                    tracing::debug!(directory = %directory.display(), %error, "plugin directory not watched");
                     return DirectoryScan {
                         sockets: Some(found.sockets),
                         watched: false,
@@ -136,7 +136,7 @@ impl Inner {
             self.notify = Some(watcher);
         }
         if let Some(notify) = &mut self.notify {
-            // a watch of what was there before, which may be there no more
+            // an earlier watch of the same path may be stale
             let _ = notify.unwatch(directory);
             notify.watch(directory, RecursiveMode::NonRecursive)?;
             self.watched.insert(directory.to_owned());
@@ -149,7 +149,7 @@ impl Wake {
     /// Runs on the thread of `notify`.
     fn handle(&self, event: notify::Result<Event>) {
         let Ok(event) = event else {
-            // events were lost: look again
+            // events were lost: scan
             self.notify.notify_one();
             return;
         };

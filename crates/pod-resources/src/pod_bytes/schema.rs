@@ -1,7 +1,7 @@
-//! Fields of a Pod by their names in JSON, with number and kind: an interface's facts.
+//! Protobuf fields of a Pod: JSON name, number and kind.
 //!
-//! As in 1.36's `k8s.io/api/core/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`, all that a Pod leads to.
-//! Each message is sorted by number, which is the order that they are written in.
+//! From Kubernetes 1.36 `k8s.io/api/core/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`. The fields of
+//! each message are sorted by number, the order in which they are encoded.
 
 use super::Kind::{
     Bool, Fields, Inlined, Int, IntOrText, Of, Quantity, QuantityMap, Text, TextMap, Time,

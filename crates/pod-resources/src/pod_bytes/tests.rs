@@ -1,11 +1,11 @@
-//! The encoding, read back by field numbers alone.
+//! The encoding, decoded by field numbers.
 
 use serde_json::{Value, json};
 use windlass_types::corev1::Pod;
 
 use super::{Kind, Message, pod_bytes, schema};
 
-/// Takes a varint.
+/// Reads a varint.
 fn varint(bytes: &mut &[u8]) -> u64 {
     let mut value = 0;
     for shift in (0..70).step_by(7) {
@@ -18,7 +18,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Fields of a message by number, where `messages` says which of them are messages.
+/// Fields of a message by number; `messages` are the fields that are messages.
 pub(crate) fn line(mut bytes: &[u8], messages: &Value) -> String {
     let mut words = Vec::new();
     while !bytes.is_empty() {
@@ -114,7 +114,7 @@ fn status_encodes_container_states() {
     );
 }
 
-/// What a kind leads to.
+/// Message of a kind.
 fn inner(kind: Kind) -> Option<&'static Message> {
     match kind {
         Kind::Of(message) | Kind::Inlined(message) => Some(message),

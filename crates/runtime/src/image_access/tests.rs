@@ -12,19 +12,20 @@ use windlass_pod_inputs::projection::{SecretContent, Token};
 use windlass_store::PullRecords;
 use windlass_types::Pod;
 
-use crate::tests::{World, line, nothing, pod};
-use crate::{ImageAccessOptions, PodInputs, RuntimeOptions};
+use crate::tests::{TestEnv, line, nothing, pod};
+use crate::{ImageAccessOptions, RuntimeOptions};
+use windlass_runtime_config::inputs::PodInputs;
 
-fn world(root: &Path) -> World {
-    let world = World::with(RuntimeOptions {
+fn env(root: &Path) -> TestEnv {
+    let env = TestEnv::with(RuntimeOptions {
         image_access: Some(ImageAccessOptions {
             policy: VerificationPolicy::default(),
             root_dir: root.to_owned(),
         }),
         ..RuntimeOptions::default()
     });
-    world.fake.lose_image("web:1");
-    world
+    env.fake.lose_image("web:1");
+    env
 }
 
 fn with_policy(policy: &str) -> Pod {
@@ -51,31 +52,31 @@ fn secret(user: &str) -> PodInputs {
     }
 }
 
-async fn run(world: &World, pod: &Pod, inputs: PodInputs) -> (String, Vec<String>) {
-    world.fake.forget_calls();
-    let outcome = world.sync_inputs(pod, nothing(), inputs).await;
-    let mut pulls = world.fake.calls();
+async fn run(env: &TestEnv, pod: &Pod, inputs: PodInputs) -> (String, Vec<String>) {
+    env.fake.forget_calls();
+    let outcome = env.sync_inputs(pod, nothing(), inputs).await;
+    let mut pulls = env.fake.calls();
     pulls.retain(|call| call.starts_with("pull"));
-    (line(world, &outcome), pulls)
+    (line(env, &outcome), pulls)
 }
 
 #[tokio::test]
 async fn private_image_without_secret_is_pulled_and_rejected() {
     let root = tempfile::tempdir().expect("dir");
-    let world = world(root.path());
-    let first = run(&world, &pod(&["a"]), secret("ann")).await;
+    let env = env(root.path());
+    let first = run(&env, &pod(&["a"]), secret("ann")).await;
     assert_eq!(
         first,
         ("ok".to_owned(), vec!["pull web:1 as ann".to_owned()])
     );
-    let again = run(&world, &pod(&["a"]), secret("ann")).await;
+    let again = run(&env, &pod(&["a"]), secret("ann")).await;
     assert_eq!(again, ("ok".to_owned(), vec![]), "the secret is recorded");
 
-    world.fake.fail("pull web:1", CriCode::Other, "denied");
-    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    env.fake.fail("pull web:1", CriCode::Other, "denied");
+    let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
     assert_eq!(pulls, ["pull web:1"]);
-    let (outcome, pulls) = run(&world, &with_policy("Never"), PodInputs::default()).await;
+    let (outcome, pulls) = run(&env, &with_policy("Never"), PodInputs::default()).await;
     assert!(
         outcome.starts_with(
             "ErrImageNeverPull container=a retry=later: Container image \"web:1\" is not present \
@@ -89,19 +90,19 @@ async fn private_image_without_secret_is_pulled_and_rejected() {
 #[tokio::test]
 async fn anonymously_pulled_image_is_usable_by_all_pods() {
     let root = tempfile::tempdir().expect("dir");
-    let world = world(root.path());
-    let first = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    let env = env(root.path());
+    let first = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!(first.1, ["pull web:1"]);
-    let second = run(&world, &pod(&["a"]), secret("bob")).await;
+    let second = run(&env, &pod(&["a"]), secret("bob")).await;
     assert_eq!(second, ("ok".to_owned(), vec![]));
 }
 
 #[tokio::test]
 async fn preloaded_image_is_usable_by_all_pods() {
     let root = tempfile::tempdir().expect("dir");
-    let world = world(root.path());
-    world.fake.have_image("web:1");
-    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    let env = env(root.path());
+    env.fake.have_image("web:1");
+    let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!((outcome.as_str(), pulls.len()), ("ok", 0));
 }
 
@@ -112,18 +113,18 @@ async fn image_pulled_before_crash_is_verified_after_restart() {
     let records = PullRecords::open(root.path()).expect("open");
     records.begin("web:1").expect("intent");
     drop(records);
-    let world = world(root.path());
-    world.fake.have_image("web:1");
-    world.fake.fail("pull web:1", CriCode::Other, "denied");
-    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    let env = env(root.path());
+    env.fake.have_image("web:1");
+    env.fake.fail("pull web:1", CriCode::Other, "denied");
+    let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
     assert_eq!(pulls, ["pull web:1"]);
-    world.fake.heal("pull web:1");
-    let (outcome, pulls) = run(&world, &pod(&["a"]), secret("ann")).await;
+    env.fake.heal("pull web:1");
+    let (outcome, pulls) = run(&env, &pod(&["a"]), secret("ann")).await;
     assert_eq!((outcome.as_str(), pulls.len()), ("ok", 1));
-    let (outcome, pulls) = run(&world, &pod(&["a"]), secret("ann")).await;
+    let (outcome, pulls) = run(&env, &pod(&["a"]), secret("ann")).await;
     assert_eq!((outcome.as_str(), pulls.len()), ("ok", 0), "recorded");
-    let metrics = world.runtime.deps().metrics.render().expect("text");
+    let metrics = env.runtime.deps().metrics.render().expect("text");
     for line in [
         "\nkubelet_imagemanager_ondisk_pullintents 0\n",
         "\nkubelet_imagemanager_ondisk_pulledrecords 1\n",
@@ -165,19 +166,19 @@ fn of_account(name: &str, password: &str) -> Keyring {
 #[tokio::test]
 async fn image_pulled_for_account_is_verified_for_other_accounts() {
     let root = tempfile::tempdir().expect("dir");
-    let world = world(root.path());
-    world.fake.have_credentials(of_account("robot", "p"));
-    let first = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    let env = env(root.path());
+    env.fake.have_credentials(of_account("robot", "p"));
+    let first = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!(first.1, ["pull web:1 as robot"]);
-    world.fake.have_credentials(of_account("robot", "new"));
-    let again = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    env.fake.have_credentials(of_account("robot", "new"));
+    let again = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!(again, ("ok".to_owned(), vec![]), "the account is recorded");
 
-    world
+    env
         .fake
         .fail("pull web:1 as other", CriCode::Other, "denied");
-    world.fake.have_credentials(of_account("other", "p"));
-    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    env.fake.have_credentials(of_account("other", "p"));
+    let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
     assert_eq!(pulls, ["pull web:1 as other"]);
 }

@@ -10,7 +10,7 @@ use windlass_types::corev1::{
 };
 use windlass_types::{ContainerProbeResult, ContainerState, Pod, PodProbeResults};
 
-use super::{World, at, container, line, observed, pod, pod_of, request, seen, sidecar};
+use super::{TestEnv, at, container, line, observed, pod, pod_of, request, seen, sidecar};
 use crate::SyncPodRequest;
 
 fn restarts_all(name: &str) -> Container {
@@ -41,7 +41,7 @@ fn with_debugger(pod: Pod, target: Option<&str>) -> Pod {
 
 #[tokio::test]
 async fn reset_kills_with_min_grace_and_removes_its_source_last() {
-    let world = World::new();
+    let env = TestEnv::new();
     let pod = pod_of(vec![sidecar("s")], vec![restarts_all("a"), container("b")]);
     let exited = seen("a", "a0", ContainerState::Exited, 3);
     let found = observed(vec![
@@ -51,37 +51,37 @@ async fn reset_kills_with_min_grace_and_removes_its_source_last() {
     ]);
     let log = "/var/log/pods/default_web_u1/a";
     for name in ["2.log", "3.log"] {
-        world.files.put(format!("{log}/{name}"), "");
+        env.files.put(format!("{log}/{name}"), "");
     }
-    let outcome = world.sync(&pod, found).await;
-    assert_eq!(line(&world, &outcome), "ok | again in 0s");
+    let outcome = env.sync(&pod, found).await;
+    assert_eq!(line(&env, &outcome), "ok | again in 0s");
     assert_eq!(outcome.actions.to_string(), "reset(s) reset(b) reset(a)");
     assert_eq!(
-        world.fake.calls(),
+        env.fake.calls(),
         ["remove s0", "stop b0 2s", "remove b0", "remove a0"]
     );
-    assert_eq!(world.events.take(), ["N Killing b: Stopping container b"]);
+    assert_eq!(env.events.take(), ["N Killing b: Stopping container b"]);
     let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
     let delay = outcome.backoff.delay(&key).map(|d| d.as_secs());
     assert_eq!(delay, Some(10), "it counts as a failure");
     // the next restart count is read off the newest log
-    let left: Vec<_> = world.files.paths();
+    let left: Vec<_> = env.files.paths();
     assert_eq!(left, [std::path::Path::new(log).join("3.log")]);
     assert!(outcome.changed);
 }
 
 #[tokio::test]
 async fn failed_reset_keeps_its_source_containers() {
-    let world = World::new();
+    let env = TestEnv::new();
     let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
     let found = observed(vec![
         seen("a", "a0", ContainerState::Exited, 0),
         seen("b", "b0", ContainerState::Running, 0),
     ]);
-    world.fake.fail("stop b0 2s", CriCode::Other, "busy");
-    let outcome = world.sync(&pod, found).await;
-    assert_eq!(world.fake.calls(), ["stop b0 2s"]);
-    let line = line(&world, &outcome);
+    env.fake.fail("stop b0 2s", CriCode::Other, "busy");
+    let outcome = env.sync(&pod, found).await;
+    assert_eq!(env.fake.calls(), ["stop b0 2s"]);
+    let line = line(&env, &outcome);
     assert!(line.starts_with("KillContainerError container=b"), "{line}");
     assert!(line.ends_with("again in 10s"), "{line}");
 }
@@ -97,7 +97,7 @@ async fn failed_probe_restarts_within_probe_grace_period() {
         ("Always", None, &["stop a0 30s", "create a#1", "start a"]),
         ("Never", Some(7), &["stop a0 7s"]),
     ] {
-        let world = World::new();
+        let env = TestEnv::new();
         let mut probed = container("a");
         probed.liveness_probe = Some(Probe {
             termination_grace_period_seconds: probe_grace,
@@ -116,10 +116,10 @@ async fn failed_probe_restarts_within_probe_grace_period() {
             probe_results: Arc::new(probe_results),
             ..request(&pod, found)
         };
-        let sync = world.runtime.sync_pod(asked, CancellationToken::new());
+        let sync = env.runtime.sync_pod(asked, CancellationToken::new());
         sync.await;
-        assert_eq!(world.fake.calls(), calls, "{policy} {probe_grace:?}");
-        let events = world.events.take();
+        assert_eq!(env.fake.calls(), calls, "{policy} {probe_grace:?}");
+        let events = env.events.take();
         let end = match policy {
             "Never" => "",
             _ => ", will be restarted",
@@ -131,30 +131,30 @@ async fn failed_probe_restarts_within_probe_grace_period() {
 
 #[tokio::test]
 async fn ephemeral_container_starts_and_joins_its_target() {
-    let world = World::new();
+    let env = TestEnv::new();
     let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
     let asked = with_debugger(pod(&["a"]), Some("a"));
-    let outcome = world.sync(&asked, found.clone()).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(world.fake.calls(), ["create debug#0", "start debug"]);
-    let configs = world.fake.configs();
+    let outcome = env.sync(&asked, found.clone()).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(env.fake.calls(), ["create debug#0", "start debug"]);
+    let configs = env.fake.configs();
     assert_eq!(configs[0].security.pid_target, Some("a0".into()));
-    let started = world.metrics.containers.started_containers.clone();
+    let started = env.metrics.containers.started_containers.clone();
     let count = started.with_label_values(&["ephemeral_container"]).get();
     assert!((count - 1.0).abs() < f64::EPSILON);
 
-    let world = World::new();
-    world
+    let env = TestEnv::new();
+    env
         .sync(&with_debugger(pod(&["a"]), None), found.clone())
         .await;
-    assert_eq!(world.fake.configs()[0].security.pid_target, None);
+    assert_eq!(env.fake.configs()[0].security.pid_target, None);
 
-    let world = World::new();
-    let outcome = world
+    let env = TestEnv::new();
+    let outcome = env
         .sync(&with_debugger(pod(&["a"]), Some("x")), found)
         .await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "CreateContainerConfigError container=debug retry=later: unable to find target container \
          x | again in 10s"
     );
@@ -162,24 +162,24 @@ async fn ephemeral_container_starts_and_joins_its_target() {
 
 #[tokio::test]
 async fn failed_ephemeral_container_blocks_no_other() {
-    let world = World::new();
-    world.fake.fail("create debug#0", CriCode::Other, "no room");
+    let env = TestEnv::new();
+    env.fake.fail("create debug#0", CriCode::Other, "no room");
     let exited = seen("a", "a0", ContainerState::Exited, 0);
     let asked = with_debugger(pod(&["a"]), None);
-    let outcome = world.sync(&asked, observed(vec![exited])).await;
+    let outcome = env.sync(&asked, observed(vec![exited])).await;
     assert_eq!(
-        world.fake.calls(),
+        env.fake.calls(),
         ["create debug#0", "create a#1", "start a"]
     );
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "CreateContainerError container=debug retry=later: no room | again in 10s"
     );
 }
 
 #[tokio::test]
 async fn reset_in_back_off_leaves_other_containers() {
-    let world = World::new();
+    let env = TestEnv::new();
     let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
     let mut backoff = BackoffTable::default();
     let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
@@ -188,8 +188,8 @@ async fn reset_in_back_off_leaves_other_containers() {
         seen("a", "a0", ContainerState::Exited, 0),
         seen("b", "b0", ContainerState::Running, 0),
     ]);
-    let outcome = world.sync_with(&pod, found, backoff).await;
-    assert!(world.fake.calls().is_empty());
-    let line = line(&world, &outcome);
+    let outcome = env.sync_with(&pod, found, backoff).await;
+    assert!(env.fake.calls().is_empty());
+    let line = line(&env, &outcome);
     assert!(line.starts_with("CrashLoopBackOff container=a"), "{line}");
 }

@@ -9,10 +9,10 @@ use windlass_types::cri::{ContainerSummary, SandboxSummary};
 
 use crate::KnownPods;
 
-use super::{World, at, nothing, observed, pod, seen, until};
+use super::{TestEnv, at, nothing, observed, pod, seen, until};
 
-fn add(world: &World, id: &str, state: ContainerState, attempt: u32) {
-    world.fake.add_container(ContainerSummary {
+fn add(env: &TestEnv, id: &str, state: ContainerState, attempt: u32) {
+    env.fake.add_container(ContainerSummary {
         id: id.into(),
         sandbox_id: "s0".into(),
         uid: "u1".into(),
@@ -23,8 +23,8 @@ fn add(world: &World, id: &str, state: ContainerState, attempt: u32) {
     });
 }
 
-fn add_sandbox(world: &World, id: &str, ready: bool, attempt: u32) {
-    world.fake.add_sandbox(SandboxSummary {
+fn add_sandbox(env: &TestEnv, id: &str, ready: bool, attempt: u32) {
+    env.fake.add_sandbox(SandboxSummary {
         id: id.into(),
         uid: "u1".into(),
         name: "web".into(),
@@ -35,8 +35,8 @@ fn add_sandbox(world: &World, id: &str, ready: bool, attempt: u32) {
     });
 }
 
-fn removals(world: &World) -> Vec<String> {
-    let calls = world.fake.calls();
+fn removals(env: &TestEnv) -> Vec<String> {
+    let calls = env.fake.calls();
     calls
         .into_iter()
         .filter(|c| !c.starts_with("list"))
@@ -60,7 +60,7 @@ fn unknown() -> KnownPods {
 
 #[tokio::test]
 async fn running_pod_keeps_newest_dead_instance_and_its_log() {
-    let world = World::new();
+    let env = TestEnv::new();
     let pods = observed(vec![
         seen("a", "a2", ContainerState::Running, 2),
         seen("a", "a1", ContainerState::Exited, 1),
@@ -68,13 +68,13 @@ async fn running_pod_keeps_newest_dead_instance_and_its_log() {
     ]);
     let mut pods = pods;
     pods.containers[2].created_at = at(-90);
-    world.files.put("/var/log/pods/default_web_u1/a/0.log", "x");
-    world.files.put("/var/log/pods/default_web_u1/a/1.log", "x");
-    let report = world.runtime.remove_older_dead_containers(&pods).await;
+    env.files.put("/var/log/pods/default_web_u1/a/0.log", "x");
+    env.files.put("/var/log/pods/default_web_u1/a/1.log", "x");
+    let report = env.runtime.remove_older_dead_containers(&pods).await;
     assert_eq!(report.containers, 1);
-    assert_eq!(removals(&world), ["remove a0"]);
+    assert_eq!(removals(&env), ["remove a0"]);
     let log = |n| {
-        world
+        env
             .files
             .get(format!("/var/log/pods/default_web_u1/a/{n}.log").as_ref())
     };
@@ -83,46 +83,46 @@ async fn running_pod_keeps_newest_dead_instance_and_its_log() {
 
 #[tokio::test]
 async fn unknown_pod_is_removed_once_all_sources_are_ready() {
-    let world = World::new();
-    world.sync(&pod(&["a"]), nothing()).await;
-    world.fake.forget_calls();
-    add(&world, "a0", ContainerState::Exited, 0);
-    add_sandbox(&world, "s0", false, 0);
-    let report = world.runtime.collect_garbage(&KnownPods::default()).await;
+    let env = TestEnv::new();
+    env.sync(&pod(&["a"]), nothing()).await;
+    env.fake.forget_calls();
+    add(&env, "a0", ContainerState::Exited, 0);
+    add_sandbox(&env, "s0", false, 0);
+    let report = env.runtime.collect_garbage(&KnownPods::default()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
-    let report = world.runtime.collect_garbage(&known()).await;
+    let report = env.runtime.collect_garbage(&known()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
-    let report = world.runtime.collect_garbage(&unknown()).await;
+    let report = env.runtime.collect_garbage(&unknown()).await;
     assert_eq!(
         report.to_string(),
         "containers=1 sandboxes=1 log-dirs=1 links=1 failures=0"
     );
     assert_eq!(
-        removals(&world),
+        removals(&env),
         ["remove a0", "stop-sandbox s0", "remove-sandbox s0"]
     );
     // the link of the instance `a`, which no list has, went with the directory that its log was in
-    assert!(world.files.links().is_empty());
+    assert!(env.files.links().is_empty());
 }
 
 #[tokio::test]
 async fn finished_pod_keeps_only_its_log_directory() {
-    let world = World::new();
-    world.sync(&pod(&["a"]), nothing()).await;
-    world.fake.forget_calls();
-    add(&world, "a0", ContainerState::Exited, 0);
-    add_sandbox(&world, "s0", false, 0);
+    let env = TestEnv::new();
+    env.sync(&pod(&["a"]), nothing()).await;
+    env.fake.forget_calls();
+    add(&env, "a0", ContainerState::Exited, 0);
+    add_sandbox(&env, "s0", false, 0);
     let pods = KnownPods {
         finished: known().known,
         ..known()
     };
-    let report = world.runtime.collect_garbage(&pods).await;
+    let report = env.runtime.collect_garbage(&pods).await;
     assert_eq!(
         report.to_string(),
         "containers=1 sandboxes=1 log-dirs=0 links=1 failures=0"
@@ -131,75 +131,75 @@ async fn finished_pod_keeps_only_its_log_directory() {
 
 #[tokio::test]
 async fn one_unstoppable_container_does_not_block_the_others() {
-    let world = World::new();
+    let env = TestEnv::new();
     for attempt in 0..4 {
         add(
-            &world,
+            &env,
             &format!("a{attempt}"),
             ContainerState::Exited,
             attempt,
         );
     }
-    world.fake.fail("remove a1", CriCode::Other, "busy");
-    world.fake.fail("remove a2", CriCode::NotFound, "gone");
-    let report = world.runtime.collect_garbage(&known()).await;
+    env.fake.fail("remove a1", CriCode::Other, "busy");
+    env.fake.fail("remove a2", CriCode::NotFound, "gone");
+    let report = env.runtime.collect_garbage(&known()).await;
     assert_eq!(report.containers, 2);
     assert_eq!(report.failures, ["container a1: test: busy"]);
 }
 
 #[tokio::test]
 async fn runtime_list_failure_skips_garbage_collection() {
-    let world = World::new();
-    add(&world, "a0", ContainerState::Exited, 0);
-    world
+    let env = TestEnv::new();
+    add(&env, "a0", ContainerState::Exited, 0);
+    env
         .fake
         .fail("list-sandboxes", CriCode::Unavailable, "gone");
-    let report = world.runtime.collect_garbage(&unknown()).await;
+    let report = env.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.failures.len(), 1);
-    assert!(removals(&world).is_empty());
+    assert!(removals(&env).is_empty());
 }
 
 #[tokio::test]
 async fn pod_in_a_sync_is_never_garbage_collected() {
-    let world = Arc::new(World::new());
-    world.fake.hang("start");
+    let env = Arc::new(TestEnv::new());
+    env.fake.hang("start");
     let task = tokio::spawn({
-        let world = world.clone();
-        async move { world.sync(&pod(&["a"]), nothing()).await }
+        let env = env.clone();
+        async move { env.sync(&pod(&["a"]), nothing()).await }
     });
     until("the start", || {
-        world.fake.calls().contains(&"start a".to_owned())
+        env.fake.calls().contains(&"start a".to_owned())
     })
     .await;
-    add(&world, "a", ContainerState::Created, 0);
-    let report = world.runtime.collect_garbage(&unknown()).await;
+    add(&env, "a", ContainerState::Created, 0);
+    let report = env.runtime.collect_garbage(&unknown()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
     task.abort();
     assert!(task.await.is_err());
-    let report = world.runtime.collect_garbage(&unknown()).await;
+    let report = env.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.containers, 1);
 }
 
 #[tokio::test]
 async fn cleanup_removes_the_pod_directory_and_is_repeatable() {
-    let world = World::new();
-    world.sync(&pod(&["a"]), nothing()).await;
+    let env = TestEnv::new();
+    env.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(
-        world.runtime.list_pod_dirs().await.expect("list"),
+        env.runtime.list_pod_dirs().await.expect("list"),
         known().known
     );
     for _ in 0..2 {
-        world
+        env
             .runtime
             .cleanup_pod(&"u1".into())
             .await
             .expect("cleanup");
     }
     assert!(
-        world
+        env
             .runtime
             .list_pod_dirs()
             .await

@@ -11,7 +11,7 @@ use windlass_types::corev1::{Container, Lifecycle};
 use windlass_types::cri::{ContainerDetail, ContainerSummary};
 use windlass_types::{ContainerState, Pod, names};
 
-use super::{World, at, container, line, nothing, observed, pod_of, seen, sidecar};
+use super::{TestEnv, at, container, line, nothing, observed, pod_of, seen, sidecar};
 use crate::KillPodRequest;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,8 +37,8 @@ fn exec(command: &str) -> Value {
     json!({"exec": {"command": ["sh", "-c", command]}})
 }
 
-fn runs(world: &World, name: &str) {
-    world.fake.add_container(ContainerSummary {
+fn runs(env: &TestEnv, name: &str) {
+    env.fake.add_container(ContainerSummary {
         id: name.into(),
         sandbox_id: "s0".into(),
         uid: "u1".into(),
@@ -59,53 +59,53 @@ fn detail(state: ContainerState) -> ContainerDetail {
     }
 }
 
-fn kill<'a>(world: &'a World, pod: &Pod, seconds: u32) -> impl Future<Output = bool> + use<'a> {
+fn kill<'a>(env: &'a TestEnv, pod: &Pod, seconds: u32) -> impl Future<Output = bool> + use<'a> {
     let request = KillPodRequest {
         pod: Some(Arc::new(pod.clone())),
         observed: Arc::new(observed(Vec::new())),
         grace: seconds * SECOND,
         message: String::new(),
     };
-    async move { world.runtime.kill_pod(request).await.is_ok() }
+    async move { env.runtime.kill_pod(request).await.is_ok() }
 }
 
 /// A pod with one container, killed with this grace: its calls up to the sandbox's, and whether
 /// its hook failed.
-async fn killed(world: &World, container: Container, seconds: u32) -> (Vec<String>, bool) {
-    runs(world, "a");
+async fn killed(env: &TestEnv, container: Container, seconds: u32) -> (Vec<String>, bool) {
+    runs(env, "a");
     let pod = pod_of(Vec::new(), vec![container]);
-    assert!(kill(world, &pod, seconds).await);
-    let failed = world.events.take().iter().any(|e| e == FAILED_PRE_STOP);
-    (world.fake.timed_calls(), failed)
+    assert!(kill(env, &pod, seconds).await);
+    let failed = env.events.take().iter().any(|e| e == FAILED_PRE_STOP);
+    (env.fake.timed_calls(), failed)
 }
 
 #[tokio::test(start_paused = true)]
 async fn pre_stop_command_time_reduces_the_stop_timeout() {
-    let world = World::new();
-    world.fake.take("exec", 12 * SECOND);
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    let env = TestEnv::new();
+    env.fake.take("exec", 12 * SECOND);
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 30).await;
     assert_eq!(calls, ["0s exec a sh -c drain", "12s stop a 18s"]);
     assert!(!failed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_pre_stop_hook_is_reported_and_stop_continues() {
-    let world = World::new();
-    world.fake.exit("exec a sh -c drain", 3);
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    let env = TestEnv::new();
+    env.fake.exit("exec a sh -c drain", 3);
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 30).await;
     assert_eq!(calls, ["0s exec a sh -c drain", "0s stop a 30s"]);
     assert!(failed);
 
-    let world = World::new();
-    world.fake.fail("exec", CriCode::Other, "no such container");
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    let env = TestEnv::new();
+    env.fake.fail("exec", CriCode::Other, "no such container");
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 30).await;
     assert_eq!(calls.last().expect("stop"), "0s stop a 30s");
     assert!(failed);
 
     // what the API takes and nobody ever ran
-    let world = World::new();
+    let env = TestEnv::new();
     let socket = json!({"tcpSocket": {"port": 80}});
-    let (calls, failed) = killed(&world, pre_stop("a", socket), 30).await;
+    let (calls, failed) = killed(&env, pre_stop("a", socket), 30).await;
     assert_eq!(calls, ["0s stop a 30s"]);
     assert!(failed);
 }
@@ -113,32 +113,32 @@ async fn failed_pre_stop_hook_is_reported_and_stop_continues() {
 #[tokio::test(start_paused = true)]
 async fn hook_over_the_grace_period_continues_during_the_stop() {
     // it ends during the two seconds that the stop has
-    let world = World::new();
-    world.fake.take("exec", 11 * SECOND);
-    world.fake.take("stop", 2 * SECOND);
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 10).await;
+    let env = TestEnv::new();
+    env.fake.take("exec", 11 * SECOND);
+    env.fake.take("stop", 2 * SECOND);
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 10).await;
     assert_eq!(calls, ["0s exec a sh -c drain", "10s stop a 2s"]);
     assert!(!failed, "it was not cancelled");
 
     // its container is gone before it ends
-    let world = World::new();
-    world.fake.hang("exec");
-    world.fake.take("stop", SECOND);
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 10).await;
+    let env = TestEnv::new();
+    env.fake.hang("exec");
+    env.fake.take("stop", SECOND);
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 10).await;
     assert_eq!(calls, ["0s exec a sh -c drain", "10s stop a 2s"]);
     assert!(failed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hook_is_skipped_without_a_grace_period() {
-    let world = World::new();
-    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 0).await;
+    let env = TestEnv::new();
+    let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 0).await;
     assert_eq!(calls, ["0s stop a 2s"]);
     assert!(!failed);
     // a deletion by force has one second, as upstream gives it
-    let world = World::new();
-    world.fake.hang("exec");
-    let (calls, _) = killed(&world, pre_stop("a", exec("drain")), 1).await;
+    let env = TestEnv::new();
+    env.fake.hang("exec");
+    let (calls, _) = killed(&env, pre_stop("a", exec("drain")), 1).await;
     assert_eq!(calls, ["0s exec a sh -c drain", "1s stop a 2s"]);
 }
 
@@ -154,26 +154,26 @@ async fn http_hook_calls_the_pod_and_any_status_succeeds() {
         container
     };
     // the server says 500
-    let world = World::new();
-    let (calls, failed) = killed(&world, get(json!({})), 30).await;
+    let env = TestEnv::new();
+    let (calls, failed) = killed(&env, get(json!({})), 30).await;
     assert_eq!(calls[0], "0s get http://10.0.0.5:81/bye");
     assert!(!failed);
 
-    let world = World::new();
+    let env = TestEnv::new();
     let elsewhere = json!({"host": "drain.example"});
-    let (calls, _) = killed(&world, get(elsewhere), 30).await;
+    let (calls, _) = killed(&env, get(elsewhere), 30).await;
     assert_eq!(calls[0], "0s get http://drain.example:81/bye");
 
-    let world = World::new();
-    world.fake.fail("get", CriCode::Other, "connection refused");
-    let (calls, failed) = killed(&world, get(json!({})), 30).await;
+    let env = TestEnv::new();
+    env.fake.fail("get", CriCode::Other, "connection refused");
+    let (calls, failed) = killed(&env, get(json!({})), 30).await;
     assert_eq!(calls[1], "0s stop a 30s");
     assert!(failed);
 
     // no request has a limit of its own
-    let world = World::new();
-    world.fake.take("get", 600 * SECOND);
-    let (calls, failed) = killed(&world, get(json!({})), 900).await;
+    let env = TestEnv::new();
+    env.fake.take("get", 600 * SECOND);
+    let (calls, failed) = killed(&env, get(json!({})), 900).await;
     assert_eq!(calls[1], "600s stop a 300s");
     assert!(!failed);
 }
@@ -181,14 +181,14 @@ async fn http_hook_calls_the_pod_and_any_status_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn https_hook_falls_back_to_http() {
     let handler = json!({"httpGet": {"scheme": "HTTPS", "path": "/bye", "port": 81}});
-    let world = World::new();
+    let env = TestEnv::new();
     let https = "get https://10.0.0.5:81/bye";
-    world.fake.fail(https, CriCode::Other, "plain");
-    runs(&world, "a");
+    env.fake.fail(https, CriCode::Other, "plain");
+    runs(&env, "a");
     let pod = pod_of(Vec::new(), vec![pre_stop("a", handler)]);
-    assert!(kill(&world, &pod, 30).await);
+    assert!(kill(&env, &pod, 30).await);
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         [
             "0s get https://10.0.0.5:81/bye",
             "0s get http://10.0.0.5:81/bye",
@@ -196,67 +196,67 @@ async fn https_hook_falls_back_to_http() {
         ]
     );
     assert_eq!(
-        world.events.take()[1],
+        env.events.take()[1],
         "W LifecycleHTTPFallback: request to HTTPS lifecycle hook 10.0.0.5:81 got HTTP response, \
          retry with HTTP succeeded"
     );
-    assert_eq!(world.metrics.containers.hook_http_fallbacks.get(), 1.0);
+    assert_eq!(env.metrics.containers.hook_http_fallbacks.get(), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pre_stop_sleep_ends_with_its_container() {
     let sleep = |seconds: i64| pre_stop("a", json!({"sleep": {"seconds": seconds}}));
-    let alive = |world: &World, state| {
-        world.fake.detail(detail(state));
+    let alive = |env: &TestEnv, state| {
+        env.fake.detail(detail(state));
     };
-    let world = World::new();
-    alive(&world, ContainerState::Running);
-    let (calls, failed) = killed(&world, sleep(8), 30).await;
+    let env = TestEnv::new();
+    alive(&env, ContainerState::Running);
+    let (calls, failed) = killed(&env, sleep(8), 30).await;
     assert_eq!(calls, ["0s stop a 22s"]);
     assert!(!failed);
-    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 0.0);
+    assert_eq!(env.metrics.containers.hook_sleeps_terminated.get(), 0.0);
 
-    let world = World::new();
-    let (_, failed) = killed(&world, sleep(0), 30).await;
+    let env = TestEnv::new();
+    let (_, failed) = killed(&env, sleep(0), 30).await;
     assert!(!failed);
 
     // it exits meanwhile, and nobody waits for the rest
-    let world = World::new();
-    alive(&world, ContainerState::Exited);
-    let (calls, failed) = killed(&world, sleep(20), 30).await;
+    let env = TestEnv::new();
+    alive(&env, ContainerState::Exited);
+    let (calls, failed) = killed(&env, sleep(20), 30).await;
     assert_eq!(calls, ["0s stop a 29s"]);
     assert!(failed);
-    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 1.0);
+    assert_eq!(env.metrics.containers.hook_sleeps_terminated.get(), 1.0);
 
     // a shorter grace comes meanwhile: the stop is dropped and asked for again
-    let world = World::new();
-    alive(&world, ContainerState::Running);
-    runs(&world, "a");
+    let env = TestEnv::new();
+    alive(&env, ContainerState::Running);
+    runs(&env, "a");
     let pod = pod_of(Vec::new(), vec![sleep(20)]);
-    let first = tokio::time::timeout(5 * SECOND, kill(&world, &pod, 30)).await;
+    let first = tokio::time::timeout(5 * SECOND, kill(&env, &pod, 30)).await;
     assert!(first.is_err());
-    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 1.0);
-    assert!(world.fake.timed_calls().is_empty());
-    assert!(kill(&world, &pod, 3).await);
-    assert_eq!(world.fake.timed_calls(), ["0s stop a 2s"]);
+    assert_eq!(env.metrics.containers.hook_sleeps_terminated.get(), 1.0);
+    assert!(env.fake.timed_calls().is_empty());
+    assert!(kill(&env, &pod, 3).await);
+    assert_eq!(env.fake.timed_calls(), ["0s stop a 2s"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sidecar_hooks_start_with_all_others() {
-    let world = World::new();
+    let env = TestEnv::new();
     for name in ["s", "a"] {
-        runs(&world, name);
+        runs(&env, name);
     }
-    world.fake.take("exec", 3 * SECOND);
-    world.fake.take("stop a 27s", 10 * SECOND);
+    env.fake.take("exec", 3 * SECOND);
+    env.fake.take("stop a 27s", 10 * SECOND);
     let hook = json!({"preStop": exec("drain")});
     let pod = pod_of(
         vec![with_hooks(sidecar("s"), hook)],
         vec![pre_stop("a", exec("drain"))],
     );
-    assert!(kill(&world, &pod, 30).await);
+    assert!(kill(&env, &pod, 30).await);
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         [
             "0s exec s sh -c drain",
             "0s exec a sh -c drain",
@@ -270,40 +270,40 @@ async fn sidecar_hooks_start_with_all_others() {
 async fn only_interrupted_hook_runs_again_on_retry() {
     let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
     // the hook ends, the stop fails, the stop is asked for again
-    let world = World::new();
-    runs(&world, "a");
-    world.fake.fail("stop", CriCode::Unavailable, "gone");
-    assert!(!kill(&world, &pod, 30).await);
-    world.fake.heal("stop");
-    world.fake.forget_calls();
-    assert!(kill(&world, &pod, 30).await);
-    assert_eq!(world.fake.timed_calls(), ["0s stop a 30s"]);
+    let env = TestEnv::new();
+    runs(&env, "a");
+    env.fake.fail("stop", CriCode::Unavailable, "gone");
+    assert!(!kill(&env, &pod, 30).await);
+    env.fake.heal("stop");
+    env.fake.forget_calls();
+    assert!(kill(&env, &pod, 30).await);
+    assert_eq!(env.fake.timed_calls(), ["0s stop a 30s"]);
     // it has stopped: whoever has its ID next has its own hook
-    world.fake.forget_calls();
-    assert!(kill(&world, &pod, 30).await);
-    assert_eq!(world.fake.timed_calls()[0], "0s exec a sh -c drain");
+    env.fake.forget_calls();
+    assert!(kill(&env, &pod, 30).await);
+    assert_eq!(env.fake.timed_calls()[0], "0s exec a sh -c drain");
 
     // the hook hangs when a shorter grace comes: it has that, and not the first one again
-    let world = World::new();
-    runs(&world, "a");
-    world.fake.hang("exec");
-    let first = tokio::time::timeout(5 * SECOND, kill(&world, &pod, 30)).await;
+    let env = TestEnv::new();
+    runs(&env, "a");
+    env.fake.hang("exec");
+    let first = tokio::time::timeout(5 * SECOND, kill(&env, &pod, 30)).await;
     assert!(first.is_err());
-    world.fake.forget_calls();
-    assert!(kill(&world, &pod, 3).await);
+    env.fake.forget_calls();
+    assert!(kill(&env, &pod, 3).await);
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         ["0s exec a sh -c drain", "3s stop a 2s"]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn hook_of_container_without_spec_is_read_from_annotations() {
-    let world = World::new();
-    runs(&world, "a");
-    world.fake.hang("exec");
+    let env = TestEnv::new();
+    runs(&env, "a");
+    env.fake.hang("exec");
     let handler = exec("drain").to_string();
-    world.fake.detail(ContainerDetail {
+    env.fake.detail(ContainerDetail {
         annotations: [(names::ANN_PRE_STOP_HANDLER.to_owned(), handler)].into(),
         ..detail(ContainerState::Running)
     });
@@ -313,22 +313,22 @@ async fn hook_of_container_without_spec_is_read_from_annotations() {
         grace: SECOND,
         message: String::new(),
     };
-    assert!(world.runtime.kill_pod(orphan).await.is_ok());
+    assert!(env.runtime.kill_pod(orphan).await.is_ok());
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         ["0s exec a sh -c drain", "1s stop a 2s"]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn single_stop_runs_the_hook_unless_the_container_exited() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
     changed.hash = Some(1);
     let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
-    world.sync(&pod, observed(vec![changed])).await;
+    env.sync(&pod, observed(vec![changed])).await;
     assert_eq!(
-        world.fake.calls(),
+        env.fake.calls(),
         [
             "exec a0 sh -c drain",
             "stop a0 30s",
@@ -337,17 +337,17 @@ async fn single_stop_runs_the_hook_unless_the_container_exited() {
         ]
     );
 
-    let world = World::new();
-    world.clock.set(1);
+    let env = TestEnv::new();
+    env.clock.set(1);
     let dead = seen("a", "a0", ContainerState::Exited, 0);
-    world.sync(&pod, observed(vec![dead])).await;
-    assert_eq!(world.fake.calls(), ["create a#1", "start a"]);
+    env.sync(&pod, observed(vec![dead])).await;
+    assert_eq!(env.fake.calls(), ["create a#1", "start a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn next_container_starts_after_the_post_start_hook() {
-    let world = World::new();
-    world.fake.take("exec", 5 * SECOND);
+    let env = TestEnv::new();
+    env.fake.take("exec", 5 * SECOND);
     let pod = pod_of(
         vec![with_hooks(sidecar("s"), json!({"postStart": exec("warm")}))],
         vec![
@@ -355,46 +355,46 @@ async fn next_container_starts_after_the_post_start_hook() {
             container("b"),
         ],
     );
-    let first = world.sync(&pod, nothing()).await;
-    assert_eq!(line(&world, &first), "ok");
-    let of_hooks = |world: &World| {
-        let calls = world.fake.timed_calls().into_iter();
+    let first = env.sync(&pod, nothing()).await;
+    assert_eq!(line(&env, &first), "ok");
+    let of_hooks = |env: &TestEnv| {
+        let calls = env.fake.timed_calls().into_iter();
         calls
             .filter(|c| !c.contains("image-status") && !c.contains("sandbox"))
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        of_hooks(&world),
+        of_hooks(&env),
         ["0s create s#0", "0s start s", "0s exec s sh -c warm"]
     );
-    world.fake.forget_calls();
+    env.fake.forget_calls();
     let running = seen("s", "s", ContainerState::Running, 0);
-    let second = world.sync(&pod, observed(vec![running])).await;
-    assert_eq!(line(&world, &second), "ok");
+    let second = env.sync(&pod, observed(vec![running])).await;
+    assert_eq!(line(&env, &second), "ok");
     assert_eq!(
-        of_hooks(&world),
+        of_hooks(&env),
         ["0s create a#0", "0s start a", "7s create b#0", "7s start b"]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_post_start_hook_kills_only_its_container() {
-    let world = World::new();
-    world.fake.exit("exec a sh -c warm", 7);
+    let env = TestEnv::new();
+    env.fake.exit("exec a sh -c warm", 7);
     let hooks = json!({"postStart": exec("warm"), "preStop": exec("drain")});
     let pod = pod_of(
         Vec::new(),
         vec![with_hooks(container("a"), hooks), container("b")],
     );
-    let outcome = world.sync(&pod, nothing()).await;
+    let outcome = env.sync(&pod, nothing()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "PostStartHookError container=a retry=soon: Exec lifecycle hook ([sh -c warm]) for \
          Container \"a\" in Pod \"web_default(u1)\" failed - error: command 'sh -c warm' exited \
          with 7: err, message: \"outerr\" | again in 1s"
     );
     assert_eq!(
-        world.fake.calls()[2..],
+        env.fake.calls()[2..],
         [
             "create a#0",
             "start a",
@@ -405,7 +405,7 @@ async fn failed_post_start_hook_kills_only_its_container() {
             "start b"
         ]
     );
-    let events = world.events.take();
+    let events = env.events.take();
     assert_eq!(
         events[3..5],
         [
@@ -417,12 +417,12 @@ async fn failed_post_start_hook_kills_only_its_container() {
 
 #[tokio::test(start_paused = true)]
 async fn post_start_sleep_outlasts_its_container() {
-    let world = World::new();
+    let env = TestEnv::new();
     let pod = pod_of(
         Vec::new(),
         vec![post_start("a", json!({"sleep": {"seconds": 5}}))],
     );
-    let outcome = world.sync(&pod, nothing()).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(world.metrics.containers.hook_sleeps_terminated.get(), 0.0);
+    let outcome = env.sync(&pod, nothing()).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(env.metrics.containers.hook_sleeps_terminated.get(), 0.0);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_cri::error::CriCode;
 use windlass_types::Pod;
 
-use super::{World, at, container, line, nothing, observed, pod, pod_of};
+use super::{TestEnv, at, container, line, nothing, observed, pod, pod_of};
 use crate::{PullOptions, RuntimeOptions};
 
 fn pod_with(image: &str, policy: Option<&str>) -> Pod {
@@ -16,8 +16,8 @@ fn pod_with(image: &str, policy: Option<&str>) -> Pod {
     pod_of(Vec::new(), vec![spec])
 }
 
-fn pulls(world: &World) -> Vec<String> {
-    let calls = world.fake.calls();
+fn pulls(env: &TestEnv) -> Vec<String> {
+    let calls = env.fake.calls();
     calls
         .into_iter()
         .filter(|c| c.starts_with("pull"))
@@ -27,14 +27,14 @@ fn pulls(world: &World) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn pull_policy_decides_whether_an_image_is_pulled() {
     async fn check(image: &str, policy: Option<&str>, present: bool, expected: &str) {
-        let world = World::new();
+        let env = TestEnv::new();
         if present {
-            world.fake.have_image(image);
+            env.fake.have_image(image);
         } else {
-            world.fake.lose_image(image);
+            env.fake.lose_image(image);
         }
-        let outcome = world.sync(&pod_with(image, policy), nothing()).await;
-        let seen = format!("{:?} {}", pulls(&world), line(&world, &outcome));
+        let outcome = env.sync(&pod_with(image, policy), nothing()).await;
+        let seen = format!("{:?} {}", pulls(&env), line(&env, &outcome));
         assert_eq!(seen, expected, "{image} {policy:?} present={present}");
     }
     check("web:1", Some("Always"), true, "[\"pull web:1\"] ok").await;
@@ -55,11 +55,11 @@ async fn pull_policy_decides_whether_an_image_is_pulled() {
 
 #[tokio::test(start_paused = true)]
 async fn pull_events_match_upstream() {
-    let world = World::new();
-    world.fake.lose_image("web:1");
-    world.sync(&pod(&["a"]), nothing()).await;
+    let env = TestEnv::new();
+    env.fake.lose_image("web:1");
+    env.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(
-        world.events.take()[..2],
+        env.events.take()[..2],
         [
             "N Pulling a: Pulling image \"web:1\"",
             "N Pulled a: Successfully pulled image \"web:1\" in 0s (0s including waiting). Image size: 1000 bytes.",
@@ -69,73 +69,73 @@ async fn pull_events_match_upstream() {
 
 #[tokio::test]
 async fn invalid_name_and_failed_inspection_have_own_reasons() {
-    let world = World::new();
-    let outcome = world.sync(&pod_with("Web:1", None), nothing()).await;
+    let env = TestEnv::new();
+    let outcome = env.sync(&pod_with("Web:1", None), nothing()).await;
     assert!(
-        line(&world, &outcome).starts_with(
+        line(&env, &outcome).starts_with(
             "InvalidImageName container=a retry=never: Failed to apply default image tag \"Web:1\""
         ),
         "{}",
-        line(&world, &outcome)
+        line(&env, &outcome)
     );
     assert_eq!(outcome.retry_at, None);
-    world
+    env
         .fake
         .fail("image-status", CriCode::Unavailable, "gone");
-    let outcome = world.sync(&pod(&["a"]), nothing()).await;
+    let outcome = env.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ImageInspectError container=a retry=soon: Failed to inspect image \"web:1\": gone | again in 1s"
     );
 }
 
 #[tokio::test]
 async fn failed_pull_backs_off_until_it_succeeds() {
-    let world = World::new();
-    world.fake.lose_image("web:1");
-    world.fake.fail("pull", CriCode::Other, "not found");
+    let env = TestEnv::new();
+    env.fake.lose_image("web:1");
+    env.fake.fail("pull", CriCode::Other, "not found");
     let spec = pod(&["a"]);
     let ready = || observed(Vec::new());
-    let outcome = world.sync(&spec, ready()).await;
+    let outcome = env.sync(&spec, ready()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ErrImagePull container=a retry=later: not found | again in 10s"
     );
     assert_eq!(outcome.resync_at, Some(at(1)), "the back-off is shown");
     assert_eq!(
-        world.events.take(),
+        env.events.take(),
         [
             "N Pulling a: Pulling image \"web:1\"",
             "W Failed a: Failed to pull image \"web:1\": not found",
             "W Failed a: Error: ErrImagePull",
         ]
     );
-    world.clock.set(4);
-    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
+    env.clock.set(4);
+    let outcome = env.sync_with(&spec, ready(), outcome.backoff).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ImagePullBackOff container=a retry=later: Back-off pulling image \"web:1\": \
          ErrImagePull: not found | again in 6s"
     );
     assert_eq!(
-        world.events.take(),
+        env.events.take(),
         [
             "N BackOff a: Back-off pulling image \"web:1\"",
             "W Failed a: Error: ImagePullBackOff",
         ]
     );
-    assert_eq!(pulls(&world).len(), 1);
-    world.clock.set(10);
-    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
+    assert_eq!(pulls(&env).len(), 1);
+    env.clock.set(10);
+    let outcome = env.sync_with(&spec, ready(), outcome.backoff).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ErrImagePull container=a retry=later: not found | again in 20s"
     );
-    world.clock.set(30);
-    world.fake.heal("pull");
-    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(pulls(&world).len(), 3);
+    env.clock.set(30);
+    env.fake.heal("pull");
+    let outcome = env.sync_with(&spec, ready(), outcome.backoff).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(pulls(&env).len(), 3);
 }
 
 #[tokio::test]
@@ -147,10 +147,10 @@ async fn registry_and_signature_errors_become_reasons() {
             "SignatureValidationFailed",
         ),
     ] {
-        let world = World::new();
-        world.fake.lose_image("web:1");
-        world.fake.fail("pull", CriCode::Other, message);
-        let outcome = world.sync(&pod(&["a"]), nothing()).await;
+        let env = TestEnv::new();
+        env.fake.lose_image("web:1");
+        env.fake.fail("pull", CriCode::Other, message);
+        let outcome = env.sync(&pod(&["a"]), nothing()).await;
         assert_eq!(outcome.failures[0].reason.as_str(), reason);
         let text = &outcome.failures[0].message;
         let rest = message.split_once(": ").expect("a cause").1;
@@ -163,70 +163,70 @@ async fn registry_and_signature_errors_become_reasons() {
 
 #[tokio::test]
 async fn missing_image_does_not_block_the_sibling_container() {
-    let world = World::new();
-    world.fake.fail("pull", CriCode::Other, "denied");
+    let env = TestEnv::new();
+    env.fake.fail("pull", CriCode::Other, "denied");
     let mut bad = container("a");
     bad.image = Some("missing:1".into());
-    let outcome = world
+    let outcome = env
         .sync(&pod_of(Vec::new(), vec![bad, container("b")]), nothing())
         .await;
     assert_eq!(outcome.failures.len(), 1);
     assert_eq!(
-        world.fake.calls().last().map(String::as_str),
+        env.fake.calls().last().map(String::as_str),
         Some("start b")
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_pull_does_not_block_pod_with_present_image() {
-    let world = World::new();
-    world.fake.hang("pull");
+    let env = TestEnv::new();
+    env.fake.hang("pull");
     let stuck_pod = pod_with("slow:1", None);
-    let stuck = world.sync(&stuck_pod, nothing());
+    let stuck = env.sync(&stuck_pod, nothing());
     tokio::pin!(stuck);
     let free_pod = pod(&["a"]);
     tokio::select! {
         biased;
         _ = &mut stuck => panic!("cannot end"),
-        outcome = world.sync(&free_pod, nothing()) => {
-            assert_eq!(line(&world, &outcome), "ok");
+        outcome = env.sync(&free_pod, nothing()) => {
+            assert_eq!(line(&env, &outcome), "ok");
         }
     }
 }
 
 #[tokio::test]
 async fn pods_that_want_the_same_image_share_one_pull() {
-    let world = World::new();
-    world.fake.lose_image("web:1");
+    let env = TestEnv::new();
+    env.fake.lose_image("web:1");
     let mut other = pod(&["a"]);
     other.metadata.uid = Some("u2".into());
     let first = pod(&["a"]);
-    let (one, two) = futures::join!(world.sync(&first, nothing()), world.sync(&other, nothing()));
-    assert_eq!(line(&world, &one), "ok");
-    assert_eq!(line(&world, &two), "ok");
-    assert_eq!(pulls(&world).len(), 1);
+    let (one, two) = futures::join!(env.sync(&first, nothing()), env.sync(&other, nothing()));
+    assert_eq!(line(&env, &one), "ok");
+    assert_eq!(line(&env, &two), "ok");
+    assert_eq!(pulls(&env).len(), 1);
 }
 
 #[tokio::test]
 async fn shared_pull_continues_when_its_first_pod_is_cancelled() {
-    let world = Arc::new(World::new());
-    world.fake.lose_image("web:1");
-    world.fake.hang("pull");
+    let env = Arc::new(TestEnv::new());
+    env.fake.lose_image("web:1");
+    env.fake.hang("pull");
     let first = tokio::spawn({
-        let world = world.clone();
-        async move { world.sync(&pod(&["a"]), nothing()).await }
+        let env = env.clone();
+        async move { env.sync(&pod(&["a"]), nothing()).await }
     });
-    super::until("the pull", || pulls(&world).len() == 1).await;
+    super::until("the pull", || pulls(&env).len() == 1).await;
     let second = tokio::spawn({
-        let world = world.clone();
+        let env = env.clone();
         async move {
             let mut other = pod(&["a"]);
             other.metadata.uid = Some("u2".into());
-            world.sync(&other, nothing()).await
+            env.sync(&other, nothing()).await
         }
     });
     let joined = || {
-        let calls = world.fake.all_calls();
+        let calls = env.fake.all_calls();
         calls
             .iter()
             .filter(|c| c.starts_with("image-status"))
@@ -240,22 +240,22 @@ async fn shared_pull_continues_when_its_first_pod_is_cancelled() {
     tokio::task::yield_now().await;
     assert!(!second.is_finished());
     assert_eq!(
-        pulls(&world).len(),
+        pulls(&env).len(),
         1,
         "the second pod did not begin its own"
     );
     second.abort();
     let _ = second.await;
     // with nobody left the pull ended: the next pod begins a new one
-    world.fake.heal("pull");
-    let outcome = world.sync(&pod(&["a"]), nothing()).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(pulls(&world).len(), 2);
+    env.fake.heal("pull");
+    let outcome = env.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(pulls(&env).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn pulls_over_the_rate_limit_are_delayed() {
-    let world = World::with(RuntimeOptions {
+    let env = TestEnv::with(RuntimeOptions {
         pull: PullOptions {
             serialize: false,
             max_parallel: None,
@@ -266,7 +266,7 @@ async fn pulls_over_the_rate_limit_are_delayed() {
     });
     let begun = tokio::time::Instant::now();
     let pods: Vec<_> = (0..7).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
-    let passes = pods.iter().map(|pod| world.sync(pod, nothing()));
+    let passes = pods.iter().map(|pod| env.sync(pod, nothing()));
     let outcomes = futures::future::join_all(passes).await;
     assert!(outcomes.iter().all(|o| o.failures.is_empty()));
     // three at once, then one each half second
@@ -279,33 +279,33 @@ async fn pulls_over_the_rate_limit_are_delayed() {
 
 #[tokio::test(start_paused = true)]
 async fn serialized_pulls_run_in_request_order() {
-    let world = World::new();
-    world.fake.hang("pull i0:1");
+    let env = TestEnv::new();
+    env.fake.hang("pull i0:1");
     let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
-    let passes = futures::future::join_all(pods.iter().map(|pod| world.sync(pod, nothing())));
+    let passes = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
     let ended = tokio::time::timeout(Duration::from_secs(60), passes).await;
     assert!(ended.is_err());
-    assert_eq!(pulls(&world), ["pull i0:1"]);
+    assert_eq!(pulls(&env), ["pull i0:1"]);
 
-    let world = World::new();
-    let passes = futures::future::join_all(pods.iter().map(|pod| world.sync(pod, nothing())));
+    let env = TestEnv::new();
+    let passes = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
     passes.await;
-    assert_eq!(pulls(&world), ["pull i0:1", "pull i1:1", "pull i2:1"]);
+    assert_eq!(pulls(&env), ["pull i0:1", "pull i1:1", "pull i2:1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_pull_delays_other_pulls_only_briefly() {
-    let world = World::new();
-    world.fake.hang("pull i0:1");
+    let env = TestEnv::new();
+    env.fake.hang("pull i0:1");
     let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
-    let hanging = world.sync(&pods[0], nothing());
+    let hanging = env.sync(&pods[0], nothing());
     let begun = tokio::time::Instant::now();
-    let others = futures::future::join_all(pods[1..].iter().map(|pod| world.sync(pod, nothing())));
+    let others = futures::future::join_all(pods[1..].iter().map(|pod| env.sync(pod, nothing())));
     let ended = futures::future::select(Box::pin(hanging), Box::pin(others)).await;
     let futures::future::Either::Right((outcomes, _)) = ended else {
         panic!("a hanging pull ended");
     };
     assert!(outcomes.iter().all(|o| o.failures.is_empty()));
     assert_eq!(begun.elapsed().as_secs(), 120, "serial as asked until then");
-    assert_eq!(pulls(&world), ["pull i0:1", "pull i1:1", "pull i2:1"]);
+    assert_eq!(pulls(&env), ["pull i0:1", "pull i1:1", "pull i2:1"]);
 }

@@ -10,8 +10,9 @@ use windlass_cri::error::CriCode;
 use windlass_pod_inputs::projection::{ConfigMapContent, SecretContent};
 use windlass_types::Pod;
 
-use super::{World, line, nothing, request, until};
-use crate::{PodInputs, SyncPodRequest};
+use super::{TestEnv, line, nothing, request, until};
+use crate::SyncPodRequest;
+use windlass_runtime_config::inputs::PodInputs;
 
 fn pod_from(spec: Value) -> Pod {
     serde_json::from_value(json!({
@@ -58,8 +59,8 @@ fn with_users(users: &[(&str, &str)]) -> PodInputs {
     }
 }
 
-fn pulls(world: &World) -> Vec<String> {
-    let mut calls = world.fake.calls();
+fn pulls(env: &TestEnv) -> Vec<String> {
+    let mut calls = env.fake.calls();
     calls.retain(|call| call.starts_with("pull"));
     calls
 }
@@ -71,14 +72,14 @@ async fn env_from_objects_reports_missing_ones_like_upstream() {
         "envFrom": [{"configMapRef": {"name": "conf"}, "prefix": "C_"}],
         "env": [{"name": "PW", "valueFrom": {"secretKeyRef": {"name": "pw", "key": "k"}}}],
     }]}));
-    let world = World::new();
+    let env = TestEnv::new();
     let mut inputs = PodInputs::default();
-    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    let outcome = env.sync_inputs(&pod, nothing(), inputs.clone()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "CreateContainerConfigError container=a retry=later: configmap \"conf\" not found | again in 10s"
     );
-    let events = world.events.take();
+    let events = env.events.take();
     let expected = "W Failed a: Error: configmap \"conf\" not found".to_owned();
     assert!(events.contains(&expected), "{events:?}");
 
@@ -87,9 +88,9 @@ async fn env_from_objects_reports_missing_ones_like_upstream() {
         .config_maps
         .insert("conf".into(), config_map("a.b", "1"));
     inputs.env.secrets.insert("pw".into(), Arc::default());
-    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    let outcome = env.sync_inputs(&pod, nothing(), inputs.clone()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "CreateContainerConfigError container=a retry=later: couldn't find key k in Secret default/pw | again in 10s"
     );
     inputs
@@ -97,9 +98,9 @@ async fn env_from_objects_reports_missing_ones_like_upstream() {
         .secrets
         .insert("pw".into(), secret("k", "s3cret"));
     inputs.env.services = data(&[("KUBERNETES_SERVICE_HOST", "10.96.0.1")]);
-    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    let configs = world.fake.configs();
+    let outcome = env.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    let configs = env.fake.configs();
     let expected = [
         ("C_a.b", "1"),
         ("PW", "s3cret"),
@@ -126,15 +127,15 @@ async fn handler_is_from_runtime_class_which_must_be_resolved() {
         "containers": [{"name": "a", "image": "web:1"}],
     }));
     let sandboxes = async |handler: Option<&str>| {
-        let world = World::new();
+        let env = TestEnv::new();
         let inputs = PodInputs {
             runtime_handler: handler.map(str::to_owned),
             ..PodInputs::default()
         };
-        let outcome = world.sync_inputs(&classy, nothing(), inputs).await;
-        let mut calls = world.fake.calls();
+        let outcome = env.sync_inputs(&classy, nothing(), inputs).await;
+        let mut calls = env.fake.calls();
         calls.retain(|call| call.starts_with("sandbox "));
-        format!("{} {}", calls.join(","), line(&world, &outcome))
+        format!("{} {}", calls.join(","), line(&env, &outcome))
     };
     assert_eq!(sandboxes(Some("kata")).await, "sandbox web#0kata ok");
     assert_eq!(sandboxes(Some("")).await, "sandbox web#0 ok");
@@ -154,43 +155,43 @@ async fn credentials_are_tried_best_match_first_until_one_works() {
         ("registry.example/team", "team"),
         ("other.example", "other"),
     ];
-    let denied = |world: &World, user: &str| {
+    let denied = |env: &TestEnv, user: &str| {
         let call = format!("pull {image} as {user}");
         let text = format!("{user} is denied");
-        world.fake.fail(&call, CriCode::Other, &text);
+        env.fake.fail(&call, CriCode::Other, &text);
     };
-    let world = World::new();
-    denied(&world, "team");
-    let outcome = world.sync_inputs(&pod, nothing(), with_users(&users)).await;
-    assert_eq!(line(&world, &outcome), "ok");
+    let env = TestEnv::new();
+    denied(&env, "team");
+    let outcome = env.sync_inputs(&pod, nothing(), with_users(&users)).await;
+    assert_eq!(line(&env, &outcome), "ok");
     assert_eq!(
-        pulls(&world),
+        pulls(&env),
         [
             format!("pull {image} as team"),
             format!("pull {image} as host")
         ]
     );
 
-    let world = World::new();
-    denied(&world, "team");
-    denied(&world, "host");
-    let outcome = world.sync_inputs(&pod, nothing(), with_users(&users)).await;
+    let env = TestEnv::new();
+    denied(&env, "team");
+    denied(&env, "host");
+    let outcome = env.sync_inputs(&pod, nothing(), with_users(&users)).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ErrImagePull container=a retry=later: [team is denied, host is denied] | again in 10s"
     );
     assert_eq!(
-        pulls(&world).len(),
+        pulls(&env).len(),
         2,
         "never anonymously: {:?}",
-        pulls(&world)
+        pulls(&env)
     );
 
-    let world = World::new();
-    world
+    let env = TestEnv::new();
+    env
         .sync_inputs(&pod, nothing(), with_users(&users[2..]))
         .await;
-    assert_eq!(pulls(&world), [format!("pull {image}")]);
+    assert_eq!(pulls(&env), [format!("pull {image}")]);
 }
 
 #[tokio::test]
@@ -198,32 +199,32 @@ async fn provider_credentials_are_tried_after_the_pod_secrets() {
     let pod = pod_from(json!({"containers": [{
         "name": "a", "image": "registry.example/web:1", "imagePullPolicy": "IfNotPresent",
     }]}));
-    let world = World::new();
+    let env = TestEnv::new();
     let users = with_users(&[("registry.example", "bob")]);
-    world.fake.have_credentials(users.keyring);
+    env.fake.have_credentials(users.keyring);
     let call = "pull registry.example/web:1 as ann";
-    world.fake.fail(call, CriCode::Other, "denied");
+    env.fake.fail(call, CriCode::Other, "denied");
     let ann = with_users(&[("registry.example", "ann")]);
-    world.sync_inputs(&pod, nothing(), ann.clone()).await;
+    env.sync_inputs(&pod, nothing(), ann.clone()).await;
     let image = "pull registry.example/web:1";
     assert_eq!(
-        pulls(&world),
+        pulls(&env),
         [format!("{image} as ann"), format!("{image} as bob")]
     );
-    assert_eq!(world.fake.asked(), ["registry.example/web:1"]);
+    assert_eq!(env.fake.asked(), ["registry.example/web:1"]);
 
-    let world = World::new();
-    world.fake.have_image("registry.example/web:1");
-    let outcome = world.sync_inputs(&pod, nothing(), ann).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert!(world.fake.asked().is_empty(), "nothing is pulled");
+    let env = TestEnv::new();
+    env.fake.have_image("registry.example/web:1");
+    let outcome = env.sync_inputs(&pod, nothing(), ann).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert!(env.fake.asked().is_empty(), "nothing is pulled");
 }
 
 #[tokio::test]
 async fn only_pods_with_the_same_credentials_share_a_pull() {
-    let world = World::new();
+    let env = TestEnv::new();
     let image = "registry.example/app:1";
-    world.fake.hang("pull");
+    env.fake.hang("pull");
     let start = |uid: &str, inputs: PodInputs| {
         let mut pod = pod_from(json!({"containers": [{"name": "a", "image": image}]}));
         pod.metadata.uid = Some(uid.into());
@@ -231,15 +232,15 @@ async fn only_pods_with_the_same_credentials_share_a_pull() {
             inputs: Arc::new(inputs),
             ..request(&pod, nothing())
         };
-        let runtime = world.runtime.clone();
+        let runtime = env.runtime.clone();
         tokio::spawn(async move { runtime.sync_pod(request, CancellationToken::new()).await })
     };
     let ann = || with_users(&[("registry.example", "ann")]);
     let tasks = [start("p1", ann()), start("p2", ann())];
-    until("the shared pull", || pulls(&world).len() == 1).await;
+    until("the shared pull", || pulls(&env).len() == 1).await;
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(pulls(&world), [format!("pull {image} as ann")]);
+    assert_eq!(pulls(&env), [format!("pull {image} as ann")]);
     tasks.iter().for_each(|task| task.abort());
 }

@@ -7,7 +7,7 @@ use windlass_cri::error::CriCode;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{ContainerState, ObservedPod, Pod};
 
-use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, sidecar};
+use super::{TestEnv, at, container, line, nothing, observed, pod, pod_of, seen, sidecar};
 use crate::KillPodRequest;
 
 fn running(name: &str) -> ContainerSummary {
@@ -44,8 +44,8 @@ fn kill(pod: Option<Pod>, observed: ObservedPod, seconds: u64) -> KillPodRequest
 }
 
 /// Stops and removals only.
-fn stops(world: &World) -> Vec<String> {
-    let calls = world.fake.calls();
+fn stops(env: &TestEnv) -> Vec<String> {
+    let calls = env.fake.calls();
     calls
         .into_iter()
         .filter(|c| !c.starts_with("list"))
@@ -53,11 +53,11 @@ fn stops(world: &World) -> Vec<String> {
 }
 
 /// Two sidecars, an init container between them, two main containers.
-fn with_sidecars(world: &World) -> Pod {
+fn with_sidecars(env: &TestEnv) -> Pod {
     for name in ["s1", "a", "s2", "b"] {
-        world.fake.add_container(running(name));
+        env.fake.add_container(running(name));
     }
-    world.fake.add_sandbox(sandbox("s0"));
+    env.fake.add_sandbox(sandbox("s0"));
     pod_of(
         vec![sidecar("s1"), container("setup"), sidecar("s2")],
         vec![container("a"), container("b")],
@@ -66,18 +66,18 @@ fn with_sidecars(world: &World) -> Pod {
 
 #[tokio::test(start_paused = true)]
 async fn app_containers_stop_first_then_sidecars_then_sandboxes() {
-    let world = World::new();
-    let spec = with_sidecars(&world);
-    world.fake.take("stop a 30s", Duration::from_secs(4));
-    world.fake.take("stop b 30s", Duration::from_secs(10));
-    world.fake.take("stop s2 20s", Duration::from_secs(5));
-    let result = world
+    let env = TestEnv::new();
+    let spec = with_sidecars(&env);
+    env.fake.take("stop a 30s", Duration::from_secs(4));
+    env.fake.take("stop b 30s", Duration::from_secs(10));
+    env.fake.take("stop s2 20s", Duration::from_secs(5));
+    let result = env
         .runtime
         .kill_pod(kill(Some(spec), nothing(), 30))
         .await;
     assert!(result.is_ok());
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         [
             "0s stop a 30s",
             "0s stop b 30s",
@@ -86,26 +86,26 @@ async fn app_containers_stop_first_then_sidecars_then_sandboxes() {
             "15s stop-sandbox s0"
         ]
     );
-    let events = world.events.take();
+    let events = env.events.take();
     assert_eq!(events.len(), 4, "{events:?}");
     assert_eq!(events[1], "N Killing a: Stopping container a");
 }
 
 #[tokio::test(start_paused = true)]
 async fn sidecars_get_2_s_if_app_uses_the_grace_period() {
-    let world = World::new();
-    let spec = with_sidecars(&world);
-    world.fake.take("stop a 10s", Duration::from_secs(10));
-    world.fake.take("stop s2 2s", Duration::from_secs(2));
-    world.fake.take("stop s1 2s", Duration::from_secs(2));
-    let result = world
+    let env = TestEnv::new();
+    let spec = with_sidecars(&env);
+    env.fake.take("stop a 10s", Duration::from_secs(10));
+    env.fake.take("stop s2 2s", Duration::from_secs(2));
+    env.fake.take("stop s1 2s", Duration::from_secs(2));
+    let result = env
         .runtime
         .kill_pod(kill(Some(spec), nothing(), 10))
         .await;
     assert!(result.is_ok());
     // all wait for the same end, so the whole pod outlives its grace by two seconds, not by four
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         [
             "0s stop a 10s",
             "0s stop b 10s",
@@ -118,17 +118,17 @@ async fn sidecars_get_2_s_if_app_uses_the_grace_period() {
 
 #[tokio::test(start_paused = true)]
 async fn unstoppable_app_delays_sidecars_only_for_the_grace_period() {
-    let world = World::new();
-    let spec = with_sidecars(&world);
+    let env = TestEnv::new();
+    let spec = with_sidecars(&env);
     let stuck = CriCode::DeadlineExceeded;
-    world.fake.fail("stop a 10s", stuck, "stuck in D state");
-    let result = world
+    env.fake.fail("stop a 10s", stuck, "stuck in D state");
+    let result = env
         .runtime
         .kill_pod(kill(Some(spec), nothing(), 10))
         .await;
     assert_eq!(result.expect_err("a is stuck").failures.len(), 1);
     assert_eq!(
-        world.fake.timed_calls(),
+        env.fake.timed_calls(),
         [
             "0s stop a 10s",
             "0s stop b 10s",
@@ -143,15 +143,15 @@ async fn unstoppable_app_delays_sidecars_only_for_the_grace_period() {
 async fn overdue_stop_records_an_event() {
     let overdue = "W ExceededGracePeriod: Container runtime did not kill the pod within specified grace period.";
     for (takes, told) in [(44, false), (46, true)] {
-        let world = World::new();
-        world.fake.add_container(running("a"));
-        world.fake.take("stop", Duration::from_secs(takes));
-        let result = world
+        let env = TestEnv::new();
+        env.fake.add_container(running("a"));
+        env.fake.take("stop", Duration::from_secs(takes));
+        let result = env
             .runtime
             .kill_pod(kill(Some(pod(&["a"])), nothing(), 30))
             .await;
         assert!(result.is_ok());
-        let events = world.events.take();
+        let events = env.events.take();
         assert_eq!(events.iter().any(|e| e == overdue), told, "{events:?}");
     }
 }
@@ -159,65 +159,65 @@ async fn overdue_stop_records_an_event() {
 #[tokio::test]
 async fn stop_timeout_is_the_grace_period_but_at_least_2_s() {
     for (asked, given) in [(45, "stop a 45s"), (0, "stop a 2s"), (1, "stop a 2s")] {
-        let world = World::new();
-        world.fake.add_container(running("a"));
-        let result = world
+        let env = TestEnv::new();
+        env.fake.add_container(running("a"));
+        let result = env
             .runtime
             .kill_pod(kill(Some(pod(&["a"])), nothing(), asked))
             .await;
         assert!(result.is_ok());
-        assert_eq!(stops(&world), [given]);
+        assert_eq!(stops(&env), [given]);
     }
 }
 
 #[tokio::test]
 async fn stop_uses_fresh_lists_or_the_observation_if_they_fail() {
-    let world = World::new();
-    world.fake.add_container(running("late"));
-    world
+    let env = TestEnv::new();
+    env.fake.add_container(running("late"));
+    env
         .runtime
         .kill_pod(kill(None, nothing(), 5))
         .await
         .expect("killed");
-    assert_eq!(stops(&world), ["stop late 5s"]);
+    assert_eq!(stops(&env), ["stop late 5s"]);
 
-    let world = World::new();
-    world.fake.fail("list-containers", CriCode::Other, "x");
-    world.fake.fail("list-sandboxes", CriCode::Other, "x");
+    let env = TestEnv::new();
+    env.fake.fail("list-containers", CriCode::Other, "x");
+    env.fake.fail("list-sandboxes", CriCode::Other, "x");
     let seen = observed(vec![
         seen("a", "a1", ContainerState::Running, 1),
         seen("a", "a0", ContainerState::Exited, 0),
     ]);
-    world
+    env
         .runtime
         .kill_pod(kill(None, seen, 5))
         .await
         .expect("killed");
-    assert_eq!(stops(&world), ["stop a1 5s", "stop-sandbox s0"]);
+    assert_eq!(stops(&env), ["stop a1 5s", "stop-sandbox s0"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_list_does_not_block_the_stop() {
-    let world = World::new();
-    world.fake.hang("list-containers");
+    let env = TestEnv::new();
+    env.fake.hang("list-containers");
     let seen = observed(vec![seen("a", "a1", ContainerState::Running, 1)]);
-    let result = world.runtime.kill_pod(kill(None, seen, 5)).await;
+    let result = env.runtime.kill_pod(kill(None, seen, 5)).await;
     assert!(result.is_ok());
-    assert_eq!(stops(&world), ["stop a1 5s", "stop-sandbox s0"]);
+    assert_eq!(stops(&env), ["stop a1 5s", "stop-sandbox s0"]);
 }
 
 #[tokio::test]
 async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
-    let world = World::new();
+    let env = TestEnv::new();
     for name in ["a", "b", "c"] {
-        world.fake.add_container(running(name));
+        env.fake.add_container(running(name));
     }
-    world.fake.add_sandbox(sandbox("s0"));
-    world.fake.fail("stop a 5s", CriCode::NotFound, "gone");
-    world
+    env.fake.add_sandbox(sandbox("s0"));
+    env.fake.fail("stop a 5s", CriCode::NotFound, "gone");
+    env
         .fake
         .fail("stop b 5s", CriCode::DeadlineExceeded, "stuck in D state");
-    let error = world
+    let error = env
         .runtime
         .kill_pod(kill(Some(pod(&["a", "b", "c"])), nothing(), 5))
         .await
@@ -226,8 +226,8 @@ async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
         error.to_string(),
         "cannot stop container b: test: stuck in D state"
     );
-    assert_eq!(stops(&world).len(), 4);
-    let last = world.events.take().pop();
+    assert_eq!(stops(&env).len(), 4);
+    let last = env.events.take().pop();
     assert_eq!(
         last.as_deref(),
         Some("W FailedKillPod: error killing pod: cannot stop container b: test: stuck in D state")
@@ -236,32 +236,32 @@ async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
 
 #[tokio::test]
 async fn changed_sandbox_is_replaced_in_one_sync() {
-    let world = World::new();
-    world.fake.add_container(running("a"));
-    world.fake.add_sandbox(sandbox("s0"));
+    let env = TestEnv::new();
+    env.fake.add_container(running("a"));
+    env.fake.add_sandbox(sandbox("s0"));
     let mut before = observed(vec![seen("a", "a", ContainerState::Running, 0)]);
     before.sandboxes[0].ready = false;
-    let outcome = world.sync(&pod(&["a"]), before).await;
-    assert_eq!(line(&world, &outcome), "ok");
+    let outcome = env.sync(&pod(&["a"]), before).await;
+    assert_eq!(line(&env, &outcome), "ok");
     assert_eq!(
-        stops(&world)[..3],
+        stops(&env)[..3],
         ["stop a 30s", "stop-sandbox s0", "sandbox web#1"]
     );
     assert_eq!(
-        world.events.take()[0],
+        env.events.take()[0],
         "N SandboxChanged: Pod sandbox changed, it will be killed and re-created."
     );
 }
 
 #[tokio::test]
 async fn changed_container_is_stopped_with_reason_and_restarted() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
     changed.hash = Some(1);
-    let outcome = world.sync(&pod(&["a"]), observed(vec![changed])).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(stops(&world), ["stop a0 30s", "create a#1", "start a"]);
-    let first = world.events.take().remove(0);
+    let outcome = env.sync(&pod(&["a"]), observed(vec![changed])).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(stops(&env), ["stop a0 30s", "create a#1", "start a"]);
+    let first = env.events.take().remove(0);
     assert!(
         first.starts_with("N Killing a: Container a definition changed"),
         "{first}"
@@ -270,41 +270,41 @@ async fn changed_container_is_stopped_with_reason_and_restarted() {
 
 #[tokio::test]
 async fn unstoppable_container_is_not_started_twice() {
-    let world = World::new();
-    world.fake.fail("stop a0 30s", CriCode::Unavailable, "gone");
+    let env = TestEnv::new();
+    env.fake.fail("stop a0 30s", CriCode::Unavailable, "gone");
     let mut changed = seen("a", "a0", ContainerState::Running, 0);
     changed.hash = Some(1);
-    let outcome = world.sync(&pod(&["a", "b"]), observed(vec![changed])).await;
+    let outcome = env.sync(&pod(&["a", "b"]), observed(vec![changed])).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "KillContainerError container=a retry=soon: test: gone | again in 1s"
     );
-    assert_eq!(stops(&world), ["stop a0 30s", "create b#0", "start b"]);
+    assert_eq!(stops(&env), ["stop a0 30s", "create b#0", "start b"]);
 }
 
 #[tokio::test]
 async fn created_but_unstarted_container_is_removed_first() {
-    let world = World::new();
-    let outcome = world
+    let env = TestEnv::new();
+    let outcome = env
         .sync(
             &pod(&["a"]),
             observed(vec![seen("a", "a0", ContainerState::Created, 3)]),
         )
         .await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(stops(&world), ["remove a0", "create a#3", "start a"]);
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(stops(&env), ["remove a0", "create a#3", "start a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_sandbox_stops_delay_others_only_briefly() {
-    let world = World::new();
+    let env = TestEnv::new();
     for hung in 0..8 {
-        world.fake.hang(&format!("stop-sandbox hung-{hung}"));
-        world.fake.add_sandbox(sandbox(&format!("hung-{hung}")));
+        env.fake.hang(&format!("stop-sandbox hung-{hung}"));
+        env.fake.add_sandbox(sandbox(&format!("hung-{hung}")));
     }
-    world.fake.add_sandbox(sandbox("healthy"));
+    env.fake.add_sandbox(sandbox("healthy"));
     let begun = tokio::time::Instant::now();
-    let killing = world
+    let killing = env
         .runtime
         .kill_pod(kill(Some(pod(&["a"])), nothing(), 30));
     let mut killing = std::pin::pin!(killing);
@@ -314,11 +314,11 @@ async fn hung_sandbox_stops_delay_others_only_briefly() {
         () = wait(Duration::from_millis(1900)) => {}
     }
     let healthy = "stop-sandbox healthy".to_owned();
-    assert!(!world.fake.calls().contains(&healthy), "eight at a time");
+    assert!(!env.fake.calls().contains(&healthy), "eight at a time");
     tokio::select! {
         _ = &mut killing => panic!("hung sandboxes were stopped"),
         () = wait(Duration::from_millis(200)) => {}
     }
-    assert!(world.fake.calls().contains(&healthy));
+    assert!(env.fake.calls().contains(&healthy));
     assert!(begun.elapsed() < Duration::from_secs(3));
 }

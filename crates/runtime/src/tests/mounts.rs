@@ -8,7 +8,7 @@ use windlass_cri::error::CriCode;
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{MountedContent, MountedVolume, MountedVolumes, Pod};
 
-use super::{World, line, nothing, request};
+use super::{TestEnv, line, nothing, request};
 use crate::{SyncPodOutcome, SyncPodRequest};
 
 /// A pod whose containers have these mounts.
@@ -48,23 +48,23 @@ fn volumes() -> MountedVolumes {
     ])
 }
 
-async fn sync(world: &World, pod: &Pod, backoff: BackoffTable) -> SyncPodOutcome {
+async fn sync(env: &TestEnv, pod: &Pod, backoff: BackoffTable) -> SyncPodOutcome {
     let request = SyncPodRequest {
         volumes: Arc::new(volumes()),
         backoff,
         ..request(pod, nothing())
     };
-    let runtime = &world.runtime;
+    let runtime = &env.runtime;
     runtime.sync_pod(request, CancellationToken::new()).await
 }
 
-async fn first_sync(world: &World, pod: &Pod) -> String {
-    let outcome = sync(world, pod, BackoffTable::default()).await;
-    line(world, &outcome)
+async fn first_sync(env: &TestEnv, pod: &Pod) -> String {
+    let outcome = sync(env, pod, BackoffTable::default()).await;
+    line(env, &outcome)
 }
 
 /// Mounts of volumes of the containers that were made: the first of each.
-fn made(world: &World) -> Vec<String> {
+fn made(env: &TestEnv) -> Vec<String> {
     let line = |config: windlass_types::cri::ContainerConfig| {
         let mount = config.mounts[0].clone();
         let image = mount.image.map_or(String::new(), |image| {
@@ -79,41 +79,41 @@ fn made(world: &World) -> Vec<String> {
         };
         format!("{} {}{image}{recursive}", config.name, mount.host_path)
     };
-    world.fake.configs().into_iter().map(line).collect()
+    env.fake.configs().into_iter().map(line).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn sub_path_is_bound_before_container_creation() {
-    let world = World::new();
+    let env = TestEnv::new();
     let part = |path: &str| json!({"name": "data", "mountPath": "/x", "subPath": path});
     let pod = pod(&[("a", part("good")), ("b", part("out"))]);
-    world.files.lead_out("out", true);
+    env.files.lead_out("out", true);
     assert_eq!(
-        first_sync(&world, &pod).await,
+        first_sync(&env, &pod).await,
         "CreateContainerConfigError container=b retry=later: failed to prepare subPath for \
          volumeMount \"data\" of container \"b\" | again in 10s"
     );
     let target = "/var/lib/kubelet/pods/u1/volume-subpaths/data/a/0";
-    assert_eq!(made(&world), [format!("a {target}")]);
-    let calls = world.files.calls();
+    assert_eq!(made(&env), [format!("a {target}")]);
+    let calls = env.files.calls();
     assert!(calls.contains(&format!("sub-path {target}<-/vol/data//good")));
-    let events = world.events.take();
+    let events = env.events.take();
     let told =
         "W Failed b: Error: failed to prepare subPath for volumeMount \"data\" of container \"b\"";
     assert!(events.iter().any(|event| event == told), "{events:?}");
 
-    world.files.lead_out("out", false);
-    assert_eq!(first_sync(&world, &pod).await, "ok");
+    env.files.lead_out("out", false);
+    assert_eq!(first_sync(&env, &pod).await, "ok");
 }
 
 #[tokio::test(start_paused = true)]
 async fn image_volume_is_pulled_before_container_creation() {
-    let world = World::new();
-    world.fake.be("containerd", "v2.2.0");
+    let env = TestEnv::new();
+    env.fake.be("containerd", "v2.2.0");
     let mount = json!({"name": "model", "mountPath": "/m", "subPath": "weights"});
     let pod = pod(&[("a", mount)]);
-    assert_eq!(first_sync(&world, &pod).await, "ok");
-    let calls = world.fake.calls();
+    assert_eq!(first_sync(&env, &pod).await, "ok");
+    let calls = env.fake.calls();
     assert_eq!(
         calls
             .iter()
@@ -122,13 +122,13 @@ async fn image_volume_is_pulled_before_container_creation() {
         Some("create a#0"),
         "{calls:?}"
     );
-    assert_eq!(made(&world), ["a sha256:model:1 (model:1, blue) weights"]);
-    let events = world.events.take();
+    assert_eq!(made(&env), ["a sha256:model:1 (model:1, blue) weights"]);
+    let events = env.events.take();
     assert!(
         events.contains(&"N Pulling a: Pulling image \"model:1\"".to_owned()),
         "{events:?}"
     );
-    let metrics = &world.metrics;
+    let metrics = &env.metrics;
     let counted = (
         metrics.containers.image_volumes_requested.get(),
         metrics.containers.image_volumes_mounted.get(),
@@ -138,29 +138,29 @@ async fn image_volume_is_pulled_before_container_creation() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_image_volume_blocks_containers_that_mount_it() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mount = |name: &str| json!({"name": name, "mountPath": "/m"});
     let pod = pod(&[
         ("a", mount("model")),
         ("b", mount("never")),
         ("c", mount("data")),
     ]);
-    world
+    env
         .fake
         .fail("pull model:1", CriCode::Other, "no such host");
-    let outcome = sync(&world, &pod, BackoffTable::default()).await;
+    let outcome = sync(&env, &pod, BackoffTable::default()).await;
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "ErrImagePull container=a retry=later: no such host | \
          ErrImageNeverPull container=b retry=later: Container image \"other:1\" is not present with \
          pull policy of Never | again in 10s"
     );
-    assert_eq!(made(&world), ["c /vol/data"]);
-    let again = sync(&world, &pod, outcome.backoff).await;
+    assert_eq!(made(&env), ["c /vol/data"]);
+    let again = sync(&env, &pod, outcome.backoff).await;
     let failures: Vec<_> = again.failures.iter().map(|f| f.reason.as_str()).collect();
     assert_eq!(failures, ["ImagePullBackOff", "ErrImageNeverPull"]);
     assert_eq!(
-        world.metrics.containers.image_volumes_requested.get(),
+        env.metrics.containers.image_volumes_requested.get(),
         0.0,
         "none got that far"
     );
@@ -168,15 +168,15 @@ async fn failed_image_volume_blocks_containers_that_mount_it() {
 
 #[tokio::test(start_paused = true)]
 async fn image_volume_needs_a_supporting_runtime() {
-    let world = World::new();
-    world.fake.be("containerd", "1.6.20~ds1");
+    let env = TestEnv::new();
+    env.fake.be("containerd", "1.6.20~ds1");
     let pod = pod(&[("a", json!({"name": "model", "mountPath": "/m"}))]);
     assert_eq!(
-        first_sync(&world, &pod).await,
+        first_sync(&env, &pod).await,
         "CreateContainerConfigError container=a retry=later: volume \"model\": image volumes need \
          containerd 2.1 or later, and this node has 1.6.20~ds1 | again in 10s"
     );
-    let calls = world.fake.calls();
+    let calls = env.fake.calls();
     assert!(
         !calls.iter().any(|call| call.starts_with("pull")),
         "{calls:?}"
@@ -185,11 +185,11 @@ async fn image_volume_needs_a_supporting_runtime() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_creation_counts_failed_image_volumes() {
-    let world = World::new();
-    world.fake.fail("create", CriCode::Other, "no room");
+    let env = TestEnv::new();
+    env.fake.fail("create", CriCode::Other, "no room");
     let pod = pod(&[("a", json!({"name": "model", "mountPath": "/m"}))]);
-    first_sync(&world, &pod).await;
-    let metrics = &world.metrics;
+    first_sync(&env, &pod).await;
+    let metrics = &env.metrics;
     let counted = (
         metrics.containers.image_volumes_requested.get(),
         metrics.containers.image_volumes_mounted.get(),
@@ -202,18 +202,18 @@ async fn failed_creation_counts_failed_image_volumes() {
 async fn recursive_read_only_follows_handler_support() {
     let mount = |mode: &str| json!({"name": "data", "mountPath": "/x", "readOnly": true, "recursiveReadOnly": mode});
     let pod = pod(&[("a", mount("IfPossible")), ("b", mount("Enabled"))]);
-    let world = World::new();
-    world.fake.recursive_read_only(true);
-    assert_eq!(first_sync(&world, &pod).await, "ok");
-    assert_eq!(made(&world), ["a /vol/data rro", "b /vol/data rro"]);
+    let env = TestEnv::new();
+    env.fake.recursive_read_only(true);
+    assert_eq!(first_sync(&env, &pod).await, "ok");
+    assert_eq!(made(&env), ["a /vol/data rro", "b /vol/data rro"]);
 
-    let world = World::new();
-    world.fake.recursive_read_only(false);
+    let env = TestEnv::new();
+    env.fake.recursive_read_only(false);
     assert_eq!(
-        first_sync(&world, &pod).await,
+        first_sync(&env, &pod).await,
         "CreateContainerConfigError container=b retry=later: failed to resolve recursive read-only \
          mode: volume \"data\" requested recursive read-only mode, but it is not supported by the \
          runtime | again in 10s"
     );
-    assert_eq!(made(&world), ["a /vol/data"]);
+    assert_eq!(made(&env), ["a /vol/data"]);
 }

@@ -11,16 +11,16 @@ use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_types::corev1::{EnvVar, EnvVarSource, SecretKeySelector};
 use windlass_types::{ContainerState, PodUid};
 
-use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, sidecar, until};
+use super::{TestEnv, at, container, line, nothing, observed, pod, pod_of, seen, sidecar, until};
 use crate::{SyncPodOutcome, SyncPodRequest};
 
 #[tokio::test]
 async fn new_pod_starts_in_order_with_minimal_calls() {
-    let world = World::new();
-    let outcome = world.sync(&pod(&["a", "b"]), nothing()).await;
-    assert_eq!(line(&world, &outcome), "ok");
+    let env = TestEnv::new();
+    let outcome = env.sync(&pod(&["a", "b"]), nothing()).await;
+    assert_eq!(line(&env, &outcome), "ok");
     assert_eq!(
-        world.fake.all_calls(),
+        env.fake.all_calls(),
         [
             "sandbox web#0",
             "sandbox-status ",
@@ -32,7 +32,7 @@ async fn new_pod_starts_in_order_with_minimal_calls() {
         ]
     );
     assert_eq!(
-        world.events.take(),
+        env.events.take(),
         [
             "N Pulled a: Container image \"web:1\" already present on machine and can be accessed by the pod",
             "N Created a: Container created",
@@ -47,11 +47,11 @@ async fn new_pod_starts_in_order_with_minimal_calls() {
     let timings = &outcome.timings;
     assert!(timings.sandbox_ready.is_some() && timings.images_ready.is_some());
     assert!(timings.containers_started.is_some());
-    let hosts = world
+    let hosts = env
         .files
         .get(Path::new("/var/lib/kubelet/pods/u1/etc-hosts"));
     assert!(hosts.expect("hosts file").contains("10.0.0.7\tweb\n"));
-    let links = world.files.links();
+    let links = env.files.links();
     let log = links.get(Path::new("/var/log/containers/web_default_a-a.log"));
     assert_eq!(
         log.expect("link"),
@@ -61,27 +61,27 @@ async fn new_pod_starts_in_order_with_minimal_calls() {
 
 #[tokio::test]
 async fn sync_without_actions_makes_no_calls() {
-    let world = World::new();
-    let outcome = world
+    let env = TestEnv::new();
+    let outcome = env
         .sync(
             &pod(&["a"]),
             observed(vec![seen("a", "a0", ContainerState::Running, 0)]),
         )
         .await;
-    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(line(&env, &outcome), "ok");
     assert_eq!(outcome.actions.to_string(), "nothing");
-    assert!(world.fake.all_calls().is_empty() && world.files.calls().is_empty());
+    assert!(env.fake.all_calls().is_empty() && env.files.calls().is_empty());
     assert!(!outcome.changed);
 }
 
 #[tokio::test]
 async fn each_failed_step_has_reason_event_and_retry() {
-    async fn check(prepare: impl FnOnce(&World), expected: &str, event: &str) {
-        let world = World::new();
-        prepare(&world);
-        let outcome = world.sync(&pod(&["a"]), nothing()).await;
-        assert_eq!(line(&world, &outcome), expected);
-        let events = world.events.take();
+    async fn check(prepare: impl FnOnce(&TestEnv), expected: &str, event: &str) {
+        let env = TestEnv::new();
+        prepare(&env);
+        let outcome = env.sync(&pod(&["a"]), nothing()).await;
+        assert_eq!(line(&env, &outcome), expected);
+        let events = env.events.take();
         assert!(
             events.iter().any(|e| e == event),
             "{event:?} in {events:#?}"
@@ -129,7 +129,7 @@ async fn each_failed_step_has_reason_event_and_retry() {
 
 #[tokio::test]
 async fn config_error_fails_only_its_container() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mut bad = container("a");
     bad.env = Some(vec![EnvVar {
         name: "KEY".into(),
@@ -143,7 +143,7 @@ async fn config_error_fails_only_its_container() {
         }),
         ..EnvVar::default()
     }]);
-    let outcome = world
+    let outcome = env
         .sync(&pod_of(Vec::new(), vec![bad, container("b")]), nothing())
         .await;
     assert_eq!(outcome.failures.len(), 1);
@@ -152,18 +152,18 @@ async fn config_error_fails_only_its_container() {
         "CreateContainerConfigError"
     );
     assert_eq!(outcome.failures[0].container.as_deref(), Some("a"));
-    assert!(world.fake.calls().contains(&"start b".to_owned()));
+    assert!(env.fake.calls().contains(&"start b".to_owned()));
 }
 
 #[tokio::test]
 async fn failed_start_is_left_to_next_sync_and_sibling_starts() {
-    let world = World::new();
-    world
+    let env = TestEnv::new();
+    env
         .fake
         .fail("start a", CriCode::Other, "exec format error");
-    let outcome = world.sync(&pod(&["a", "b"]), nothing()).await;
+    let outcome = env.sync(&pod(&["a", "b"]), nothing()).await;
     assert_eq!(
-        world.fake.calls()[2..],
+        env.fake.calls()[2..],
         ["create a#0", "start a", "create b#0", "start b"]
     );
     assert_eq!(outcome.failures.len(), 1);
@@ -172,8 +172,8 @@ async fn failed_start_is_left_to_next_sync_and_sibling_starts() {
 
 #[tokio::test]
 async fn network_not_ready_blocks_only_pods_without_host_network() {
-    let world = World::new();
-    world.fake.network_down("cni plugin not initialized");
+    let env = TestEnv::new();
+    env.fake.network_down("cni plugin not initialized");
     let mut pod = pod(&["a"]);
     for (host_network, expected) in [
         (
@@ -194,69 +194,69 @@ async fn network_not_ready_blocks_only_pods_without_host_network() {
             backoff: BackoffTable::default(),
             network_ready: false,
         };
-        let outcome = world
+        let outcome = env
             .runtime
             .sync_pod(request, CancellationToken::new())
             .await;
-        assert_eq!(line(&world, &outcome), expected);
+        assert_eq!(line(&env, &outcome), expected);
     }
 }
 
 #[tokio::test]
 async fn failed_init_container_blocks_and_failed_sidecar_does_not() {
     async fn check(first: windlass_types::corev1::Container, expected: &str) {
-        let world = World::new();
-        world.fake.fail("create first#0", CriCode::Other, "x");
+        let env = TestEnv::new();
+        env.fake.fail("create first#0", CriCode::Other, "x");
         let pod = pod_of(vec![first, container("setup")], vec![container("a")]);
-        let outcome = world.sync(&pod, nothing()).await;
+        let outcome = env.sync(&pod, nothing()).await;
         assert_eq!(outcome.failures.len(), 1);
-        let calls = world.fake.calls();
+        let calls = env.fake.calls();
         assert_eq!(calls[2..].join(", "), expected, "{}", outcome.actions);
     }
     check(container("first"), "create first#0").await;
     check(sidecar("first"), "create first#0").await;
 
     // both had run and died: the sidecar still does not start, the container does
-    let world = World::new();
-    world.clock.set(60);
-    world.fake.fail("create first#1", CriCode::Other, "x");
+    let env = TestEnv::new();
+    env.clock.set(60);
+    env.fake.fail("create first#1", CriCode::Other, "x");
     let pod = pod_of(vec![sidecar("first")], vec![container("a")]);
     let both = observed(vec![
         seen("a", "a0", ContainerState::Exited, 0),
         seen("first", "f", ContainerState::Exited, 0),
     ]);
-    let outcome = world.sync(&pod, both).await;
+    let outcome = env.sync(&pod, both).await;
     assert_eq!(outcome.actions.to_string(), "init(first#1) start(a#1)");
     assert_eq!(outcome.failures.len(), 1);
     assert_eq!(
-        world.fake.calls(),
+        env.fake.calls(),
         ["create first#1", "create a#1", "start a"]
     );
 }
 
 #[tokio::test]
 async fn crashed_container_restarts_with_incremented_count() {
-    let world = World::new();
-    world.clock.set(1);
+    let env = TestEnv::new();
+    env.clock.set(1);
     let spec = pod(&["a"]);
     let dead = observed(vec![seen("a", "a0", ContainerState::Exited, 4)]);
-    let outcome = world.sync(&spec, dead.clone()).await;
-    assert_eq!(world.fake.calls(), ["create a#5", "start a"]);
+    let outcome = env.sync(&spec, dead.clone()).await;
+    assert_eq!(env.fake.calls(), ["create a#5", "start a"]);
     let key = restart_key(&spec, &container("a"));
     assert_eq!(outcome.backoff.delay(&key).expect("counted").as_secs(), 10);
 
     // the same observation with that table: now the delay holds
-    world.fake.forget_calls();
-    world.events.take();
-    let outcome = world.sync_with(&spec, dead, outcome.backoff).await;
-    assert!(world.fake.calls().is_empty());
+    env.fake.forget_calls();
+    env.events.take();
+    let outcome = env.sync_with(&spec, dead, outcome.backoff).await;
+    assert!(env.fake.calls().is_empty());
     assert_eq!(
-        line(&world, &outcome),
+        line(&env, &outcome),
         "CrashLoopBackOff container=a retry=later: back-off 10s restarting failed container=a \
          pod=web_default(u1) | again in 9s"
     );
     assert_eq!(
-        world.events.take(),
+        env.events.take(),
         ["W BackOff a: Back-off restarting failed container a in pod web_default(u1)"]
     );
     assert!(!outcome.changed);
@@ -265,8 +265,8 @@ async fn crashed_container_restarts_with_incremented_count() {
 
 #[tokio::test]
 async fn back_off_of_one_container_does_not_block_its_sibling() {
-    let world = World::new();
-    world.clock.set(1);
+    let env = TestEnv::new();
+    env.clock.set(1);
     let spec = pod(&["a", "b"]);
     let mut backoff = BackoffTable::default();
     backoff.next(
@@ -274,39 +274,39 @@ async fn back_off_of_one_container_does_not_block_its_sibling() {
         BackoffPolicy::DEFAULT,
         at(0),
     );
-    let outcome = world
+    let outcome = env
         .sync_with(
             &spec,
             observed(vec![seen("a", "a0", ContainerState::Exited, 0)]),
             backoff,
         )
         .await;
-    assert_eq!(world.fake.calls(), ["create b#0", "start b"]);
+    assert_eq!(env.fake.calls(), ["create b#0", "start b"]);
     assert_eq!(outcome.failures.len(), 1);
 }
 
 #[tokio::test]
 async fn restart_count_is_recovered_from_remaining_logs() {
-    let world = World::new();
-    world.files.put("/var/log/pods/default_web_u1/a/0.log", "");
-    world.files.put(
+    let env = TestEnv::new();
+    env.files.put("/var/log/pods/default_web_u1/a/0.log", "");
+    env.files.put(
         "/var/log/pods/default_web_u1/a/6.log.20260101-000000.gz",
         "",
     );
-    let outcome = world.sync(&pod(&["a"]), nothing()).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(world.fake.calls()[2..], ["create a#7", "start a"]);
-    let configs = world.fake.configs();
+    let outcome = env.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(line(&env, &outcome), "ok");
+    assert_eq!(env.fake.calls()[2..], ["create a#7", "start a"]);
+    let configs = env.fake.configs();
     assert_eq!(configs[0].log_path, "a/7.log");
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_hung_sync_keeps_its_partial_outcome() {
-    let world = Arc::new(World::new());
-    world.fake.hang("sandbox");
+    let env = Arc::new(TestEnv::new());
+    env.fake.hang("sandbox");
     let cancel = CancellationToken::new();
     let task = tokio::spawn({
-        let (world, cancel) = (world.clone(), cancel.clone());
+        let (env, cancel) = (env.clone(), cancel.clone());
         async move {
             let request = SyncPodRequest {
                 probe_results: Arc::default(),
@@ -317,18 +317,18 @@ async fn cancelled_hung_sync_keeps_its_partial_outcome() {
                 backoff: BackoffTable::default(),
                 network_ready: true,
             };
-            world.runtime.sync_pod(request, cancel).await
+            env.runtime.sync_pod(request, cancel).await
         }
     });
-    until("the call", || !world.fake.calls().is_empty()).await;
+    until("the call", || !env.fake.calls().is_empty()).await;
     cancel.cancel();
     let outcome = task.await.expect("task");
     assert!(outcome.cancelled && outcome.changed && outcome.failures.is_empty());
-    assert_eq!(world.fake.calls(), ["sandbox web#0"]);
+    assert_eq!(env.fake.calls(), ["sandbox web#0"]);
 }
 
 /// Syncs a pod of `a` and `b` and cancels the pass while `a` starts.
-async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
+async fn cancelled_in_a_start(env: &TestEnv) -> (SyncPodOutcome, Duration) {
     let request = SyncPodRequest {
         probe_results: Arc::default(),
         pod: Arc::new(pod(&["a", "b"])),
@@ -340,13 +340,13 @@ async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
     };
     let cancel = CancellationToken::new();
     let cancelled = async {
-        let starts = || world.fake.calls().iter().any(|call| call == "start a");
+        let starts = || env.fake.calls().iter().any(|call| call == "start a");
         until("the start", starts).await;
         cancel.cancel();
         Instant::now()
     };
     let pass = async {
-        let outcome = world.runtime.sync_pod(request, cancel.clone()).await;
+        let outcome = env.runtime.sync_pod(request, cancel.clone()).await;
         (outcome, Instant::now())
     };
     let ((outcome, end), at) = futures::future::join(pass, cancelled).await;
@@ -355,12 +355,12 @@ async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_sync_completes_only_the_start_in_progress() {
-    let world = World::new();
-    world.fake.take("start a", Duration::from_secs(3));
-    let (outcome, waited) = cancelled_in_a_start(&world).await;
+    let env = TestEnv::new();
+    env.fake.take("start a", Duration::from_secs(3));
+    let (outcome, waited) = cancelled_in_a_start(&env).await;
     assert!(outcome.cancelled && outcome.failures.is_empty());
     assert_eq!(waited.as_secs(), 3);
-    let events = world.events.take();
+    let events = env.events.take();
     assert!(
         !events.iter().any(|it| it.contains("Created b")),
         "{events:?}"
@@ -369,59 +369,59 @@ async fn cancelled_sync_completes_only_the_start_in_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_sync_abandons_a_hung_start() {
-    let world = World::new();
-    world.fake.hang("start a");
-    let (outcome, waited) = cancelled_in_a_start(&world).await;
+    let env = TestEnv::new();
+    env.fake.hang("start a");
+    let (outcome, waited) = cancelled_in_a_start(&env).await;
     assert!(outcome.cancelled);
     assert_eq!(waited.as_secs(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_directories_of_one_pod_delay_no_other_pod() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mut stuck = pod(&["a"]);
     stuck.metadata.uid = Some("u2".into());
-    world.files.hang_pod(&PodUid::from("u2"), true);
-    let hung = world.sync(&stuck, nothing());
+    env.files.hang_pod(&PodUid::from("u2"), true);
+    let hung = env.sync(&stuck, nothing());
     let other = pod(&["a"]);
-    let free = world.sync(&other, nothing());
+    let free = env.sync(&other, nothing());
     tokio::select! {
         biased;
         _ = hung => panic!("cannot end"),
-        outcome = free => assert_eq!(line(&world, &outcome), "ok"),
+        outcome = free => assert_eq!(line(&env, &outcome), "ok"),
     }
 }
 
 #[tokio::test]
 async fn termination_message_is_read_from_file_or_log() {
-    let world = World::new();
+    let env = TestEnv::new();
     let mut spec = pod(&["a"]);
     let mut exited = seen("a", "a0", ContainerState::Exited, 2);
     let paths = windlass_pod_inputs::paths::NodePaths::default();
     assert_eq!(
-        world.runtime.termination_message(&spec, &exited).await,
+        env.runtime.termination_message(&spec, &exited).await,
         None
     );
-    world.files.put(
+    env.files.put(
         &exited.log_path,
         "2016-10-06T00:17:09Z stdout F one\n2016-10-06T00:17:09Z stderr F two\n",
     );
     assert_eq!(
-        world.runtime.termination_message(&spec, &exited).await,
+        env.runtime.termination_message(&spec, &exited).await,
         None
     );
     if let Some(spec) = &mut spec.spec {
         spec.containers[0].termination_message_policy = Some("FallbackToLogsOnError".into());
     }
-    let message = world.runtime.termination_message(&spec, &exited).await;
+    let message = env.runtime.termination_message(&spec, &exited).await;
     assert_eq!(message.as_deref(), Some("one\ntwo\n"));
     exited.exit_code = 0;
     assert_eq!(
-        world.runtime.termination_message(&spec, &exited).await,
+        env.runtime.termination_message(&spec, &exited).await,
         None
     );
     let path = crate::termination::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
-    world.files.put(path, "last words");
-    let message = world.runtime.termination_message(&spec, &exited).await;
+    env.files.put(path, "last words");
+    let message = env.runtime.termination_message(&spec, &exited).await;
     assert_eq!(message.as_deref(), Some("last words"));
 }

@@ -22,9 +22,10 @@ use windlass_pod_inputs::projection::VolumePayloads;
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::pleg::observe;
 use windlass_runtime::{
-    MemoryFiles, PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
+    MemoryFiles, PodFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
     SyncPodRequest,
 };
+use windlass_runtime_config::inputs::PodInputs;
 use windlass_testing::environment::scaled;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;

@@ -36,7 +36,7 @@ impl Clock for FixedClock {
     }
 }
 
-struct World {
+struct TestEnv {
     dir: TempDir,
     runtime: Arc<Fake>,
     clock: Arc<FixedClock>,
@@ -44,7 +44,7 @@ struct World {
     ended: Vec<&'static str>,
 }
 
-impl World {
+impl TestEnv {
     fn new() -> Self {
         let dir = TempDir::new().expect("directory");
         fs::create_dir(dir.path().join("app")).expect("made");
@@ -147,50 +147,50 @@ fn unzipped(path: &Path) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn long_log_is_rotated_and_reopened() {
-    let world = World::new();
-    world.write("0.log", "0123456789");
-    world
+    let env = TestEnv::new();
+    env.write("0.log", "0123456789");
+    env
         .until(&["app"], |it| {
             it.runtime.calls().contains(&"reopen app".into())
         })
         .await;
-    assert!(world.files().starts_with(&format!("0.log.{NAME}")));
+    assert!(env.files().starts_with(&format!("0.log.{NAME}")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn short_log_is_kept_and_missing_log_reopened() {
-    let world = World::new();
-    world.write("0.log", "012345678");
-    fs::create_dir(world.dir.path().join("other")).expect("made");
-    world
+    let env = TestEnv::new();
+    env.write("0.log", "012345678");
+    fs::create_dir(env.dir.path().join("other")).expect("made");
+    env
         .until(&["app", "other"], |it| !it.runtime.calls().is_empty())
         .await;
-    let calls = world.runtime.calls();
+    let calls = env.runtime.calls();
     assert!(calls.iter().all(|call| call == "reopen other"), "{calls:?}");
-    assert_eq!(world.files(), "0.log");
+    assert_eq!(env.files(), "0.log");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_reopen_undoes_the_rotation() {
-    let world = World::new();
-    world.write("0.log", "0123456789");
+    let env = TestEnv::new();
+    env.write("0.log", "0123456789");
     let why = "container is not running";
-    world.runtime.fail("reopen", CriCode::Other, why);
-    let tried = |it: &World| it.runtime.calls().len() > 1 && it.files() == "0.log";
-    world.until(&["app"], tried).await;
-    assert_eq!(fs::read_to_string(world.log()).expect("log"), "0123456789");
+    env.runtime.fail("reopen", CriCode::Other, why);
+    let tried = |it: &TestEnv| it.runtime.calls().len() > 1 && it.files() == "0.log";
+    env.until(&["app"], tried).await;
+    assert_eq!(fs::read_to_string(env.log()).expect("log"), "0123456789");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hung_reopen_does_not_block_other_rotations() {
-    let world = World::new();
-    world.write("0.log", "0123456789");
-    let other = world.dir.path().join("other");
+    let env = TestEnv::new();
+    env.write("0.log", "0123456789");
+    let other = env.dir.path().join("other");
     fs::create_dir(&other).expect("made");
     fs::write(other.join("0.log"), "0123456789").expect("written");
-    world.runtime.hang("reopen app");
+    env.runtime.hang("reopen app");
     let rotated = other.join(format!("0.log.{NAME}"));
-    world
+    env
         .until(&["app", "other"], |it| {
             let calls = it.runtime.calls();
             calls.contains(&"reopen app".into())
@@ -198,23 +198,23 @@ async fn hung_reopen_does_not_block_other_rotations() {
                 && rotated.exists()
         })
         .await;
-    let calls = world.runtime.calls();
+    let calls = env.runtime.calls();
     let asked = calls.iter().filter(|call| *call == "reopen app").count();
     assert_eq!(asked, 1, "one rotation of a container at a time: {calls:?}");
 }
 
 #[test]
 fn rotation_compresses_second_newest_and_removes_oldest() {
-    let world = World::new();
+    let env = TestEnv::new();
     let text = "a line\n".repeat(100_000);
-    world.write("0.log", "now");
-    world.write("0.log.20261122-050000", &text);
-    world.write("0.log.20261122-040000.gz", "old");
-    let path = world.dir.path().join("app/0.log.20261122-050000");
+    env.write("0.log", "now");
+    env.write("0.log.20261122-050000", &text);
+    env.write("0.log.20261122-040000.gz", "old");
+    let path = env.dir.path().join("app/0.log.20261122-050000");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("mode");
-    world.rotate(3).expect("rotated");
+    env.rotate(3).expect("rotated");
     let expected = format!("0.log.20261122-050000.gz 0.log.{NAME}");
-    assert_eq!(world.files(), expected);
+    assert_eq!(env.files(), expected);
     let compressed = path.with_file_name("0.log.20261122-050000.gz");
     assert_eq!(unzipped(&compressed), text);
     let mode = fs::metadata(&compressed)
@@ -227,125 +227,125 @@ fn rotation_compresses_second_newest_and_removes_oldest() {
 
 #[test]
 fn rotation_undo_does_not_overwrite_a_reopened_log() {
-    let world = World::new();
-    world.write("0.log", "before");
-    let renamed = world.rotate(5).expect("rotated");
-    world.write("0.log", "after");
+    let env = TestEnv::new();
+    env.write("0.log", "before");
+    let renamed = env.rotate(5).expect("rotated");
+    env.write("0.log", "after");
     renamed.undo().expect("nothing to do");
-    assert_eq!(fs::read_to_string(world.log()).expect("log"), "after");
-    fs::remove_file(world.log()).expect("removed");
+    assert_eq!(fs::read_to_string(env.log()).expect("log"), "after");
+    fs::remove_file(env.log()).expect("removed");
     renamed.undo().expect("given back");
-    assert_eq!(fs::read_to_string(world.log()).expect("log"), "before");
+    assert_eq!(fs::read_to_string(env.log()).expect("log"), "before");
 }
 
 #[test]
 fn failed_compression_does_not_block_rotation() {
-    let world = World::new();
-    world.write("0.log", "now");
-    world.write(BEFORE, "before");
+    let env = TestEnv::new();
+    env.write("0.log", "now");
+    env.write(BEFORE, "before");
     // in the place of the file that is written
-    fs::create_dir(world.dir.path().join(format!("app/{BEFORE}.tmp"))).expect("made");
-    world.rotate(5).expect("rotated");
+    fs::create_dir(env.dir.path().join(format!("app/{BEFORE}.tmp"))).expect("made");
+    env.rotate(5).expect("rotated");
     let expected = format!("{BEFORE} {BEFORE}.tmp 0.log.{NAME}");
-    assert_eq!(world.files(), expected);
+    assert_eq!(env.files(), expected);
 }
 
 #[test]
 fn directories_named_like_rotated_logs_are_ignored() {
-    let world = World::new();
-    world.write("0.log", "now");
-    world.write(BEFORE, "before");
+    let env = TestEnv::new();
+    env.write("0.log", "now");
+    env.write(BEFORE, "before");
     for name in ["0.log.20261122-030000", "0.log.20261122-040000.gz"] {
-        fs::create_dir(world.dir.path().join("app").join(name)).expect("made");
+        fs::create_dir(env.dir.path().join("app").join(name)).expect("made");
     }
-    world.rotate(3).expect("rotated");
+    env.rotate(3).expect("rotated");
     let expected =
         format!("0.log.20261122-030000 0.log.20261122-040000.gz {BEFORE}.gz 0.log.{NAME}");
-    assert_eq!(world.files(), expected);
+    assert_eq!(env.files(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_rotation_is_undone_after_container_exit() {
-    let mut world = World::new();
-    world.ended = vec!["app", "other", "gone"];
-    world.write("0.log.20261122-040000.gz", "oldest");
-    world.write(BEFORE, "before");
-    world.write("0.log.20261122-055959", "the last");
-    fs::create_dir(world.dir.path().join("other")).expect("made");
-    world
+    let mut env = TestEnv::new();
+    env.ended = vec!["app", "other", "gone"];
+    env.write("0.log.20261122-040000.gz", "oldest");
+    env.write(BEFORE, "before");
+    env.write("0.log.20261122-055959", "the last");
+    fs::create_dir(env.dir.path().join("other")).expect("made");
+    env
         .until(&["app", "other", "gone"], |it| it.log().exists())
         .await;
-    assert_eq!(fs::read_to_string(world.log()).expect("log"), "the last");
+    assert_eq!(fs::read_to_string(env.log()).expect("log"), "the last");
     let expected = format!("0.log 0.log.20261122-040000.gz {BEFORE}");
-    assert_eq!(world.files(), expected);
-    let calls = world.runtime.calls();
+    assert_eq!(env.files(), expected);
+    let calls = env.runtime.calls();
     assert!(calls.is_empty(), "nobody would write into it: {calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn panicked_rotation_is_retried() {
-    let world = World::new();
-    world.write("0.log", "0123456789");
-    world.clock.panics_once.store(true, Ordering::Relaxed);
-    world
+    let env = TestEnv::new();
+    env.write("0.log", "0123456789");
+    env.clock.panics_once.store(true, Ordering::Relaxed);
+    env
         .until(&["app"], |it| {
             it.runtime.calls().contains(&"reopen app".into())
         })
         .await;
-    assert!(!world.clock.panics_once.load(Ordering::Relaxed), "it did");
+    assert!(!env.clock.panics_once.load(Ordering::Relaxed), "it did");
 }
 
 #[test]
 fn compression_stops_at_shutdown_without_partial_files() {
-    let world = World::new();
-    world.write("0.log", "now");
-    world.write("0.log.20261122-050000", "before");
+    let env = TestEnv::new();
+    env.write("0.log", "now");
+    env.write("0.log.20261122-050000", "before");
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    world
+    env
         .rotate_until(5, &shutdown)
         .expect_err("the agent is shutting down");
-    assert_eq!(world.files(), "0.log 0.log.20261122-050000");
+    assert_eq!(env.files(), "0.log 0.log.20261122-050000");
 }
 
 #[test]
 fn rotation_stops_before_the_rename_at_shutdown() {
-    let world = World::new();
-    world.write("0.log", "now");
+    let env = TestEnv::new();
+    env.write("0.log", "now");
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    world
+    env
         .rotate_until(5, &shutdown)
         .expect_err("the agent is shutting down");
-    assert_eq!(world.files(), "0.log");
+    assert_eq!(env.files(), "0.log");
 }
 
 #[test]
 fn symlinks_of_a_pod_are_not_followed() {
-    let world = World::new();
+    let env = TestEnv::new();
     let outside = TempDir::new().expect("directory");
     let secret = outside.path().join("0.log");
     fs::write(&secret, "0123456789").expect("written");
-    std::os::unix::fs::symlink(&secret, world.log()).expect("link");
-    files::size(&world.source()).expect_err("no file");
+    std::os::unix::fs::symlink(&secret, env.log()).expect("link");
+    files::size(&env.source()).expect_err("no file");
 
     let planted = outside.path().join("0.log.20261122-050000");
     fs::write(&planted, "secret").expect("written");
-    let link = world.dir.path().join("app/0.log.20261122-050000");
+    let link = env.dir.path().join("app/0.log.20261122-050000");
     std::os::unix::fs::symlink(&planted, link).expect("link");
-    world.rotate(5).expect("rotated");
-    assert!(!world.files().contains(".gz"), "{}", world.files());
+    env.rotate(5).expect("rotated");
+    assert!(!env.files().contains(".gz"), "{}", env.files());
     assert_eq!(fs::read_to_string(&secret).expect("there"), "0123456789");
 
-    let directory = world.dir.path().join("linked");
+    let directory = env.dir.path().join("linked");
     std::os::unix::fs::symlink(outside.path(), &directory).expect("link");
     let source = LogSource {
         path: directory.join("0.log"),
-        ..world.source()
+        ..env.source()
     };
     files::size(&source).expect_err("a link in the path");
     let shutdown = CancellationToken::new();
-    let error = files::rotate(&source, (5, world.clock.now()), &shutdown);
+    let error = files::rotate(&source, (5, env.clock.now()), &shutdown);
     error.expect_err("a link in the path");
     assert!(secret.exists());
 }
