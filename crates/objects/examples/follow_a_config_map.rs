@@ -1,5 +1,5 @@
-//! Resolves what a pod refers to, hears of a change, and goes on answering while the API server is
-//! away. The server is the fake one of this workspace; time is virtual.
+//! Resolves the references of a pod, follows a change, and serves the last value during an API
+//! server outage. Uses the fake API server of this workspace; time is virtual.
 //!
 //! `cargo run -p windlass-objects --example follow_a_config_map`
 //!
@@ -19,7 +19,7 @@ use windlass_volume_plan::volume_source::VolumeSource;
 use windlass_fake_api::FakeApiServer;
 use windlass_metrics::Metrics;
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
-use windlass_runtime::PodObjects;
+use windlass_runtime_config::inputs::PodObjects;
 use windlass_types::corev1::ConfigMap;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, Reason, SharedPod, Timestamp};
@@ -28,10 +28,10 @@ use windlass_types::{EventRecorder, Pod, Reason, SharedPod, Timestamp};
 async fn main() -> Result<(), Box<dyn Error>> {
     let clock = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
     let server = FakeApiServer::with_clock(clock.clone());
-    let colours: ConfigMap = from_value(json!({
-        "metadata": {"namespace": "default", "name": "colours"}, "data": {"sky": "blue"},
+    let colors: ConfigMap = from_value(json!({
+        "metadata": {"namespace": "default", "name": "colors"}, "data": {"sky": "blue"},
     }))?;
-    server.create(&colours);
+    server.create(&colors);
 
     let metrics = Metrics::new()?;
     let (sender, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
@@ -52,26 +52,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "metadata": {"namespace": "default", "name": "painter", "uid": "1234"},
         "spec": {
             "containers": [{"name": "app", "image": "painter"}],
-            "volumes": [{"name": "colours", "configMap": {"name": "colours"}}],
+            "volumes": [{"name": "colors", "configMap": {"name": "colors"}}],
         },
     }))?);
 
     cache.register(&pod);
     println!("at first: {}", shown(&cache, &pod).await?);
-    server.modify(Some("default"), "colours", |map: &mut ConfigMap| {
+    server.modify(Some("default"), "colors", |map: &mut ConfigMap| {
         map.data = Some([("sky".to_owned(), "grey".to_owned())].into());
     });
     let (uid, _) = changed.next().await.ok_or("the cache has ended")?;
     println!(
-        "something changed for pod {uid}: {}",
+        "object of pod {uid} changed: {}",
         shown(&cache, &pod).await?
     );
     server.faults().outage();
-    println!("without an API server: {}", shown(&cache, &pod).await?);
+    println!("during an outage: {}", shown(&cache, &pod).await?);
     Ok(())
 }
 
-/// The files of the pod's volumes.
+/// Returns the files of the pod's volumes.
 async fn shown(cache: &ObjectCache, pod: &SharedPod) -> Result<String, Box<dyn Error>> {
     let inputs = cache.inputs(pod).await?;
     let mut lines = Vec::new();
@@ -86,7 +86,7 @@ async fn shown(cache: &ObjectCache, pod: &SharedPod) -> Result<String, Box<dyn E
     Ok(lines.join(", "))
 }
 
-/// Events of pods; here there are none.
+/// Prints events of pods; this example has none.
 #[derive(Debug)]
 struct Printed;
 

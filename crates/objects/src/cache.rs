@@ -1,4 +1,4 @@
-//! The cache as pods see it: register, resolve, unregister.
+//! The object cache: register, resolve, unregister pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,63 +23,63 @@ use windlass_pod_inputs::service_env::{ServiceLink, service_env};
 use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};
 use windlass_csi::CsiObjects;
 use windlass_metrics::VolumeMetrics;
-use windlass_runtime::{InputsError, PodInputs, PodObjects};
+use windlass_runtime_config::inputs::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 
 use crate::claims::Claims;
-use crate::lookup::{ANSWER_DEADLINE, Named, NamedDeps, Names, all, item, read};
+use crate::lookup::{RESOLVE_TIMEOUT, NamedObjects, NamedObjectsDeps, Names, all, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
 use crate::pod_certificates::{PodCertificates, PodCertificatesDeps};
-use crate::reflections::{Interest, Reflections, settled};
-use crate::resolve::{Handler, Kind, Unanswered, runtime_class_error, unanswered_error, unread};
+use crate::shared_reflectors::{Interest, SharedReflectors, settled};
+use crate::resolve::{Handler, Kind, UnresolvedReference, runtime_class_error, unresolved_error, unread};
 use crate::tokens::TokenCache;
 
 mod claimed;
 
 use claimed::with_claimed;
 
-/// Services that are never announced are not read either (upstream's selector).
+/// Excludes headless services, as upstream's selector.
 const SERVICES: &str = "!service.kubernetes.io/headless";
-/// Holds the watch of services for as long as the agent runs.
+/// User of the service watch for the whole agent run.
 const AGENT: &str = "agent";
 
-/// What the cache works with.
+/// Dependencies of the cache.
 #[derive(Clone, Debug)]
 pub struct ObjectCacheDeps {
-    /// The API server; without one there are no objects, only the node's credential files and
-    /// the pods' own fields.
+    /// API clients; `None` in standalone mode, with only the node's credential files and the pods'
+    /// own fields.
     pub clients: Option<ApiClients>,
-    /// Wall clock, for the tokens' expiry.
+    /// Wall clock, for token expiry.
     pub clock: Arc<dyn Clock>,
-    /// For pull secrets that are missing or malformed.
+    /// Records missing or malformed pull secrets.
     pub events: Arc<dyn EventRecorder>,
-    /// The way to the SyncLoop.
+    /// Requeues pods in the SyncLoop.
     pub changed: SlotSender<PodUid, ObjectsChanged>,
-    /// The node, for resources that volumes show.
+    /// Facts of the node, for resource fields in volumes.
     pub node: Arc<NodeFacts>,
-    /// The node's object, for volumes that only some nodes may have.
+    /// The Node object, for volumes with node affinity.
     pub node_seen: watch::Receiver<NodeUpdate>,
-    /// For the numbers of certificates.
+    /// Metrics of certificates.
     pub metrics: VolumeMetrics,
     /// How ConfigMaps and Secrets are kept current.
     pub change_detection: ChangeDetection,
-    /// What is known of CSI drivers; `None` takes them for what the API has as default.
+    /// CSI driver objects; `None` assumes the API's defaults.
     pub csi: Option<Arc<dyn CsiObjects>>,
-    /// Where the node's docker config files lie; `None` looks nowhere, as simulations do.
+    /// Directories of the node's docker config files; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
 }
 
-/// What pods refer to, kept current while they do.
+/// References of pods, kept current while they exist.
 pub struct ObjectCache {
-    config_maps: Named<ConfigMapContent>,
-    secrets: Named<SecretContent>,
-    services: Reflections<ServiceLink>,
-    runtime_classes: Reflections<Handler>,
-    trust_bundles: Reflections<TrustBundle>,
+    config_maps: NamedObjects<ConfigMapContent>,
+    secrets: NamedObjects<SecretContent>,
+    services: SharedReflectors<ServiceLink>,
+    runtime_classes: SharedReflectors<Handler>,
+    trust_bundles: SharedReflectors<TrustBundle>,
     claims: Claims,
     tokens: Arc<TokenCache>,
-    /// `None` if there are none: no API server, or not switched on.
+    /// `None` without an API server or with the feature off.
     certificates: Option<PodCertificates>,
     credentials: NodeCredentials,
     node: Arc<NodeFacts>,
@@ -99,15 +99,15 @@ impl fmt::Debug for ObjectCache {
 struct Registered {
     namespace: String,
     references: References,
-    /// What was said of its pull secrets last; it is said again when it is something else.
-    told: BTreeSet<String>,
-    /// What its claims came to when they were ready last, by volume: a claim that is being deleted
-    /// takes nothing from a pod that has it.
+    /// Last recorded errors of its pull secrets, to record only changes.
+    recorded_errors: BTreeSet<String>,
+    /// Last ready volumes of its PVCs, by volume name: a PVC that is being deleted stays usable for
+    /// its pods.
     claimed: BTreeMap<String, PodVolume>,
 }
 
 impl ObjectCache {
-    /// A cache without pods. Its watches begin with them, in the tokio runtime of the caller.
+    /// Creates a cache without pods. Watches run in the tokio runtime of the caller.
     pub fn new(deps: ObjectCacheDeps) -> Self {
         let certificates = deps.clients.clone().filter(|_| deps.node.pod_certificates);
         let certificates = certificates.map(|clients| {
@@ -124,7 +124,7 @@ impl ObjectCache {
         let watch = deps.clients.as_ref().map(|clients| clients.watch.clone());
         let main = deps.clients.map(|clients| clients.main);
         let changed = || Some(deps.changed.clone());
-        let named = NamedDeps {
+        let named = NamedObjectsDeps {
             detection: deps.change_detection,
             watch: watch.clone(),
             main: main.clone(),
@@ -132,11 +132,11 @@ impl ObjectCache {
             node: deps.node_seen.clone(),
         };
         Self {
-            config_maps: Named::new(named.clone()),
-            secrets: Named::new(named),
-            services: Reflections::new(watch.clone(), changed()),
-            runtime_classes: Reflections::new(watch.clone(), changed()),
-            trust_bundles: Reflections::new(watch, changed()),
+            config_maps: NamedObjects::new(named.clone()),
+            secrets: NamedObjects::new(named),
+            services: SharedReflectors::new(watch.clone(), changed()),
+            runtime_classes: SharedReflectors::new(watch.clone(), changed()),
+            trust_bundles: SharedReflectors::new(watch, changed()),
             claims: Claims::new(main.clone(), deps.changed.clone()),
             tokens: Arc::new(TokenCache::new(main, deps.clock, changed())),
             certificates,
@@ -153,12 +153,12 @@ impl ObjectCache {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything a pod refers to, as it is now or becomes before the deadline.
+    /// Resolves the pod's references, waiting for missing ones until the timeout.
     async fn snapshot(
         &self,
         pod: &SharedPod,
         references: &References,
-    ) -> (ObjectSnapshot, Vec<Unanswered>) {
+    ) -> (ObjectSnapshot, Vec<UnresolvedReference>) {
         let names = |objects: &BTreeMap<String, Need>| -> Names {
             let names = objects.keys().cloned().collect();
             (pod.namespace().to_owned(), names)
@@ -188,10 +188,10 @@ impl ObjectCache {
             join_all(bundles),
             certificates,
         );
-        let mut unanswered = config_maps.1;
-        unanswered.extend(secrets.1);
-        let of_volumes = unanswered.iter().filter_map(Unanswered::of_volumes);
-        let mut unread_by_volumes: BTreeMap<_, _> = of_volumes.collect();
+        let mut unresolved = config_maps.1;
+        unresolved.extend(secrets.1);
+        let volume_references = unresolved.iter().filter_map(UnresolvedReference::for_volumes);
+        let mut unread_by_volumes: BTreeMap<_, _> = volume_references.collect();
         let mut trust_bundles = BTreeMap::new();
         for (named, found) in bundles {
             match found {
@@ -212,10 +212,10 @@ impl ObjectCache {
             certificates,
             unread: unread_by_volumes,
         };
-        (objects, unanswered)
+        (objects, unresolved)
     }
 
-    /// All bundles that a reference means, by name.
+    /// Returns all bundles of a reference.
     async fn trust_bundles(
         &self,
         named: &BundleRef,
@@ -223,8 +223,8 @@ impl ObjectCache {
         let Some(known) = self.trust_bundles.subscribe(&bundles(named)) else {
             return Err(None);
         };
-        // what came of it is in `known`
-        let _ = tokio::time::timeout(ANSWER_DEADLINE, settled(&known)).await;
+        // the result is in `known`
+        let _ = tokio::time::timeout(RESOLVE_TIMEOUT, settled(&known)).await;
         let known = known.borrow();
         if known.synced {
             return Ok(known.items.values().cloned().collect());
@@ -236,24 +236,24 @@ impl ObjectCache {
         let Some(name) = &references.runtime_class else {
             return Ok(String::new());
         };
-        let deadline = Instant::now() + ANSWER_DEADLINE;
+        let deadline = Instant::now() + RESOLVE_TIMEOUT;
         let found = item(&self.runtime_classes, &all(), "", name, deadline).await;
         match found {
             Ok(Some(handler)) => Ok(handler.0.clone()),
             Ok(None) => Err(runtime_class_error(name)),
             Err(error) => {
-                let unanswered = Unanswered {
+                let unresolved = UnresolvedReference {
                     kind: Kind::RuntimeClass,
                     name: name.clone(),
                     error,
                 };
-                Err(unanswered_error(references, &[unanswered])
+                Err(unresolved_error(references, &[unresolved])
                     .unwrap_or_else(|| runtime_class_error(name)))
             }
         }
     }
 
-    /// Variables of the services. A static pod takes what is known, any other waits.
+    /// Returns the service variables. A static pod does not wait for the services.
     async fn service_variables(
         &self,
         pod: &Pod,
@@ -263,17 +263,17 @@ impl ObjectCache {
             return Ok(BTreeMap::new());
         };
         if !pod.is_static() {
-            let deadline = Instant::now() + ANSWER_DEADLINE;
-            // what came of it is in `known`
+            let deadline = Instant::now() + RESOLVE_TIMEOUT;
+            // the result is in `known`
             let _ = tokio::time::timeout_at(deadline, settled(&known)).await;
             if !known.borrow().synced {
                 let error = known.borrow().error.as_ref().map(|e| e.to_string().into());
-                let unanswered = Unanswered {
+                let unresolved = UnresolvedReference {
                     kind: Kind::Services,
                     name: String::new(),
                     error,
                 };
-                if let Some(error) = unanswered_error(references, &[unanswered]) {
+                if let Some(error) = unresolved_error(references, &[unresolved]) {
                     return Err(error);
                 }
             }
@@ -284,7 +284,7 @@ impl ObjectCache {
         Ok(service_env(services, pod.namespace(), links))
     }
 
-    /// The pod's pull secrets, then the node's files.
+    /// Returns the pod's pull secrets, then the node's files.
     async fn keyring(
         &self,
         pod: &Pod,
@@ -300,68 +300,68 @@ impl ObjectCache {
             }
         }
         let read = Keyring::from_secrets(pod.namespace(), secrets);
-        let mut tell: BTreeSet<_> = read.faults.iter().map(ToString::to_string).collect();
+        let mut errors: BTreeSet<_> = read.faults.iter().map(ToString::to_string).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            tell.insert(format!(
+            errors.insert(format!(
                 "Unable to retrieve some image pull secrets ({missing}); attempting to pull the \
                  image may not succeed."
             ));
         }
-        self.tell(pod, tell);
+        self.record_pull_errors(pod, errors);
         read.keyring.then(&self.credentials.keyring().await)
     }
 
-    fn tell(&self, pod: &Pod, words: BTreeSet<String>) {
+    fn record_pull_errors(&self, pod: &Pod, errors: BTreeSet<String>) {
         let mut pods = self.lock();
         let Some(registered) = pods.get_mut(&pod.uid()) else {
             return;
         };
-        let old = std::mem::replace(&mut registered.told, words.clone());
+        let old = std::mem::replace(&mut registered.recorded_errors, errors.clone());
         drop(pods);
-        for message in words.difference(&old) {
+        for message in errors.difference(&old) {
             let reason = Reason::FailedToRetrieveImagePullSecret;
             self.events
                 .record(pod, None, EventType::Warning, reason, message);
         }
     }
 
-    fn hold(&self, uid: &PodUid, namespace: &str, references: &References) {
+    fn acquire(&self, uid: &PodUid, namespace: &str, references: &References) {
         for (name, need) in &references.config_maps {
-            self.config_maps.hold(namespace, name, uid, *need);
+            self.config_maps.acquire(namespace, name, uid, *need);
         }
         for (name, need) in &references.secrets {
-            self.secrets.hold(namespace, name, uid, *need);
+            self.secrets.acquire(namespace, name, uid, *need);
         }
         if let Some(name) = &references.runtime_class {
             let interest = Interest::Appearing(name.clone());
-            self.runtime_classes.hold(&all(), uid, interest);
+            self.runtime_classes.acquire(&all(), uid, interest);
         }
         for named in &references.trust_bundles {
-            self.trust_bundles.hold(&bundles(named), uid, Interest::Set);
+            self.trust_bundles.acquire(&bundles(named), uid, Interest::Set);
         }
         for claim in &references.claims {
             self.claims
-                .hold(&(namespace.to_owned(), claim.clone()), uid);
+                .acquire(&(namespace.to_owned(), claim.clone()), uid);
         }
     }
 
-    /// Lets go of what `kept` does not need.
+    /// Releases references that `kept` does not contain.
     fn release(&self, uid: &PodUid, old: &Registered, kept: &References) {
-        let gone = |name: &&String, kept: &BTreeMap<String, Need>| !kept.contains_key(*name);
+        let is_unused = |name: &&String, kept: &BTreeMap<String, Need>| !kept.contains_key(*name);
         let config_maps = old.references.config_maps.keys();
-        for name in config_maps.filter(|name| gone(name, &kept.config_maps)) {
+        for name in config_maps.filter(|name| is_unused(name, &kept.config_maps)) {
             self.config_maps.release(&old.namespace, name, uid);
         }
         let secrets = old.references.secrets.keys();
-        for name in secrets.filter(|name| gone(name, &kept.secrets)) {
+        for name in secrets.filter(|name| is_unused(name, &kept.secrets)) {
             self.secrets.release(&old.namespace, name, uid);
         }
         if old.references.runtime_class.is_some() && kept.runtime_class.is_none() {
             self.runtime_classes.release(&all(), uid);
         }
-        let bundles_of = &old.references.trust_bundles;
-        for named in bundles_of.difference(&kept.trust_bundles) {
+        let old_bundles = &old.references.trust_bundles;
+        for named in old_bundles.difference(&kept.trust_bundles) {
             self.trust_bundles.release(&bundles(named), uid);
         }
         for claim in old.references.claims.difference(&kept.claims) {
@@ -370,7 +370,7 @@ impl ObjectCache {
         }
     }
 
-    /// True if all ConfigMaps, Secrets and services that a pod refers to were read and exist.
+    /// Returns whether all ConfigMaps, Secrets and services of a pod were read and exist.
     fn are_present(&self, namespace: &str, references: &References) -> bool {
         let services = self.services.subscribe(&services());
         let mut config_maps = references.config_maps.keys();
@@ -380,8 +380,8 @@ impl ObjectCache {
             && secrets.all(|name| self.secrets.is_present(namespace, name))
     }
 
-    /// What counts of a pod's references: a static pod has nothing of the API server but its
-    /// RuntimeClass, and nobody has what is switched off.
+    /// Returns the effective references: only the RuntimeClass for a static pod, and none of
+    /// disabled features.
     fn references(&self, pod: &Pod) -> References {
         let mut references = pod_references(pod);
         if pod.is_static() {
@@ -407,13 +407,13 @@ impl PodObjects for ObjectCache {
         }
         if !pod.is_static() {
             let agent = PodUid::new(AGENT);
-            self.services.hold(&services(), &agent, Interest::Quiet);
+            self.services.acquire(&services(), &agent, Interest::Quiet);
         }
-        self.hold(&uid, pod.namespace(), &references);
+        self.acquire(&uid, pod.namespace(), &references);
         let registered = Registered {
             namespace: pod.namespace().to_owned(),
             references: references.clone(),
-            told: BTreeSet::new(),
+            recorded_errors: BTreeSet::new(),
             claimed: BTreeMap::new(),
         };
         if let Some(old) = pods.insert(uid.clone(), registered) {
@@ -454,7 +454,7 @@ impl PodObjects for ObjectCache {
             self.service_variables(pod, &references),
             self.claimed_volumes(pod, &references),
         );
-        let (objects, unanswered) = snapshot;
+        let (objects, unresolved) = snapshot;
         let claimed = claimed?;
         let projection = project_volumes(ProjectionInput {
             pod,
@@ -462,10 +462,10 @@ impl PodObjects for ObjectCache {
             objects: &objects,
         });
         let mut volumes = with_claimed(pod, projected_volumes(pod, &projection), claimed);
-        self.know_drivers(&mut volumes).await?;
-        let mut missing = unanswered_error(&references, &unanswered);
-        let runtime_handler = or_note(handler, &mut missing);
-        let services = or_note(services, &mut missing).unwrap_or_default();
+        self.complete_csi_volumes(&mut volumes).await?;
+        let mut missing = unresolved_error(&references, &unresolved);
+        let runtime_handler = keep_first_error(handler, &mut missing);
+        let services = keep_first_error(services, &mut missing).unwrap_or_default();
         Ok(PodInputs {
             env: objects.env_sources(&references, services),
             keyring: self.keyring(pod, &references, &objects).await,
@@ -476,8 +476,8 @@ impl PodObjects for ObjectCache {
     }
 }
 
-/// True if a pod refers to tokens and otherwise only to objects by name, and has no volume whose set-up
-/// may wait for anything but its content.
+/// Returns whether a pod refers to tokens and otherwise only to objects by name, and the set-up of
+/// its volumes waits only for their content.
 fn only_tokens_missing(pod: &Pod, references: &References) -> bool {
     let mut volumes = PodExt::spec(pod).volumes.iter().flatten();
     !references.tokens.is_empty()
@@ -494,8 +494,8 @@ fn only_tokens_missing(pod: &Pod, references: &References) -> bool {
         })
 }
 
-/// Of several errors the first is told.
-fn or_note<T>(result: Result<T, InputsError>, first: &mut Option<InputsError>) -> Option<T> {
+/// Keeps the first of several errors.
+fn keep_first_error<T>(result: Result<T, InputsError>, first: &mut Option<InputsError>) -> Option<T> {
     result.map_err(|error| first.get_or_insert(error)).ok()
 }
 

@@ -1,11 +1,11 @@
-//! Claims and the PersistentVolumes behind them.
+//! PVCs and their PersistentVolumes.
 //!
-//! A node may read the claims of its pods by name, but watch none of them (the node authorizer's
-//! rule), so a claim is read when a pod is synced, and again and again while a pod waits for it.
-//! Many pods with one claim share each read. What was read once serves while the API server is
-//! away. What is told of their growth is in `claims/growth.rs`.
+//! The node authorizer allows only reads of the PVCs of the node's pods, not watches. A PVC is read
+//! when a pod is synced, and polled while a pod waits for it. Pods with the same PVC share each
+//! read. The last state serves while the API server is unreachable. For expansion see
+//! `claims/expansion.rs`.
 
-mod growth;
+mod expansion;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,23 +21,22 @@ use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
 use windlass_volume_plan::volume_source::{ClaimState, Lookup, bound_volume};
 
-use crate::lookup::ANSWER_DEADLINE;
-use crate::refusals::Refusals;
+use crate::lookup::RESOLVE_TIMEOUT;
+use crate::rejections::Rejections;
 
-/// An answer this young is not asked for again: pods that start together share it.
-const FRESH: Duration = Duration::from_secs(1);
-/// Pause between two requests while the API server fails.
-const REQUEST_RETRY: Duration = Duration::from_secs(1);
-/// Shortest and longest pause between two looks for a claim that pods wait for. Between them it is
-/// an eighth of the time they have waited: 100 claims that nobody will ever bind cost ten requests
-/// a second, a fifth of the client's rate.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Age up to which a read is reused: pods that start together share it.
+const MAX_READ_AGE: Duration = Duration::from_secs(1);
+/// Interval between two requests while the API server fails.
+const REQUEST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Poll interval of a PVC that pods wait for: an eighth of the waiting time, within these limits.
+/// 100 PVCs that are never bound cost ten requests per second, a fifth of the client's rate limit.
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Namespace and name.
 pub(crate) type ClaimKey = (String, String);
 
-/// The claims that the node's pods use. Clones share them.
+/// The PVCs of the node's pods. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims(Arc<Shared>);
 
@@ -45,19 +44,19 @@ pub(crate) struct Claims(Arc<Shared>);
 struct Shared {
     client: Option<ApiClient>,
     changed: SlotSender<PodUid, ObjectsChanged>,
-    /// Bounded by the claims of the node's pods.
+    /// Bounded by the PVCs of the node's pods.
     entries: Mutex<BTreeMap<ClaimKey, Entry>>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     users: BTreeSet<PodUid>,
-    /// Those of them that are told when it becomes something else.
+    /// Users that are requeued when the PVC changes.
     waiting: BTreeSet<PodUid>,
     known: Option<(Instant, Arc<ClaimState>)>,
-    /// Held by the one request in flight.
+    /// Locked by the request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
-    refusals: Refusals,
+    rejections: Rejections,
     poll: Option<AbortHandle>,
 }
 
@@ -81,14 +80,14 @@ impl Claims {
         }))
     }
 
-    /// The pod uses this claim from now on.
-    pub(crate) fn hold(&self, key: &ClaimKey, uid: &PodUid) {
+    /// Adds a user of this PVC.
+    pub(crate) fn acquire(&self, key: &ClaimKey, uid: &PodUid) {
         let mut entries = self.0.lock();
         let entry = entries.entry(key.clone()).or_default();
         entry.users.insert(uid.clone());
     }
 
-    /// The pod does not use this claim any more; what is known of it goes with its last pod.
+    /// Removes a user of this PVC; its state is dropped with the last one.
     pub(crate) fn release(&self, key: &ClaimKey, uid: &PodUid) {
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(key) else {
@@ -101,23 +100,23 @@ impl Claims {
         }
     }
 
-    /// The claim as it is now; as it was last if nothing can be read until the deadline.
+    /// Returns the current state, or the last one if the read does not finish within the timeout.
     pub(crate) async fn state(&self, key: &ClaimKey, uid: &PodUid) -> Arc<ClaimState> {
-        let deadline = Instant::now() + ANSWER_DEADLINE;
+        let deadline = Instant::now() + RESOLVE_TIMEOUT;
         let request = self.0.lock().get_mut(key).map(|entry| {
-            // it looks for itself
+            // it reads now
             entry.waiting.remove(uid);
             Arc::clone(&entry.request)
         });
-        // the pod went while it was being resolved
+        // the pod was unregistered meanwhile
         let Some(request) = request else {
-            return Arc::new(unread("the pod is gone"));
+            return Arc::new(unread("the pod was deleted"));
         };
-        let Ok(_one_at_a_time) = tokio::time::timeout_at(deadline, request.lock()).await else {
+        let Ok(_request_lock) = tokio::time::timeout_at(deadline, request.lock()).await else {
             return self.0.last(key);
         };
         if let Some((at, state)) = self.0.known(key)
-            && at.elapsed() < FRESH
+            && at.elapsed() < MAX_READ_AGE
             && !is_unread(&state)
         {
             return state;
@@ -138,15 +137,14 @@ impl Claims {
         }
     }
 
-    /// The pod cannot go on with what it saw of the claim, and is told when that becomes something
-    /// else.
+    /// Requeues the pod when the state differs from `seen`.
     pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &ClaimState) {
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(key) else {
             return;
         };
         if entry.known.as_ref().is_some_and(|(_, now)| **now != *seen) {
-            // it did already
+            // already changed
             self.0.changed.put(uid.clone(), ObjectsChanged);
             return;
         }
@@ -158,17 +156,17 @@ impl Claims {
     }
 }
 
-/// Looks at a claim for as long as somebody waits for it.
+/// Polls a PVC while pods wait for it.
 async fn poll(shared: Weak<Shared>, key: ClaimKey) {
-    let began = Instant::now();
+    let started_at = Instant::now();
     loop {
-        let pause = began.elapsed() / 8;
-        tokio::time::sleep(pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
+        let interval = started_at.elapsed() / 8;
+        tokio::time::sleep(interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)).await;
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        // a state that differs wakes those who wait; one that cannot be had is looked for again
-        let _ = tokio::time::timeout(ANSWER_DEADLINE, shared.read(&key)).await;
+        // `read` requeues the waiting pods on a change; failures are retried
+        let _ = tokio::time::timeout(RESOLVE_TIMEOUT, shared.read(&key)).await;
         let mut entries = shared.lock();
         match entries.get_mut(&key) {
             Some(entry) if entry.waiting.is_empty() => entry.poll = None,
@@ -190,21 +188,21 @@ impl Shared {
 
     fn last(&self, key: &ClaimKey) -> Arc<ClaimState> {
         let known = self.known(key).map(|(_, state)| state);
-        known.unwrap_or_else(|| Arc::new(unread("the API server did not answer")))
+        known.unwrap_or_else(|| Arc::new(unread("the API server did not respond")))
     }
 
-    /// Delay before the claim is read again; `None` if what was read is to be reported.
+    /// Returns the delay before the PVC is read again; `None` to report the result.
     fn retry_delay(&self, key: &ClaimKey, error: &ApiError) -> Option<Duration> {
         if error.retry() == Retry::Soon {
-            return Some(REQUEST_RETRY);
+            return Some(REQUEST_RETRY_INTERVAL);
         }
         let mut entries = self.lock();
-        let refusals = &mut entries.get_mut(key)?.refusals;
-        refusals.retry_delay(PodRequest::Object, error)
+        let rejections = &mut entries.get_mut(key)?.rejections;
+        rejections.retry_delay(PodRequest::Object, error)
     }
 
-    /// Reads the claim and what is behind it, and remembers both; with it, why one of them could not
-    /// be read.
+    /// PolledObjects the PVC and its PersistentVolume and caches both. Returns the error if one was not
+    /// read.
     async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Option<ApiError>) {
         let (namespace, name) = key;
         let at = ObjectKey::namespaced(namespace, name);
@@ -230,7 +228,7 @@ impl Shared {
         };
         match client.get::<K>(at).await {
             Ok(mut object) => {
-                // who wrote which field is long and of no use here
+                // managed fields are large and not needed
                 object.meta_mut().managed_fields = None;
                 (Lookup::Found(Arc::new(object)), None)
             }
@@ -239,8 +237,8 @@ impl Shared {
         }
     }
 
-    /// Remembers a state, tells those who wait if it is a new one, and returns what is known now:
-    /// what could not be read is as it was, and what is the same keeps its place in memory.
+    /// Caches a state, requeues the waiting pods if it is new, and returns the current one: an
+    /// unread object keeps its last state, and an equal one its allocation.
     fn put(&self, key: &ClaimKey, new: ClaimState) -> Arc<ClaimState> {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else {
@@ -256,21 +254,21 @@ impl Shared {
             }
         };
         if !is_unread(&state) {
-            entry.refusals.clear();
+            entry.rejections.clear();
         }
         entry.known = Some((Instant::now(), Arc::clone(&state)));
         state
     }
 }
 
-fn unread(why: &str) -> ClaimState {
+fn unread(error: &str) -> ClaimState {
     ClaimState {
-        claim: Lookup::Unread(why.to_owned()),
+        claim: Lookup::Unread(error.to_owned()),
         volume: Lookup::Missing,
     }
 }
 
-/// Both objects were read; what is wrong with them is in them.
+/// Returns whether both objects were read. Their contents may still be invalid.
 fn is_ready(state: &ClaimState) -> bool {
     matches!(
         (&state.claim, &state.volume),

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
-use tokio::sync::{Mutex as Turn, Semaphore};
+use tokio::sync::{Mutex as RequestLock, Semaphore};
 use tokio::time::{Instant, timeout};
 use windlass_client::ApiClients;
 use windlass_credentials::credentials::Keyring;
@@ -26,54 +26,53 @@ use windlass_credentials::credentials::provider::{
 };
 use windlass_manifests::image_name::ImageName;
 use windlass_metrics::PluginMetrics;
-use windlass_runtime::ImageCredentials;
+use windlass_runtime_config::inputs::ImageCredentials;
 use windlass_types::{Clock, Pod, PodExt};
 
 mod accounts;
 
 use accounts::{AccountError, Accounts};
 
-/// How long a program may take (upstream's).
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Programs of one plugin at a time: a burst of pods with images of their own is no burst of
-/// processes. If each takes its minute, the hundredth image waits 100 / 8 = 13 minutes; another
-/// plugin's images do not.
-const AT_A_TIME: usize = 8;
-/// An answer, at most: as much as a docker config file of the node.
-const MAX_ANSWER: u64 = 1 << 20;
-/// Of what a program complains about, so much is told.
-const MAX_COMPLAINT: u64 = 512;
+/// Timeout of a plugin, as upstream.
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum concurrent processes of one plugin, for bursts of pods with different images. With a
+/// minute each, the hundredth image waits 100 / 8 = 13 minutes; other plugins are not affected.
+const MAX_CONCURRENT_PROCESSES: usize = 8;
+/// Maximum response size: that of the node's docker config file.
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
+/// Maximum bytes of stderr in an error.
+const MAX_STDERR_BYTES: u64 = 512;
 const CONFIG_EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// Why there are no plugins.
+/// Why the plugins cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialProvidersError {
     /// A file or directory cannot be read.
     #[error("--image-credential-provider-config: {path}: {source}")]
     Read {
-        /// Which.
+        /// Path.
         path: String,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// There is no file, or it has settings that cannot be used.
-    #[error("--image-credential-provider-config: {path}: {faults}")]
+    /// There is no configuration file, or it has invalid settings.
+    #[error("--image-credential-provider-config: {path}: {errors}")]
     Config {
-        /// Which.
+        /// Path.
         path: String,
-        /// Each fault with its field.
-        faults: String,
+        /// All errors with their fields.
+        errors: String,
     },
-    /// The program of a plugin is not there.
+    /// The program of a plugin is missing.
     #[error(
-        "--image-credential-provider-bin-dir: {path} is no program: put the plugin there, or take \
-         {name} out of the configuration"
+        "--image-credential-provider-bin-dir: {path} is not a program; install the plugin, or remove \
+         {name} from the configuration"
     )]
     Program {
-        /// Where it should be.
+        /// Expected path.
         path: String,
-        /// The plugin.
+        /// Name of the plugin.
         name: String,
     },
 }
@@ -83,18 +82,18 @@ pub enum CredentialProvidersError {
 pub struct CredentialProviders {
     plugins: Vec<Plugin>,
     metrics: PluginMetrics,
-    deadline: Duration,
+    timeout: Duration,
     /// `None` in standalone mode.
     accounts: Option<Accounts>,
 }
 
 impl CredentialProviders {
-    /// Reads `config`, a file or a directory of them in the order of their names, and looks for
-    /// the programs in `bin_dir`. Blocks on the disk. `tokens` is the gate
+    /// PolledObjects `config`, a file or a directory of files in the order of their names, and locates the
+    /// programs in `bin_dir`. Blocks on the disk. `tokens` is the gate
     /// `KubeletServiceAccountTokenForCredentialProviders`.
     ///
     /// # Errors
-    /// Settings that cannot be used, or a program that is not there.
+    /// Invalid settings, or a missing program.
     pub fn load(
         config: &Path,
         bin_dir: &Path,
@@ -105,11 +104,11 @@ impl CredentialProviders {
         let mut plugins = Vec::new();
         for path in config_files(config)? {
             let text = fs::read(&path).map_err(|source| unreadable(&path, source))?;
-            let read = read_providers(&text, &mut names, tokens).map_err(|faults| {
-                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let read = read_providers(&text, &mut names, tokens).map_err(|errors| {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 CredentialProvidersError::Config {
                     path: path.display().to_string(),
-                    faults: faults.join("; "),
+                    errors: errors.join("; "),
                 }
             })?;
             for warning in read.warnings {
@@ -122,12 +121,12 @@ impl CredentialProviders {
         Ok(Self {
             plugins,
             metrics,
-            deadline: DEADLINE,
+            timeout: PLUGIN_TIMEOUT,
             accounts: None,
         })
     }
 
-    /// Gives plugins with `tokenAttributes` access to service accounts and their tokens.
+    /// Enables plugins with `tokenAttributes` to use service accounts and their tokens.
     #[must_use]
     pub fn with_api(mut self, clients: &ApiClients, clock: Arc<dyn Clock>) -> Self {
         self.accounts = Some(Accounts::new(clients, clock));
@@ -151,7 +150,7 @@ fn config_files(config: &Path) -> Result<Vec<PathBuf>, CredentialProvidersError>
     if files.is_empty() {
         return Err(CredentialProvidersError::Config {
             path: config.display().to_string(),
-            faults: "no *.json, *.yaml or *.yml in this directory".to_owned(),
+            errors: "no *.json, *.yaml or *.yml in this directory".to_owned(),
         });
     }
     files.sort();
@@ -180,16 +179,16 @@ impl ImageCredentials for CredentialProviders {
 struct Plugin {
     provider: CredentialProvider,
     program: PathBuf,
-    places: Semaphore,
+    permits: Semaphore,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By key of the cache, until when.
-    good: BTreeMap<String, (Instant, Keyring)>,
-    /// By key of the image: callers that wait for a response.
-    turns: HashMap<String, Weak<Turn<()>>>,
+    /// Credentials and their expiry, by cache key.
+    cached: BTreeMap<String, (Instant, Keyring)>,
+    /// Callers that wait for a response, by key of the image.
+    locks: HashMap<String, Weak<RequestLock<()>>>,
 }
 
 impl Plugin {
@@ -204,7 +203,7 @@ impl Plugin {
         Ok(Self {
             provider,
             program,
-            places: Semaphore::new(AT_A_TIME),
+            permits: Semaphore::new(MAX_CONCURRENT_PROCESSES),
             state: Mutex::default(),
         })
     }
@@ -212,46 +211,46 @@ impl Plugin {
     /// Returns cached credentials, or those that the program returns; empty if it fails, which is
     /// logged.
     async fn keyring(&self, image: &ImageName, pod: &Pod, all: &CredentialProviders) -> Keyring {
-        // before a permit is taken: an API server that hangs delays no other pod's plugin
+        // before a permit is acquired: a hung API server delays no plugin of another pod
         let account = match self.account(pod, all).await {
             Ok(account) => account,
             Err(error) => {
-                self.skipped(image, pod, &error);
+                self.log_skipped(image, pod, &error);
                 return Keyring::default();
             }
         };
         let account = account.as_ref();
         let keys = self.provider.cache_keys(image, account);
-        if let Some(keyring) = self.known(&keys) {
+        if let Some(keyring) = self.cached(&keys) {
             return keyring;
         }
-        let turn = self.turn(&keys);
-        let _turn = turn.lock().await;
-        if let Some(keyring) = self.known(&keys) {
+        let request_lock = self.request_lock(&keys);
+        let _guard = request_lock.lock().await;
+        if let Some(keyring) = self.cached(&keys) {
             return keyring;
         }
-        let Ok(_place) = self.places.acquire().await else {
+        let Ok(_permit) = self.permits.acquire().await else {
             return Keyring::default();
         };
         let name = &self.provider.name;
-        let begun = Instant::now();
-        let output = timeout(all.deadline, self.run(image, account)).await;
-        let output = output.unwrap_or_else(|_| Err(format!("no answer in {:?}", all.deadline)));
-        let answer = output.and_then(|output| self.provider.answer(image, account, &output));
-        let seconds = begun.elapsed().as_secs_f64();
+        let started_at = Instant::now();
+        let output = tokio::time::timeout(all.timeout, self.run(image, account)).await;
+        let output = output.unwrap_or_else(|_| Err(format!("timeout after {:?}", all.timeout)));
+        let response = output.and_then(|output| self.provider.answer(image, account, &output));
+        let seconds = started_at.elapsed().as_secs_f64();
         let metrics = &all.metrics;
-        metrics.observe_credential_provider(name, seconds, answer.is_err());
-        match answer {
-            Ok(answer) => {
+        metrics.observe_credential_provider(name, seconds, response.is_err());
+        match response {
+            Ok(response) => {
                 let mut state = self.lock();
                 let now = Instant::now();
-                state.good.retain(|_, (until, _)| *until > now);
-                state.turns.retain(|_, turn| turn.strong_count() > 0);
-                if let Some(until) = now.checked_add(answer.lifetime) {
-                    let good = (until, answer.keyring.clone());
-                    state.good.insert(answer.key, good);
+                state.cached.retain(|_, (until, _)| *until > now);
+                state.locks.retain(|_, request_lock| request_lock.strong_count() > 0);
+                if let Some(until) = now.checked_add(response.lifetime) {
+                    let cached = (until, response.keyring.clone());
+                    state.cached.insert(response.key, cached);
                 }
-                answer.keyring
+                response.keyring
             }
             Err(reason) => {
                 let image = &image.reference;
@@ -280,7 +279,7 @@ impl Plugin {
         }
     }
 
-    fn skipped(&self, image: &ImageName, pod: &Pod, error: &AccountError) {
+    fn log_skipped(&self, image: &ImageName, pod: &Pod, error: &AccountError) {
         let plugin = &self.provider.name;
         let (image, pod) = (&image.reference, pod.full_name());
         if error.is_configured() {
@@ -290,22 +289,22 @@ impl Plugin {
         }
     }
 
-    fn known(&self, keys: &[String; 3]) -> Option<Keyring> {
+    fn cached(&self, keys: &[String; 3]) -> Option<Keyring> {
         let state = self.lock();
         let now = Instant::now();
-        let kept = keys.iter().filter_map(|key| state.good.get(key));
-        let mut good = kept.filter(|(until, _)| *until > now);
-        good.next().map(|(_, keyring)| keyring.clone())
+        let kept = keys.iter().filter_map(|key| state.cached.get(key));
+        let mut cached = kept.filter(|(until, _)| *until > now);
+        cached.next().map(|(_, keyring)| keyring.clone())
     }
 
-    fn turn(&self, [key, ..]: &[String; 3]) -> Arc<Turn<()>> {
+    fn request_lock(&self, [key, ..]: &[String; 3]) -> Arc<RequestLock<()>> {
         let mut state = self.lock();
-        if let Some(turn) = state.turns.get(key).and_then(Weak::upgrade) {
-            return turn;
+        if let Some(request_lock) = state.locks.get(key).and_then(Weak::upgrade) {
+            return request_lock;
         }
-        let turn = Arc::new(Turn::new(()));
-        state.turns.insert(key.clone(), Arc::downgrade(&turn));
-        turn
+        let request_lock = Arc::new(RequestLock::new(()));
+        state.locks.insert(key.clone(), Arc::downgrade(&request_lock));
+        request_lock
     }
 
     /// Returns the program's output. The program is killed if the future is dropped.
@@ -321,23 +320,23 @@ impl Plugin {
         program.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = program.kill_on_drop(true).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let (input, output, complaint) =
+        let (input, output, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let request = self.provider.request(image, account);
         let write = async move {
             if let Some(mut input) = input {
-                // one that does not read says so by its answer
+                // a program that does not read fails by its response
                 let _ = input.write_all(request.as_bytes()).await;
             }
         };
-        let ((), output, complaint) = tokio::join!(
+        let ((), output, stderr) = tokio::join!(
             write,
-            read(output, MAX_ANSWER + 1),
-            read(complaint, MAX_COMPLAINT)
+            read(output, MAX_RESPONSE_BYTES + 1),
+            read(stderr, MAX_STDERR_BYTES)
         );
         let status = child.wait().await;
         match (status, output) {
-            (Ok(status), Ok(output)) => judge(status, output, &complaint.unwrap_or_default()),
+            (Ok(status), Ok(output)) => check_output(status, output, &stderr.unwrap_or_default()),
             (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         }
     }
@@ -347,22 +346,22 @@ impl Plugin {
     }
 }
 
-fn judge(status: ExitStatus, output: Vec<u8>, complaint: &[u8]) -> Result<Vec<u8>, String> {
+fn check_output(status: ExitStatus, output: Vec<u8>, stderr: &[u8]) -> Result<Vec<u8>, String> {
     if !status.success() {
-        let complaint = String::from_utf8_lossy(complaint);
-        return Err(format!("{status}: {}", complaint.trim()));
+        let stderr = String::from_utf8_lossy(stderr);
+        return Err(format!("{status}: {}", stderr.trim()));
     }
-    if output.len() as u64 > MAX_ANSWER {
-        return Err(format!("an answer of more than {MAX_ANSWER} bytes"));
+    if output.len() as u64 > MAX_RESPONSE_BYTES {
+        return Err(format!("response of more than {MAX_RESPONSE_BYTES} bytes"));
     }
     Ok(output)
 }
 
-/// The beginning of a stream; the rest is read and dropped, so that nobody writes in vain.
-async fn read(stream: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
+/// PolledObjects the beginning of a stream and discards the rest, so that the writer does not block.
+async fn read(stream: Option<impl AsyncRead + Unpin>, max: u64) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut stream) = stream {
-        (&mut stream).take(most).read_to_end(&mut kept).await?;
+        (&mut stream).take(max).read_to_end(&mut kept).await?;
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
     }
     Ok(kept)

@@ -1,8 +1,8 @@
-//! What mounting a CSI volume needs of the API server.
+//! API objects for mounting CSI volumes.
 //!
-//! CSIDrivers are watched, all of them, from the first question on; attachments and secrets are
-//! read when they are asked for, as node authorization lets a node read nothing more. Tokens are
-//! kept until they are due for renewal.
+//! All CSIDrivers are watched from the first request on. Attachments and secrets are read on
+//! demand, as node authorization allows nothing more. Tokens are cached until they are due for
+//! renewal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use windlass_types::storagev1::{CSIDriver, VolumeAttachment};
 use windlass_types::{Clock, PodExt, PodUid, Retry, SharedPod};
 use windlass_volume_plan::volume_source::SecretRef;
 
-use crate::lookup::{ANSWER_DEADLINE, all, item};
-use crate::reflections::{Interest, Kept, Reflections};
+use crate::lookup::{RESOLVE_TIMEOUT, all, item};
+use crate::shared_reflectors::{Interest, CachedObject, SharedReflectors};
 use crate::tokens::TokenCache;
 
-/// Holds the watch of CSIDrivers for as long as the agent runs.
+/// User of the CSIDriver watch for the whole agent run.
 const AGENT: &str = "agent";
 
 /// [`CsiObjects`] of an API server.
 #[derive(Debug)]
 pub struct ApiCsiObjects {
     main: ApiClient,
-    drivers: Reflections<CsiDriverSpec>,
+    drivers: SharedReflectors<CsiDriverSpec>,
     tokens: Arc<TokenCache>,
 }
 
 impl ApiCsiObjects {
-    /// Nothing is asked before the first question. Its watch runs in the tokio runtime of who asks.
+    /// Sends no request before the first use. The watch runs in the tokio runtime of the caller.
     pub fn new(clients: &ApiClients, clock: Arc<dyn Clock>) -> Self {
         let main = clients.main.clone();
         Self {
-            drivers: Reflections::new(Some(clients.watch.clone()), None),
+            drivers: SharedReflectors::new(Some(clients.watch.clone()), None),
             tokens: Arc::new(TokenCache::new(Some(main.clone()), clock, None)),
             main,
         }
@@ -51,13 +51,13 @@ impl ApiCsiObjects {
 impl CsiObjects for ApiCsiObjects {
     async fn driver(&self, name: &str) -> Result<Option<CsiDriverSpec>, ObjectError> {
         self.drivers
-            .hold(&all(), &PodUid::new(AGENT), Interest::Quiet);
-        let deadline = Instant::now() + ANSWER_DEADLINE;
+            .acquire(&all(), &PodUid::new(AGENT), Interest::Quiet);
+        let deadline = Instant::now() + RESOLVE_TIMEOUT;
         match item(&self.drivers, &all(), "", name, deadline).await {
             Ok(found) => Ok(found.map(|spec| CsiDriverSpec::clone(&spec))),
             Err(error) => {
                 let error = error.as_deref();
-                let error = error.unwrap_or("the API server did not answer");
+                let error = error.unwrap_or("the API server did not respond");
                 Err(ObjectError {
                     message: format!("failed to read CSIDriver {name:?}: {error}"),
                     retry: Retry::Soon,
@@ -99,7 +99,7 @@ impl CsiObjects for ApiCsiObjects {
         pod: &SharedPod,
         request: &TokenRequest,
     ) -> Result<PodToken, ObjectError> {
-        // nobody tells when a pod is gone
+        // this cache is not notified of deleted pods
         self.tokens.forget_expired();
         let spec = TokenSpec::new(&request.audience, request.expiration_seconds);
         let failed = |why: &str| ObjectError {
@@ -124,10 +124,10 @@ fn failed(error: &ApiError, what: &str) -> ObjectError {
     }
 }
 
-/// The number of the gRPC code.
+/// Number of the gRPC code.
 const RESOURCE_EXHAUSTED: i32 = 8;
 
-/// One that is being deleted counts as an error of its attachment, in upstream's words.
+/// An attachment that is being deleted has an error, with upstream's text.
 fn attachment(object: VolumeAttachment) -> Attachment {
     let status = object.status.unwrap_or_default();
     let deleted = object.metadata.deletion_timestamp.is_some();
@@ -144,7 +144,7 @@ fn attachment(object: VolumeAttachment) -> Attachment {
     }
 }
 
-impl Kept for CsiDriverSpec {
+impl CachedObject for CsiDriverSpec {
     type Object = CSIDriver;
 
     fn keep(object: CSIDriver) -> Option<Self> {

@@ -1,24 +1,23 @@
-//! What pods refer to: ConfigMaps, Secrets, Services, RuntimeClasses, ClusterTrustBundles, tokens
-//! and certificates, watched only while a pod needs them; and claims, which a node may only read.
+//! Object cache: ConfigMaps, Secrets, Services, RuntimeClasses, ClusterTrustBundles, tokens and
+//! certificates, watched only while a pod needs them, and PVCs, which a node may only read.
 //!
-//! For an agent that runs pods of an API server and must neither watch all of its Secrets nor ask for each
-//! pod. Each object has one watch whoever needs it, begun with the first pod that refers to it and ended
-//! a while after the last.
+//! For an agent that must neither watch all Secrets nor read each object per pod. Each object has
+//! one shared watch, from the first pod that refers to it until a grace period after the last.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`ObjectCache`] is told of pods and answers what they need: it is a
-//!   [`windlass_runtime::PodObjects`]
-//! * [`ObjectCacheDeps`] are what it works with; without clients it answers what needs no API server
-//! * [`ApiCsiObjects`] is what mounting a volume of a CSI driver asks of the API server
+//! * [`ObjectCache`] resolves the references of pods: it implements
+//!   [`windlass_runtime_config::inputs::PodObjects`]
+//! * [`ObjectCacheDeps`] are its dependencies; without clients it runs in standalone mode
+//! * [`ApiCsiObjects`] provides the API objects for mounting CSI volumes
 //! * [`CredentialProviders`] executes the plugins that return credentials when an image is pulled
-//! * [`CredentialDirs`] says where the node's own registry credentials lie
+//! * [`CredentialDirs`] names the directories of the node's registry credentials
 //!
 //! # Example
 //!
 //! ```no_run
 //! use windlass_objects::{ObjectCache, ObjectCacheDeps};
-//! use windlass_runtime::PodObjects;
+//! use windlass_runtime_config::inputs::PodObjects;
 //! use windlass_types::{PodExt, SharedPod};
 //!
 //! # async fn run(deps: ObjectCacheDeps, pod: SharedPod) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,27 +33,26 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-objects --example follow_a_config_map` hears of a change and goes on without
-//! its API server.
+//! `cargo run -p windlass-objects --example follow_a_config_map` follows a change and serves the
+//! last value during an outage.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * A pod waits 10 s at most until each of its references was answered once, then hears which was not.
-//!   What was read once serves while the API server is away.
-//! * A watch goes on for 30 s after its last pod: one that is replaced at once needs it again.
-//! * Memory is bounded by what the pods of the node refer to, besides the services, which are kept as
-//!   their address and ports.
-//! * A token is renewed at four fifths of its life or after a day; if that fails, the old one serves and
+//! * A pod waits at most 10 s for its references, then gets an error with the missing ones. A
+//!   resolved object serves while the API server is unreachable.
+//! * A watch continues for 30 s after its last pod, for pods that are replaced.
+//! * CachedRead is bounded by the references of the node's pods, and by the addresses and ports of
+//!   services.
+//! * A token is renewed after 80 % of its lifetime or a day. If that fails, the old one serves and
 //!   the next attempt is 30 s later.
 //! * No value of a Secret is in a log, an error or a `Debug`.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It writes no file: the volumes of `windlass-volumes` show what is found here. It binds no claim and
-//! attaches nothing, and a change restarts no pod: who holds the lane `changed` is told which pods to look
-//! at again.
+//! This crate writes no files: `windlass-volumes` sets up the volumes. It does not bind PVCs,
+//! attach volumes or restart pods: the channel `changed` requeues the affected pods.
 
-mod announced;
+mod ordered_watch;
 mod cache;
 mod claims;
 mod credential_providers;
@@ -62,9 +60,9 @@ mod csi_objects;
 mod lookup;
 mod node_credentials;
 mod pod_certificates;
-mod reads;
-mod reflections;
-mod refusals;
+mod polled_objects;
+mod shared_reflectors;
+mod rejections;
 mod resolve;
 mod tokens;
 

@@ -1,4 +1,4 @@
-//! What is known of an object by a deadline, however it is kept current.
+//! Lookup of objects with a deadline, independent of the change detection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_pod_inputs::pod_references::{Need, Use};
 use windlass_types::PodUid;
 
-use crate::reads::{Found, Reads};
-use crate::reflections::{Interest, Kept, Reflections, settled};
-use crate::resolve::{Kind, Unanswered};
+use crate::polled_objects::{ReadOutcome, PolledObjects};
+use crate::shared_reflectors::{Interest, CachedObject, SharedReflectors, settled};
+use crate::resolve::{Kind, UnresolvedReference};
 
-/// How long a pod waits until each of its references was answered once.
-pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a pod waits for each of its references.
+pub(crate) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All objects of a cluster-scoped type.
+/// Selects all objects of a cluster-scoped type.
 pub(crate) fn all() -> Selector {
     Selector::default()
 }
 
-/// Objects that pods refer to by name: ConfigMaps, or Secrets.
+/// ConfigMaps or Secrets, to which pods refer by name.
 #[derive(Debug)]
-pub(crate) enum Named<T: Kept> {
-    /// Each has a watch.
-    Watched(Reflections<T>),
-    /// Each is read when a pod is synced.
-    Read(Box<Reads<T>>),
+pub(crate) enum NamedObjects<T: CachedObject> {
+    /// Each object has a watch.
+    Watched(SharedReflectors<T>),
+    /// Each object is read when a pod is synced.
+    Polled(Box<PolledObjects<T>>),
 }
 
-/// What [`Named`] works with.
+/// Dependencies of [`NamedObjects`].
 #[derive(Clone, Debug)]
-pub(crate) struct NamedDeps {
+pub(crate) struct NamedObjectsDeps {
     pub(crate) detection: ChangeDetection,
     pub(crate) watch: Option<ApiClient>,
     pub(crate) main: Option<ApiClient>,
@@ -45,38 +45,38 @@ pub(crate) struct NamedDeps {
     pub(crate) node: watch::Receiver<NodeUpdate>,
 }
 
-impl<T: Kept> Named<T> {
-    pub(crate) fn new(deps: NamedDeps) -> Self {
+impl<T: CachedObject> NamedObjects<T> {
+    pub(crate) fn new(deps: NamedObjectsDeps) -> Self {
         match deps.detection {
             ChangeDetection::Watch => {
-                Self::Watched(Reflections::new(deps.watch, Some(deps.changed)))
+                Self::Watched(SharedReflectors::new(deps.watch, Some(deps.changed)))
             }
             ChangeDetection::Read(reading) => {
-                Self::Read(Box::new(Reads::new(deps.main, reading, deps.node)))
+                Self::Polled(Box::new(PolledObjects::new(deps.main, reading, deps.node)))
             }
         }
     }
 
-    /// The pod refers to this object from now on.
-    pub(crate) fn hold(&self, namespace: &str, name: &str, uid: &PodUid, need: Need) {
+    /// Adds a reference of the pod.
+    pub(crate) fn acquire(&self, namespace: &str, name: &str, uid: &PodUid, need: Need) {
         match self {
             Self::Watched(sets) => {
                 let interest = interest(name, need);
-                sets.hold(&by_name(namespace, name), uid, interest);
+                sets.acquire(&by_name(namespace, name), uid, interest);
             }
-            Self::Read(reads) => reads.hold(&(namespace.to_owned(), name.to_owned()), uid),
+            Self::Polled(polled) => polled.acquire(&(namespace.to_owned(), name.to_owned()), uid),
         }
     }
 
-    /// The pod does not refer to this object any more.
+    /// Removes a reference of the pod.
     pub(crate) fn release(&self, namespace: &str, name: &str, uid: &PodUid) {
         match self {
             Self::Watched(sets) => sets.release(&by_name(namespace, name), uid),
-            Self::Read(reads) => reads.release(&(namespace.to_owned(), name.to_owned()), uid),
+            Self::Polled(polled) => polled.release(&(namespace.to_owned(), name.to_owned()), uid),
         }
     }
 
-    /// True if the object was read and exists, and what is known of it is current.
+    /// Returns whether the object was read, exists and is current.
     pub(crate) fn is_present(&self, namespace: &str, name: &str) -> bool {
         match self {
             Self::Watched(sets) => sets
@@ -86,26 +86,27 @@ impl<T: Kept> Named<T> {
                     let known = known.borrow();
                     known.synced && known.items.contains_key(&key)
                 }),
-            // each sync asks
-            Self::Read(_) => false,
+            // each sync reads
+            Self::Polled(_) => false,
         }
     }
 
-    async fn item(&self, namespace: &str, name: &str, deadline: Instant) -> Found<T> {
+    async fn item(&self, namespace: &str, name: &str, deadline: Instant) -> ReadOutcome<T> {
         match self {
             Self::Watched(sets) => {
                 let selector = by_name(namespace, name);
                 item(sets, &selector, namespace, name, deadline).await
             }
-            Self::Read(reads) => {
+            Self::Polled(polled) => {
                 let key = (namespace.to_owned(), name.to_owned());
-                reads.item(&key, deadline).await
+                polled.item(&key, deadline).await
             }
         }
     }
 }
 
-/// Only a volume follows its object; anything else is told that it can go on.
+/// Returns the interest of a pod: only volumes follow changes; other uses wait for the object to
+/// appear.
 fn interest(name: &str, need: Need) -> Interest {
     if need.volume == Use::None {
         Interest::Appearing(name.to_owned())
@@ -114,7 +115,7 @@ fn interest(name: &str, need: Need) -> Interest {
     }
 }
 
-/// The one object of this name.
+/// Selects the object of this name.
 fn by_name(namespace: &str, name: &str) -> Selector {
     Selector {
         namespace: Some(namespace.to_owned()),
@@ -126,44 +127,44 @@ fn by_name(namespace: &str, name: &str) -> Selector {
 /// Namespace, and names in it.
 pub(crate) type Names = (String, Vec<String>);
 
-/// Objects that exist, by name, and those of which nothing is known until the deadline.
-pub(crate) async fn read<T: Kept>(
-    objects: &Named<T>,
+/// Returns the existing objects by name, and those that were not resolved by the deadline.
+pub(crate) async fn read<T: CachedObject>(
+    objects: &NamedObjects<T>,
     kind: Kind,
     (namespace, names): Names,
-) -> (BTreeMap<String, Arc<T>>, Vec<Unanswered>) {
-    let deadline = Instant::now() + ANSWER_DEADLINE;
-    let answers = names
+) -> (BTreeMap<String, Arc<T>>, Vec<UnresolvedReference>) {
+    let deadline = Instant::now() + RESOLVE_TIMEOUT;
+    let results = names
         .iter()
         .map(|name| objects.item(&namespace, name, deadline));
-    let answers = join_all(answers).await;
+    let results = join_all(results).await;
     let mut found = BTreeMap::new();
-    let mut unanswered = Vec::new();
-    for (name, answer) in names.into_iter().zip(answers) {
-        match answer {
+    let mut unresolved = Vec::new();
+    for (name, result) in names.into_iter().zip(results) {
+        match result {
             Ok(Some(content)) => {
                 found.insert(name, content);
             }
             Ok(None) => {}
-            Err(error) => unanswered.push(Unanswered { kind, name, error }),
+            Err(error) => unresolved.push(UnresolvedReference { kind, name, error }),
         }
     }
-    (found, unanswered)
+    (found, unresolved)
 }
 
-/// One object of a set, once the set was read; the last error if it is not until the deadline.
-pub(crate) async fn item<T: Kept>(
-    sets: &Reflections<T>,
+/// Returns one object of a set when the set was read; the last error at the deadline.
+pub(crate) async fn item<T: CachedObject>(
+    sets: &SharedReflectors<T>,
     selector: &Selector,
     namespace: &str,
     name: &str,
     deadline: Instant,
-) -> Found<T> {
-    // the pod went while it was being resolved
+) -> ReadOutcome<T> {
+    // the pod was unregistered meanwhile
     let Some(known) = sets.subscribe(selector) else {
         return Err(None);
     };
-    // what came of it is in `known`
+    // the result is in `known`
     let _ = tokio::time::timeout_at(deadline, settled(&known)).await;
     let known = known.borrow();
     if known.synced {

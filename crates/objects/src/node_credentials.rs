@@ -1,4 +1,4 @@
-//! The node's own registry credentials: docker config files, read again every five minutes.
+//! The node's registry credentials: docker config files, read again every five minutes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use windlass_credentials::credentials::{CredentialFault, DockerConfigFormat, Keyring};
 
-/// How long what was read serves (upstream's lifetime of the default provider).
+/// Lifetime of a read, as upstream's default provider.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
-/// A disk that hangs delays a pod by no more than this.
-const DEADLINE: Duration = Duration::from_secs(2);
-/// Size of a config file, at most: as much as a Secret may have.
-const MAX_SIZE: u64 = 1 << 20;
+/// Timeout of a read, for hung disks.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of a config file: that of a Secret.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Where docker config files are looked for.
+/// Directories of docker config files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialDirs {
     /// `--root-dir`.
     pub root_dir: PathBuf,
-    /// The agent's working directory.
+    /// Working directory of the agent.
     pub work_dir: PathBuf,
     /// `$HOME`, if it is set.
     pub home: Option<PathBuf>,
 }
 
 impl CredentialDirs {
-    /// The files in upstream's order; the first that can be read counts alone.
+    /// Returns the files in upstream's order; only the first readable one is used.
     fn candidates(&self) -> Vec<(PathBuf, DockerConfigFormat)> {
         let slash = Path::new("/");
         let dirs = [Some(self.root_dir.as_path()), Some(&self.work_dir)];
@@ -52,7 +52,7 @@ impl CredentialDirs {
 /// The node's credentials.
 #[derive(Debug)]
 pub(crate) struct NodeCredentials {
-    /// `None` looks nowhere.
+    /// `None` reads no files.
     dirs: Option<CredentialDirs>,
     read: Mutex<Option<(Instant, Keyring)>>,
 }
@@ -65,7 +65,7 @@ impl NodeCredentials {
         }
     }
 
-    /// What the files say, or said not long ago.
+    /// Returns the credentials of the files, cached for [`LIFETIME`].
     pub(crate) async fn keyring(&self) -> Keyring {
         let Some(dirs) = &self.dirs else {
             return Keyring::default();
@@ -76,7 +76,7 @@ impl NodeCredentials {
         {
             return keyring.clone();
         }
-        let keyring = match tokio::time::timeout(DEADLINE, look(dirs)).await {
+        let keyring = match tokio::time::timeout(READ_TIMEOUT, read_files(dirs)).await {
             Ok(keyring) => keyring,
             Err(_) => {
                 tracing::warn!("docker config files not read in time");
@@ -89,13 +89,13 @@ impl NodeCredentials {
     }
 }
 
-async fn look(dirs: &CredentialDirs) -> Keyring {
+async fn read_files(dirs: &CredentialDirs) -> Keyring {
     for (path, format) in dirs.candidates() {
         let text = match read_file(&path).await {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "docker config not read");
+                tracing::warn!(path = %path.display(), %error, "reading docker config failed");
                 continue;
             }
         };
@@ -115,8 +115,8 @@ async fn look(dirs: &CredentialDirs) -> Keyring {
 async fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     let file = tokio::fs::File::open(path).await?;
     let mut text = Vec::new();
-    file.take(MAX_SIZE + 1).read_to_end(&mut text).await?;
-    if text.len() as u64 > MAX_SIZE {
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text).await?;
+    if text.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("larger than 1 MiB"));
     }
     Ok(text)

@@ -1,10 +1,9 @@
-//! Certificates of pods: a key and a request for each source of a projected volume, the signer's
-//! answer, and a new one in time.
+//! Certificates of pods: a key and a PodCertificateRequest for each source of a projected volume,
+//! the issued certificate, and its renewal.
 //!
-//! Each source has a task of its own from the first time its pod is resolved until the pod is
-//! gone, and `core::pod_certificate` says what it does next. The node's requests are one watch
-//! while there is such a pod: node authorization lets a node watch no less. Keys are in memory
-//! and in the volume, nowhere else.
+//! Each source has a task from the first time its pod is resolved until the pod is unregistered;
+//! `windlass_pod_inputs::pod_certificate` decides its steps. One watch covers the node's requests,
+//! as node authorization requires. Keys exist only in memory and in the volume.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -30,16 +29,16 @@ use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, PodExt, PodUid, SharedPod};
 
-use crate::announced::Announced;
-use crate::lookup::ANSWER_DEADLINE;
-use crate::reflections::{Interest, Kept, Known, Reflections};
-use crate::refusals::Refusals;
+use crate::ordered_watch::OrderedWatch;
+use crate::lookup::RESOLVE_TIMEOUT;
+use crate::shared_reflectors::{Interest, CachedObject, CachedSet, SharedReflectors};
+use crate::rejections::Rejections;
 
-/// The certificates of all pods of the node. Clones share them.
+/// The certificates of the node's pods. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct PodCertificates(Arc<Shared>);
 
-/// What certificates are got with.
+/// Dependencies of the certificates.
 #[derive(Debug)]
 pub(crate) struct PodCertificatesDeps {
     pub(crate) clients: ApiClients,
@@ -54,9 +53,9 @@ pub(crate) struct PodCertificatesDeps {
 #[derive(Debug)]
 struct Shared {
     main: ApiClient,
-    requests: Reflections<Outcome>,
+    requests: SharedReflectors<Outcome>,
     clock: Arc<dyn Clock>,
-    /// When the steady clock was zero.
+    /// Zero of the monotonic clock.
     began: Instant,
     events: Arc<dyn EventRecorder>,
     changed: SlotSender<PodUid, ObjectsChanged>,
@@ -67,15 +66,15 @@ struct Shared {
     entries: Mutex<BTreeMap<Key, Entry>>,
 }
 
-/// The UID comes first, so that a pod's sources stand together.
+/// The UID is first, so that the sources of a pod are adjacent.
 type Key = (PodUid, CertificateRef);
 
 #[derive(Debug)]
 struct Entry {
     signer: String,
-    issuance: Announced<Issuance>,
-    /// A pod waits this long for its first certificate, then it is told when there is one.
-    patience: Instant,
+    issuance: OrderedWatch<Issuance>,
+    /// Until then the pod waits for its first certificate; later it is requeued.
+    deadline: Instant,
     task: AbortHandle,
 }
 
@@ -85,7 +84,7 @@ impl Drop for Entry {
     }
 }
 
-/// One source and its pod.
+/// One source of a pod.
 #[derive(Debug)]
 struct Source {
     pod: SharedPod,
@@ -96,7 +95,7 @@ struct Source {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum CertificateRequestError {
     #[error("while fetching service account: {0}")]
     Account(#[source] ApiError),
     #[error("while creating PodCertificateRequest: while generating keypair: {0}")]
@@ -105,21 +104,21 @@ enum AskError {
     Key(#[from] RequestError),
     #[error("while creating PodCertificateRequest: while creating on API: {0}")]
     Create(#[source] ApiError),
-    #[error("the API server's answer has no name")]
-    Answer,
+    #[error("the API server's response has no name")]
+    InvalidResponse,
 }
 
-impl AskError {
-    /// The API server's error, if it is one.
+impl CertificateRequestError {
+    /// Returns the API error, if any.
     fn api(&self) -> Option<&ApiError> {
         match self {
             Self::Account(error) | Self::Create(error) => Some(error),
-            Self::KeyType(_) | Self::Key(_) | Self::Answer => None,
+            Self::KeyType(_) | Self::Key(_) | Self::InvalidResponse => None,
         }
     }
 }
 
-impl Kept for Outcome {
+impl CachedObject for Outcome {
     type Object = PodCertificateRequest;
 
     fn keep(object: PodCertificateRequest) -> Option<Self> {
@@ -131,8 +130,8 @@ impl PodCertificates {
     pub(crate) fn new(deps: PodCertificatesDeps) -> Self {
         Self(Arc::new(Shared {
             main: deps.clients.main,
-            // the tasks look for themselves
-            requests: Reflections::new(Some(deps.clients.watch), None),
+            // the tasks subscribe themselves
+            requests: SharedReflectors::new(Some(deps.clients.watch), None),
             clock: deps.clock,
             began: Instant::now(),
             events: deps.events,
@@ -144,25 +143,25 @@ impl PodCertificates {
         }))
     }
 
-    /// What the pod's sources show, each once it is there; one that is not within ten seconds of
-    /// the first question is told when it is.
+    /// Returns the credentials of the pod's sources. Waits ten seconds from the first call; a
+    /// source that is issued later requeues the pod.
     pub(crate) async fn credentials(
         &self,
         pod: &SharedPod,
         references: &References,
     ) -> BTreeMap<CertificateRef, Result<Credential, String>> {
         let all = references.certificates.iter().map(|(place, spec)| async {
-            let (issuance, patience) = self.hold(pod, place, spec);
+            let (issuance, deadline) = self.acquire(pod, place, spec);
             let settled = issuance.wait_for(Issuance::is_settled);
-            // what came of it is in `issuance`
-            let _ = tokio::time::timeout_at(patience, settled).await;
+            // the result is in `issuance`
+            let _ = tokio::time::timeout_at(deadline, settled).await;
             let credential = issuance.borrow().credential();
             (place.clone(), credential)
         });
         join_all(all).await.into_iter().collect()
     }
 
-    /// The pod is gone, and its keys with it.
+    /// Drops the keys of a deleted pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut entries = self.0.lock();
         let before = entries.len();
@@ -173,42 +172,42 @@ impl PodCertificates {
         }
     }
 
-    fn hold(
+    fn acquire(
         &self,
         pod: &SharedPod,
         place: &CertificateRef,
         spec: &CertificateSpec,
-    ) -> (Announced<Issuance>, Instant) {
+    ) -> (OrderedWatch<Issuance>, Instant) {
         let key = (pod.uid(), place.clone());
         let mut entries = self.0.lock();
         let entry = entries.entry(key).or_insert_with_key(|key| {
             let (uid, _) = key;
             self.0
                 .requests
-                .hold(&self.0.selector(), uid, Interest::Quiet);
-            let issuance = Announced::new(Issuance::new(format!("{uid}/{place}")));
+                .acquire(&self.0.selector(), uid, Interest::Quiet);
+            let issuance = OrderedWatch::new(Issuance::new(format!("{uid}/{place}")));
             let source = Source {
                 pod: SharedPod::clone(pod),
                 place: place.clone(),
                 spec: spec.clone(),
                 key: None,
             };
-            let keep = keep(Arc::downgrade(&self.0), source, issuance.clone());
+            let run = run(Arc::downgrade(&self.0), source, issuance.clone());
             Entry {
                 signer: spec.signer.clone(),
                 issuance,
-                patience: Instant::now() + ANSWER_DEADLINE,
-                task: spawn_io("pod-certificate", keep).abort_handle(),
+                deadline: Instant::now() + RESOLVE_TIMEOUT,
+                task: spawn_io("pod-certificate", run).abort_handle(),
             }
         });
-        (entry.issuance.clone(), entry.patience)
+        (entry.issuance.clone(), entry.deadline)
     }
 }
 
-/// Does what is due for one source until its pod is gone or its request was refused.
-async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issuance>) {
+/// Runs the steps of one source until its pod is unregistered or its request is rejected.
+async fn run(shared: Weak<Shared>, mut source: Source, issuance: OrderedWatch<Issuance>) {
     let uid = source.pod.uid();
-    let mut refusals = Refusals::default();
+    let mut rejections = Rejections::default();
     loop {
         let Some(shared) = shared.upgrade() else {
             return;
@@ -217,30 +216,30 @@ async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issu
             return;
         };
         let name = issuance.borrow().pending().map(str::to_owned);
-        let look = |known: &Known<Outcome>| match &name {
-            Some(name) => seen(known, source.pod.namespace(), name),
+        let observe = |known: &CachedSet<Outcome>| match &name {
+            Some(name) => observed(known, source.pod.namespace(), name),
             None => Seen::NotRead,
         };
-        let seen = look(&known.borrow());
+        let seen = observe(&known.borrow());
         let step = issuance.modify(|it| it.step(shared.now(), &seen));
-        tracing::debug!(%uid, source = %source.place, %step, "certificate of a pod");
+        tracing::debug!(%uid, source = %source.place, %step, "pod certificate step");
         shared.count(&shared.lock());
         match step {
             Step::Ask => {
-                let asked = shared.ask(&mut source).await;
+                let result = shared.request(&mut source).await;
                 let now = shared.now();
-                match asked {
+                match result {
                     Ok((name, key)) => {
-                        refusals.clear();
+                        rejections.clear();
                         issuance.modify(|it| it.asked(now, name, key));
                     }
                     Err(error) => {
                         let source = &source.place;
-                        let refused = error.api().and_then(|error| {
+                        let retry = error.api().and_then(|error| {
                             // the delay is that of `issuance`
-                            refusals.retry_delay(PodRequest::Certificate, error)
+                            rejections.retry_delay(PodRequest::Certificate, error)
                         });
-                        if refused.is_none() {
+                        if retry.is_none() {
                             tracing::warn!(%uid, %source, %error, "certificate not requested");
                         }
                         let retry_after = error.api().and_then(|error| error.retry_after);
@@ -250,19 +249,19 @@ async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issu
             }
             Step::Issued => shared.changed.put(uid.clone(), ObjectsChanged),
             Step::Refused(notice) => {
-                shared.tell(&source, &notice);
+                shared.record_event(&source, &notice);
                 shared.changed.put(uid.clone(), ObjectsChanged);
             }
-            Step::Tell(notice) => shared.tell(&source, &notice),
+            Step::Tell(notice) => shared.record_event(&source, &notice),
             Step::Wait(left) => {
                 drop(shared);
                 let changed = async {
                     match &name {
-                        Some(_) => known.wait_for(|known| look(known) != seen).await,
+                        Some(_) => known.wait_for(|known| observe(known) != seen).await,
                         None => pending().await,
                     }
                 };
-                // whatever it was, the next step says what follows
+                // timeout or change: the next step handles both
                 let _ = tokio::time::timeout(left, changed).await;
             }
             Step::Over => return,
@@ -270,8 +269,8 @@ async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issu
     }
 }
 
-/// What is known of a request; the name has its namespace before it.
-fn seen(known: &Known<Outcome>, namespace: &str, name: &str) -> Seen {
+/// Returns the observed state of a request; `name` includes the namespace.
+fn observed(known: &CachedSet<Outcome>, namespace: &str, name: &str) -> Seen {
     if !known.synced {
         return Seen::NotRead;
     }
@@ -300,7 +299,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, source: &Source, notice: &Notice) {
+    fn record_event(&self, source: &Source, notice: &Notice) {
         let (pod, reason) = (&source.pod, notice.reason());
         let message = notice.to_string();
         self.events
@@ -316,16 +315,16 @@ impl Shared {
         self.metrics.set_pod_certificates(states);
     }
 
-    /// Makes a request; its name with its namespace, and the key.
-    async fn ask(&self, source: &mut Source) -> Result<(String, Arc<[u8]>), AskError> {
+    /// Creates a request; returns its name with namespace, and the key.
+    async fn request(&self, source: &mut Source) -> Result<(String, Arc<[u8]>), CertificateRequestError> {
         let pod = SharedPod::clone(&source.pod);
         let namespace = pod.namespace();
         let account = PodExt::spec(&*pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
         let read = self.main.get(ObjectKey::namespaced(namespace, account));
-        let object: ServiceAccount = read.await.map_err(AskError::Account)?;
+        let object: ServiceAccount = read.await.map_err(CertificateRequestError::Account)?;
         let node_uid = self.node_uid().await;
-        // one that nobody has seen serves for the next attempt: making it may take seconds
+        // an unused key serves for the next attempt: generating one may take seconds
         let key = match source.key.take() {
             Some(key) => key,
             None => PodKey::generate(source.spec.key_type.parse::<PodKeyType>()?).await?,
@@ -362,15 +361,15 @@ impl Shared {
             Ok(created) => created,
             Err(error) => {
                 source.key = Some(key);
-                return Err(AskError::Create(error));
+                return Err(CertificateRequestError::Create(error));
             }
         };
-        let name = created.metadata.name.ok_or(AskError::Answer)?;
-        tracing::info!(pod = %pod.uid(), source = %source.place, name, "certificate asked for");
+        let name = created.metadata.name.ok_or(CertificateRequestError::InvalidResponse)?;
+        tracing::info!(pod = %pod.uid(), source = %source.place, name, "certificate requested");
         Ok((format!("{namespace}/{name}"), key.key.into_bytes().into()))
     }
 
-    /// UID of this node's object, as soon as there is one.
+    /// Waits for the UID of the node.
     async fn node_uid(&self) -> String {
         let mut node = self.node_seen.clone();
         loop {
@@ -382,7 +381,7 @@ impl Shared {
             match uid {
                 Some(uid) => return uid,
                 None if node.changed().await.is_ok() => {}
-                // the agent is about to end
+                // the agent is shutting down
                 None => return pending().await,
             }
         }

@@ -1,4 +1,4 @@
-//! From what is known to what a pod needs, or to why it cannot have it.
+//! Errors of unresolved references.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use windlass_pod_inputs::pod_references::{Need, References, Use};
 use windlass_pod_inputs::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
 use windlass_pod_inputs::service_env::ServiceLink;
 use windlass_volume_plan::volume_source::ClaimFault;
-use windlass_runtime::InputsError;
+use windlass_runtime_config::inputs::InputsError;
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 use windlass_types::nodev1::RuntimeClass;
 use windlass_types::{Reason, Retry};
 
-use crate::reflections::Kept;
+use crate::shared_reflectors::CachedObject;
 
-impl Kept for ConfigMapContent {
+impl CachedObject for ConfigMapContent {
     type Object = ConfigMap;
 
     fn keep(object: ConfigMap) -> Option<Self> {
@@ -27,7 +27,7 @@ impl Kept for ConfigMapContent {
     }
 }
 
-impl Kept for SecretContent {
+impl CachedObject for SecretContent {
     type Object = Secret;
 
     fn keep(object: Secret) -> Option<Self> {
@@ -39,7 +39,7 @@ impl Kept for SecretContent {
     }
 }
 
-impl Kept for ServiceLink {
+impl CachedObject for ServiceLink {
     type Object = Service;
 
     fn keep(object: Service) -> Option<Self> {
@@ -47,7 +47,7 @@ impl Kept for ServiceLink {
     }
 }
 
-impl Kept for TrustBundle {
+impl CachedObject for TrustBundle {
     type Object = ClusterTrustBundle;
 
     fn keep(object: ClusterTrustBundle) -> Option<Self> {
@@ -59,7 +59,7 @@ impl Kept for TrustBundle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handler(pub(crate) String);
 
-impl Kept for Handler {
+impl CachedObject for Handler {
     type Object = RuntimeClass;
 
     fn keep(object: RuntimeClass) -> Option<Self> {
@@ -67,7 +67,7 @@ impl Kept for Handler {
     }
 }
 
-/// The kinds of object that a pod waits for.
+/// Kinds of objects that a pod waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     ConfigMap,
@@ -76,19 +76,19 @@ pub(crate) enum Kind {
     Services,
 }
 
-/// A reference that nothing is known of yet.
+/// A reference that is not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unanswered {
+pub(crate) struct UnresolvedReference {
     pub(crate) kind: Kind,
     /// Empty for the services.
     pub(crate) name: String,
-    /// What the API server said last, if anything.
+    /// The last error of the API server, if any.
     pub(crate) error: Option<Arc<str>>,
 }
 
-impl Unanswered {
-    /// For volumes that show it.
-    pub(crate) fn of_volumes(&self) -> Option<(Referent, String)> {
+impl UnresolvedReference {
+    /// Returns the reference for volumes that use it.
+    pub(crate) fn for_volumes(&self) -> Option<(Referent, String)> {
         let name = || self.name.clone();
         let object = match self.kind {
             Kind::ConfigMap => Referent::ConfigMap(name()),
@@ -99,86 +99,85 @@ impl Unanswered {
     }
 }
 
-/// Why nothing is known of an object.
+/// Returns why an object was not read.
 pub(crate) fn unread(error: Option<&str>) -> String {
-    error.unwrap_or("the API server did not answer").to_owned()
+    error.unwrap_or("the API server did not respond").to_owned()
 }
 
-/// Why a pod cannot start without answers; `None` if it can. Volumes tell by themselves what they
-/// lack, and a pull is tried without its secrets.
-pub(crate) fn unanswered_error(
+/// Returns why a pod cannot start with unresolved references; `None` if it can. Volumes report
+/// their own errors, and a pull is tried without its secrets.
+pub(crate) fn unresolved_error(
     references: &References,
-    unanswered: &[Unanswered],
+    unresolved: &[UnresolvedReference],
 ) -> Option<InputsError> {
     let mut reason = None;
-    let mut words = Vec::new();
-    for one in unanswered {
+    let mut messages = Vec::new();
+    for one in unresolved {
         let of_env = |objects: &BTreeMap<String, Need>| {
             let need = objects.get(&one.name);
             need.is_some_and(|need| need.env != Use::None)
         };
-        let why = unread(one.error.as_deref());
+        let error = unread(one.error.as_deref());
         let name = &one.name;
-        let (blame, text) = match one.kind {
+        let (cause, text) = match one.kind {
             Kind::ConfigMap if of_env(&references.config_maps) => (
                 Reason::CreateContainerConfigError,
-                format!("failed to read configmap {name:?}: {why}"),
+                format!("failed to read configmap {name:?}: {error}"),
             ),
             Kind::Secret if of_env(&references.secrets) => (
                 Reason::CreateContainerConfigError,
-                format!("failed to read secret {name:?}: {why}"),
+                format!("failed to read secret {name:?}: {error}"),
             ),
             Kind::ConfigMap | Kind::Secret => continue,
             Kind::RuntimeClass => (
                 Reason::FailedCreatePodSandBox,
-                format!("failed to read RuntimeClass {name:?}: {why}"),
+                format!("failed to read RuntimeClass {name:?}: {error}"),
             ),
             Kind::Services => (
                 Reason::CreateContainerConfigError,
                 format!(
-                    "services have not yet been read at least once, cannot construct envvars: {why}"
+                    "services have not yet been read at least once, cannot construct envvars: {error}"
                 ),
             ),
         };
-        words.push(text);
-        reason = reason.or(Some(blame));
+        messages.push(text);
+        reason = reason.or(Some(cause));
     }
     reason.map(|reason| InputsError {
         reason,
-        message: words.join("; "),
+        message: messages.join("; "),
         retry: Retry::Soon,
     })
 }
 
-/// Claims are not ready, each with the volume that stands for it; `None` if there are none.
+/// Returns the error of PVCs that are not ready, each with its volume; `None` if there are none.
 ///
-/// Upstream tells of claims when it has waited for all volumes, and of a node's affinity when it
-/// mounts.
-pub(crate) fn claims_error(faults: &[(&str, ClaimFault)]) -> Option<InputsError> {
-    let (mounts, claims): (Vec<_>, Vec<_>) = faults
+/// Upstream reports PVCs after it has waited for all volumes, and node affinity when it mounts.
+pub(crate) fn claims_error(errors: &[(&str, ClaimFault)]) -> Option<InputsError> {
+    let (mounts, claims): (Vec<_>, Vec<_>) = errors
         .iter()
-        .partition(|(_, fault)| matches!(fault, ClaimFault::Affinity(_)));
-    let mut words = Vec::new();
+        .partition(|(_, error)| matches!(error, ClaimFault::Affinity(_)));
+    let mut messages = Vec::new();
     if !claims.is_empty() {
         let names: Vec<_> = claims.iter().map(|(volume, _)| *volume).collect();
         let names = names.join(" ");
-        let why: Vec<_> = claims.iter().map(|(_, fault)| fault.to_string()).collect();
-        words.push(format!(
+        let why: Vec<_> = claims.iter().map(|(_, error)| error.to_string()).collect();
+        messages.push(format!(
             "Unable to attach or mount volumes: unmounted volumes=[{names}], unattached \
              volumes=[], failed to process volumes=[{names}]: {}",
             why.join("; ")
         ));
     }
-    words.extend(mounts.iter().map(|(_, fault)| fault.to_string()));
-    let soon = faults.iter().any(|(_, fault)| fault.retry() == Retry::Soon);
-    (!words.is_empty()).then(|| InputsError {
+    messages.extend(mounts.iter().map(|(_, error)| error.to_string()));
+    let soon = errors.iter().any(|(_, error)| error.retry() == Retry::Soon);
+    (!messages.is_empty()).then(|| InputsError {
         reason: Reason::FailedMount,
-        message: words.join("; "),
+        message: messages.join("; "),
         retry: if soon { Retry::Soon } else { Retry::Later },
     })
 }
 
-/// The pod names a RuntimeClass that does not exist.
+/// Returns the error for a missing RuntimeClass.
 pub(crate) fn runtime_class_error(name: &str) -> InputsError {
     InputsError {
         reason: Reason::FailedCreatePodSandBox,
@@ -194,22 +193,22 @@ mod tests {
 
     use super::*;
 
-    fn check(unanswered: &[(Kind, &str, Option<&str>)], expected: &str) {
+    fn check(unresolved: &[(Kind, &str, Option<&str>)], expected: &str) {
         let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {
             "imagePullSecrets": [{"name": "pull"}],
             "volumes": [{"name": "v", "configMap": {"name": "vol"}}],
             "containers": [{"name": "c", "envFrom": [{"secretRef": {"name": "env"}}]}],
         }}))
         .expect("pod");
-        let unanswered: Vec<_> = unanswered
+        let unresolved: Vec<_> = unresolved
             .iter()
-            .map(|(kind, name, error)| Unanswered {
+            .map(|(kind, name, error)| UnresolvedReference {
                 kind: *kind,
                 name: (*name).to_owned(),
                 error: error.map(Arc::from),
             })
             .collect();
-        let line = match unanswered_error(&pod_references(&pod), &unanswered) {
+        let line = match unresolved_error(&pod_references(&pod), &unresolved) {
             Some(error) => format!("{} {}: {}", error.reason, error.retry, error.message),
             None => String::new(),
         };
@@ -218,12 +217,12 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_come_keeps_what_needs_it_from_starting() {
-        let silent = "the API server did not answer";
+        let unreachable = "the API server did not respond";
         check(&[(Kind::Secret, "pull", None)], "");
         check(&[(Kind::ConfigMap, "vol", None)], "");
         check(
             &[(Kind::Secret, "env", None)],
-            &format!("CreateContainerConfigError soon: failed to read secret \"env\": {silent}"),
+            &format!("CreateContainerConfigError soon: failed to read secret \"env\": {unreachable}"),
         );
         check(
             &[
@@ -234,13 +233,13 @@ mod tests {
         );
         check(
             &[(Kind::RuntimeClass, "kata", None)],
-            &format!("FailedCreatePodSandBox soon: failed to read RuntimeClass \"kata\": {silent}"),
+            &format!("FailedCreatePodSandBox soon: failed to read RuntimeClass \"kata\": {unreachable}"),
         );
         check(
             &[(Kind::Services, "", None)],
             &format!(
                 "CreateContainerConfigError soon: services have not yet been read at least \
-                 once, cannot construct envvars: {silent}"
+                 once, cannot construct envvars: {unreachable}"
             ),
         );
     }

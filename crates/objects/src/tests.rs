@@ -17,7 +17,7 @@ use windlass_pod_inputs::projection::PayloadFile;
 use windlass_volume_plan::volume_source::VolumeSource;
 use windlass_fake_api::{FakeApiServer, Stored};
 use windlass_metrics::Metrics;
-use windlass_runtime::{InputsError, PodInputs, PodObjects};
+use windlass_runtime_config::inputs::{InputsError, PodInputs, PodObjects};
 use windlass_types::corev1::{ConfigMap, Secret, Service, ServiceAccount};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
@@ -28,12 +28,12 @@ mod certificates;
 mod claims;
 mod csi;
 mod pulls;
-mod reads;
+mod polled_objects;
 mod tokens;
 mod trust;
 mod watches;
 
-/// What was recorded, each as `reason message`.
+/// Recorded events, each as `reason message`.
 #[derive(Debug, Default)]
 struct Events(Mutex<Vec<String>>);
 
@@ -66,12 +66,12 @@ impl World {
         Self::with(credential_dirs, FakeApiServer::clients)
     }
 
-    /// As a node, which may read only what its pods refer to.
+    /// Uses a node's clients, which may read only what its pods refer to.
     fn of_node() -> Self {
         Self::with(CredentialDirs::default(), |s| s.clients_of_node("n1"))
     }
 
-    /// With the strategy of this name.
+    /// Uses the strategy of this name.
     fn reading(strategy: &str) -> Self {
         let detection = ChangeDetection::parse(strategy).expect("a strategy");
         Self::detecting(detection, CredentialDirs::default(), FakeApiServer::clients)
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// The pods that were told of a change, after everything that is under way has happened.
+    /// Returns the pods that were requeued, after all work in progress.
     async fn told(&mut self) -> Vec<String> {
         settle().await;
         let mut told = Vec::new();
@@ -141,7 +141,7 @@ impl World {
         self.events.0.lock().expect("not poisoned").clone()
     }
 
-    /// Watches that were begun, by path.
+    /// Number of watches that were started, by path.
     fn watches(&self, path: &str) -> usize {
         let requests = self.server.requests();
         let watch = |query: &str| query.contains("watch=true");
@@ -151,7 +151,7 @@ impl World {
             .count()
     }
 
-    /// Whether a watch is open now: one that is closed is begun again.
+    /// Returns whether a watch is open: a closed one is started again.
     async fn is_watched(&self, path: &str) -> bool {
         settle().await;
         let before = self.watches(path);
@@ -160,7 +160,7 @@ impl World {
         self.watches(path) > before
     }
 
-    /// Everything the pod needs, or what it lacks.
+    /// Returns the pod's inputs, or its error.
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, String> {
         let line = |e: &InputsError| format!("{} {}: {}", e.reason, e.retry, e.message);
         let inputs = self.cache.inputs(pod).await.map_err(|e| line(&e))?;
@@ -175,7 +175,7 @@ impl World {
     }
 }
 
-/// Paused time moves on only when nothing can run any more.
+/// Paused time advances only when no task can run.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -233,7 +233,7 @@ fn env_pod(uid: &str, config_map: &str) -> SharedPod {
     )
 }
 
-/// The files that the volume `v` shows.
+/// Returns the files of volume `v`.
 fn files(inputs: &PodInputs) -> &BTreeMap<String, PayloadFile> {
     let volume = inputs.volumes.iter().find(|volume| volume.name == "v");
     match volume.map(|volume| &volume.source) {
@@ -242,7 +242,7 @@ fn files(inputs: &PodInputs) -> &BTreeMap<String, PayloadFile> {
     }
 }
 
-/// What the volume `v` shows as its file `key`.
+/// Returns the content of file `key` in volume `v`.
 fn shown(inputs: &PodInputs) -> &str {
     let file = &files(inputs)["key"];
     std::str::from_utf8(&file.data).expect("text")

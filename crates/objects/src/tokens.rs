@@ -1,7 +1,7 @@
-//! Tokens of service accounts for pods, asked for once and renewed before they expire.
+//! Service account tokens of pods, cached and renewed before they expire.
 //!
-//! One request is in flight for each token. A pod whose token is due for renewal is told so,
-//! which has its volumes made again; a token goes with its pod.
+//! At most one request is in flight per token. A pod whose token is due for renewal is requeued,
+//! which updates its volumes. Tokens are dropped with their pod.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,32 +20,32 @@ use windlass_pod_inputs::projection::Token;
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::{Clock, Pod, PodExt, PodUid, Retry, SharedPod, Timestamp};
 
-use crate::refusals::Refusals;
+use crate::rejections::Rejections;
 
-mod life;
+mod lifetime;
 
-use life::{Life, Phase};
+use lifetime::{TokenLifetime, Phase};
 
 /// How long a pod waits for a token.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
-/// A token that takes longer is not awaited in a start slot the next time.
-const PROMPT: Duration = Duration::from_millis(500);
-/// Pause between two requests while a pod waits.
-const REQUEST_RETRY: Duration = Duration::from_secs(1);
-/// After a renewal that failed, the old token serves this long before the next attempt.
-const RENEWAL_RETRY: Duration = Duration::from_secs(30);
-/// How often tokens are looked through for those that are due.
-const TICK: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// If the last token took longer, the next one is not awaited in a start slot.
+const PROMPT_THRESHOLD: Duration = Duration::from_millis(500);
+/// Interval between two requests while a pod waits.
+const REQUEST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Back-off after a failed renewal, while the old token serves.
+const RENEWAL_BACKOFF: Duration = Duration::from_secs(30);
+/// Interval of the check for tokens that are due.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// All tokens of the node's pods. Bounded by the token sources of their volumes.
 #[derive(Debug)]
 pub(crate) struct TokenCache {
     client: Option<ApiClient>,
     clock: Arc<dyn Clock>,
-    /// `None` if nobody wants to hear that a token is due.
+    /// `None` if due tokens requeue no pods.
     changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     state: Mutex<State>,
-    /// The last request for a token was answered with one within [`PROMPT`].
+    /// The last request returned a token within [`PROMPT_THRESHOLD`].
     prompt: AtomicBool,
 }
 
@@ -55,41 +55,41 @@ struct State {
     ticking: bool,
 }
 
-/// The UID comes first, so that a pod's tokens stand together.
+/// The UID is first, so that the tokens of a pod are adjacent.
 type Key = (PodUid, TokenSpec);
 
 #[derive(Debug, Default)]
 struct Entry {
-    held: Option<Held>,
-    /// The last request failed then.
+    cached: Option<CachedToken>,
+    /// Time of the last failure.
     failed_at: Option<Instant>,
-    /// Of requests since the last token.
-    refusals: Refusals,
-    /// Held by the one request in flight.
+    /// Rejections since the last token.
+    rejections: Rejections,
+    /// Locked by the request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct CachedToken {
     token: Token,
-    life: Life,
+    lifetime: TokenLifetime,
     since: Instant,
 }
 
-impl Held {
+impl CachedToken {
     fn phase(&self, now: Timestamp) -> Phase {
-        self.life.phase(now, self.since.elapsed())
+        self.lifetime.phase(now, self.since.elapsed())
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum TokenRequestError {
     #[error("no API server is configured")]
     NoServer,
     #[error("{0}")]
     Api(#[from] ApiError),
-    #[error("the API server's answer has no token or no expiration")]
-    Answer,
+    #[error("the API server's response has no token or no expiration")]
+    InvalidResponse,
 }
 
 impl TokenCache {
@@ -107,7 +107,7 @@ impl TokenCache {
         }
     }
 
-    /// A token that is valid now, or why there is none.
+    /// Returns a valid token, or an error.
     pub(crate) async fn token(
         self: &Arc<Self>,
         pod: &SharedPod,
@@ -118,12 +118,12 @@ impl TokenCache {
             return Ok(token);
         }
         self.lock().entries.entry(key.clone()).or_default();
-        // a caller that gives up does not end the request: the next one finds its answer
+        // a caller that times out does not end the request: the next one gets its result
         let (cache, pod) = (Arc::clone(self), SharedPod::clone(pod));
         let request = spawn_io("request-token", async move { cache.renew(&pod, key).await });
         request
             .await
-            .unwrap_or_else(|_| Err("the request was given up".to_owned()))
+            .unwrap_or_else(|_| Err("the request was cancelled".to_owned()))
     }
 
     async fn renew(self: &Arc<Self>, pod: &Pod, key: Key) -> Result<Token, String> {
@@ -133,33 +133,33 @@ impl TokenCache {
             .get(&key)
             .map(|e| Arc::clone(&e.request));
         let Some(request) = request else {
-            return Err("the pod is gone".to_owned());
+            return Err("the pod was deleted".to_owned());
         };
-        let _one_at_a_time = request.lock().await;
-        // another call may have brought it meanwhile
+        let _request_lock = request.lock().await;
+        // another call may have requested it meanwhile
         if let Some(token) = self.ready(&key) {
             return Ok(token);
         }
         let old = self.valid(&key);
-        match self.ask_noting_time(pod, &key, old.is_some()).await {
-            Ok((token, life)) => {
-                self.put(&key, token.clone(), life);
+        match self.request_timed(pod, &key, old.is_some()).await {
+            Ok((token, lifetime)) => {
+                self.put(&key, token.clone(), lifetime);
                 Ok(token)
             }
             Err(error) => {
                 let mut state = self.lock();
                 let entry = state.entries.get_mut(&key);
-                let had_one = entry.is_some_and(|entry| {
+                let had_token = entry.is_some_and(|entry| {
                     entry.failed_at = Some(Instant::now());
-                    entry.held.is_some()
+                    entry.cached.is_some()
                 });
                 drop(state);
                 match old {
                     Some(token) => {
-                        tracing::warn!(uid = %key.0, error, "token not renewed, the old one serves");
+                        tracing::warn!(uid = %key.0, error, "token not renewed, using the old one");
                         Ok(token)
                     }
-                    None if had_one => {
+                    None if had_token => {
                         let what = "the last one expired and the refresh failed";
                         Err(format!("{what}: {error}"))
                     }
@@ -169,79 +169,79 @@ impl TokenCache {
         }
     }
 
-    /// True if a new token is to be expected within the time that a sandbox takes.
+    /// Returns whether a new token is expected within the time that a sandbox takes.
     pub(crate) fn are_prompt(&self) -> bool {
         self.client.is_some() && self.prompt.load(Ordering::Relaxed)
     }
 
-    /// Until when a pod's token is worth something.
+    /// Returns when a pod's token expires.
     pub(crate) fn expires(&self, uid: &PodUid, spec: &TokenSpec) -> Option<Timestamp> {
         let state = self.lock();
         let entry = state.entries.get(&(uid.clone(), spec.clone()))?;
-        entry.held.as_ref().map(|held| held.life.expires_at())
+        entry.cached.as_ref().map(|cached| cached.lifetime.expires_at())
     }
 
-    /// Drops what is worth nothing any more, for an owner whom nobody tells that pods are gone.
+    /// Drops expired tokens, for an owner that is not notified of deleted pods.
     pub(crate) fn forget_expired(&self) {
         let now = self.clock.now();
         self.lock().entries.retain(|_, entry| {
-            match (&entry.held, entry.failed_at) {
-                (Some(held), _) => held.phase(now) != Phase::Expired,
-                (None, Some(failed)) => failed.elapsed() < RENEWAL_RETRY,
-                // it is being asked for
+            match (&entry.cached, entry.failed_at) {
+                (Some(cached), _) => cached.phase(now) != Phase::Expired,
+                (None, Some(failed)) => failed.elapsed() < RENEWAL_BACKOFF,
+                // the first request is in flight
                 (None, None) => true,
             }
         });
     }
 
-    /// The pod is gone, and its tokens with it.
+    /// Drops the tokens of a deleted pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.lock().entries.retain(|(of, _), _| of != uid);
     }
 
-    /// A token that need not be renewed, or that just could not be.
+    /// Returns a token that is fresh, or due after a recent renewal failure.
     fn ready(&self, key: &Key) -> Option<Token> {
         let now = self.clock.now();
         let state = self.lock();
         let entry = state.entries.get(key)?;
-        let held = entry.held.as_ref()?;
+        let cached = entry.cached.as_ref()?;
         let failed = entry
             .failed_at
-            .is_some_and(|at| at.elapsed() < RENEWAL_RETRY);
-        let serves = match held.phase(now) {
+            .is_some_and(|at| at.elapsed() < RENEWAL_BACKOFF);
+        let serves = match cached.phase(now) {
             Phase::Fresh => true,
             Phase::Due => failed,
             Phase::Expired => false,
         };
-        serves.then(|| held.token.clone())
+        serves.then(|| cached.token.clone())
     }
 
-    /// A token that has not expired.
+    /// Returns a token that has not expired.
     fn valid(&self, key: &Key) -> Option<Token> {
         let now = self.clock.now();
         let state = self.lock();
-        let held = state.entries.get(key)?.held.as_ref()?;
-        (held.phase(now) != Phase::Expired).then(|| held.token.clone())
+        let cached = state.entries.get(key)?.cached.as_ref()?;
+        (cached.phase(now) != Phase::Expired).then(|| cached.token.clone())
     }
 
-    fn put(self: &Arc<Self>, key: &Key, token: Token, life: Life) {
+    fn put(self: &Arc<Self>, key: &Key, token: Token, lifetime: TokenLifetime) {
         let mut state = self.lock();
-        // the pod may have gone while the request was under way
+        // the pod may have been deleted while the request was in flight
         if let Some(entry) = state.entries.get_mut(key) {
-            entry.held = Some(Held {
+            entry.cached = Some(CachedToken {
                 token,
-                life,
+                lifetime,
                 since: Instant::now(),
             });
             entry.failed_at = None;
-            entry.refusals.clear();
+            entry.rejections.clear();
         }
         if self.changed.is_some() && !state.ticking && !state.entries.is_empty() {
             state.ticking = true;
             let cache = Arc::downgrade(self);
             drop(spawn_io("renew-tokens", async move {
                 loop {
-                    tokio::time::sleep(TICK).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                     match cache.upgrade() {
                         Some(cache) if cache.tick() => {}
                         _ => return,
@@ -251,13 +251,13 @@ impl TokenCache {
         }
     }
 
-    /// Tells the pods whose tokens are due. False if there are no tokens left.
+    /// Requeues the pods whose tokens are due. Returns false if there are no tokens left.
     fn tick(&self) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
         for ((uid, _), entry) in &state.entries {
-            let held = entry.held.as_ref();
-            let due = held.is_some_and(|held| held.phase(now) != Phase::Fresh);
+            let cached = entry.cached.as_ref();
+            let due = cached.is_some_and(|cached| cached.phase(now) != Phase::Fresh);
             if let (true, Some(changed)) = (due, &self.changed) {
                 changed.put(uid.clone(), ObjectsChanged);
             }
@@ -266,34 +266,34 @@ impl TokenCache {
         state.ticking
     }
 
-    /// [`Self::ask_until`], and whether the answer was prompt.
-    async fn ask_noting_time(
+    /// Calls [`Self::request_until`] and records whether the response was prompt.
+    async fn request_timed(
         &self,
         pod: &Pod,
         key: &Key,
         once: bool,
-    ) -> Result<(Token, Life), String> {
-        let mut asked = pin!(self.ask_until(pod, key, once));
-        match tokio::time::timeout(PROMPT, &mut asked).await {
-            Ok(answer) => {
-                self.prompt.store(answer.is_ok(), Ordering::Relaxed);
-                answer
+    ) -> Result<(Token, TokenLifetime), String> {
+        let mut request = pin!(self.request_until(pod, key, once));
+        match tokio::time::timeout(PROMPT_THRESHOLD, &mut request).await {
+            Ok(response) => {
+                self.prompt.store(response.is_ok(), Ordering::Relaxed);
+                response
             }
             Err(_) => {
                 self.prompt.store(false, Ordering::Relaxed);
-                asked.await
+                request.await
             }
         }
     }
 
-    /// Requests until the deadline; once, if there is a token that is still valid.
-    async fn ask_until(&self, pod: &Pod, key: &Key, once: bool) -> Result<(Token, Life), String> {
-        let mut last = "the API server did not answer in time".to_owned();
-        let ask = async {
+    /// Requests until the deadline; only once if a valid token exists.
+    async fn request_until(&self, pod: &Pod, key: &Key, once: bool) -> Result<(Token, TokenLifetime), String> {
+        let mut last = "the API server did not respond in time".to_owned();
+        let attempts = async {
             loop {
-                let error = match self.ask(pod, &key.1).await {
-                    Err(AskError::Api(error)) if !once => error,
-                    answer => return answer.map_err(|error| error.to_string()),
+                let error = match self.request(pod, &key.1).await {
+                    Err(TokenRequestError::Api(error)) if !once => error,
+                    response => return response.map_err(|error| error.to_string()),
                 };
                 last = error.to_string();
                 match self.retry_delay(key, &error) {
@@ -302,22 +302,22 @@ impl TokenCache {
                 }
             }
         };
-        let answer = tokio::time::timeout(REQUEST_DEADLINE, ask).await;
-        answer.unwrap_or(Err(last))
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, attempts).await;
+        response.unwrap_or(Err(last))
     }
 
-    /// Delay before the request is sent again; `None` if its error is to be reported.
+    /// Returns the delay before the next request; `None` to report the error.
     fn retry_delay(&self, key: &Key, error: &ApiError) -> Option<Duration> {
         if error.retry() == Retry::Soon {
-            return Some(error.retry_after.unwrap_or(REQUEST_RETRY));
+            return Some(error.retry_after.unwrap_or(REQUEST_RETRY_INTERVAL));
         }
         let mut state = self.lock();
         let entry = state.entries.get_mut(key)?;
-        entry.refusals.retry_delay(PodRequest::Token, error)
+        entry.rejections.retry_delay(PodRequest::Token, error)
     }
 
-    async fn ask(&self, pod: &Pod, spec: &TokenSpec) -> Result<(Token, Life), AskError> {
-        let client = self.client.as_ref().ok_or(AskError::NoServer)?;
+    async fn request(&self, pod: &Pod, spec: &TokenSpec) -> Result<(Token, TokenLifetime), TokenRequestError> {
+        let client = self.client.as_ref().ok_or(TokenRequestError::NoServer)?;
         let account = PodExt::spec(pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
         let at = ObjectKey::namespaced(pod.namespace(), account);
@@ -341,19 +341,19 @@ impl TokenCache {
             },
         });
         let answer = client.post::<ServiceAccount, Value>(at, "token", &body);
-        let answer = answer.await?;
+        let response = response.await?;
         let token = answer["status"]["token"].as_str().unwrap_or_default();
         let expires = answer["status"]["expirationTimestamp"].as_str();
         let expires: Option<Timestamp> = expires.and_then(|text| text.parse().ok());
         let (Some(expires_at), false) = (expires, token.is_empty()) else {
-            return Err(AskError::Answer);
+            return Err(TokenRequestError::InvalidResponse);
         };
-        // the server may grant another lifetime than the one asked for
+        // the server may grant another lifetime than requested
         let seconds = answer["spec"]["expirationSeconds"].as_i64();
         let seconds = seconds.unwrap_or(spec.expiration_seconds);
         let seed = format!("{}/{spec:?}", pod.uid());
-        let life = Life::new(expires_at, seconds, &seed);
-        Ok((Token(token.to_owned()), life))
+        let lifetime = TokenLifetime::new(expires_at, seconds, &seed);
+        Ok((Token(token.to_owned()), lifetime))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,4 @@
-//! The volumes of a pod that stand for claims.
+//! Volumes of a pod that refer to PVCs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use windlass_volume_plan::volume_source::{
     ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim,
     claimed_volume,
 };
-use windlass_runtime::InputsError;
+use windlass_runtime_config::inputs::InputsError;
 use windlass_types::corev1::Volume;
 use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 
@@ -23,8 +23,7 @@ use crate::resolve::claims_error;
 type Claimed = BTreeMap<String, PodVolume>;
 
 impl ObjectCache {
-    /// What the pod's claims come to. If one is not ready, the pod is told when it becomes
-    /// something else.
+    /// Resolves the pod's PVCs. If one is not ready, the pod is requeued when it changes.
     pub(super) async fn claimed_volumes(
         &self,
         pod: &SharedPod,
@@ -43,21 +42,21 @@ impl ObjectCache {
         });
         let before = self.claimed_before(&uid);
         let mut ready = Claimed::new();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for (name, resolved) in join_all(resolved).await {
             match (resolved, before.get(name)) {
                 (Ok(volume), _) => {
                     ready.insert(name.to_owned(), volume);
                 }
-                (Err(fault), Some(volume)) => {
-                    tracing::debug!(%uid, volume = name, %fault, "the volume stays what it was");
+                (Err(error), Some(volume)) => {
+                    tracing::debug!(%uid, volume = name, %error, "PVC not ready, keeping the last volume");
                     ready.insert(name.to_owned(), volume.clone());
                 }
-                (Err(fault), None) => faults.push((name, fault)),
+                (Err(error), None) => errors.push((name, error)),
             }
         }
-        self.remember(&uid, &ready);
-        if let Some(error) = claims_error(&faults) {
+        self.keep_claimed(&uid, &ready);
+        if let Some(error) = claims_error(&errors) {
             return Err(error);
         }
         Ok(ready)
@@ -92,14 +91,14 @@ impl ObjectCache {
         registered.map(|r| r.claimed.clone()).unwrap_or_default()
     }
 
-    fn remember(&self, uid: &PodUid, ready: &Claimed) {
+    fn keep_claimed(&self, uid: &PodUid, ready: &Claimed) {
         if let Some(registered) = self.lock().get_mut(uid) {
             registered.claimed.extend(ready.clone());
         }
     }
 
-    /// Corrects what only the drivers' objects say of their volumes.
-    pub(super) async fn know_drivers(&self, volumes: &mut PodVolumes) -> Result<(), InputsError> {
+    /// Completes CSI volumes with the settings of their driver objects.
+    pub(super) async fn complete_csi_volumes(&self, volumes: &mut PodVolumes) -> Result<(), InputsError> {
         let Some(objects) = &self.csi else {
             return Ok(());
         };
@@ -122,8 +121,7 @@ impl ObjectCache {
     }
 }
 
-/// The volumes of a pod with what its claims came to. Claims and disks that no container uses are
-/// left out.
+/// Returns the pod's volumes with its resolved PVCs. Omits PVCs and disks that no container uses.
 pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed) -> PodVolumes {
     let specs = PodExt::spec(pod).volumes.iter().flatten();
     let specs = specs.map(|volume| by_claim(volume).is_some());
@@ -146,11 +144,11 @@ impl NodeExpander for ObjectCache {
         failed_before: bool,
     ) -> Result<ExpansionDecision, String> {
         let key = key(pod, claim);
-        self.claims.turn(&key, capacity, failed_before).await
+        self.claims.expansion_decision(&key, capacity, failed_before).await
     }
 
     async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String> {
-        self.claims.grown(&key(pod, claim), bytes).await
+        self.claims.report_expanded(&key(pod, claim), bytes).await
     }
 
     async fn not_grown(
@@ -162,7 +160,7 @@ impl NodeExpander for ObjectCache {
         now: Timestamp,
     ) -> Result<(), String> {
         let key = key(pod, claim);
-        self.claims.not_grown(&key, infeasible, why, now).await
+        self.claims.report_expansion_failure(&key, infeasible, why, now).await
     }
 }
 

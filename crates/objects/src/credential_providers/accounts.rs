@@ -1,8 +1,8 @@
 //! Service accounts of pods, and their tokens, for plugins with `tokenAttributes`.
 //!
-//! *owns* the tokens that plugins received · *invariant* a token is of the service account whose UID
-//! was read, and bound to the pod · *bound* [`DEADLINE`] for each request; one token for each pod and
-//! audience until it expires · *restart* tokens are requested again.
+//! *owns* the tokens that plugins received · *invariant* a token belongs to the service account
+//! whose UID was read, and is bound to the pod · *bound* [`READ_TIMEOUT`] for each request; one
+//! token for each pod and audience until it expires · *restart* tokens are requested again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use windlass_types::{Clock, Pod, PodExt, SharedPod};
 
 use crate::tokens::TokenCache;
 
-/// Max time to read a service account.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Timeout to read a service account.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A plugin is not executed for a pod.
+/// Why a plugin is not executed for a pod.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AccountError {
     #[error("the pod has no service account")]
@@ -33,7 +33,7 @@ pub(super) enum AccountError {
     Standalone,
     #[error("cannot read service account {0}: {1}")]
     Read(String, ApiError),
-    #[error("cannot read service account {0}: the API server did not respond in {DEADLINE:?}")]
+    #[error("cannot read service account {0}: the API server did not respond in {READ_TIMEOUT:?}")]
     Timeout(String),
     #[error("service account {0} has no UID")]
     NoUid(String),
@@ -42,13 +42,13 @@ pub(super) enum AccountError {
 }
 
 impl AccountError {
-    /// True if the configuration of the plugin excludes the pod.
+    /// Returns whether the configuration of the plugin excludes the pod.
     pub(super) fn is_configured(&self) -> bool {
         matches!(self, Self::None | Self::Annotation(_))
     }
 }
 
-/// Reads service accounts and requests tokens.
+/// PolledObjects service accounts and requests tokens.
 #[derive(Debug)]
 pub(super) struct Accounts {
     client: ApiClient,
@@ -73,8 +73,8 @@ impl Accounts {
     ) -> Result<PluginAccount, AccountError> {
         let full_name = format!("{}/{name}", pod.namespace());
         let at = ObjectKey::namespaced(pod.namespace(), name);
-        // as upstream, not cached: annotations and UID are those of now
-        let read = timeout(DEADLINE, self.client.get::<ServiceAccount>(at)).await;
+        // as upstream, not cached: annotations and UID are current
+        let read = timeout(READ_TIMEOUT, self.client.get::<ServiceAccount>(at)).await;
         let account = match read {
             Ok(Ok(account)) => account.metadata,
             Ok(Err(error)) => return Err(AccountError::Read(full_name, error)),
@@ -84,7 +84,7 @@ impl Accounts {
         let Some(uid) = account.uid else {
             return Err(AccountError::NoUid(full_name));
         };
-        // no message tells that a pod is gone
+        // this cache is not notified of deleted pods
         self.tokens.forget_expired();
         let spec = TokenSpec::new(&attributes.audience, None).of_account(&uid);
         let pod = SharedPod::new(pod.clone());

@@ -8,7 +8,7 @@ use windlass_metrics::Metrics;
 
 use super::*;
 
-/// A configuration and its programs; each run of one leaves a line of what it was asked.
+/// A configuration and its programs; each execution appends its request to a file.
 struct World {
     dir: tempfile::TempDir,
     metrics: Metrics,
@@ -17,12 +17,12 @@ struct World {
 const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 
 impl World {
-    /// Plugins of these names and scripts, for the images of `r.io`.
+    /// Creates plugins of these names and scripts, for the images of `r.io`.
     fn new(plugins: &[(&str, &str)]) -> Self {
         Self::with_settings(plugins, "")
     }
 
-    /// The same with more settings of each plugin.
+    /// Creates plugins with additional settings.
     fn with_settings(plugins: &[(&str, &str)], more: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = "kind: CredentialProviderConfig\n\
@@ -146,8 +146,8 @@ fn what_is_wrong_with_files_and_programs_is_told_with_the_flag() {
     assert_eq!(
         text,
         format!(
-            "--image-credential-provider-bin-dir: {} is no program: put the plugin there, or take \
-             one out of the configuration",
+            "--image-credential-provider-bin-dir: {} is not a program; install the plugin, or remove \
+             one from the configuration",
             program.display()
         )
     );

@@ -1,4 +1,4 @@
-//! Certificates of pods: asked for once, shown with their keys, renewed in time; the tests play the
+//! Pod certificates: requested once, served with their keys, renewed in time; the tests act as
 //! signer.
 
 use windlass_fake_api::On;
@@ -11,7 +11,7 @@ const REQUESTS: &str = "/podcertificaterequests";
 const SIGNER: &str = "example.com/ca";
 const HOUR: u64 = 3600;
 
-/// A world of a node that is there, with an account for pods.
+/// An environment with a node and a service account for pods.
 fn world() -> World {
     let world = World::of_node();
     let node = world
@@ -36,7 +36,7 @@ fn pod_of(world: &World, uid: &str, sources: Value) -> SharedPod {
         "nodeName": "n1", "serviceAccountName": "robot",
         "volumes": [{"name": "v", "projected": {"sources": sources}}],
     });
-    // a request can only be made for a pod that exists
+    // the request requires an existing pod
     SharedPod::new(world.server.create(pod(uid, spec).as_ref()))
 }
 
@@ -57,14 +57,14 @@ impl World {
         self.server.list()
     }
 
-    /// Requests without an answer, by name.
+    /// Returns the names of undecided requests.
     fn undecided(&self) -> Vec<String> {
         let open = self.certificate_requests().into_iter();
         let open = open.filter(|request| request.status.is_none());
         open.filter_map(|request| request.metadata.name).collect()
     }
 
-    /// Answers all requests that have no answer.
+    /// Sets the status of all undecided requests.
     fn answer(&self, status: &Value) {
         for name in self.undecided() {
             let change = |request: &mut PodCertificateRequest| {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// Signs what is asked for: valid for two hours, to be renewed after one.
+    /// Signs all undecided requests: valid for two hours, to be renewed after one.
     fn sign(&self) {
         let now = windlass_types::Clock::now(&*self.clock);
         let after = |hours| windlass_types::later(now, Duration::from_secs(hours * HOUR));
@@ -89,7 +89,7 @@ impl World {
         self.answer(&status);
     }
 
-    /// What the volume shows, while a signer signs what is asked for.
+    /// Returns the pod's inputs while a signer signs all requests.
     async fn signed(&self, pod: &SharedPod) -> PodInputs {
         let signer = async {
             settle().await;
@@ -186,7 +186,7 @@ async fn each_source_has_a_key_of_its_own_whatever_its_kind() {
     assert_eq!(world.certificate_requests().len(), kinds.len());
     let keys: std::collections::BTreeSet<_> = files(&inputs).values().map(|f| &f.data).collect();
     assert_eq!(keys.len(), kinds.len());
-    // the API server fills in what is not said
+    // the API server fills in defaults
     let first = &world.certificate_requests()[0];
     assert_eq!(first.spec.max_expiration_seconds, Some(86_400));
 }
@@ -202,7 +202,7 @@ async fn a_pod_waits_ten_seconds_and_is_told_when_its_certificate_comes_later() 
         "{why}"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
-    // not another ten seconds
+    // no second wait of ten seconds
     world.inputs(&pod).await.expect_err("nobody signs");
     assert_eq!(began.elapsed().as_secs(), 10);
     assert_eq!(
@@ -231,7 +231,7 @@ async fn a_certificate_is_renewed_with_a_new_key_while_the_old_one_serves() {
     world.told().await;
     tokio::time::sleep(Duration::from_secs(HOUR - 60)).await;
     assert_eq!(world.certificate_requests().len(), 1);
-    // the renewal comes within five minutes of its time
+    // the renewal starts within five minutes of its time
     tokio::time::sleep(Duration::from_secs(60 + 300)).await;
     assert_eq!(world.undecided().len(), 1);
     assert_eq!(world.told().await, [""; 0]);

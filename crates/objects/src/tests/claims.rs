@@ -1,4 +1,4 @@
-//! Claims: when they are read, who waits for what, and who is told.
+//! PVCs: reads, waiting pods, requeued pods.
 
 use windlass_actors::NodeExpander;
 use windlass_fake_api::On;
@@ -54,7 +54,7 @@ fn claim_pod(uid: &str) -> SharedPod {
     )
 }
 
-/// The source of the volume `v`.
+/// Returns the source of volume `v`.
 fn source(inputs: &PodInputs) -> &VolumeSource {
     let volume = inputs.volumes.iter().find(|volume| volume.name == "v");
     &volume.expect("the volume").source
@@ -72,7 +72,7 @@ fn waits_for(why: &str) -> String {
 }
 
 impl World {
-    /// Makes the PersistentVolume and says that it is the claim's that there is.
+    /// Creates the PersistentVolume, bound to the existing PVC.
     fn create_volume(&self, mut volume: PersistentVolume) {
         let claim = self
             .server
@@ -206,7 +206,7 @@ async fn a_claim_that_was_read_once_serves_while_the_server_is_away() {
     world.server.faults().down(On::any());
     tokio::time::sleep(Duration::from_secs(60)).await;
     let inputs = world.inputs(&claim_pod("b")).await;
-    // the services were read before, so only the claim is in question
+    // the services were read before, so only the PVC matters
     assert!(is_host_path(&inputs.expect("inputs")));
 }
 
@@ -225,7 +225,7 @@ async fn a_server_that_does_not_answer_holds_a_new_pod_up_for_ten_seconds() {
         "{refused}"
     );
     assert!(
-        refused.ends_with("failed to fetch PVC from API server: the API server did not answer"),
+        refused.ends_with("failed to fetch PVC from API server: the API server did not respond"),
         "{refused}"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
@@ -234,7 +234,7 @@ async fn a_server_that_does_not_answer_holds_a_new_pod_up_for_ten_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_counts_although_its_volume_may_not_be_read_yet() {
     let mut world = World::new();
-    // the node authorizer knows of a volume only when it is bound to a claim of the node's pods
+    // the node authorizer allows only volumes bound to a PVC of the node's pods
     world
         .server
         .authorize(|_, access| access.resource != "persistentvolumes");
@@ -329,7 +329,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
             let capacity = two.spec.and_then(|spec| spec.capacity);
             volume.spec.as_mut().expect("spec").capacity = capacity;
         });
-    // the resizer has done its part
+    // the resizer has finished
     let done: PersistentVolumeClaim = claim(json!({
         "allocatedResources": {"storage": "2Gi"},
         "allocatedResourceStatuses": {"storage": "NodeResizePending"},
@@ -383,7 +383,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
         world.cache.turn(&pod, "data", 2 << 30, true).await,
         Ok(ExpansionDecision::Deferred)
     );
-    // what cannot be told is an error in upstream's words
+    // a failed patch returns upstream's error
     let faults = world.server.faults();
     faults.error(On::path("*/status").times(1), 500);
     let error = world.cache.grown(&pod, "data", 2 << 30).await;
@@ -411,7 +411,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
     let error = world.cache.turn(&pod, "data", 2 << 30, false).await;
     assert_eq!(
         error,
-        Err("mountVolume.NodeExpandVolume get PVC failed : it is gone".to_owned())
+        Err("mountVolume.NodeExpandVolume get PVC failed : not found".to_owned())
     );
 }
 

@@ -1,4 +1,4 @@
-//! What mounting a volume of a CSI driver asks of the API server.
+//! API objects for mounting CSI volumes.
 
 use windlass_volume_plan::volume_source::SecretRef;
 use windlass_csi::{Attachment, CsiDriverSpec, CsiObjects, FsGroupPolicy, TokenRequest};
@@ -26,7 +26,7 @@ async fn all_drivers_are_watched_from_the_first_question_on() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(world.watches(DRIVERS), 0);
     let none = world.csi.driver("a.example").await;
-    assert_eq!(none, Ok(None), "what nobody described has the defaults");
+    assert_eq!(none, Ok(None), "a missing driver has the defaults");
     let modes = json!(["Ephemeral", "Persistent"]);
     world.server.create(&driver(
         "a.example",
@@ -77,7 +77,7 @@ async fn drivers_that_cannot_be_read_are_asked_for_again_soon() {
     let error = world.csi.driver("a.example").await.expect_err("hangs");
     assert_eq!(
         format!("{}: {error}", error.retry),
-        "soon: failed to read CSIDriver \"a.example\": the API server did not answer"
+        "soon: failed to read CSIDriver \"a.example\": the API server did not respond"
     );
 }
 

@@ -42,7 +42,7 @@ async fn a_missing_pull_secret_is_said_once_and_holds_nothing_up() {
     let inputs = world.inputs(&pod).await.expect("inputs");
     assert_eq!(users(&inputs), ["bob"]);
     assert_eq!(world.events(), [missing("regcred, gone"), missing("gone")]);
-    // the variables have no part of it
+    // variables are not affected
     assert!(inputs.env.secrets.is_empty());
 }
 
@@ -111,7 +111,7 @@ async fn the_nodes_file_comes_after_the_pods_secrets_and_is_read_again_in_time()
         users(&world.inputs(&pulling("a")).await.expect("inputs")),
         ["bob", "work"]
     );
-    // a file that cannot be read leaves its turn to the next
+    // an unreadable file is skipped
     std::fs::write(dir.path().join("config.json"), "{").expect("file");
     minutes(6).await;
     assert_eq!(

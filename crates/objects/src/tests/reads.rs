@@ -7,7 +7,7 @@ use super::*;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps/conf";
 
-/// Requests for the ConfigMap since the last look, each as `newest` or `cached`.
+/// Requests for the ConfigMap since the last call, each as `newest` or `cached`.
 fn reads(world: &World) -> Vec<&'static str> {
     let requests = world.server.requests();
     world.server.clear_requests();
@@ -43,7 +43,7 @@ async fn get_asks_with_each_sync_and_watches_nothing() {
     assert_eq!(reads(&world), ["newest"]);
     assert_eq!(world.watches("/namespaces/default/configmaps"), 0);
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(reads(&world), [""; 0], "nobody was synced");
+    assert_eq!(reads(&world), [""; 0], "no pod was synced");
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn pods_that_are_synced_together_share_two_reads() {
             .server
             .faults()
             .slow(On::path(PATH), Duration::from_secs(1));
-        // what the first asks for began before the others did
+        // the first request started before the other pods were synced
         let inputs = pods.iter().map(|pod| world.inputs(pod));
         for inputs in futures::future::join_all(inputs).await {
             assert_eq!(shown(&inputs.expect("inputs")), "1");
@@ -83,7 +83,7 @@ async fn whoever_asks_sees_nothing_older_than_his_question() {
     let cache = Arc::clone(&world.cache);
     let first = tokio::spawn(async move { cache.inputs(&volume_pod("a", "conf")).await });
     settle().await;
-    // its answer may be from before the change
+    // its response may be from before the change
     change(&world, "2");
     let second = sees(&world, "b");
     assert_eq!(second.await, "2");
@@ -100,13 +100,13 @@ async fn cache_asks_again_when_its_time_is_over_and_for_a_new_pod() {
     assert_eq!(reads(&world), ["newest"]);
     change(&world, "2");
     tokio::time::sleep(Duration::from_secs(58)).await;
-    assert_eq!(sees(&world, "a").await, "1", "it serves for a minute");
+    assert_eq!(sees(&world, "a").await, "1", "cached for a minute");
     assert_eq!(reads(&world), [""; 0]);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(sees(&world, "a").await, "2");
     assert_eq!(reads(&world), ["cached"]);
     change(&world, "3");
-    assert_eq!(sees(&world, "b").await, "3", "a new pod sees what there is");
+    assert_eq!(sees(&world, "b").await, "3", "a new pod gets the current object");
     assert_eq!(reads(&world), ["newest"]);
     assert_eq!(sees(&world, "a").await, "3");
     assert_eq!(reads(&world), [""; 0]);
@@ -168,8 +168,8 @@ async fn a_server_that_fails_costs_cache_nothing_that_it_remembers() {
     let broken = world.server.faults().error(On::path(PATH), 500);
     assert_eq!(sees(&world, "a").await, "1");
     assert_eq!(sees(&world, "a").await, "1");
-    assert_eq!(reads(&world), ["cached"; 2], "it is as old as before");
-    // what serves nobody any more is not shown to a new pod
+    assert_eq!(reads(&world), ["cached"; 2], "age is unchanged");
+    // a cached object does not serve a new pod
     let refused = world.inputs(&volume_pod("b", "conf")).await;
     let refused = refused.expect_err("nothing is known");
     assert!(
@@ -190,7 +190,7 @@ async fn get_remembers_nothing() {
     let refused = world.inputs(&volume_pod("a", "conf")).await;
     assert_eq!(
         refused.expect_err("no answer"),
-        "volume v: failed to read configmap \"conf\": the API server did not answer"
+        "volume v: failed to read configmap \"conf\": the API server did not respond"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
     let inputs = world.inputs(&env_pod("b", "conf")).await;

@@ -1,4 +1,4 @@
-//! Tokens: asked for once, renewed in time, never handed out expired if a fresh one can be had.
+//! Tokens: requested once, renewed in time, never served expired if a fresh one is available.
 
 use windlass_fake_api::On;
 
@@ -23,7 +23,7 @@ fn token_pod(world: &World, uid: &str) -> SharedPod {
             "volumes": [{"name": "v", "projected": {"sources": [source]}}],
         }),
     );
-    // a token can only be bound to a pod that exists
+    // a token can only be bound to an existing pod
     SharedPod::new(world.server.create(pod.as_ref()))
 }
 
@@ -114,7 +114,7 @@ async fn an_old_token_serves_while_the_server_is_away_but_not_beyond_its_life() 
     seconds(LIFE * 9 / 10).await;
     assert_eq!(world.token(&pod).await.as_ref(), Ok(&first));
     let asked = world.requests_for_tokens();
-    // not asked again at once
+    // not requested again immediately
     assert_eq!(world.token(&pod).await.as_ref(), Ok(&first));
     assert_eq!(world.requests_for_tokens(), asked);
     seconds(LIFE / 10).await;
@@ -139,7 +139,7 @@ async fn a_server_that_hangs_delays_a_first_token_by_the_deadline_only() {
     let began = tokio::time::Instant::now();
     let refused = world.token(&pod).await.expect_err("no answer");
     assert!(
-        refused.contains("the API server did not answer in time"),
+        refused.contains("the API server did not respond in time"),
         "{refused}"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
@@ -234,7 +234,7 @@ async fn sandbox_inputs_need_all_but_tokens() {
     assert!(world.cache.sandbox_inputs(&next).is_some());
 }
 
-/// A server whose node authorizer learns of pods this many milliseconds later.
+/// A server whose node authorizer learns of pods with this delay.
 fn lagging(milliseconds: u64) -> World {
     let world = World::of_node();
     world.server.create(&account());
@@ -265,7 +265,7 @@ async fn token_refused_for_two_seconds_is_reported() {
         "{refused}"
     );
     assert_eq!(began.elapsed().as_secs(), 2);
-    // a retry of the caller is refused at once
+    // a retry of the caller is rejected immediately
     world.token(&pod).await.expect_err("refused");
     assert_eq!(began.elapsed().as_secs(), 2);
     seconds(3).await;

@@ -1,4 +1,4 @@
-//! Trust anchors that volumes show.
+//! Trust anchors in volumes.
 
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 
@@ -24,7 +24,7 @@ fn trust_pod(uid: &str, mut source: Value) -> SharedPod {
     )
 }
 
-/// The bodies of the blocks that the pod sees.
+/// Returns the bodies of the PEM blocks in the volume.
 async fn seen(world: &World, pod: &SharedPod) -> Result<Vec<String>, String> {
     let inputs = world.inputs(pod).await?;
     let lines = shown(&inputs).lines().filter(|line| !line.starts_with('-'));

@@ -1,4 +1,4 @@
-//! What is watched, for how long, and who is told.
+//! Watches: objects, lifetime, and requeued pods.
 
 use windlass_fake_api::On;
 use windlass_types::nodev1::RuntimeClass;
@@ -138,7 +138,7 @@ async fn a_pod_waits_for_an_object_and_is_told_when_it_is_made() {
     let pods = [volume_pod("a", "late"), env_pod("b", "late")];
     let refused = world.inputs(&pods[0]).await.expect_err("missing");
     assert_eq!(refused, "volume v: configmap \"late\" not found");
-    // its container says so, not the pod
+    // the container reports it, not the pod
     let inputs = world.inputs(&pods[1]).await.expect("inputs");
     assert!(inputs.env.config_maps.is_empty());
     world.server.create(&config_map("late", "1"));
@@ -149,7 +149,7 @@ async fn a_pod_waits_for_an_object_and_is_told_when_it_is_made() {
     world
         .server
         .delete::<ConfigMap>(Some("default"), "late", None);
-    // the volume shows what it did, which is told; a variable is what it was
+    // the volume keeps its content, and the pod is requeued; variables stay
     assert_eq!(world.told().await, ["a"]);
 }
 
@@ -279,7 +279,7 @@ async fn pods_wait_for_the_services_but_static_pods_do_not() {
     assert_eq!(
         refused,
         "CreateContainerConfigError soon: services have not yet been read at least once, \
-         cannot construct envvars: the API server did not answer"
+         cannot construct envvars: the API server did not respond"
     );
     world.server.faults().lift(hang);
     tokio::time::sleep(Duration::from_secs(120)).await;

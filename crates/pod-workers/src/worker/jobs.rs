@@ -12,10 +12,8 @@ use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
 use windlass_pod_lifecycle::stop::with_unseen_ends;
 use windlass_pod_status::status::{Failures, StatusInput, generate_status};
-use windlass_runtime::{
-    InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
-    SyncPodRequest,
-};
+use windlass_runtime::{KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest};
+use windlass_runtime_config::inputs::{InputsError, PodInputs};
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};

@@ -62,7 +62,7 @@ impl World {
         loaded.with_api(&clients, Arc::new(SystemClock))
     }
 
-    /// The requests that plugins received.
+    /// Returns the requests that plugins received.
     fn requests(&self) -> Vec<Value> {
         let lines = self.asked().into_iter();
         let requests = lines.map(|line| {

@@ -1,9 +1,9 @@
 //! ConfigMaps and Secrets that are read when pods are synced (the strategies `Cache` and `Get`).
 //!
-//! Nobody is told of a change: pods are synced every `syncFrequency`, and one that waits for an
-//! object more often. Whoever asks for an object gets an answer to a request that began after he
-//! asked; all who ask while one is under way share the next, so that a hundred pods that are synced
-//! together cost two requests for each object.
+//! Changes do not requeue pods: pods are synced every `syncFrequency`, and more often while they
+//! wait for an object. A caller gets the result of a request that started after its call.
+//! Concurrent callers share the next request, so that pods that are synced together cost two
+//! requests per object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +18,18 @@ use windlass_pod_inputs::object_reads::{
 };
 use windlass_types::PodUid;
 
-use crate::reflections::{ItemKey, Kept};
-use crate::refusals::Refusals;
+use crate::shared_reflectors::{ItemKey, CachedObject};
+use crate::rejections::Rejections;
 
-/// An object, `None` if it does not exist, or what the API server said last, if anything.
-pub(crate) type Found<T> = Result<Option<Arc<T>>, Option<Arc<str>>>;
+/// An object, `None` if it does not exist, or the last error of the API server, if any.
+pub(crate) type ReadOutcome<T> = Result<Option<Arc<T>>, Option<Arc<str>>>;
 
 /// All objects of one type that pods refer to. Clones share them.
 #[derive(Debug)]
-pub(crate) struct Reads<T: Kept> {
+pub(crate) struct PolledObjects<T: CachedObject> {
     client: Option<ApiClient>,
     reading: Reading,
-    /// Says how long an answer serves.
+    /// The Node object, which has the lifetime of a read.
     node: watch::Receiver<NodeUpdate>,
     /// Bounded by the references of the node's pods.
     entries: Mutex<BTreeMap<ItemKey, Entry<T>>>,
@@ -38,21 +38,21 @@ pub(crate) struct Reads<T: Kept> {
 #[derive(Debug)]
 struct Entry<T> {
     users: BTreeSet<PodUid>,
-    /// Held by the one request in flight.
+    /// Locked by the request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
-    /// Requests so far.
-    begun: u64,
-    /// The request that was answered last, and its answer.
-    answered: Option<(u64, Found<T>)>,
-    memory: Option<Memory<T>>,
-    /// Only requests after this one are remembered.
-    forgotten: u64,
-    refusals: Refusals,
+    /// Number of requests.
+    requests: u64,
+    /// Number and result of the last completed request.
+    last: Option<(u64, ReadOutcome<T>)>,
+    cached: Option<CachedRead<T>>,
+    /// Results up to this request are not cached.
+    cached_after: u64,
+    rejections: Rejections,
 }
 
-/// What serves for a while.
+/// A cached object.
 #[derive(Debug)]
-struct Memory<T> {
+struct CachedRead<T> {
     content: Option<Arc<T>>,
     version: Option<u64>,
     read: Instant,
@@ -63,17 +63,17 @@ impl<T> Default for Entry<T> {
         Self {
             users: BTreeSet::new(),
             request: Arc::default(),
-            begun: 0,
-            answered: None,
-            memory: None,
-            forgotten: 0,
-            refusals: Refusals::default(),
+            requests: 0,
+            last: None,
+            cached: None,
+            cached_after: 0,
+            rejections: Rejections::default(),
         }
     }
 }
 
-impl<T> Memory<T> {
-    fn remembered(&self) -> Remembered {
+impl<T> CachedRead<T> {
+    fn version_and_age(&self) -> Remembered {
         Remembered {
             version: self.version,
             age: self.read.elapsed(),
@@ -81,7 +81,7 @@ impl<T> Memory<T> {
     }
 }
 
-impl<T: Kept> Reads<T> {
+impl<T: CachedObject> PolledObjects<T> {
     pub(crate) fn new(
         client: Option<ApiClient>,
         reading: Reading,
@@ -95,18 +95,17 @@ impl<T: Kept> Reads<T> {
         }
     }
 
-    /// The pod refers to this object from now on. One that is new to it is to see what there is now:
-    /// what was read before serves nobody any more.
-    pub(crate) fn hold(&self, key: &ItemKey, uid: &PodUid) {
+    /// Adds a reference of the pod. A new pod gets the current object: the cached one is dropped.
+    pub(crate) fn acquire(&self, key: &ItemKey, uid: &PodUid) {
         let mut entries = self.lock();
         let entry = entries.entry(key.clone()).or_default();
         if entry.users.insert(uid.clone()) {
-            entry.memory = None;
-            entry.forgotten = entry.begun;
+            entry.cached = None;
+            entry.cached_after = entry.requests;
         }
     }
 
-    /// The pod does not refer to this object any more.
+    /// Removes a reference of the pod.
     pub(crate) fn release(&self, key: &ItemKey, uid: &PodUid) {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else {
@@ -118,17 +117,17 @@ impl<T: Kept> Reads<T> {
         }
     }
 
-    /// One object, as the strategy has it.
-    pub(crate) async fn item(&self, key: &ItemKey, deadline: Instant) -> Found<T> {
+    /// Returns one object, by the strategy.
+    pub(crate) async fn item(&self, key: &ItemKey, deadline: Instant) -> ReadOutcome<T> {
         let Some(client) = &self.client else {
             return Ok(None);
         };
-        let asked = self.with(key, |entry| (Arc::clone(&entry.request), entry.begun));
-        // the pod went while it was being resolved
-        let Some((request, before)) = asked else {
+        let entry = self.with(key, |entry| (Arc::clone(&entry.request), entry.requests));
+        // the pod was unregistered meanwhile
+        let Some((request, before)) = entry else {
             return Err(None);
         };
-        let Ok(_one_at_a_time) = timeout_at(deadline, request.lock()).await else {
+        let Ok(_request_lock) = timeout_at(deadline, request.lock()).await else {
             return Err(None);
         };
         let ttl = object_ttl(self.node.borrow().0.as_deref());
@@ -140,11 +139,11 @@ impl<T: Kept> Reads<T> {
         };
         let request = self.request(client, key, look);
         let answer = timeout_at(deadline, request).await.unwrap_or(Err(None));
-        let found = self.with(key, |entry| self.take(entry, number, answer));
+        let found = self.with(key, |entry| self.complete(entry, number, answer));
         found.unwrap_or(Err(None))
     }
 
-    /// Asks until the answer is not a refusal that a retry may end.
+    /// Sends requests until the result is not a transient rejection.
     async fn request(
         &self,
         client: &ApiClient,
@@ -161,12 +160,12 @@ impl<T: Kept> Reads<T> {
             let error = match answer {
                 Err(error) if error.kind != ApiErrorKind::NotFound => error,
                 answer => {
-                    self.with(key, |entry| entry.refusals.clear());
+                    self.with(key, |entry| entry.rejections.clear());
                     return Ok(answer.ok());
                 }
             };
             let delay = self.with(key, |entry| {
-                entry.refusals.retry_delay(PodRequest::Object, &error)
+                entry.rejections.retry_delay(PodRequest::Object, &error)
             });
             match delay.flatten() {
                 Some(delay) => tokio::time::sleep(delay).await,
@@ -183,48 +182,48 @@ impl<T: Kept> Reads<T> {
         self.lock().get_mut(key).map(work)
     }
 
-    /// What is known to one who asked when `before` requests had begun, or the next request.
+    /// Returns the result for a caller that called after `before` requests, or the next request.
     fn begin(
         &self,
         entry: &mut Entry<T>,
         before: u64,
         ttl: std::time::Duration,
-    ) -> Result<(u64, Look), Found<T>> {
-        if let Some((number, found)) = &entry.answered
+    ) -> Result<(u64, Look), ReadOutcome<T>> {
+        if let Some((number, found)) = &entry.last
             && *number > before
         {
             return Err(found.clone());
         }
-        let remembered = entry.memory.as_ref().map(Memory::remembered);
-        match (look(self.reading, remembered, ttl), &entry.memory) {
-            (Look::Remember, Some(memory)) => Err(Ok(memory.content.clone())),
+        let remembered = entry.cached.as_ref().map(CachedRead::version_and_age);
+        match (look(self.reading, remembered, ttl), &entry.cached) {
+            (Look::Remember, Some(cached)) => Err(Ok(cached.content.clone())),
             (look, _) => {
-                entry.begun += 1;
-                Ok((entry.begun, look))
+                entry.requests += 1;
+                Ok((entry.requests, look))
             }
         }
     }
 
-    fn take(
+    fn complete(
         &self,
         entry: &mut Entry<T>,
         number: u64,
         answer: Result<Option<T::Object>, Option<Arc<str>>>,
-    ) -> Found<T> {
-        let remembered = entry.memory.as_ref().map(Memory::remembered);
+    ) -> ReadOutcome<T> {
+        let remembered = entry.cached.as_ref().map(CachedRead::version_and_age);
         let summary = match &answer {
             Ok(Some(object)) => Answer::Found(version(object)),
             Ok(None) => Answer::Missing,
             Err(_) => Answer::Failed,
         };
-        let found = match (worth(remembered, summary), answer, &entry.memory) {
-            (Worth::Ignored, _, Some(memory)) => Ok(memory.content.clone()),
+        let found = match (worth(remembered, summary), answer, &entry.cached) {
+            (Worth::Ignored, _, Some(cached)) => Ok(cached.content.clone()),
             (_, Err(error), _) => Err(error),
             (_, Ok(object), _) => {
                 let version = object.as_ref().map(version);
-                let content = object.and_then(T::keep).map(|new| entry.in_place(new));
-                if self.reading == Reading::Cache && number > entry.forgotten {
-                    entry.memory = Some(Memory {
+                let content = object.and_then(T::keep).map(|new| entry.reuse_allocation(new));
+                if self.reading == Reading::Cache && number > entry.cached_after {
+                    entry.cached = Some(CachedRead {
                         content: content.clone(),
                         version,
                         read: Instant::now(),
@@ -233,7 +232,7 @@ impl<T: Kept> Reads<T> {
                 Ok(content)
             }
         };
-        entry.answered = Some((number, found.clone()));
+        entry.last = Some((number, found.clone()));
         found
     }
 }
@@ -244,9 +243,9 @@ fn version<K: ApiObject>(object: &K) -> u64 {
 }
 
 impl<T: PartialEq> Entry<T> {
-    /// The same content keeps its place in memory.
-    fn in_place(&self, new: T) -> Arc<T> {
-        match &self.answered {
+    /// Reuses the allocation of equal content.
+    fn reuse_allocation(&self, new: T) -> Arc<T> {
+        match &self.last {
             Some((_, Ok(Some(old)))) if **old == new => Arc::clone(old),
             _ => Arc::new(new),
         }

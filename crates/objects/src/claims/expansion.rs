@@ -1,4 +1,4 @@
-//! What is asked and told of claims that grow. Nothing here decides: see
+//! Expansion of PVCs: reads and patches. The decisions are in
 //! `windlass_volume_plan::volume_source::growth`.
 
 use std::future::Future;
@@ -10,31 +10,31 @@ use windlass_volume_plan::volume_source::{
     Lookup, failed_claim, growing_claim, grown_claim, growth,
 };
 
-use super::{ANSWER_DEADLINE, ClaimKey, Claims};
+use super::{RESOLVE_TIMEOUT, ClaimKey, Claims};
 
 impl Claims {
-    /// Whose turn it is, with the claim marked if it is the node's.
-    pub(crate) async fn turn(
+    /// Returns the expansion decision, and marks the PVC if the node expands it.
+    pub(crate) async fn expansion_decision(
         &self,
         key: &ClaimKey,
         capacity: u64,
         failed_before: bool,
     ) -> Result<ExpansionDecision, String> {
-        let claim = self.read_anew(key).await?;
-        let turn = growth(&claim, capacity, failed_before);
-        if let ExpansionDecision::Expand(growing) = turn
-            && growing.tracked
-            && !growing.reported
+        let claim = self.read_uncached(key).await?;
+        let decision = growth(&claim, capacity, failed_before);
+        if let ExpansionDecision::Expand(task) = decision
+            && task.tracked
+            && !task.reported
             && let Some(patch) = growing_claim(&claim)
         {
             self.patch(key, Patch::Merge(patch)).await?;
         }
-        Ok(turn)
+        Ok(decision)
     }
 
-    /// The claim has this many bytes, unless it says so already.
-    pub(crate) async fn grown(&self, key: &ClaimKey, bytes: u64) -> Result<(), String> {
-        let claim = self.read_anew(key).await?;
+    /// Reports the new capacity, if the status differs.
+    pub(crate) async fn report_expanded(&self, key: &ClaimKey, bytes: u64) -> Result<(), String> {
+        let claim = self.read_uncached(key).await?;
         let known = self.0.known(key).map(|(_, state)| state);
         let volume = known.as_ref().and_then(|state| match &state.volume {
             Lookup::Found(volume) => Some(&**volume),
@@ -46,30 +46,30 @@ impl Claims {
         }
     }
 
-    /// The claim did not grow.
-    pub(crate) async fn not_grown(
+    /// Reports a failed expansion.
+    pub(crate) async fn report_expansion_failure(
         &self,
         key: &ClaimKey,
         infeasible: bool,
-        why: &str,
+        error: &str,
         now: Timestamp,
     ) -> Result<(), String> {
-        let claim = self.read_anew(key).await?;
-        match failed_claim(&claim, infeasible, why, now) {
+        let claim = self.read_uncached(key).await?;
+        match failed_claim(&claim, infeasible, error, now) {
             Some(patch) => self.patch(key, Patch::StrategicMerge(patch)).await,
             None => Ok(()),
         }
     }
 
-    /// The claim as it is at this moment: what was read before does not count.
-    async fn read_anew(&self, key: &ClaimKey) -> Result<PersistentVolumeClaim, String> {
+    /// PolledObjects the PVC from the API server, bypassing the cache.
+    async fn read_uncached(&self, key: &ClaimKey) -> Result<PersistentVolumeClaim, String> {
         let get = "mountVolume.NodeExpandVolume get PVC failed";
         let Some(client) = &self.0.client else {
-            return Err(format!("{get} : there is no API server"));
+            return Err(format!("{get} : no API server (standalone mode)"));
         };
         let (namespace, name) = key;
         let claim = client.get::<PersistentVolumeClaim>(ObjectKey::namespaced(namespace, name));
-        let claim = in_time(claim).await;
+        let claim = with_timeout(claim).await;
         claim.map_err(|error| format!("{get} : {error}"))
     }
 
@@ -80,7 +80,7 @@ impl Claims {
         let (namespace, name) = key;
         let at = ObjectKey::namespaced(namespace, name);
         let patched = client.patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
-        match in_time(patched).await {
+        match with_timeout(patched).await {
             Ok(_) => Ok(()),
             Err(error) => Err(format!(
                 "patchPVCStatus failed to patch PVC {name:?}: {error}"
@@ -89,11 +89,11 @@ impl Claims {
     }
 }
 
-async fn in_time<T>(request: impl Future<Output = Result<T, ApiError>>) -> Result<T, String> {
-    match tokio::time::timeout(ANSWER_DEADLINE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if error.kind == ApiErrorKind::NotFound => Err("it is gone".to_owned()),
+async fn with_timeout<T>(request: impl Future<Output = Result<T, ApiError>>) -> Result<T, String> {
+    match tokio::time::timeout(RESOLVE_TIMEOUT, request).await {
+        Ok(Ok(object)) => Ok(object),
+        Ok(Err(error)) if error.kind == ApiErrorKind::NotFound => Err("not found".to_owned()),
         Ok(Err(error)) => Err(error.message),
-        Err(_) => Err("the API server did not answer".to_owned()),
+        Err(_) => Err("the API server did not respond".to_owned()),
     }
 }

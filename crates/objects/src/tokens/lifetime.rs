@@ -1,42 +1,41 @@
-//! When a token is renewed.
+//! Lifetime and renewal of a token.
 
 use std::time::Duration;
 
 use windlass_units::hash::fnv1a_64;
 use windlass_types::Timestamp;
 
-/// A token is renewed after this even if it lives longer.
+/// Maximum age of a token before its renewal.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Tokens made at the same time are renewed up to this much apart.
+/// Maximum jitter between renewals of tokens created at the same time.
 const MAX_JITTER_MILLIS: u64 = 10_000;
 
-/// The life of a token, by two clocks: the wall clock may be stepped, and time that passed by the
-/// other one has passed all the same.
+/// Lifetime of a token, by wall clock and monotonic clock, as the wall clock may be stepped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
-    /// It is to be renewed from now on.
+pub(super) struct TokenLifetime {
+    /// Time of the renewal.
     renew_at: Timestamp,
-    /// It is worth nothing from now on.
+    /// Time of the expiry.
     expires_at: Timestamp,
-    /// Age at which it is to be renewed.
+    /// Age at the renewal.
     renew_age: Duration,
-    /// Age at which it is worth nothing.
+    /// Age at the expiry.
     expiry_age: Duration,
 }
 
-/// How a token is to be treated.
+/// State of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It is handed out.
+    /// Served.
     Fresh,
-    /// It is renewed, and handed out if that fails.
+    /// Renewed; served if that fails.
     Due,
-    /// It is worth nothing.
+    /// Not served.
     Expired,
 }
 
-impl Life {
-    /// Renewal at 80 % of the life or after a day, less a jitter that `seed` decides (upstream
+impl TokenLifetime {
+    /// Renewal after 80 % of the lifetime or a day, minus a jitter derived from `seed` (upstream
     /// `requiresRefresh`).
     pub(super) fn new(expires_at: Timestamp, seconds: i64, seed: &str) -> Self {
         let expiry_age = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -51,12 +50,12 @@ impl Life {
         }
     }
 
-    /// It is worth nothing from then on.
+    /// Returns the time of the expiry.
     pub(super) fn expires_at(&self) -> Timestamp {
         self.expires_at
     }
 
-    /// What to do with a token that was received `age` ago.
+    /// Returns the state of a token that was received `age` ago.
     pub(super) fn phase(&self, now: Timestamp, age: Duration) -> Phase {
         if now >= self.expires_at || age >= self.expiry_age {
             Phase::Expired
@@ -78,8 +77,8 @@ mod tests {
             .checked_add(Duration::from_secs(seconds.unsigned_abs()))
             .expect("time");
         for seed in ["a", "b", "c"] {
-            let life = Life::new(expires_at, seconds, seed);
-            let second = life.renew_at.as_second();
+            let lifetime = TokenLifetime::new(expires_at, seconds, seed);
+            let second = lifetime.renew_at.as_second();
             assert!(expected.contains(&second), "{seconds} {seed}: {second}");
         }
     }
@@ -96,10 +95,10 @@ mod tests {
     #[test]
     fn a_clock_that_is_stepped_back_makes_no_token_live_longer() {
         let at = |second| Timestamp::from_second(second).expect("time");
-        let life = Life::new(at(3600), 3600, "seed");
+        let lifetime = TokenLifetime::new(at(3600), 3600, "seed");
         let check = |now: i64, age: u64, expected: Phase| {
             assert_eq!(
-                life.phase(at(now), Duration::from_secs(age)),
+                lifetime.phase(at(now), Duration::from_secs(age)),
                 expected,
                 "{now} {age}"
             );
@@ -118,8 +117,8 @@ mod tests {
     #[test]
     fn the_jitter_of_a_token_is_always_the_same() {
         let expires_at = Timestamp::from_second(10_000).expect("time");
-        let life = |seed| Life::new(expires_at, 3600, seed);
-        assert_eq!(life("a"), life("a"));
-        assert_ne!(life("a"), life("b"));
+        let lifetime = |seed| TokenLifetime::new(expires_at, 3600, seed);
+        assert_eq!(lifetime("a"), lifetime("a"));
+        assert_ne!(lifetime("a"), lifetime("b"));
     }
 }

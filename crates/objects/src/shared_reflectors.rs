@@ -1,4 +1,4 @@
-//! Watches of sets of objects, each shared by all pods that need it and ended when none does.
+//! Watches of sets of objects, shared by the pods that need them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,78 +13,78 @@ use windlass_client::{ApiClient, ApiError, ApiObject, ReflectEvent, Selector, re
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_types::PodUid;
 
-use crate::announced::Announced;
-use crate::refusals::Refusals;
+use crate::ordered_watch::OrderedWatch;
+use crate::rejections::Rejections;
 
-/// How long a watch goes on after its last pod: one that is replaced at once needs it again.
-const GRACE: Duration = Duration::from_secs(30);
+/// Grace period of a watch after its last pod, for pods that are replaced.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// What is kept of an object.
-pub(crate) trait Kept: PartialEq + Debug + Send + Sync + Sized + 'static {
-    /// The object.
+/// The cached part of an object.
+pub(crate) trait CachedObject: PartialEq + Debug + Send + Sync + Sized + 'static {
+    /// API type of the object.
     type Object: ApiObject;
 
-    /// `None` for an object that counts as absent.
+    /// Converts the object; `None` if it counts as absent.
     fn keep(object: Self::Object) -> Option<Self>;
 
-    /// True if the object can never change.
+    /// Returns whether the object can never change.
     fn is_final(_: &Self::Object) -> bool {
         false
     }
 }
 
-/// What a pod wants to hear about a set.
+/// Changes of a set that requeue a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Nothing.
     Quiet,
-    /// That the object of this name exists now.
+    /// The object of this name appears.
     Appearing(String),
-    /// Each change of the object of this name, its end included.
+    /// The object of this name changes or is deleted.
     Live(String),
-    /// Each change of the set.
+    /// The set changes.
     Set,
 }
 
-/// Namespace, empty for cluster-scoped types, and name.
+/// Namespace (empty for cluster-scoped types) and name.
 pub(crate) type ItemKey = (String, String);
 
-/// What is known of a set.
+/// Cached state of a set.
 #[derive(Debug)]
-pub(crate) struct Known<T> {
-    /// The set was read once: what is not in `items` does not exist.
+pub(crate) struct CachedSet<T> {
+    /// The set was read: objects that are not in `items` do not exist.
     pub(crate) synced: bool,
-    /// Why the last request failed, if it did.
+    /// Error of the last request, if it failed.
     pub(crate) error: Option<ApiError>,
     /// The objects.
     pub(crate) items: BTreeMap<ItemKey, Arc<T>>,
-    /// Nobody holds the set any more, and nothing more will be known.
-    over: bool,
-    /// Somebody waited for its first state and is not waiting any more.
-    missed: bool,
+    /// The set was released; its state does not change any more.
+    released: bool,
+    /// A waiter for the first state timed out.
+    wait_abandoned: bool,
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for CachedSet<T> {
     fn default() -> Self {
         Self {
             synced: false,
             error: None,
             items: BTreeMap::new(),
-            over: false,
-            missed: false,
+            released: false,
+            wait_abandoned: false,
         }
     }
 }
 
 /// All watched sets of one type. Clones share them.
 #[derive(Debug)]
-pub(crate) struct Reflections<T: Kept>(Arc<Shared<T>>);
+pub(crate) struct SharedReflectors<T: CachedObject>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
-    /// Without an API server nothing exists.
+    /// `None` without an API server: no objects exist.
     client: Option<ApiClient>,
-    /// `None` if nobody wants to hear of changes.
+    /// `None` if changes requeue no pods.
     changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     /// Bounded by the references of the node's pods.
     entries: Mutex<BTreeMap<Selector, Entry<T>>>,
@@ -93,30 +93,30 @@ struct Shared<T> {
 #[derive(Debug)]
 struct Entry<T> {
     users: BTreeMap<PodUid, Interest>,
-    known: Announced<Known<T>>,
-    /// Grows with each use, so that a grace period of the past ends nothing.
+    known: OrderedWatch<CachedSet<T>>,
+    /// Grows with each use, so that an old grace period ends nothing.
     uses: u64,
     task: Option<AbortHandle>,
 }
 
 impl<T> Drop for Entry<T> {
     fn drop(&mut self) {
-        self.known.modify(|known| known.over = true);
+        self.known.modify(|known| known.released = true);
         if let Some(task) = &self.task {
             task.abort();
         }
     }
 }
 
-/// What became of an object.
+/// Change of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Appeared,
     Changed,
-    Gone,
+    Deleted,
 }
 
-impl<T: Kept> Reflections<T> {
+impl<T: CachedObject> SharedReflectors<T> {
     pub(crate) fn new(
         client: Option<ApiClient>,
         changed: Option<SlotSender<PodUid, ObjectsChanged>>,
@@ -128,8 +128,8 @@ impl<T: Kept> Reflections<T> {
         }))
     }
 
-    /// The pod needs this set from now on; the first one begins the watch.
-    pub(crate) fn hold(&self, selector: &Selector, uid: &PodUid, interest: Interest) {
+    /// Adds a user of the set; the first one starts the watch.
+    pub(crate) fn acquire(&self, selector: &Selector, uid: &PodUid, interest: Interest) {
         let mut entries = self.0.lock();
         let entry = entries
             .entry(selector.clone())
@@ -138,7 +138,7 @@ impl<T: Kept> Reflections<T> {
         entry.users.insert(uid.clone(), interest);
     }
 
-    /// The pod does not need this set any more.
+    /// Removes a user of the set.
     pub(crate) fn release(&self, selector: &Selector, uid: &PodUid) {
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(selector) else {
@@ -149,23 +149,23 @@ impl<T: Kept> Reflections<T> {
         }
         let (uses, selector, shared) = (entry.uses, selector.clone(), Arc::downgrade(&self.0));
         drop(spawn_io("end-watch", async move {
-            tokio::time::sleep(GRACE).await;
+            tokio::time::sleep(GRACE_PERIOD).await;
             if let Some(shared) = shared.upgrade() {
                 shared.end(&selector, uses);
             }
         }));
     }
 
-    /// What is known of a set that somebody holds, and will be.
-    pub(crate) fn subscribe(&self, selector: &Selector) -> Option<Announced<Known<T>>> {
+    /// Returns the state of a set that has users.
+    pub(crate) fn subscribe(&self, selector: &Selector) -> Option<OrderedWatch<CachedSet<T>>> {
         let entries = self.0.lock();
         entries.get(selector).map(|entry| entry.known.clone())
     }
 
     fn begin(&self, selector: &Selector) -> Entry<T> {
-        let known = Known {
+        let known = CachedSet {
             synced: self.0.client.is_none(),
-            ..Known::default()
+            ..CachedSet::default()
         };
         let task = self.0.client.clone().map(|client| {
             let follow = follow(Arc::downgrade(&self.0), client, selector.clone());
@@ -173,22 +173,22 @@ impl<T: Kept> Reflections<T> {
         });
         Entry {
             users: BTreeMap::new(),
-            known: Announced::new(known),
+            known: OrderedWatch::new(known),
             uses: 0,
             task,
         }
     }
 }
 
-async fn follow<T: Kept>(shared: Weak<Shared<T>>, client: ApiClient, selector: Selector) {
+async fn follow<T: CachedObject>(shared: Weak<Shared<T>>, client: ApiClient, selector: Selector) {
     let reflected = || reflect::<T::Object>(client.clone(), selector.clone());
     let mut events = reflected().boxed();
-    let mut refusals = Refusals::default();
+    let mut rejections = Rejections::default();
     let mut synced = false;
     while let Some(event) = events.next().await {
-        // before the first state nothing is lost by beginning again, without the reflector's back-off
+        // before the first state a restart loses nothing, and avoids the reflector's back-off
         if let (ReflectEvent::Failed { error, .. }, false) = (&event, synced)
-            && let Some(delay) = refusals.retry_delay(PodRequest::Object, error)
+            && let Some(delay) = rejections.retry_delay(PodRequest::Object, error)
         {
             events = reflected().boxed();
             tokio::time::sleep(delay).await;
@@ -196,43 +196,43 @@ async fn follow<T: Kept>(shared: Weak<Shared<T>>, client: ApiClient, selector: S
         }
         synced |= matches!(event, ReflectEvent::Synced(_));
         match shared.upgrade() {
-            Some(shared) if !shared.take(&selector, event) => {}
-            // nobody is left to tell, or nothing more will happen
+            Some(shared) if !shared.apply(&selector, event) => {}
+            // the set was released, or cannot change any more
             _ => return,
         }
     }
 }
 
-impl<T: Kept> Shared<T> {
+impl<T: CachedObject> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Selector, Entry<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self, selector: &Selector, uses: u64) {
         let mut entries = self.lock();
-        let over = |entry: &Entry<T>| entry.users.is_empty() && entry.uses == uses;
-        if entries.get(selector).is_some_and(over) {
+        let released = |entry: &Entry<T>| entry.users.is_empty() && entry.uses == uses;
+        if entries.get(selector).is_some_and(released) {
             entries.remove(selector);
         }
     }
 
-    /// Takes an event in and tells the pods it concerns. True if the watch may end, because the
-    /// one object it is about can never change.
-    fn take(&self, selector: &Selector, event: ReflectEvent<T::Object>) -> bool {
+    /// Applies an event and requeues the affected pods. Returns true if the watch may end, because
+    /// its only object can never change.
+    fn apply(&self, selector: &Selector, event: ReflectEvent<T::Object>) -> bool {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(selector) else {
             return true;
         };
         let one = selector.fields.is_some();
-        let (done, changes) = entry.known.modify(|known| known.take(event, one));
+        let (done, changes) = entry.known.modify(|known| known.apply(event, one));
         for (uid, interest) in &entry.users {
-            let concerned = changes.iter().any(|((_, name), change)| match interest {
+            let affected = changes.iter().any(|((_, name), change)| match interest {
                 Interest::Quiet => false,
-                Interest::Appearing(wanted) => wanted == name && *change == Change::Appeared,
-                Interest::Live(wanted) => wanted == name,
+                Interest::Appearing(expected) => expected == name && *change == Change::Appeared,
+                Interest::Live(expected) => expected == name,
                 Interest::Set => true,
             });
-            if let (true, Some(changed)) = (concerned, &self.changed) {
+            if let (true, Some(changed)) = (affected, &self.changed) {
                 changed.put(uid.clone(), ObjectsChanged);
             }
         }
@@ -240,34 +240,34 @@ impl<T: Kept> Shared<T> {
     }
 }
 
-impl<T> Known<T> {
-    /// There is nothing to wait for.
+impl<T> CachedSet<T> {
+    /// Returns whether waiting is over.
     pub(crate) fn is_settled(&self) -> bool {
-        self.synced || self.over
+        self.synced || self.released
     }
 }
 
-/// Waits until there is nothing to wait for. Whoever gives that up, by dropping the future, is told
-/// of the first state as of a change.
-pub(crate) async fn settled<T>(known: &Announced<Known<T>>) {
-    let waits = Waits(known);
-    known.wait_for(Known::is_settled).await;
-    drop(waits);
+/// Waits until the set is settled. If the future is dropped before, the first state requeues pods
+/// like a change.
+pub(crate) async fn settled<T>(known: &OrderedWatch<CachedSet<T>>) {
+    let guard = WaitGuard(known);
+    known.wait_for(CachedSet::is_settled).await;
+    drop(guard);
 }
 
-/// Somebody who waits for the first state of a set.
-struct Waits<'a, T>(&'a Announced<Known<T>>);
+/// A waiter for the first state of a set.
+struct WaitGuard<'a, T>(&'a OrderedWatch<CachedSet<T>>);
 
-impl<T> Drop for Waits<'_, T> {
+impl<T> Drop for WaitGuard<'_, T> {
     fn drop(&mut self) {
         let mut known = self.0.borrow();
-        known.missed |= !known.is_settled();
+        known.wait_abandoned |= !known.is_settled();
     }
 }
 
-impl<T: Kept> Known<T> {
-    /// True if the set is one object (`one`) that can never change; and what became different.
-    fn take(
+impl<T: CachedObject> CachedSet<T> {
+    /// Returns whether the set is a single object (`one`) that can never change, and the changes.
+    fn apply(
         &mut self,
         event: ReflectEvent<T::Object>,
         one: bool,
@@ -289,8 +289,8 @@ impl<T: Kept> Known<T> {
                     done |= one && T::is_final(&object);
                     self.put(old.get(&key), key, object, &mut changes);
                 }
-                let gone = old.into_keys().filter(|key| !self.items.contains_key(key));
-                changes.extend(gone.map(|key| (key, Change::Gone)));
+                let deleted = old.into_keys().filter(|key| !self.items.contains_key(key));
+                changes.extend(deleted.map(|key| (key, Change::Deleted)));
                 self.synced = true;
             }
             ReflectEvent::Applied(object) => {
@@ -302,13 +302,13 @@ impl<T: Kept> Known<T> {
             ReflectEvent::Deleted(object) => {
                 let key = key(&object);
                 if self.items.remove(&key).is_some() {
-                    changes.push((key, Change::Gone));
+                    changes.push((key, Change::Deleted));
                 }
             }
         }
         self.error = None;
-        if !before && !std::mem::take(&mut self.missed) {
-            // who needs the set waits for its first state without being told
+        if !before && !std::mem::take(&mut self.wait_abandoned) {
+            // pods wait for the first state without being requeued
             changes.clear();
         }
         (done && self.synced, changes)
@@ -325,7 +325,7 @@ impl<T: Kept> Known<T> {
             return;
         };
         match old {
-            // the same content keeps its place in memory
+            // equal content keeps its allocation
             Some(old) if **old == new => {
                 self.items.insert(key, Arc::clone(old));
                 return;

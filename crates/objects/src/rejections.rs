@@ -1,4 +1,4 @@
-//! Refusals in a row of one request for a pod.
+//! Consecutive rejections of a request for a pod.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use windlass_pod_inputs::cache_lag::{
     PodRequest, Refusal, RefusalDecision, RefusalStatus, refusal_decision,
 };
 
-/// The refusals since the last request that was not refused.
+/// Rejections since the last accepted request.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct Rejections {
     first: Option<Instant>,
     count: u32,
 }
 
-impl Refusals {
-    /// Counts a failed request; the delay before its retry, `None` if the failure is to be reported.
+impl Rejections {
+    /// Counts a failed request; returns the delay before its retry, `None` to report the failure.
     pub(crate) fn retry_delay(
         &mut self,
         request: PodRequest,
@@ -30,7 +30,7 @@ impl Refusals {
         });
         match decision {
             RefusalDecision::Retry(delay) => {
-                tracing::debug!(%error, %decision, "refused for now");
+                tracing::debug!(%error, %decision, "request rejected, retrying");
                 self.first.get_or_insert_with(Instant::now);
                 self.count = self.count.saturating_add(1);
                 Some(delay)
@@ -39,7 +39,7 @@ impl Refusals {
         }
     }
 
-    /// Ends the row: a request was not refused.
+    /// Resets the count after an accepted request.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,15 +1,15 @@
-//! A value that many wait for.
+//! A shared value with waiters in FIFO order.
 //!
-//! Those who wait are woken in the order in which they began, which `tokio::sync::watch` does
-//! not promise: a hundred pods that wait for the same objects start in the same order each time.
+//! Unlike `tokio::sync::watch`, waiters are woken in the order in which they started to wait: many
+//! pods that wait for the same objects start in a deterministic order.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A value, and word of its changes. Clones share both.
+/// A value with change notification. Clones share both.
 #[derive(Debug)]
-pub(crate) struct Announced<T>(Arc<Shared<T>>);
+pub(crate) struct OrderedWatch<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -17,13 +17,13 @@ struct Shared<T> {
     changed: Notify,
 }
 
-impl<T> Clone for Announced<T> {
+impl<T> Clone for OrderedWatch<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Announced<T> {
+impl<T> OrderedWatch<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Arc::new(Shared {
             value: Mutex::new(value),
@@ -31,25 +31,25 @@ impl<T> Announced<T> {
         }))
     }
 
-    /// The value; nobody can change it meanwhile.
+    /// Locks the value.
     pub(crate) fn borrow(&self) -> MutexGuard<'_, T> {
         let lock = self.0.value.lock();
         lock.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the value and wakes whoever waits.
+    /// Changes the value and wakes the waiters.
     pub(crate) fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = change(&mut self.borrow());
         self.0.changed.notify_waiters();
         result
     }
 
-    /// Waits until `is_so`; it may never be, so bound it with a timeout.
+    /// Waits until `is_so`, possibly forever; use a timeout.
     pub(crate) async fn wait_for(&self, is_so: impl Fn(&T) -> bool) {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // in line before the value is read, so that no change falls between
+            // registered before the value is read, so that no change is missed
             changed.as_mut().enable();
             if is_so(&self.borrow()) {
                 return;
