@@ -1,5 +1,5 @@
-//! The actor over volumes in memory: a mount fails, the pod is told what it waits for, the manager
-//! tries again by itself and says when there is something to ask for.
+//! The actor with volumes in memory: a mount fails, the caller gets the error, the manager retries and
+//! notifies the SyncLoop after the success.
 //!
 //! `cargo run -p windlass-volume-manager --example retry_a_mount`
 //!
@@ -15,22 +15,22 @@ use serde_json::{from_value, json};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
-use windlass_actors::{NodeExpander, NodeUpdate, MountedVolumeCache, SourcesReady, VolumesHandle};
+use windlass_actors::{MountedVolumeCache, NodeExpander, NodeUpdate, SourcesReady, VolumesHandle};
 use windlass_mailboxes::{ActorKind, SimClock, mailbox, slots, start_actor};
-use windlass_pod_inputs::paths::NodePaths;
-use windlass_volume_plan::volume_plan::Releaser;
-use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, ExpansionDecision, Pod, PodExt, Reason, SharedPod, Timestamp};
 use windlass_volume_manager::{
     DriverRegistrations, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
+use windlass_volume_plan::volume_plan::Releaser;
+use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_volumes::{MemoryVolumes, VolumeStep};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // an actor needs a thread that is its own
+    // actors run on one thread
     LocalSet::new().run_until(scenario()).await
 }
 
@@ -47,10 +47,10 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     let disk = MemoryVolumes::new(NodePaths::default());
     let plugins = Arc::new(disk.clone());
     let clock = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
-    let events = Arc::new(Elsewhere);
+    let events = Arc::new(Standalone);
     let metrics = Metrics::new()?;
     let (sender, inbox) = mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
-    let (changed, mut told) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
+    let (changed, mut changes) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let handle = VolumesHandle {
         mailbox: sender,
         mounted: MountedVolumeCache::default(),
@@ -67,8 +67,8 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
         plugins,
         clock,
         events: events.clone(),
-        claims: events,
-        settled: handle.mounted.clone(),
+        expander: events,
+        mounted: handle.mounted.clone(),
         changed,
         in_use: watch::channel(None).0,
         node: watch::channel(NodeUpdate::default()).1,
@@ -79,36 +79,36 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     start_actor(VolumeManager::new(deps, inbox));
 
     let began = Instant::now();
-    let patience = Duration::from_secs(10);
+    let timeout = Duration::from_secs(10);
     disk.fail(VolumeStep::Mount, "1234/cache", Some("the disk is full"));
-    match handle.set_up(&pod, &volumes, patience).await {
-        Err(lacks) => println!("{:?}: {}", began.elapsed(), lacks.message),
-        Ok(_) => return Err("it was to fail".into()),
+    match handle.set_up(&pod, &volumes, timeout).await {
+        Err(error) => println!("{:?}: {}", began.elapsed(), error.message),
+        Ok(_) => return Err("the mount must fail".into()),
     }
     disk.fail(VolumeStep::Mount, "1234/cache", None);
-    let (uid, _) = told.next().await.ok_or("the manager has ended")?;
-    println!("{:?}: pod {uid} may ask again", began.elapsed());
-    let ready = handle.set_up(&pod, &volumes, patience).await;
-    let ready = ready.map_err(|lacks| lacks.message)?;
+    let (uid, _) = changes.next().await.ok_or("the manager has ended")?;
+    println!("{:?}: pod {uid} has new volumes", began.elapsed());
+    let ready = handle.set_up(&pod, &volumes, timeout).await;
+    let ready = ready.map_err(|error| error.message)?;
     for (name, volume) in ready.mounted.iter() {
         println!("{:?}: {name} is ready: {volume:?}", began.elapsed());
     }
     let released = handle.tear_down(&pod.uid(), Releaser::Worker).await;
-    released.map_err(|lacks| lacks.message)?;
+    released.map_err(|error| error.message)?;
     println!(
         "{:?}: mounted now: {:?}",
         began.elapsed(),
         disk.mounted(&pod.uid())
     );
-    println!("what the disk was asked: {}", disk.calls().join(", "));
+    println!("calls: {}", disk.calls().join(", "));
     Ok(())
 }
 
-/// Events of pods, which go on standard output, and the API server, which is not there.
+/// Prints events of pods; the API server is unreachable.
 #[derive(Debug)]
-struct Elsewhere;
+struct Standalone;
 
-impl EventRecorder for Elsewhere {
+impl EventRecorder for Standalone {
     fn record(&self, _: &Pod, _: Option<&str>, _: EventType, reason: Reason, message: &str) {
         println!("event {reason}: {message}");
     }
@@ -117,13 +117,13 @@ impl EventRecorder for Elsewhere {
 }
 
 #[async_trait]
-impl NodeExpander for Elsewhere {
+impl NodeExpander for Standalone {
     async fn turn(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
-        Err("there is no API server".to_owned())
+        Err("no API server".to_owned())
     }
 
     async fn grown(&self, _: &Pod, _: &str, _: u64) -> Result<(), String> {
-        Err("there is no API server".to_owned())
+        Err("no API server".to_owned())
     }
 
     async fn not_grown(
@@ -134,6 +134,6 @@ impl NodeExpander for Elsewhere {
         _: &str,
         _: Timestamp,
     ) -> Result<(), String> {
-        Err("there is no API server".to_owned())
+        Err("no API server".to_owned())
     }
 }

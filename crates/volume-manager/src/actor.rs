@@ -1,16 +1,16 @@
 //! The VolumeManager actor.
 //!
-//! * owns: what volumes pods want and have ([`VolumePlan`]), who waits for an answer; writes what pods
-//!   have that need not ask again ([`MountedVolumeCache`])
-//! * receives: `SetUpVolumes`, `TearDownVolumes`, `NodeUpdate`, `SourcesReady`, answers of its own steps,
-//!   one timer
+//! * owns: desired and actual volumes ([`VolumePlan`]) and the waiting callers; writes the volumes of
+//!   pods that are completely set up ([`MountedVolumeCache`])
+//! * receives: `SetUpVolumes`, `TearDownVolumes`, `NodeUpdate`, `SourcesReady`, completions of its own
+//!   steps, one timer
 //! * sends: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
-//! * invariant: a volume has one step under way; nothing is released that nobody asked to; every
-//!   asker is answered
-//! * bound and overflow: a request per pod's job; steps under way are bounded for each pod by the
-//!   plan, threads by the plugins' lanes
-//! * restart: who uses devices is looked up once, in the background; volumes are set up again by
-//!   whoever needs them, which changes nothing, and found on the disk when they are to go
+//! * invariant: at most one step in progress per volume; volumes are torn down only on request; every
+//!   caller gets a reply
+//! * bound and overflow: one request per pod worker job; the plan bounds the steps in progress of each
+//!   pod, the I/O queues of the plugins the threads
+//! * restart: users of devices are reconstructed once in the background; volumes are set up again on
+//!   request, which changes nothing, and discovered on the disk at tear-down
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,10 +19,13 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{NodeExpander, NodeUpdate, SetUpVolumes, MountedVolumeCache, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, SlotSender, completions, spawn_io};
-use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
-use windlass_volume_plan::volume_source::PodVolumes;
+use windlass_actors::{
+    MountedVolumeCache, NodeExpander, NodeUpdate, SetUpVolumes, SourcesReady, TearDownVolumes,
+    VolumeManagerMessage, VolumesChanged, VolumesInUse,
+};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Mailbox, SlotSender, completions, spawn_io,
+};
 use windlass_metrics::Metrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
@@ -30,60 +33,62 @@ use windlass_types::{
     Clock, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
     VolumesNotReady,
 };
+use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_volumes::VolumePlugins;
 
+use crate::instrumented::count_reconstruction;
 use crate::io;
-use crate::measured::count_survey;
 use crate::usage::VolumeUsages;
 
-/// What the VolumeManager works with.
+/// Dependencies of the VolumeManager.
 #[derive(Clone, Debug)]
 pub struct VolumeManagerDeps {
-    /// Sets up and releases single volumes.
+    /// Sets up and tears down volumes.
     pub plugins: Arc<dyn VolumePlugins>,
-    /// Dates what is written.
+    /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Records events of pods.
     pub events: Arc<dyn EventRecorder>,
-    /// Says which claims are to grow, and hears what became of that.
-    pub claims: Arc<dyn NodeExpander>,
-    /// Hears what pods ask for, and that nothing of it is left.
+    /// Reads and updates PVCs for expansion.
+    pub expander: Arc<dyn NodeExpander>,
+    /// Tracks the usage of volumes.
     pub usages: VolumeUsages,
-    /// What pods have and need not ask for.
-    pub settled: MountedVolumeCache,
-    /// The way to the SyncLoop.
+    /// Volumes of pods that are completely set up.
+    pub mounted: MountedVolumeCache,
+    /// Sender to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
-    /// The way to NodeStatus; `None` until something is known.
+    /// Sender to NodeStatus; `None` until the reconstruction.
     pub in_use: watch::Sender<Option<VolumesInUse>>,
-    /// The node's object, which says what is attached.
+    /// The Node object, whose status has the attached volumes.
     pub node: watch::Receiver<NodeUpdate>,
-    /// Until every source has spoken no device is taken back.
+    /// No device is unstaged until all sources are ready.
     pub sources_ready: watch::Receiver<SourcesReady>,
-    /// Changes when a CSI driver registered.
+    /// Changes when a CSI driver registers.
     pub drivers: watch::Receiver<DriverRegistrations>,
-    /// Counts what an earlier life left, and pods that found no room.
+    /// Counts reconstructions and rejected pods.
     pub metrics: Metrics,
 }
 
-/// How many CSI drivers have registered so far.
+/// Number of CSI driver registrations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverRegistrations(pub u64);
 
-/// See the module page.
+/// The actor; see the module documentation.
 #[derive(Debug)]
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
     plan: VolumePlan,
     began: Instant,
-    asked: u64,
+    last_request: u64,
     set_ups: BTreeMap<AskId, SetUp>,
-    releases: BTreeMap<AskId, TearDownVolumes>,
+    tear_downs: BTreeMap<AskId, TearDownVolumes>,
     timer: Option<SpawnHandle>,
     completions: CompletionSender<Done>,
     streams: Option<(Mailbox<VolumeManagerMessage>, Completions<Done>)>,
 }
 
-/// Somebody who waits for volumes.
+/// A caller that waits for its volumes.
 #[derive(Debug)]
 struct SetUp {
     pod: SharedPod,
@@ -92,16 +97,16 @@ struct SetUp {
 }
 
 impl VolumeManager {
-    /// An actor that hears `mailbox` once it is started.
+    /// Creates the actor; it reads `mailbox` after its start.
     pub fn new(deps: VolumeManagerDeps, mailbox: Mailbox<VolumeManagerMessage>) -> Self {
         let (sender, stream) = completions();
         Self {
             deps,
             plan: VolumePlan::new(),
             began: Instant::now(),
-            asked: 0,
+            last_request: 0,
             set_ups: BTreeMap::new(),
-            releases: BTreeMap::new(),
+            tear_downs: BTreeMap::new(),
             timer: None,
             completions: sender,
             streams: Some((mailbox, stream)),
@@ -114,29 +119,28 @@ impl VolumeManager {
             now: self.deps.clock.now(),
         };
         for step in self.plan.handle(input, at) {
-            tracing::debug!(%step, "volume plan");
-            self.carry_out(step);
+            tracing::debug!(%step, "volume step");
+            self.execute(step);
         }
         self.arm_timer(ctx);
     }
 
-    fn carry_out(&mut self, step: Step) {
+    fn execute(&mut self, step: Step) {
         match step {
-            // an asker that has gone asks again
             Step::Ready(ask, result) => {
-                if let Some(asked) = self.set_ups.remove(&ask) {
+                if let Some(set_up) = self.set_ups.remove(&ask) {
                     if let Ok(ready) = &result {
-                        self.deps.settled.put(&asked.pod, &asked.volumes, ready);
+                        self.deps.mounted.put(&set_up.pod, &set_up.volumes, ready);
                     }
-                    let _ = asked.reply.send(result);
+                    let _ = set_up.reply.send(result);
                 }
             }
             Step::Released(ask, result) => {
-                if let Some(asked) = self.releases.remove(&ask) {
+                if let Some(tear_down) = self.tear_downs.remove(&ask) {
                     if result.is_ok() {
-                        self.deps.usages.all_gone(&asked.uid);
+                        self.deps.usages.remove_pod(&tear_down.uid);
                     }
-                    let _ = asked.reply.send(result);
+                    let _ = tear_down.reply.send(result);
                 }
             }
             Step::Wake(uid) => self.deps.changed.put(uid, VolumesChanged::default()),
@@ -164,11 +168,12 @@ impl VolumeManager {
                 self.deps.in_use.send_replace(Some(VolumesInUse(devices)));
             }
             step => {
-                let (plugins, completions) = (Arc::clone(&self.deps.plugins), self.completions.clone());
-                let claims = Arc::clone(&self.deps.claims);
+                let (plugins, completions) =
+                    (Arc::clone(&self.deps.plugins), self.completions.clone());
+                let expander = Arc::clone(&self.deps.expander);
                 let now = self.deps.clock.now();
                 spawn_io("volume-step", async move {
-                    if let Some(done) = io::work(&*plugins, &*claims, step, now).await {
+                    if let Some(done) = io::execute(&*plugins, &*expander, step, now).await {
                         completions.send(done);
                     }
                 });
@@ -176,7 +181,7 @@ impl VolumeManager {
         }
     }
 
-    /// One timer for everything that is waited for, none while nothing is.
+    /// Sets one timer for the next deadline of the plan, if any.
     fn arm_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
@@ -189,23 +194,23 @@ impl VolumeManager {
         }
     }
 
-    fn next_ask(&mut self) -> AskId {
-        self.asked += 1;
-        AskId(self.asked)
+    fn next_request(&mut self) -> AskId {
+        self.last_request += 1;
+        AskId(self.last_request)
     }
 
     fn set_up(&mut self, request: SetUpVolumes, ctx: &mut Context<Self>) {
-        let ask = self.next_ask();
-        self.deps.settled.forget(&request.pod.uid());
+        let ask = self.next_request();
+        self.deps.mounted.forget(&request.pod.uid());
         for volume in &*request.volumes {
-            self.deps.usages.desired(&request.pod, volume, false);
+            self.deps.usages.track(&request.pod, volume, false);
         }
-        let asked = SetUp {
+        let set_up = SetUp {
             pod: SharedPod::clone(&request.pod),
             volumes: Arc::clone(&request.volumes),
             reply: request.reply,
         };
-        self.set_ups.insert(ask, asked);
+        self.set_ups.insert(ask, set_up);
         let input = Input::SetUp {
             ask,
             pod: request.pod,
@@ -216,10 +221,10 @@ impl VolumeManager {
     }
 
     fn tear_down(&mut self, request: TearDownVolumes, ctx: &mut Context<Self>) {
-        let ask = self.next_ask();
+        let ask = self.next_request();
         let (uid, by) = (request.uid.clone(), request.by);
-        self.releases.insert(ask, request);
-        self.deps.settled.forget(&uid);
+        self.tear_downs.insert(ask, request);
+        self.deps.mounted.forget(&uid);
         self.handle(Input::TearDown { ask, uid, by }, ctx);
     }
 }
@@ -255,7 +260,7 @@ impl StreamHandler<Delivery<Done>> for VolumeManager {
     fn handle(&mut self, delivery: Delivery<Done>, ctx: &mut Context<Self>) {
         delivery.open(|done| {
             if let Done::Surveyed(result) = &done {
-                count_survey(&self.deps.metrics.volumes, result);
+                count_reconstruction(&self.deps.metrics.volumes, result);
             }
             self.handle(Input::Done(done), ctx);
         });
@@ -265,8 +270,8 @@ impl StreamHandler<Delivery<Done>> for VolumeManager {
 }
 
 impl StreamHandler<NodeUpdate> for VolumeManager {
-    fn handle(&mut self, seen: NodeUpdate, ctx: &mut Context<Self>) {
-        if let Some(node) = &seen.0 {
+    fn handle(&mut self, update: NodeUpdate, ctx: &mut Context<Self>) {
+        if let Some(node) = &update.0 {
             let (attached, in_use) = volumes_of_node(node);
             self.handle(Input::Node { attached, in_use }, ctx);
         }

@@ -1,20 +1,22 @@
-//! Carries out one step with the plugins.
+//! Executes one step of the plan with the plugins.
 
 use windlass_actors::NodeExpander;
-use windlass_volume_plan::volume_plan::{Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork};
-use windlass_volume_plan::volume_source::{NotGrownEnd, PodVolume, not_grown};
 use windlass_types::{ExpansionDecision, PodExt, PodUid, Retry, SharedPod, Timestamp};
+use windlass_volume_plan::volume_plan::{
+    Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork,
+};
+use windlass_volume_plan::volume_source::{NotGrownEnd, PodVolume, not_grown};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
-/// Carries out a step that works on volumes; `None` for one whose end nobody waits for.
-pub(crate) async fn work(
+/// Executes a step; `None` if it has no completion.
+pub(crate) async fn execute(
     plugins: &dyn VolumePlugins,
-    claims: &dyn NodeExpander,
+    expander: &dyn NodeExpander,
     step: Step,
     now: Timestamp,
 ) -> Option<Done> {
     Some(match step {
-        Step::Survey => Done::Surveyed(survey(plugins).await.map_err(failed)),
+        Step::Survey => Done::Surveyed(reconstruct(plugins).await.map_err(failed)),
         Step::Find(uid) => {
             let found = plugins.find(&uid).await.map_err(failed);
             Done::Found(uid, found)
@@ -26,7 +28,7 @@ pub(crate) async fn work(
         Step::Unstage(device) => {
             let unstaged = plugins.unstage(&device).await;
             if let Err(error) = &unstaged {
-                tracing::warn!(%device, %error, "device not taken back");
+                tracing::warn!(%device, %error, "unstaging a device failed");
             }
             Done::Unstaged(device, unstaged.map_err(failed))
         }
@@ -36,7 +38,7 @@ pub(crate) async fn work(
             Done::Mounted(uid, key, mounted.map_err(failed))
         }
         Step::Expand(work, failed_before) => {
-            let expanded = expand(plugins, claims, &work, failed_before, now).await;
+            let expanded = expand(plugins, expander, &work, failed_before, now).await;
             let (uid, key) = subject(work);
             Done::Expanded(uid, key, expanded)
         }
@@ -63,10 +65,10 @@ pub(crate) async fn work(
     })
 }
 
-/// Grows a volume as its claim says by now, and tells the claim how that ends. Words are upstream's.
+/// Expands a volume to the size of its PVC and updates the PVC status. The texts are upstream's.
 async fn expand(
     plugins: &dyn VolumePlugins,
-    claims: &dyn NodeExpander,
+    expander: &dyn NodeExpander,
     work: &VolumeWork,
     failed_before: bool,
     now: Timestamp,
@@ -75,38 +77,38 @@ async fn expand(
         return Ok(Expanded::NotNow);
     };
     let (pod, claim) = (&work.pod, size.claim.as_str());
-    let turn = claims.turn(pod, claim, size.wanted, failed_before).await;
-    let growing = match turn.map_err(not_told)? {
-        ExpansionDecision::Expand(growing) => growing,
+    let decision = expander.turn(pod, claim, size.wanted, failed_before).await;
+    let task = match decision.map_err(pvc_error)? {
+        ExpansionDecision::Expand(task) => task,
         ExpansionDecision::AlreadyExpanded(bytes) => return Ok(Expanded::Has(bytes)),
         ExpansionDecision::Deferred => return Ok(Expanded::NotNow),
     };
-    let Err(error) = plugins.expand(&request(work, now), growing.bytes).await else {
-        if !growing.reported {
-            let told = claims.grown(pod, claim, growing.bytes).await;
+    let Err(error) = plugins.expand(&request(work, now), task.bytes).await else {
+        if !task.reported {
+            let updated = expander.grown(pod, claim, task.bytes).await;
             let failed = "mountVolume.NodeExpandVolume update pvc status failed";
-            told.map_err(|error| not_told(format!("{failed}: {error}")))?;
+            updated.map_err(|error| pvc_error(format!("{failed}: {error}")))?;
         }
-        return Ok(Expanded::Grown(growing.bytes));
+        return Ok(Expanded::Grown(task.bytes));
     };
-    let follows = not_grown(&growing, error.expansion_error());
-    tracing::debug!(pod = %pod.uid(), claim, %error, %follows, "not grown");
-    if let Some(infeasible) = follows.told {
-        let why = error.to_string();
-        let told = claims.not_grown(pod, claim, infeasible, &why, now);
-        if let Err(error) = told.await {
-            tracing::warn!(claim, %error, "failure of a growth not told");
+    let failure = not_grown(&task, error.expansion_error());
+    tracing::debug!(pod = %pod.uid(), claim, %error, %failure, "volume not expanded");
+    if let Some(infeasible) = failure.told {
+        let cause = error.to_string();
+        let updated = expander.not_grown(pod, claim, infeasible, &cause, now);
+        if let Err(error) = updated.await {
+            tracing::warn!(claim, %error, "PVC status not updated after failed expansion");
         }
     }
-    match follows.end {
-        NotGrownEnd::Done => Ok(Expanded::Has(growing.bytes)),
+    match failure.end {
+        NotGrownEnd::Done => Ok(Expanded::Has(task.bytes)),
         NotGrownEnd::Left => Ok(Expanded::Left),
         NotGrownEnd::Failed { refused: true } => Ok(Expanded::Refused(failed(error))),
         NotGrownEnd::Failed { refused: false } => Err(failed(error)),
     }
 }
 
-fn not_told(message: String) -> StepError {
+fn pvc_error(message: String) -> StepError {
     StepError {
         operation: None,
         message,
@@ -114,16 +116,16 @@ fn not_told(message: String) -> StepError {
     }
 }
 
-/// What an earlier life left: volumes of every pod that has a directory, and staged devices.
-async fn survey(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
-    let surveyed = look(plugins).await;
-    if let Err(error) = &surveyed {
-        tracing::warn!(%error, "volumes of an earlier life not read");
+/// Reconstructs the volumes of all pod directories and the staged devices.
+async fn reconstruct(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
+    let reconstruction = discover(plugins).await;
+    if let Err(error) = &reconstruction {
+        tracing::warn!(%error, "volume reconstruction failed");
     }
-    surveyed
+    reconstruction
 }
 
-async fn look(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
+async fn discover(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
     let mut survey = Survey {
         devices: plugins.find_devices().await?,
         ..Survey::default()

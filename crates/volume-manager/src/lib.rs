@@ -1,15 +1,15 @@
-//! Which volumes pods want, which they have, and the steps in between.
+//! The VolumeManager: reconciles the actual volumes of pods with the desired ones.
 //!
-//! For whoever sets volumes of many pods up at once, with retries, shared devices and answers in words. What
-//! is to be done is decided by `windlass_volume_plan::volume_plan`; each step is one call of
+//! For programs that set up volumes of many pods, with retries, shared devices and detailed errors.
+//! `windlass_volume_plan::volume_plan` decides the steps; each step is one call of
 //! `windlass_volumes::VolumePlugins`.
 //!
-//! # The way in
+//! # Entry points
 //!
 //! * [`VolumeManager`] is the actor; start it with `windlass_mailboxes::start_actor`
-//! * [`VolumeManagerDeps`] are what it works with; `windlass_actors::VolumesHandle` is how it is asked
-//! * [`VolumeUsages`] is what volumes hold: watched where a pod has a limit, measured where somebody asks
-//! * [`InstrumentedVolumes`] is plugins with counters and timelines around them
+//! * [`VolumeManagerDeps`] are its dependencies; callers use `windlass_actors::VolumesHandle`
+//! * [`VolumeUsages`] is the usage of volumes: checked where a limit applies, measured on request
+//! * [`InstrumentedVolumes`] adds metrics and timeline records to plugins
 //!
 //! # Example
 //!
@@ -34,40 +34,41 @@
 //!     start_actor(VolumeManager::new(deps, mailbox));
 //!     let volumes = Arc::new(plain_volumes(&pod, &Default::default()));
 //!     let ready = handle.set_up(&pod, &volumes, Duration::from_secs(10)).await;
-//!     for (name, volume) in ready.map_err(|lacks| lacks.message)?.mounted.iter() {
+//!     for (name, volume) in ready.map_err(|error| error.message)?.mounted.iter() {
 //!         println!("{name}: {:?}", volume.content);
 //!     }
 //!     let released = handle.tear_down(&pod.uid(), Releaser::Worker).await;
-//!     released.map_err(|lacks| lacks.message)
+//!     released.map_err(|error| error.message)
 //! }
 //! ```
 //!
-//! `cargo run -p windlass-volume-manager --example retry_a_mount` lets a mount fail and succeed.
+//! `cargo run -p windlass-volume-manager --example retry_a_mount` shows a mount that fails, then
+//! succeeds.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * A volume has one step under way. Every asker is answered: with the volumes, or after its own patience
-//!   with what it waits for. Who was answered so is woken by `VolumesChanged` when there is something new.
-//! * Nothing is released that nobody asked to release, and no device is taken back that a pod uses or wants,
-//!   or before every source of pods has spoken.
-//! * What fails is tried again with pauses, without being asked. One volume that hangs holds up its own pod.
-//! * Without a limit or somebody who asks nothing is measured and nobody wakes.
+//! * At most one step is in progress per volume. Every caller gets a reply: its volumes, or after its
+//!   timeout the cause of the delay. `VolumesChanged` then wakes it when the state changes.
+//! * Volumes are torn down only on request. No device is unstaged while a pod uses or desires it, or
+//!   before all sources are ready.
+//! * Failed steps are retried with back-off. A hung volume affects only its own pod.
+//! * Without limits and requests there are no measurements and no wake-ups.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It touches no disk: its plugins do, and have the deadlines. Nothing is kept for the next life: who uses
-//! devices is looked up once, and volumes are set up again by whoever needs them, which changes nothing. It
-//! attaches nothing; it waits for the Node to say that it is attached.
+//! It does not access the disk: its plugins do, with deadlines. It has no state file: users of devices
+//! are reconstructed once, and volumes are set up again on request, which changes nothing. It does not
+//! attach volumes; it waits until the Node status reports them as attached.
 
 mod actor;
+mod instrumented;
 mod io;
-mod measured;
 mod usage;
 
 use windlass_mailboxes::ActorKind;
 
 pub use actor::{DriverRegistrations, VolumeManager, VolumeManagerDeps};
-pub use measured::InstrumentedVolumes;
+pub use instrumented::InstrumentedVolumes;
 pub use usage::{PodVolumeStats, VolumeUsages, VolumeUsagesDeps};
 
 /// At most one request for each of 250 pods, plus slack.

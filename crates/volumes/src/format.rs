@@ -55,7 +55,7 @@ pub(crate) async fn format_and_mount(
         None => format(programs, device, target, fs_type, &options).await?,
         Some(present) => {
             if present != fs_type {
-                tracing::warn!(device = %device.display(), fs_type, present, "device has another file system than requested");
+                tracing::warn!(device = %device.display(), fs_type, present, "unexpected file system");
             }
             if !read_only {
                 repair(programs, device).await?;

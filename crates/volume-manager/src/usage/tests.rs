@@ -1,14 +1,14 @@
-//! The watch over limits on a clock that stands still, and what those who ask are told.
+//! Limit checks and usage requests, on paused time.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use serde_json::json;
 use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
-use windlass_volume_plan::volume_source::{VolumeSource, plain_volumes};
-use windlass_volume_plan::volume_usage::StatsSource;
 use windlass_timelines::Timelines;
 use windlass_types::{DeviceName, MountedContent, MountedVolume};
+use windlass_volume_plan::volume_source::{VolumeSource, plain_volumes};
+use windlass_volume_plan::volume_usage::StatsSource;
 use windlass_volumes::{Measured, VolumeError, VolumeRequest};
 
 use super::*;
@@ -16,28 +16,28 @@ use crate::InstrumentedVolumes;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Volumes that hold what the test says, and how long it takes to find out.
+/// Volumes with the usage and measurement duration of the test.
 #[derive(Debug, Default)]
-struct Scripted {
+struct FakePlugins {
     used: Mutex<BTreeMap<String, u64>>,
     takes: Mutex<Duration>,
-    looks: Mutex<Vec<(u64, String)>>,
+    measurements: Mutex<Vec<(u64, String)>>,
     began: Mutex<Option<Instant>>,
 }
 
-impl Scripted {
+impl FakePlugins {
     fn set(&self, volume: &str, used: u64) {
         self.used.lock().unwrap().insert(volume.to_owned(), used);
     }
 
-    /// Second and volume of each look since this was asked last.
-    fn looks(&self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.looks.lock().unwrap())
+    /// Takes the second and volume of each measurement.
+    fn measurements(&self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.measurements.lock().unwrap())
     }
 }
 
 #[async_trait]
-impl VolumePlugins for Scripted {
+impl VolumePlugins for FakePlugins {
     async fn find(&self, _: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         Ok(Vec::new())
     }
@@ -82,8 +82,8 @@ impl VolumePlugins for Scripted {
 
     async fn usage(&self, _: &PodUid, volume: &PodVolume) -> Result<Option<Measured>, VolumeError> {
         let at = self.began.lock().unwrap().expect("began").elapsed();
-        let look = (at.as_secs(), volume.name.clone());
-        self.looks.lock().unwrap().push(look);
+        let measurement = (at.as_secs(), volume.name.clone());
+        self.measurements.lock().unwrap().push(measurement);
         let takes = *self.takes.lock().unwrap();
         tokio::time::sleep(takes).await;
         let used = self.used.lock().unwrap().get(&volume.name).copied();
@@ -108,8 +108,8 @@ impl EventRecorder for Events {
     fn record_node(&self, _: EventType, _: Reason, _: &str) {}
 }
 
-struct Scene {
-    plugins: Arc<Scripted>,
+struct Fixture {
+    plugins: Arc<FakePlugins>,
     measured: InstrumentedVolumes,
     usages: VolumeUsages,
     changed: SlotReceiver<PodUid, VolumesChanged>,
@@ -118,10 +118,10 @@ struct Scene {
     cancel: CancellationToken,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let metrics = Metrics::new().unwrap();
-        let plugins = Arc::new(Scripted::default());
+        let plugins = Arc::new(FakePlugins::default());
         *plugins.began.lock().unwrap() = Some(Instant::now());
         let events = Arc::new(Events::default());
         let (sender, changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
@@ -176,15 +176,15 @@ impl Scene {
         }
     }
 
-    /// What the SyncLoop was told by now.
-    async fn told(&mut self) -> Vec<(PodUid, Option<String>)> {
-        let mut told = Vec::new();
+    /// Takes the changes sent to the SyncLoop.
+    async fn changes(&mut self) -> Vec<(PodUid, Option<String>)> {
+        let mut changes = Vec::new();
         while let Ok(Some((uid, changed))) =
             tokio::time::timeout(Duration::from_millis(1), self.changed.next()).await
         {
-            told.push((uid, changed.over_limit));
+            changes.push((uid, changed.over_limit));
         }
-        told
+        changes
     }
 }
 
@@ -201,131 +201,131 @@ fn limited(volume: &str) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_outgrows_its_limit_is_evicted_once_in_upstreams_words() {
-    let mut scene = Scene::new();
-    scene.plugins.set("data", 1 << 20);
-    scene.plugins.set("small", 1 << 20);
-    scene.set_up(&pod("web", limited("data"))).await;
-    scene.set_up(&pod("other", limited("small"))).await;
+async fn pod_over_its_limit_is_evicted_once_with_upstream_text() {
+    let mut fixture = Fixture::new();
+    fixture.plugins.set("data", 1 << 20);
+    fixture.plugins.set("small", 1 << 20);
+    fixture.set_up(&pod("web", limited("data"))).await;
+    fixture.set_up(&pod("other", limited("small"))).await;
     tokio::time::sleep(25 * SECOND).await;
-    assert_eq!(scene.told().await, []);
-    scene.plugins.set("data", (1 << 20) + 4096);
+    assert_eq!(fixture.changes().await, []);
+    fixture.plugins.set("data", (1 << 20) + 4096);
     tokio::time::sleep(60 * SECOND).await;
-    let words = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
-    let expected = [(PodUid::from("web-uid"), Some(words.to_owned()))];
-    assert_eq!(scene.told().await, expected);
-    let events = scene.events.0.lock().unwrap().clone();
-    assert_eq!(events, [format!("web Warning Evicted {words}")]);
-    let text = scene.metrics.render().unwrap();
+    let message = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
+    let expected = [(PodUid::from("web-uid"), Some(message.to_owned()))];
+    assert_eq!(fixture.changes().await, expected);
+    let events = fixture.events.0.lock().unwrap().clone();
+    assert_eq!(events, [format!("web Warning Evicted {message}")]);
+    let text = fixture.metrics.render().unwrap();
     let counted = "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1";
     assert!(text.contains(counted), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_limits_are_looked_at_together_every_ten_seconds() {
-    let scene = Scene::new();
-    scene.plugins.set("a", 0);
-    scene.plugins.set("b", 0);
+async fn limits_are_checked_together_every_ten_seconds() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("a", 0);
+    fixture.plugins.set("b", 0);
     tokio::time::sleep(3 * SECOND).await;
-    scene.set_up(&pod("web", limited("a"))).await;
+    fixture.set_up(&pod("web", limited("a"))).await;
     tokio::time::sleep(4 * SECOND).await;
-    scene.set_up(&pod("other", limited("b"))).await;
+    fixture.set_up(&pod("other", limited("b"))).await;
     tokio::time::sleep(25 * SECOND).await;
-    let mut looks = scene.plugins.looks();
-    looks.sort();
+    let mut measurements = fixture.plugins.measurements();
+    measurements.sort();
     let round = |at: u64| [(at, "a".to_owned()), (at, "b".to_owned())];
-    assert_eq!(looks, [round(10), round(20), round(30)].concat());
+    assert_eq!(measurements, [round(10), round(20), round(30)].concat());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_takes_long_to_look_at_rests_twenty_times_as_long_and_delays_no_other() {
-    let scene = Scene::new();
-    scene.plugins.set("slow", 0);
-    scene.set_up(&pod("web", limited("slow"))).await;
-    *scene.plugins.takes.lock().unwrap() = 3 * SECOND;
+async fn slow_volume_is_checked_less_often() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("slow", 0);
+    fixture.set_up(&pod("web", limited("slow"))).await;
+    *fixture.plugins.takes.lock().unwrap() = 3 * SECOND;
     tokio::time::sleep(11 * SECOND).await;
-    *scene.plugins.takes.lock().unwrap() = Duration::ZERO;
-    scene.plugins.set("quick", 0);
-    scene.set_up(&pod("other", limited("quick"))).await;
+    *fixture.plugins.takes.lock().unwrap() = Duration::ZERO;
+    fixture.plugins.set("quick", 0);
+    fixture.set_up(&pod("other", limited("quick"))).await;
     tokio::time::sleep(80 * SECOND).await;
-    let looks = scene.plugins.looks();
+    let measurements = fixture.plugins.measurements();
     let of = |name: &str| -> Vec<u64> {
-        let looks = looks.iter().filter(|(_, volume)| volume == name);
-        looks.map(|(at, _)| *at).collect()
+        let measurements = measurements.iter().filter(|(_, volume)| volume == name);
+        measurements.map(|(at, _)| *at).collect()
     };
     assert_eq!(of("slow"), [10, 70, 80, 90]);
     assert_eq!(of("quick"), [20, 30, 40, 50, 60, 70, 80, 90]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_limit_or_somebody_who_asks_nothing_is_measured() {
-    let scene = Scene::new();
+async fn volumes_without_limit_or_request_are_not_measured() {
+    let fixture = Fixture::new();
     let volumes = json!([
         {"name": "a", "emptyDir": {}},
         {"name": "b", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         {"name": "c", "hostPath": {"path": "/"}},
         {"name": "bad", "emptyDir": {"sizeLimit": "1Mi"}},
     ]);
-    scene.set_up(&pod("web", volumes)).await;
+    fixture.set_up(&pod("web", volumes)).await;
     tokio::time::sleep(3600 * SECOND).await;
-    assert_eq!(scene.plugins.looks(), []);
+    assert_eq!(fixture.plugins.measurements(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_is_looked_at_no_more_and_a_watch_ends_with_the_agent() {
-    let scene = Scene::new();
-    scene.plugins.set("data", 0);
+async fn checks_stop_after_tear_down_and_cancellation() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("data", 0);
     let web = pod("web", limited("data"));
-    scene.set_up(&web).await;
+    fixture.set_up(&web).await;
     tokio::time::sleep(15 * SECOND).await;
-    assert_eq!(scene.plugins.looks().len(), 1);
-    scene.tear_down(&web).await;
+    assert_eq!(fixture.plugins.measurements().len(), 1);
+    fixture.tear_down(&web).await;
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(scene.plugins.looks(), []);
-    scene.set_up(&web).await;
-    scene.cancel.cancel();
+    assert_eq!(fixture.plugins.measurements(), []);
+    fixture.set_up(&web).await;
+    fixture.cancel.cancel();
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(scene.plugins.looks(), []);
+    assert_eq!(fixture.plugins.measurements(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_is_told_numbers_of_the_age_that_suffices() {
-    let scene = Scene::new();
-    scene.plugins.set("a", 100);
-    scene.plugins.set("claimed", 200);
+async fn stats_are_measured_again_after_max_age() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("a", 100);
+    fixture.plugins.set("claimed", 200);
     let volumes = json!([
         {"name": "a", "emptyDir": {}},
         {"name": "silent", "emptyDir": {}},
         {"name": "bad", "emptyDir": {}},
     ]);
     let web = pod("web", volumes);
-    scene.set_up(&web).await;
-    let told = scene.usages.stats(&web.uid(), 60 * SECOND).await;
-    let names: Vec<_> = told
+    fixture.set_up(&web).await;
+    let changes = fixture.usages.stats(&web.uid(), 60 * SECOND).await;
+    let names: Vec<_> = changes
         .iter()
         .map(|it| (it.volume.as_str(), it.stats.used))
         .collect();
     assert_eq!(names, [("a", 100)]);
-    assert_eq!(scene.plugins.looks().len(), 2);
-    scene.plugins.set("a", 300);
-    let used = async |age| scene.usages.stats(&web.uid(), age).await[0].stats.used;
+    assert_eq!(fixture.plugins.measurements().len(), 2);
+    fixture.plugins.set("a", 300);
+    let used = async |age| fixture.usages.stats(&web.uid(), age).await[0].stats.used;
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(used(60 * SECOND).await, 100);
     tokio::time::sleep(31 * SECOND).await;
     assert_eq!(used(60 * SECOND).await, 300);
     assert!(
-        scene
+        fixture
             .usages
-            .stats(&"nobody".into(), SECOND)
+            .stats(&"unknown".into(), SECOND)
             .await
             .is_empty()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_the_last_numbers_of_claims_and_have_old_ones_measured() {
-    let scene = Scene::new();
-    scene.plugins.set("v", 200);
+async fn metrics_use_last_samples_of_pvcs_and_refresh_old_ones() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("v", 200);
     let web = pod("web", json!([{"name": "v", "ephemeral": {}}]));
     let mut volume = plain_volumes(&web, &Default::default()).remove(0);
     volume.source = VolumeSource::EmptyDir(Default::default());
@@ -334,10 +334,10 @@ async fn metrics_tell_the_last_numbers_of_claims_and_have_old_ones_measured() {
         volume,
         now: Timestamp::UNIX_EPOCH,
     };
-    scene.measured.set_up(&request).await.unwrap();
+    fixture.measured.set_up(&request).await.unwrap();
     let used = || {
-        scene.usages.publish_metrics();
-        let text = scene.metrics.render().unwrap();
+        fixture.usages.publish_metrics();
+        let text = fixture.metrics.render().unwrap();
         let mut lines = text.lines();
         let line = lines.find(|line| line.starts_with("kubelet_volume_stats_used_bytes{"));
         line.map(str::to_owned)
@@ -347,13 +347,13 @@ async fn metrics_tell_the_last_numbers_of_claims_and_have_old_ones_measured() {
     let line = "kubelet_volume_stats_used_bytes{namespace=\"default\",\
                 persistentvolumeclaim=\"web-v\"}";
     assert_eq!(used(), Some(format!("{line} 200")));
-    scene.plugins.set("v", 300);
+    fixture.plugins.set("v", 300);
     tokio::time::sleep(61 * SECOND).await;
     assert_eq!(used(), Some(format!("{line} 200")));
     tokio::time::sleep(SECOND).await;
     assert_eq!(used(), Some(format!("{line} 300")));
-    assert_eq!(scene.plugins.looks().len(), 2);
-    let text = scene.metrics.render().unwrap();
+    assert_eq!(fixture.plugins.measurements().len(), 2);
+    let text = fixture.metrics.render().unwrap();
     for line in [
         "volume_manager_total_volumes{plugin_name=\"kubernetes.io/empty-dir\",\
          state=\"actual_state_of_world\"} 1",
@@ -367,10 +367,10 @@ async fn metrics_tell_the_last_numbers_of_claims_and_have_old_ones_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_looked_at_once_at_a_time_however_often_somebody_asks() {
-    let scene = Scene::new();
-    scene.plugins.set("v", 200);
-    *scene.plugins.takes.lock().unwrap() = 100 * SECOND;
+async fn concurrent_requests_share_one_measurement() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("v", 200);
+    *fixture.plugins.takes.lock().unwrap() = 100 * SECOND;
     let web = pod("web", json!([{"name": "v", "ephemeral": {}}]));
     let mut volume = plain_volumes(&web, &Default::default()).remove(0);
     volume.source = VolumeSource::EmptyDir(Default::default());
@@ -379,27 +379,35 @@ async fn a_volume_is_looked_at_once_at_a_time_however_often_somebody_asks() {
         volume,
         now: Timestamp::UNIX_EPOCH,
     };
-    scene.measured.set_up(&request).await.unwrap();
+    fixture.measured.set_up(&request).await.unwrap();
     for _ in 0..50 {
-        scene.usages.publish_metrics();
+        fixture.usages.publish_metrics();
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!(scene.plugins.looks().len(), 1, "scrapes pile up");
+    assert_eq!(
+        fixture.plugins.measurements().len(),
+        1,
+        "scrapes share one measurement"
+    );
     let uid = web.uid();
-    let ask = || scene.usages.stats(&uid, SECOND);
-    let (one, other) = tokio::join!(ask(), ask());
+    let request = || fixture.usages.stats(&uid, SECOND);
+    let (one, other) = tokio::join!(request(), request());
     assert_eq!((one.len(), other.len()), (1, 1));
-    assert_eq!(scene.plugins.looks().len(), 0, "who waits is told the same");
+    assert_eq!(
+        fixture.plugins.measurements().len(),
+        0,
+        "requests share one measurement"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_counts_from_its_wish_to_its_end_and_its_whole_start_is_told_once() {
-    let scene = Scene::new();
+async fn volume_states_are_counted_and_mount_duration_observed_once() {
+    let fixture = Fixture::new();
     let web = pod("web", json!([{"name": "v", "emptyDir": {}}]));
     let volume = plain_volumes(&web, &Default::default()).remove(0);
     let lines = |family: &str| -> Vec<String> {
-        scene.usages.publish_metrics();
-        let text = scene.metrics.render().unwrap();
+        fixture.usages.publish_metrics();
+        let text = fixture.metrics.render().unwrap();
         let lines = text.lines().filter(|line| line.starts_with(family));
         lines.map(str::to_owned).collect()
     };
@@ -409,17 +417,17 @@ async fn a_volume_counts_from_its_wish_to_its_end_and_its_whole_start_is_told_on
              state=\"{state}_state_of_world\"}} 1"
         )
     };
-    scene.usages.desired(&web, &volume, false);
+    fixture.usages.track(&web, &volume, false);
     assert_eq!(lines("volume_manager_total"), [total("desired")]);
-    // it waits for a controller, say
+    // for example waiting for a controller
     tokio::time::sleep(3 * SECOND).await;
     let request = VolumeRequest {
         pod: web.clone(),
         volume,
         now: Timestamp::UNIX_EPOCH,
     };
-    scene.measured.set_up(&request).await.unwrap();
-    scene.measured.set_up(&request).await.unwrap();
+    fixture.measured.set_up(&request).await.unwrap();
+    fixture.measured.set_up(&request).await.unwrap();
     let both = [total("actual"), total("desired")];
     assert_eq!(lines("volume_manager_total"), both);
     let whole = |what: &str| {
@@ -429,6 +437,6 @@ async fn a_volume_counts_from_its_wish_to_its_end_and_its_whole_start_is_told_on
     };
     assert_eq!(lines(&whole("sum")), [format!("{} 3", whole("sum"))]);
     assert_eq!(lines(&whole("count")), [format!("{} 1", whole("count"))]);
-    scene.usages.all_gone(&web.uid());
+    fixture.usages.remove_pod(&web.uid());
     assert_eq!(lines("volume_manager_total"), [""; 0]);
 }

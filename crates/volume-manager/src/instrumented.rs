@@ -1,22 +1,21 @@
-//! The port to volumes with the stopwatch in hand: every operation is counted and in its pod's
-//! timeline, and what is set up or gone is known to [`VolumeUsages`], whoever asked for it.
+//! Metrics, timeline records and usage tracking around [`VolumePlugins`].
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
+use windlass_metrics::VolumeMetrics;
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
+use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use windlass_volume_plan::volume_plan::{StepError, Survey};
 use windlass_volume_plan::volume_source::PodVolume;
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
-use windlass_metrics::VolumeMetrics;
-use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
-use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
 
 use crate::usage::VolumeUsages;
 
-/// Implementation of [`VolumePlugins`] around another.
+/// Implementation of [`VolumePlugins`] that instruments another one.
 #[derive(Clone, Debug)]
 pub struct InstrumentedVolumes {
     inner: Arc<dyn VolumePlugins>,
@@ -25,7 +24,7 @@ pub struct InstrumentedVolumes {
     timelines: Timelines,
 }
 
-/// An operation in upstream's words (`operation_name`), by whether the volume is a block device.
+/// Operation with upstream's `operation_name`, which differs for block volumes.
 #[derive(Clone, Copy)]
 enum Operation {
     Mount,
@@ -48,7 +47,7 @@ impl Operation {
 }
 
 impl InstrumentedVolumes {
-    /// Passes everything on to `inner`.
+    /// Delegates to `inner`.
     pub fn new(
         inner: Arc<dyn VolumePlugins>,
         usages: VolumeUsages,
@@ -63,17 +62,17 @@ impl InstrumentedVolumes {
         }
     }
 
-    /// Does a step of a pod's volume as the touch that it is.
+    /// Runs a step with a timeline record.
     async fn record<T>(
         &self,
         uid: &PodUid,
         (step, volume): (&'static str, &str),
         work: impl Future<Output = Result<T, VolumeError>>,
     ) -> Result<T, VolumeError> {
-        let what = RecordKey::with_subject(RecordKind::Volume, step, volume);
-        let touch = self.timelines.begin(uid, what);
-        let result = touch.within(work).await;
-        touch.end(RecordOutcome::from_result(&result));
+        let key = RecordKey::with_subject(RecordKind::Volume, step, volume);
+        let record = self.timelines.begin(uid, key);
+        let result = record.within(work).await;
+        record.end(RecordOutcome::from_result(&result));
         result
     }
 
@@ -104,10 +103,10 @@ impl VolumePlugins for InstrumentedVolumes {
         self.inner.find_devices().await
     }
 
-    /// A part of upstream's `volume_mount`: alone it is counted only if it fails.
+    /// Part of upstream's `volume_mount`: counted separately only if it fails.
     async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        self.usages.desired(&request.pod, &request.volume, false);
+        self.usages.track(&request.pod, &request.volume, false);
         let staged = self.inner.stage(request);
         let (uid, step) = (request.pod.uid(), ("stage", &*request.volume.name));
         let result = self.record(&uid, step, staged).await;
@@ -128,23 +127,23 @@ impl VolumePlugins for InstrumentedVolumes {
 
     async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
         let begin = Instant::now();
-        self.usages.desired(&request.pod, &request.volume, false);
+        self.usages.track(&request.pod, &request.volume, false);
         let mounted = self.inner.set_up(request);
         let (uid, step) = (request.pod.uid(), ("mount", &*request.volume.name));
         let result = self.record(&uid, step, mounted).await;
         let operation = Operation::Mount.name(request.volume.source.is_block());
         self.observe(&plugin_name(&request.volume), operation, begin, &result);
         if result.is_ok() {
-            self.usages.desired(&request.pod, &request.volume, true);
+            self.usages.track(&request.pod, &request.volume, true);
         }
         result
     }
 
     async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        let grown = self.inner.expand(request, bytes);
+        let expanded = self.inner.expand(request, bytes);
         let (uid, step) = (request.pod.uid(), ("expand", &*request.volume.name));
-        let result = self.record(&uid, step, grown).await;
+        let result = self.record(&uid, step, expanded).await;
         let operation = Operation::Resize.name(request.volume.source.is_block());
         self.observe(&plugin_name(&request.volume), operation, begin, &result);
         result
@@ -167,7 +166,7 @@ impl VolumePlugins for InstrumentedVolumes {
             &result,
         );
         if result.is_ok() {
-            self.usages.gone(uid, volume);
+            self.usages.remove(uid, volume);
         }
         result
     }
@@ -189,8 +188,8 @@ impl VolumePlugins for InstrumentedVolumes {
     }
 }
 
-/// Counts the volumes of an earlier life that were found, or that they could not be looked for.
-pub(crate) fn count_survey(metrics: &VolumeMetrics, survey: &Result<Survey, StepError>) {
+/// Counts reconstructed volumes, or the failure of the reconstruction.
+pub(crate) fn count_reconstruction(metrics: &VolumeMetrics, survey: &Result<Survey, StepError>) {
     match survey {
         Ok(survey) => {
             let volumes: usize = survey.pods.values().map(Vec::len).sum();
@@ -224,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_life_left_is_counted_and_that_it_cannot_be_read() {
+    fn reconstruction_and_its_failure_are_counted() {
         let metrics = Metrics::new().unwrap().volumes;
         let found = |name: &str| DiscoveredVolume {
             plugin_dir: "kubernetes.io~empty-dir".to_owned(),
@@ -240,7 +239,7 @@ mod tests {
             pods: pods.into(),
             ..Survey::default()
         };
-        count_survey(&metrics, &Ok(survey));
+        count_reconstruction(&metrics, &Ok(survey));
         let counts = || {
             (
                 metrics.reconstructed.get(),
@@ -253,12 +252,12 @@ mod tests {
             message: "read error".to_owned(),
             retry: Retry::Later,
         };
-        count_survey(&metrics, &Err(error));
+        count_reconstruction(&metrics, &Err(error));
         assert_eq!(counts(), (4.0, 1.0));
     }
 
     #[test]
-    fn a_device_belongs_to_its_plugin_or_driver() {
+    fn plugin_of_device_is_plugin_or_driver() {
         let check = |device: &str, expected: &str| {
             let plugin = plugin_of_device(&DeviceName(device.to_owned()));
             assert_eq!(plugin, expected, "{device}");
