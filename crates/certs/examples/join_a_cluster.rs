@@ -1,5 +1,5 @@
-//! Joins a cluster as a node does: with a bootstrap token and nothing else. The cluster is the fake
-//! API server of this workspace, behind TLS, which signs each request at once.
+//! Joins a cluster with a bootstrap token, as a node does. The cluster is the fake API server of
+//! this workspace, behind TLS, which signs each CSR at once.
 //!
 //! `cargo run -p windlass-certs --example join_a_cluster`
 //!
@@ -38,11 +38,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tls.kubeconfig(&files.path().join("bootstrap-kubelet.conf"), token)?;
 
     let credentials = Credentials::load(paths, clock.now())?;
-    println!("begins by: {:?}", credentials.startup);
+    println!("startup credentials: {:?}", credentials.startup);
     let clients = ApiClients::connect(&credentials.config, &ClientLimits::default())?;
     let rotation = credentials.client_rotation("n1", clients.main.clone(), true, clock);
     let rotation = rotation.ok_or("the kubeconfig has credentials that are not rotated")?;
-    // never ends: it also renews what it gets
+    // never ends: it also renews the certificate
     tokio::spawn(run_client_rotation(rotation));
     tokio::time::timeout(Duration::from_secs(30), credentials.wait_for_identity()).await?;
 

@@ -1,4 +1,4 @@
-//! With which credentials the agent begins, and when it may ask for the first time.
+//! Startup credentials, and the wait for the first certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::rotation::plan::Validity;
 use crate::rotation::{Bootstrap, ClientRotation};
 use crate::store::CertificateStore;
 
-/// The files that credentials come from.
+/// Paths of credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// `--kubeconfig`.
@@ -24,59 +24,55 @@ pub struct Paths {
     pub cert_dir: PathBuf,
 }
 
-/// What the agent begins with.
+/// Startup credentials.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The API server and how to ask it. Until the first certificate is there, its identity is
-    /// empty: nobody may ask before [`Credentials::wait_for_identity`] returns.
+    /// Configuration of the API server. Without a certificate its identity is empty; send no
+    /// request before [`Credentials::wait_for_identity`] returns.
     pub config: ApiServerConfig,
     /// Client certificates.
     pub store: CertificateStore,
-    /// How it was decided.
+    /// The chosen kind.
     pub startup: StartupCredentials,
     paths: Paths,
 }
 
-/// How the agent begins.
+/// The kind of startup credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartupCredentials {
-    /// With the client certificate of the kubeconfig, which is kept current.
+    /// The client certificate of the kubeconfig, which is rotated.
     Certificate,
-    /// With what else the kubeconfig has: nothing of it is rotated.
+    /// Other credentials of the kubeconfig, which are not rotated.
     Configured,
-    /// By asking for a certificate with the bootstrap credentials.
+    /// The bootstrap credentials, for a CSR.
     Bootstrap,
 }
 
-/// There are no credentials to begin with.
+/// No usable startup credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum StartupCredentialsError {
-    /// There is nothing at all.
+    /// No kubeconfig and no bootstrap kubeconfig.
     #[error(
-        "--kubeconfig: {} does not exist: write it, or name credentials to join the cluster with \
-         in --bootstrap-kubeconfig", .0.display()
+        "--kubeconfig: {} does not exist; create it, or set --bootstrap-kubeconfig", .0.display()
     )]
     Missing(PathBuf),
-    /// The kubeconfig cannot be used and there are no bootstrap credentials.
-    #[error(
-        "--kubeconfig: {0}; correct it, or name credentials to join the cluster with in \
-         --bootstrap-kubeconfig"
-    )]
+    /// The kubeconfig is unusable and there are no bootstrap credentials.
+    #[error("--kubeconfig: {0}; correct it, or set --bootstrap-kubeconfig")]
     Kubeconfig(#[source] Box<ConfigError>),
-    /// The bootstrap credentials are needed and cannot be used.
+    /// The bootstrap credentials are required and unusable.
     #[error(
-        "--bootstrap-kubeconfig: {error}; it is needed because {}: {reason}", kubeconfig.display()
+        "--bootstrap-kubeconfig: {error}; required because of {}: {reason}", kubeconfig.display()
     )]
     Bootstrap {
         /// `--kubeconfig`.
         kubeconfig: PathBuf,
-        /// Why that is not enough.
+        /// Why the kubeconfig is not enough.
         reason: KubeconfigProblem,
-        /// What is wrong with the bootstrap kubeconfig.
+        /// Why the bootstrap kubeconfig is unusable.
         #[source]
         error: Box<ConfigError>,
     },
-    /// The kubeconfig for the certificate to come cannot be written.
+    /// The kubeconfig for the new certificate cannot be written.
     #[error("--kubeconfig: {0}")]
     Write(#[source] Box<ConfigError>),
 }
@@ -84,54 +80,54 @@ pub enum StartupCredentialsError {
 /// Why a kubeconfig is not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubeconfigProblem {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// It, or the certificate that it names, cannot be used.
+    /// The file or its certificate is unusable.
     Unusable,
     /// It has no credentials.
     Anonymous,
-    /// Its client certificate is over, or has not begun.
+    /// Its client certificate has expired or is not yet valid.
     NotCurrent,
 }
 
 impl fmt::Display for KubeconfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Missing => "there is no such file",
-            Self::Unusable => "it cannot be used",
-            Self::Anonymous => "it has no credentials",
-            Self::NotCurrent => "its client certificate is not valid now",
+            Self::Missing => "file not found",
+            Self::Unusable => "unusable",
+            Self::Anonymous => "no credentials",
+            Self::NotCurrent => "client certificate expired or not yet valid",
         })
     }
 }
 
-/// What a kubeconfig has.
+/// The credentials of a kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KubeconfigCredentials {
-    /// It is not enough.
+    /// Not enough.
     Insufficient(KubeconfigProblem),
-    /// A token, a password or a plugin, and no client certificate.
+    /// A token, a password or a plugin, without a client certificate.
     Header,
-    /// A client certificate that is valid now.
+    /// A valid client certificate.
     Certificate,
 }
 
-/// What `--bootstrap-kubeconfig` offers.
+/// The state of `--bootstrap-kubeconfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BootstrapKubeconfig {
-    /// It is not given.
+    /// Not set.
     None,
-    /// It names a file that is not there: kubeadm removes it once the node has joined.
+    /// The file does not exist: kubeadm removes it after the node has joined.
     Missing,
-    /// The file is there.
+    /// The file exists.
     Present,
 }
 
-/// Decides; `None` if there is nothing to begin with. A certificate that is over is begun with if
-/// there is nothing better: static pods run, and a new one may be put in its place.
+/// Chooses the startup credentials; `None` without any. Without an alternative an expired
+/// certificate is used: static pods start, and a new certificate can be provided.
 ///
-/// Unlike upstream, a kubeconfig with a token is used although there are bootstrap credentials:
-/// upstream would write over it.
+/// Unlike upstream, a kubeconfig with a token is used even with bootstrap credentials: upstream
+/// would overwrite it.
 pub(crate) fn startup_credentials(
     found: KubeconfigCredentials,
     bootstrap_kubeconfig: BootstrapKubeconfig,
@@ -145,7 +141,7 @@ pub(crate) fn startup_credentials(
         (KubeconfigCredentials::Insufficient(KubeconfigProblem::NotCurrent), _) => {
             Some(StartupCredentials::Certificate)
         }
-        // which then says that the file is missing
+        // the error then names the missing file
         (KubeconfigCredentials::Insufficient(_), BootstrapKubeconfig::Missing) => {
             Some(StartupCredentials::Bootstrap)
         }
@@ -163,13 +159,12 @@ pub(crate) fn startup_credentials(
 }
 
 impl Credentials {
-    /// Reads the files and decides. Asks nobody, and waits for nothing but the disk: static pods
-    /// must not wait until a signing request is approved. If the bootstrap credentials are
-    /// needed, the kubeconfig is written, for the certificate to come; one that was there is
-    /// replaced, as by upstream.
+    /// Reads the files and chooses the credentials. It sends no request, so that static pods do
+    /// not wait for a CSR. If the bootstrap credentials are required, the kubeconfig is written
+    /// for the new certificate, as by upstream.
     ///
     /// # Errors
-    /// There are no credentials; which flag and file to see to.
+    /// No usable credentials, with the flag and the file.
     pub fn load(paths: Paths, now: Timestamp) -> Result<Self, StartupCredentialsError> {
         let store = CertificateStore::client(&paths.cert_dir);
         let read = ApiServerConfig::from_kubeconfig(&paths.kubeconfig);
@@ -191,7 +186,7 @@ impl Credentials {
                 bootstrapped(&paths.kubeconfig, bootstrap, &store, found)?
             }
             (Some(StartupCredentials::Certificate), Ok(config), _) => {
-                // from here on the loop reads the files, and knows which certificate is newer
+                // from here on only the rotation reads the files
                 let identity = config.identity().detached();
                 config.with_identity(identity)
             }
@@ -211,14 +206,13 @@ impl Credentials {
         })
     }
 
-    /// Returns as soon as a request would not be anonymous: at once, but for a node that waits
-    /// for its first certificate.
+    /// Waits until requests have an identity: for the first certificate, if there is none.
     pub async fn wait_for_identity(&self) {
         if self.startup == StartupCredentials::Configured {
             return;
         }
         let identity = self.config.identity();
-        // subscribed before the question: a certificate that comes between is not missed
+        // subscribed before the check, so that no certificate is missed
         let mut generations = pin!(identity.generations());
         while !identity.is_present() {
             if generations.next().await.is_none() {
@@ -227,8 +221,8 @@ impl Credentials {
         }
     }
 
-    /// What [`crate::run_client_rotation`] works with; `None` if the kubeconfig has no client
-    /// certificate and will not get one. `client` is one of `config`'s.
+    /// Returns the input of [`crate::run_client_rotation`]; `None` if the kubeconfig has other
+    /// credentials. `client` is one of `config`'s.
     pub fn client_rotation(
         &self,
         node: &str,
@@ -273,7 +267,7 @@ fn found(
     }
 }
 
-/// The server of the bootstrap kubeconfig, without its credentials.
+/// Returns the server of the bootstrap kubeconfig, without its credentials.
 fn bootstrapped(
     kubeconfig: &Path,
     bootstrap: &Path,
@@ -305,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kubeconfig_has_and_whether_there_is_a_bootstrap_one_decide() {
+    fn kubeconfig_and_bootstrap_kubeconfig_decide_on_credentials() {
         let check = |found, bootstrap_kubeconfig, expected: &str| {
             let decided = startup_credentials(found, bootstrap_kubeconfig);
             let line = decided.map_or("nothing".to_owned(), |it| format!("{it:?}"));

@@ -1,4 +1,4 @@
-//! What a certificate says, as far as the agent cares.
+//! The parsed certificate.
 
 use std::net::IpAddr;
 
@@ -12,14 +12,14 @@ use crate::rotation::plan::Validity;
 /// Validity and names of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// From when to when it counts.
+    /// Validity.
     pub validity: Validity,
-    /// Names and addresses that it is for.
+    /// DNS names and IP addresses.
     pub names: ServingNames,
 }
 
 impl Certificate {
-    /// Reads the first certificate of a PEM text; `None` if there is no readable one.
+    /// Reads the first certificate of a PEM text; `None` without a readable one.
     pub fn from_pem(pem: &[u8]) -> Option<Self> {
         let pem = x509_parser::pem::Pem::iter_from_buffer(pem)
             .flatten()
@@ -35,7 +35,7 @@ impl Certificate {
         })
     }
 
-    /// True if it is for all these names and addresses; further ones do no harm.
+    /// Returns true if it has all these names and addresses; it may have more.
     pub fn covers(&self, wanted: &ServingNames) -> bool {
         wanted.dns.iter().all(|name| self.names.dns.contains(name))
             && wanted.ips.iter().all(|ip| self.names.ips.contains(ip))

@@ -1,4 +1,4 @@
-//! A key and the request to sign it.
+//! A key and its CSR.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use rcgen::{
 };
 use sha2::{Digest, Sha512_256};
 
-/// What a certificate says of its holder.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
     /// A client of the API server: user `system:node:<name>`, group `system:nodes`.
@@ -23,17 +23,17 @@ pub(crate) enum Identity {
     Serving {
         /// Name of the node.
         node: String,
-        /// What it is reached by.
+        /// Its names and addresses.
         names: ServingNames,
     },
 }
 
-/// Names and addresses by which the node's server is reached.
+/// Names and addresses of the node's server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServingNames {
     /// DNS names.
     pub dns: Vec<String>,
-    /// IP addresses. Without one no certificate is asked for: upstream's rule.
+    /// IP addresses. As upstream, no CSR is created without one.
     pub ips: Vec<IpAddr>,
 }
 
@@ -46,8 +46,7 @@ impl Identity {
         }
     }
 
-    /// `spec.usages` of the request. An ECDSA key enciphers no other keys, so that usage is not
-    /// asked for.
+    /// `spec.usages` of the request. ECDSA keys have no key encipherment.
     pub(crate) fn usages(&self) -> [&'static str; 2] {
         match self {
             Self::Client { .. } => ["digital signature", "client auth"],
@@ -63,15 +62,15 @@ impl Identity {
 
 const GROUP: &str = "system:nodes";
 
-/// A key that is not sent, and a request that is.
+/// A private key and its CSR.
 #[derive(Clone)]
 pub(crate) struct Request {
-    /// Name of the request object, derived from all that it asks for: the same question has the
-    /// same name, after a restart too.
+    /// Name of the CSR, derived from its content: the same request has the same name after an
+    /// agent restart.
     pub name: String,
     /// The private key (ECDSA P-256), PEM.
     pub key: String,
-    /// The request, PEM.
+    /// The CSR, PEM.
     pub csr: String,
 }
 
@@ -83,24 +82,24 @@ impl std::fmt::Debug for Request {
     }
 }
 
-/// A request that cannot be made.
+/// A CSR that cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The key kept from an earlier request cannot be used.
-    #[error("the private key of the pending request cannot be used: {0}")]
+    /// The key of the pending CSR is unusable.
+    #[error("unusable private key of the pending CSR: {0}")]
     Key(#[source] rcgen::Error),
-    /// Name, address or key cannot be put into a request.
-    #[error("the signing request cannot be made: {0}")]
+    /// Name, address or key cannot be encoded.
+    #[error("cannot create the CSR: {0}")]
     Encode(#[source] rcgen::Error),
 }
 
-/// Makes a request, with a key of an earlier one or a new key.
+/// Creates a CSR, with this key or a new one.
 ///
 /// # Errors
-/// The key is unusable or a name is no DNS name.
+/// The key is unusable or a name is not a DNS name.
 pub(crate) fn request(identity: &Identity, key: Option<&str>) -> Result<Request, RequestError> {
     let (key, key_pem) = match key {
-        // as it is: rcgen would label the SEC 1 encoding, which upstream writes, as PKCS #8
+        // unchanged: rcgen would label upstream's SEC 1 encoding as PKCS #8
         Some(pem) => (
             KeyPair::from_pem(pem).map_err(RequestError::Key)?,
             pem.to_owned(),
@@ -113,7 +112,7 @@ pub(crate) fn request(identity: &Identity, key: Option<&str>) -> Result<Request,
         }
     };
     let mut params = CertificateParams::default();
-    // the default has a common name of its own
+    // the default has a common name
     params.distinguished_name = DistinguishedName::new();
     params
         .distinguished_name
@@ -147,14 +146,14 @@ pub(crate) fn request(identity: &Identity, key: Option<&str>) -> Result<Request,
     })
 }
 
-/// `node-csr-` and a digest of key, subject and usages: for a client certificate the same one as
-/// upstream makes of them, so that either agent goes on with the other's request. (Upstream lets
-/// the server choose the names of requests for serving certificates.)
+/// `node-csr-` and a digest of key, subject and usages. Names of client CSRs are the same as
+/// upstream's, so that agents can be exchanged. (Upstream lets the server choose names of serving
+/// CSRs.)
 fn object_name(identity: &Identity, public_key: &[u8]) -> String {
     let mut digest = Sha512_256::new();
     let mut add = |part: &[u8]| {
         digest.update(URL_SAFE_NO_PAD.encode(part));
-        // no character of the encoding: two different lists are two different texts
+        // not a character of the encoding, so different lists have different digests
         digest.update("|");
     };
     add(public_key);
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_the_node_as_kubernetes_wants_it() {
+    fn csr_has_the_subject_of_the_node() {
         let client = Identity::Client { node: "n1".into() };
         let made = request(&client, None).expect("made");
         assert_eq!(
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_request_is_the_one_that_upstream_gives_it() {
+    fn csr_name_matches_upstream() {
         let client = Identity::Client { node: "n1".into() };
         assert_eq!(
             object_name(&client, b"key"),
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_upstream_left_behind_is_used_as_it_is() {
+    fn pending_key_of_the_go_kubelet_is_used_unchanged() {
         let kept = "-----BEGIN EC PRIVATE KEY-----\n\
          MHcCAQEEIGn6WL3KFfRMq5a18vY87+jmguCGipfhy0tJba+PHmhuoAoGCCqGSM49\n\
          AwEHoUQDQgAE5o6cCoB0ohWldEHG+HYInWJEcxFLkH+/R/MULHdSO7Kj6pCCe4Ha\n\
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_key_makes_the_same_request_again() {
+    fn pending_key_results_in_the_same_csr_name() {
         let client = Identity::Client { node: "n1".into() };
         let first = request(&client, None).expect("made");
         let second = request(&client, Some(&first.key)).expect("made");

@@ -1,46 +1,44 @@
-//! A node's certificates: how it gets its first one, keeps it current, and where it is kept.
+//! The certificates of a node: the first one, their rotation and their files.
 //!
-//! For whoever has to be a node for an API server: an agent, or a program that joins machines. Files
-//! have upstream's names and forms, so that a node can change agents and back.
+//! For programs that act as a node towards an API server. Files have upstream's names and formats,
+//! so that agents can be exchanged in both directions.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`Credentials::load`] reads the files at [`Paths`] and decides what to begin with
-//! * [`run_client_rotation`] and [`run_serving_rotation`] keep the two certificates current, for
-//!   as long as they run
-//! * [`self_signed()`] is the serving certificate of a node that nobody signs one for
-//! * [`PodKey`] is a key that a pod is given
+//! * [`Credentials::load`] reads the files at [`Paths`] and chooses the startup credentials
+//! * [`run_client_rotation`] and [`run_serving_rotation`] rotate the two certificates until they
+//!   are dropped
+//! * [`self_signed()`] is the serving certificate of a node without a signer
+//! * [`PodKey`] is a key for a pod certificate
 //!
 //! | module | |
 //! |---|---|
-//! | `bootstrap` | what to begin with: the kubeconfig, or the bootstrap credentials; who waits for the first certificate |
-//! | `rotation` | when a certificate is replaced and with which credentials, and the two loops that do it |
-//! | `csr`, `signing` | a key and a request; the request through the API server's CertificateSigningRequest |
-//! | `pod_key` | a key that a pod is given, and the proof that it is held |
-//! | [`self_signed`](mod@self_signed) | the serving certificate of a node that nobody signs one for |
-//! | `store`, [`certificate`] | the files, with upstream's names, so that a node can change agents and back; what a certificate says |
+//! | `bootstrap` | startup credentials: the kubeconfig or the bootstrap kubeconfig; the wait for the first certificate |
+//! | `rotation` | when a certificate is rotated and with which credentials, and the two loops |
+//! | `csr`, `signing` | a key and a CSR; the CSR through the API server |
+//! | `pod_key` | a key for a pod, and the proof of possession |
+//! | [`self_signed`](mod@self_signed) | the serving certificate of a node without a signer |
+//! | `store`, [`certificate`] | certificate files with upstream's names; the parsed certificate |
 //!
-//! # A way back from everything
+//! # Recovery
 //!
-//! The loops never end and nothing here ends the process (upstream exits after five minutes
-//! without valid credentials, and a supervisor begins anew). What can be wrong with the client
-//! certificate, and what follows:
+//! The loops never end, and no error here ends the process. (Upstream exits after five minutes
+//! without valid credentials.) Problems with the client certificate, and what follows:
 //!
-//! | | |
+//! | problem | reaction |
 //! |---|---|
-//! | there is none yet | a request with the bootstrap credentials; an hour for its approval, then it is looked for again, under the same name |
-//! | 70 to 90 % of its life are over | a request with the certificate itself (`rotateCertificates`) |
-//! | it ran out: the machine was off for a year | a request with the bootstrap credentials |
-//! | valid by its dates, but the API server answers only 401 and 403 for five minutes: the cluster's authority was replaced | a request with the bootstrap credentials; the old one stays in use meanwhile, and is kept if it is accepted again |
-//! | the request was denied, failed or deleted | a new key and a new request, 2 to 35 s later |
-//! | the API server does not answer | the same request again, 2 to 35 s later |
-//! | the bootstrap token ran out as well | the bootstrap kubeconfig is read for each attempt: put a new token there |
-//! | no bootstrap credentials either | files are read every 10 s: put a certificate or a kubeconfig there |
-//! | somebody else (kubeadm, an administrator) renewed the files | within a minute the newest valid certificate is in use |
-//! | the disk takes no files | an approved certificate is used from memory |
+//! | no certificate yet | a CSR with the bootstrap credentials; after an hour without approval it is created again under the same name |
+//! | 70 to 90 % of the validity have passed | a CSR with the certificate itself (`rotateCertificates`) |
+//! | expired, for example after a long shutdown | a CSR with the bootstrap credentials |
+//! | valid, but only 401 and 403 for five minutes, for example after a CA replacement | a CSR with the bootstrap credentials; the old certificate stays in use, and is kept if it is accepted again |
+//! | CSR denied, failed or deleted | a new key and a new CSR, 2 to 35 s later |
+//! | API server unreachable | the same CSR again, 2 to 35 s later |
+//! | bootstrap token expired as well | the bootstrap kubeconfig is read for each attempt; provide a new token |
+//! | no bootstrap credentials | files are read every 10 s; provide a certificate or a kubeconfig |
+//! | files renewed by kubeadm or an administrator | the newest valid certificate is in use within a minute |
+//! | certificate files cannot be written | an approved certificate is used from memory |
 //!
-//! A new certificate is used by the next request; connections that were made with the old one
-//! carry none any more.
+//! The next request uses a new certificate; connections with the old one get no new requests.
 //!
 //! # Example
 //!
@@ -60,18 +58,18 @@
 //! if let Some(rotation) = credentials.client_rotation("n1", clients.main.clone(), true, clock) {
 //!     tokio::spawn(run_client_rotation(rotation));
 //! }
-//! // static pods start here; what needs the API server comes after
+//! // static pods start here; requests to the API server follow
 //! credentials.wait_for_identity().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-certs --example join_a_cluster` joins with a token and shows who asked what.
+//! `cargo run -p windlass-certs --example join_a_cluster` joins with a token and prints the requests.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It approves and signs nothing: that is the cluster's. It serves nothing: who does hears of new
-//! pairs by a `watch`. The node's own keys are ECDSA P-256; only those of pods may be others.
+//! It approves and signs nothing: the cluster does. It does not serve; servers receive new pairs
+//! from a `watch`. The node's own keys are ECDSA P-256; keys of pods may have other types.
 
 mod bootstrap;
 pub mod certificate;

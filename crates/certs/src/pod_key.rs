@@ -26,7 +26,7 @@ pub enum PodKeyType {
     Ed25519,
 }
 
-/// A name that is no kind of key.
+/// An unknown key type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown key type {0:?}")]
 pub struct UnknownKeyType(pub String);
@@ -47,7 +47,7 @@ impl std::str::FromStr for PodKeyType {
     }
 }
 
-/// A key that is not sent, and the request that is.
+/// A private key and its CSR.
 #[derive(Clone)]
 pub struct PodKey {
     /// The private key, PKCS #8 as PEM.
@@ -63,10 +63,10 @@ impl fmt::Debug for PodKey {
 }
 
 impl PodKey {
-    /// A new key. An RSA key takes up to some seconds, in a thread of its own.
+    /// Generates a key. An RSA key takes up to some seconds, in a blocking thread.
     ///
     /// # Errors
-    /// The system has no randomness, or the process is about to end.
+    /// The system has no randomness, or the process is shutting down.
     pub async fn generate(kind: PodKeyType) -> Result<Self, RequestError> {
         match kind {
             PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
@@ -90,7 +90,7 @@ fn make(kind: PodKeyType) -> Result<PodKey, RequestError> {
     };
     let key = key.map_err(RequestError::Encode)?;
     let mut params = CertificateParams::default();
-    // the default has a common name of its own
+    // the default has a common name
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key);
     let request = request.map_err(RequestError::Encode)?;
@@ -129,7 +129,7 @@ mod tests {
         assert!(rest.is_empty());
         match request.verify_signature() {
             Err(error) if name == "ECDSAP521" => {
-                // the real API server can, see the test on a real cluster
+                // the API server supports it, see the test on a real cluster
                 assert_eq!(error, X509Error::SignatureUnsupportedAlgorithm);
             }
             verified => verified.expect("proves possession"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_of_each_kind_proves_itself() {
+    async fn csr_of_each_key_type_is_signed_by_its_key() {
         const EC: &str = "1.2.840.10045.2.1";
         const RSA: &str = "1.2.840.113549.1.1.1";
         check("ECDSAP256", EC, 256).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_edwards_key_is_written_as_openssl_reads_it() {
+    async fn ed25519_key_is_written_as_pkcs8_version_1() {
         let made = PodKey::generate(PodKeyType::Ed25519).await.expect("made");
         let pem = x509_parser::pem::parse_x509_pem(made.key.as_bytes());
         let (_, pem) = pem.expect("PEM");

@@ -1,8 +1,8 @@
-//! Keeps a certificate current, for as long as the agent lives.
+//! Rotation of certificates.
 //!
-//! [`plan`] decides what to do now, from the certificate's dates, what the API server thinks of
-//! it and what there is to ask with; [`client`] and [`serving`] do it, in a loop that nothing
-//! ends; `obtain` is one attempt.
+//! [`plan`] decides on the next step from the validity, the responses of the API server and the
+//! available credentials. [`client`] and [`serving`] execute the steps in endless loops; `obtain`
+//! is one attempt.
 
 pub(crate) mod client;
 mod obtain;

@@ -1,5 +1,5 @@
-//! The serving certificate of a node that has neither `tlsCertFile` nor `serverTLSBootstrap`:
-//! `kubelet.crt` and `kubelet.key` in `--cert-dir`, signed with their own key, as upstream's.
+//! The self-signed serving certificate of a node without `tlsCertFile` and `serverTLSBootstrap`.
+//! As upstream: `kubelet.crt` and `kubelet.key` in `--cert-dir`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,18 +15,18 @@ use crate::csr::ServingNames;
 use crate::rotation::ServingPair;
 use crate::store::{StoreError, read, write_beside};
 
-/// How long it is valid: upstream's.
+/// Validity, upstream's.
 const LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How far it reaches back, for clocks that disagree: upstream's.
+/// Start before now, for clock skew, upstream's.
 const BACKDATING: Duration = Duration::from_secs(3600);
 
-/// There is no self-signed certificate.
+/// No self-signed certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
     /// The files cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Key or certificate cannot be made.
+    /// The key or certificate cannot be created.
     #[error("a self-signed certificate for {host:?} cannot be made: {error}")]
     Make {
         /// The node's host name.
@@ -37,8 +37,8 @@ pub enum SelfSignedError {
     },
 }
 
-/// The pair in `directory`; made and written if there is none, or if it is over (upstream goes
-/// on with one that is over). `host` is a name or an address.
+/// Returns the pair in `directory`, or creates it if it is missing or expired (upstream keeps an
+/// expired one). `host` is a name or an address.
 ///
 /// # Errors
 /// The files cannot be read or written.
@@ -60,7 +60,7 @@ pub fn self_signed(
         host: host.to_owned(),
         error,
     })?;
-    // the key first: a certificate without its key would be used at the next start
+    // the key first: a certificate without its key would be used after a restart
     write_beside(&key, made.as_bytes(), 0o600)?;
     write_beside(&chain, certificate.as_bytes(), 0o644)?;
     tracing::info!(file = %chain.display(), "self-signed serving certificate made");
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_self_signed_certificate_is_made_once_a_year() {
+    fn self_signed_certificate_is_created_once_a_year() {
         let files = tempfile::tempdir().expect("a directory");
         let directory = files.path().join("pki");
         let names = ServingNames {

@@ -1,4 +1,4 @@
-//! One signing request through the API server: created, approved by someone, signed.
+//! One CSR through the API server: created, approved, signed.
 
 use std::time::Duration;
 
@@ -14,60 +14,60 @@ use windlass_types::metav1::ObjectMeta;
 
 use crate::csr::{Identity, Request};
 
-/// How a request for a signature ended badly.
+/// A CSR that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
-    /// The API server refused the request object.
-    #[error("the signing request was not accepted: {0}")]
+    /// The API server rejected the CSR.
+    #[error("creating the CSR failed: {0}")]
     Create(#[source] ApiError),
-    /// The API server no longer answers the credentials that asked.
-    #[error("signing request {name} cannot be followed: {error}")]
+    /// The API server no longer accepts the credentials.
+    #[error("watching CSR {name} failed: {error}")]
     Unauthorized {
         /// The object.
         name: String,
-        /// The server's answer.
+        /// The response.
         #[source]
         error: ApiError,
     },
-    /// Somebody said no.
-    #[error("signing request {name} was denied: {message}")]
+    /// The CSR was denied.
+    #[error("CSR {name} was denied: {message}")]
     Denied {
         /// The object.
         name: String,
-        /// In the words of whoever denied it.
+        /// The message of the condition.
         message: String,
     },
-    /// The signer could not sign it.
-    #[error("signing request {name} failed: {message}")]
+    /// The signer failed.
+    #[error("CSR {name} failed: {message}")]
     Failed {
         /// The object.
         name: String,
-        /// In the signer's words.
+        /// The message of the condition.
         message: String,
     },
-    /// The object vanished before it was decided.
-    #[error("signing request {name} was deleted before it was decided")]
+    /// The CSR was deleted before a decision.
+    #[error("CSR {name} was deleted before a decision")]
     Gone {
         /// The object.
         name: String,
     },
-    /// Nobody decided in time.
+    /// No decision within the timeout.
     #[error(
-        "signing request {name} was neither approved nor denied within {} s: approve it with \
-         kubectl certificate approve {name}", waited.as_secs()
+        "CSR {name} was neither approved nor denied within {} s; run kubectl certificate \
+         approve {name}", waited.as_secs()
     )]
     Undecided {
         /// The object.
         name: String,
-        /// How long it was waited for.
+        /// The timeout.
         waited: Duration,
     },
 }
 
-/// What has become of a request object.
+/// The state of a CSR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nobody has decided, or it is approved and not signed yet.
+    /// Not decided, or approved and not signed.
     Pending,
     /// Signed: the chain, PEM.
     Signed(String),
@@ -77,7 +77,7 @@ pub(crate) enum Decision {
     Failed(String),
 }
 
-/// Reads a decision from the object.
+/// Reads the state of a CSR.
 pub(crate) fn decision(csr: &CertificateSigningRequest) -> Decision {
     let Some(status) = &csr.status else {
         return Decision::Pending;
@@ -107,11 +107,11 @@ pub(crate) fn decision(csr: &CertificateSigningRequest) -> Decision {
     }
 }
 
-/// Sends a request and waits for the signature, at most `timeout`. A request of the same name is
-/// the same question, asked before a restart: its answer is waited for.
+/// Creates a CSR and waits for the certificate, at most `timeout`. An existing CSR of the same
+/// name is the same request from a previous agent run.
 ///
 /// # Errors
-/// Why there is no signature.
+/// See [`SigningError`].
 pub(crate) async fn sign(
     client: &ApiClient,
     identity: &Identity,
@@ -120,9 +120,9 @@ pub(crate) async fn sign(
 ) -> Result<String, SigningError> {
     let name = &request.name;
     match client.create(None, &object(identity, request)).await {
-        Ok(_) => tracing::info!(name, signer = identity.signer(), "signing request created"),
+        Ok(_) => tracing::info!(name, signer = identity.signer(), "CSR created"),
         Err(error) if error.kind == ApiErrorKind::AlreadyExists => {
-            tracing::info!(name, "going on with an earlier signing request");
+            tracing::info!(name, "CSR exists, waiting for its decision");
         }
         Err(error) => return Err(SigningError::Create(error)),
     }
@@ -134,7 +134,7 @@ pub(crate) async fn sign(
             waited: timeout,
         })
     })?;
-    tracing::info!(name, "signing request granted");
+    tracing::info!(name, "CSR signed");
     Ok(chain)
 }
 
@@ -164,11 +164,11 @@ async fn wait(client: &ApiClient, name: &str) -> Result<String, SigningError> {
                 });
             }
             ReflectEvent::Failed { error, .. } if error.kind == ApiErrorKind::Forbidden => {
-                // a node may read its own request although it may not watch them all
+                // a node may read its own CSR although it may not watch all
                 match client.get(ObjectKey::cluster(name)).await {
                     Ok(csr) => csr,
                     Err(error) => {
-                        tracing::debug!(%error, "signing request not read");
+                        tracing::debug!(%error, "reading the CSR failed");
                         continue;
                     }
                 }
@@ -178,7 +178,7 @@ async fn wait(client: &ApiClient, name: &str) -> Result<String, SigningError> {
                 return Err(SigningError::Unauthorized { name, error });
             }
             ReflectEvent::Failed { error, .. } => {
-                tracing::debug!(%error, "signing request not watched");
+                tracing::debug!(%error, "watching the CSR failed");
                 continue;
             }
             ReflectEvent::Resumed => continue,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_counts_once_it_is_approved_and_signed() {
+    fn csr_is_signed_when_approved_with_certificate() {
         check(&[], None, Decision::Pending);
         check(&["Approved"], None, Decision::Pending);
         check(&["Approved"], Some(""), Decision::Pending);

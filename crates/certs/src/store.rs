@@ -1,8 +1,8 @@
-//! Certificate files, laid out as upstream does: `<name>-2006-01-02-15-04-05.pem` (UTC) holds a
+//! Certificate files with upstream's layout: `<name>-2006-01-02-15-04-05.pem` (UTC) holds a
 //! certificate and its key, `<name>-current.pem` is a link to the newest one.
 //!
-//! Everything is written beside its place and renamed: a reader, or an agent that was killed, has
-//! the old pair or the new one. Of the files that upstream lets pile up, the last three stay.
+//! Files are written beside their path and renamed, so readers and killed agents see the old pair
+//! or the new one. Unlike upstream, only the last three old files are kept.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use windlass_types::Timestamp;
 
-/// Older files that are kept beside the current one.
+/// Maximum number of old files.
 const MAX_OLD_FILES: usize = 3;
 
 /// The certificates of one purpose in one directory.
@@ -21,7 +21,7 @@ pub struct CertificateStore {
     name: &'static str,
 }
 
-/// A file cannot be read or written.
+/// A file that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("--cert-dir: {}: {source}", path.display())]
 pub struct StoreError {
@@ -54,15 +54,15 @@ impl CertificateStore {
         self.directory.join(format!("{}-current.pem", self.name))
     }
 
-    /// Where a private key waits while its signing request is undecided.
+    /// The private key of the pending CSR.
     fn pending_path(&self) -> PathBuf {
         self.directory.join(format!("{}.key.tmp", self.name))
     }
 
-    /// Certificate and key, `None` if there are none. A link that leads nowhere counts as none.
+    /// Reads certificate and key; `None` without a file or with a broken link.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn current(&self) -> Result<Option<Vec<u8>>, StoreError> {
         read(self.current_path())
     }
@@ -70,7 +70,7 @@ impl CertificateStore {
     /// Makes `certificate` (the chain) and `key`, both PEM, the current pair.
     ///
     /// # Errors
-    /// The files cannot be written; the old pair then stays current.
+    /// The files cannot be written; the old pair stays current.
     pub fn replace(&self, certificate: &str, key: &str, now: Timestamp) -> Result<(), StoreError> {
         let stamp = now.strftime("%Y-%m-%d-%H-%M-%S").to_string();
         let name = format!("{}-{stamp}.pem", self.name);
@@ -81,13 +81,13 @@ impl CertificateStore {
             move |source| StoreError { path, source }
         };
         make_directory(&self.directory).map_err(failed(&self.directory))?;
-        // a second one within the same second replaces the first: readers must not see half of it
+        // a second one within the same second replaces the first atomically
         let half = self.directory.join(format!(".{}-new.tmp", self.name));
         write_private(&half, text.as_bytes())
             .and_then(|()| fs::rename(&half, &path))
             .map_err(failed(&path))?;
         let current = self.current_path();
-        // the link is swapped in one step: a reader has the old pair or the new one
+        // the link is replaced atomically
         let link = self.directory.join(format!(".{}-current.tmp", self.name));
         let _ = fs::remove_file(&link);
         symlink(&name, &link)
@@ -99,16 +99,16 @@ impl CertificateStore {
         Ok(())
     }
 
-    /// The key of an undecided signing request, so that a restarted agent goes on with it.
+    /// Reads the key of the pending CSR, to continue it after an agent restart.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn pending_key(&self) -> Result<Option<String>, StoreError> {
         let text = read(self.pending_path())?;
         Ok(text.and_then(|bytes| String::from_utf8(bytes).ok()))
     }
 
-    /// Keeps the key of a signing request that is about to be sent.
+    /// Writes the key of a CSR before it is created.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -119,13 +119,13 @@ impl CertificateStore {
             .map_err(|source| StoreError { path, source })
     }
 
-    /// Forgets the key of a signing request that was refused.
+    /// Deletes the key of a rejected CSR.
     pub(crate) fn delete_pending_key(&self) {
-        // what is left behind is replaced by the next request's key
+        // a remaining file is replaced by the next key
         let _ = fs::remove_file(self.pending_path());
     }
 
-    /// Best effort: files too many harm nobody.
+    /// Removes old files, best effort.
     fn remove_old(&self, newest: &str) {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_key_survives_until_its_certificate_came() {
+    fn pending_key_is_kept_until_its_certificate_is_written() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = CertificateStore::client(dir.path());
         assert!(store.pending_key().expect("readable").is_none());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_made_is_named_with_its_flag() {
+    fn error_names_directory_and_flag() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         fs::write(&file, "").expect("written");

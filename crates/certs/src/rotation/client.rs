@@ -1,4 +1,4 @@
-//! The loop of the client certificate.
+//! Rotation of the client certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,51 +16,50 @@ use super::plan::{MAX_WAIT, RotationState, Step, Validity, backoff, newest, step
 use crate::csr::Identity;
 use crate::store::CertificateStore;
 
-/// How long a decision on a renewal is waited for: upstream's.
+/// Timeout of a renewal, upstream's.
 pub(super) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// How long a decision on the first certificate is waited for: upstream's.
+/// Timeout of the first certificate, upstream's.
 const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Pause before a node without any valid credentials looks again for new ones.
+/// Interval of checks for new credentials without valid ones.
 const NO_CREDENTIALS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What [`run_client_rotation`] works with.
+/// The input of [`run_client_rotation`].
 #[derive(Clone, Debug)]
 pub struct ClientRotation {
     /// Name of the node.
     pub node: String,
     /// Files.
     pub store: CertificateStore,
-    /// `--kubeconfig`: a certificate in it, or in the files that it names, counts like one in
-    /// `store`.
+    /// `--kubeconfig`: its certificate counts like one in `store`.
     pub kubeconfig: Option<PathBuf>,
-    /// The identity that all clients use.
+    /// The identity of all clients.
     pub identity: ClientIdentity,
-    /// Asks with the present certificate.
+    /// The client with the current certificate.
     pub client: ApiClient,
-    /// Asks without one.
+    /// Credentials without a certificate.
     pub bootstrap: Bootstrap,
     /// `rotateCertificates`.
     pub rotate: bool,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Counts attempts that failed; `None` if nobody does.
+    /// Counts failed attempts.
     pub metrics: Option<CertificateMetrics>,
 }
 
-/// Credentials that are good for a signing request and nothing else.
+/// Credentials for CSRs only.
 #[derive(Clone, Debug)]
 pub enum Bootstrap {
-    /// There are none.
+    /// No credentials.
     None,
-    /// `--bootstrap-kubeconfig`, read again for each attempt: its token lives for a day, and the
-    /// one who puts a new token there should not have to restart the agent.
+    /// `--bootstrap-kubeconfig`, read for each attempt: a token lives for a day, and a new one
+    /// must not need an agent restart.
     Kubeconfig(PathBuf),
-    /// A client that has them.
+    /// A client.
     Client(Box<ApiClient>),
 }
 
 impl Bootstrap {
-    fn is_there(&self) -> bool {
+    fn is_present(&self) -> bool {
         match self {
             Self::None => false,
             Self::Kubeconfig(path) => path.exists(),
@@ -80,9 +79,8 @@ impl Bootstrap {
     }
 }
 
-/// Keeps the client certificate current: gets the first one, replaces it in time, takes up one
-/// that somebody else put in its place, and finds a way back from one that ran out or that the
-/// API server does not accept any more. Never ends.
+/// Rotates the client certificate: obtains the first one, renews it, uses externally replaced
+/// files, and recovers from an expired or rejected one. Never ends.
 pub async fn run_client_rotation(rotation: ClientRotation) {
     let mut failures = 0;
     // certificates obtained since the server last accepted one
@@ -102,8 +100,8 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
                         file = %rotation.store.current_path().display(),
                         kubeconfig = ?rotation.kubeconfig,
                         bootstrap = ?rotation.bootstrap,
-                        "the client certificate is not valid and there are no bootstrap \
-                         credentials: put either in its place, a restart is not needed"
+                        "client certificate invalid and no bootstrap credentials; provide either \
+                         one, no restart required"
                     );
                 }
                 tokio::time::sleep(NO_CREDENTIALS_INTERVAL).await;
@@ -112,7 +110,7 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
                 let outcome = tokio::select! {
                     outcome = rotation.obtain(next) => outcome,
                     () = rotation.recovered(replaced) => {
-                        tracing::info!("a signing request is not needed any more");
+                        tracing::info!("CSR no longer needed");
                         continue;
                     }
                 };
@@ -120,7 +118,7 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
                     Ok(()) => {
                         failures = 0;
                         replaced += 1;
-                        // a signer whose certificates are overdue at once must not be kept busy
+                        // bounds the rate if new certificates are due for renewal at once
                         tokio::time::sleep(MAX_WAIT).await;
                     }
                     Err(error) => {
@@ -129,7 +127,7 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
                             metrics.client_renew_errors.inc();
                         }
                         let backoff = backoff(failures, &rotation.node);
-                        tracing::warn!(%error, retry_in = ?backoff, "no client certificate");
+                        tracing::warn!(%error, retry_in = ?backoff, "obtaining the client certificate failed");
                         tokio::time::sleep(backoff).await;
                     }
                 }
@@ -156,8 +154,8 @@ impl ClientRotation {
         step(&state, self.clock.now())
     }
 
-    /// Ends as soon as nothing has to be asked for: an outsider wrote a new certificate, or the
-    /// server accepts the present one again.
+    /// Returns when no CSR is needed: a new certificate was provided, or the API server accepts
+    /// the current one again.
     async fn recovered(&self, replaced: u32) {
         loop {
             tokio::time::sleep(MAX_WAIT).await;
@@ -167,17 +165,17 @@ impl ClientRotation {
         }
     }
 
-    /// Uses the best certificate there is, in memory or on the disk; its validity, and whether
-    /// there are bootstrap credentials.
+    /// Uses the best available certificate, and returns its validity and whether there are
+    /// bootstrap credentials.
     async fn load(&self) -> (Option<Validity>, bool) {
         let (store, kubeconfig) = (self.store.clone(), self.kubeconfig.clone());
         let bootstrap = self.bootstrap.clone();
         let read = on_disk(move || {
             let stored = stored(&store);
             let configured = kubeconfig.and_then(|path| configured(&path));
-            Ok(([stored, configured], bootstrap.is_there()))
+            Ok(([stored, configured], bootstrap.is_present()))
         });
-        // only at shutdown is there no answer
+        // fails only at shutdown
         let ([stored, configured], bootstrap) = read.await.unwrap_or_default();
         let candidates = [Some(self.identity.clone()), stored, configured];
         let dates = candidates
@@ -211,7 +209,7 @@ impl ClientRotation {
         let pair = obtain(&self.store, client, &identity, timeout, &*self.clock).await?;
         self.identity.replace_pem(pair.pem().as_bytes())?;
         tracing::info!(expires_at = ?self.identity.expires_at(), "client certificate replaced");
-        // it is in use by now, whether or not the disk takes it
+        // it is in use even if writing the files fails
         obtain::write_pair(&self.store, pair, &*self.clock).await
     }
 }
@@ -220,20 +218,20 @@ fn stored(store: &CertificateStore) -> Option<ClientIdentity> {
     let pem = match store.current() {
         Ok(pem) => pem?,
         Err(error) => {
-            tracing::warn!(%error, "client certificate not read");
+            tracing::warn!(%error, "reading the client certificate failed");
             return None;
         }
     };
     ClientIdentity::from_pem(&pem)
         .inspect_err(|error| {
             let file = store.current_path();
-            tracing::warn!(%error, file = %file.display(), "client certificate not usable");
+            tracing::warn!(%error, file = %file.display(), "client certificate unusable");
         })
         .ok()
 }
 
-/// The certificate of the kubeconfig. Its errors are not worth a word: until the first
-/// certificate is there it names a file that is not.
+/// Reads the certificate of the kubeconfig. Errors are ignored: before the first certificate it
+/// names a missing file.
 fn configured(path: &Path) -> Option<ClientIdentity> {
     let config = ApiServerConfig::from_kubeconfig(path).ok()?;
     Some(config.identity().detached())

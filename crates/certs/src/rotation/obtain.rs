@@ -1,4 +1,4 @@
-//! One attempt to get a certificate: key, request, signature, files.
+//! One attempt to obtain a certificate: key, CSR, signature, files.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::csr::{Identity, RequestError, request};
 use crate::signing::{SigningError, sign};
 use crate::store::{CertificateStore, StoreError};
 
-/// Why there is no certificate.
+/// A failed attempt.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ObtainError {
     #[error(transparent)]
@@ -19,17 +19,17 @@ pub(super) enum ObtainError {
     Request(#[from] RequestError),
     #[error(transparent)]
     Signing(#[from] SigningError),
-    #[error("the signed certificate cannot be used: {0}")]
+    #[error("unusable certificate: {0}")]
     Unusable(#[from] IdentityError),
-    #[error("the signed certificate is not valid now: compare the clocks of node and signer")]
+    #[error("certificate expired or not yet valid; check the clocks of node and signer")]
     NotCurrent,
     #[error("--bootstrap-kubeconfig: {0}")]
     Bootstrap(#[from] ConfigError),
-    #[error("the task that writes files was stopped")]
+    #[error("shutting down")]
     Stopped,
 }
 
-/// A certificate chain and its key, PEM. No `Debug`: the key is secret.
+/// A certificate chain and its key, PEM. No `Debug`: the key is a secret.
 pub(super) struct Pair {
     pub(super) chain: String,
     pub(super) key: String,
@@ -41,8 +41,8 @@ impl Pair {
     }
 }
 
-/// Gets a signature for the pending key, or for a new one. A key whose request was refused, or
-/// whose certificate is worth nothing, is not asked with again.
+/// Obtains a certificate for the pending key or a new one. A key whose CSR was rejected, or whose
+/// certificate is unusable, is deleted.
 pub(super) async fn obtain(
     store: &CertificateStore,
     client: &ApiClient,
@@ -50,13 +50,13 @@ pub(super) async fn obtain(
     timeout: Duration,
     clock: &dyn Clock,
 ) -> Result<Pair, ObtainError> {
-    let (files, asked) = (store.clone(), identity.clone());
+    let (files, subject) = (store.clone(), identity.clone());
     let request = on_disk(move || {
         let pending = files.pending_key()?;
-        let made = match pending.as_deref().map(|key| request(&asked, Some(key))) {
+        let made = match pending.as_deref().map(|key| request(&subject, Some(key))) {
             Some(Ok(made)) => made,
-            // a torn key is worth nothing
-            Some(Err(RequestError::Key(_))) | None => request(&asked, None)?,
+            // a torn key is unusable
+            Some(Err(RequestError::Key(_))) | None => request(&subject, None)?,
             Some(Err(error)) => return Err(error.into()),
         };
         files.save_pending_key(&made.key)?;
@@ -79,7 +79,7 @@ pub(super) async fn obtain(
     checked
 }
 
-/// Writes a pair that was obtained.
+/// Writes an obtained pair.
 pub(super) async fn write_pair(
     store: &CertificateStore,
     pair: Pair,
@@ -89,7 +89,7 @@ pub(super) async fn write_pair(
     on_disk(move || Ok(store.replace(&pair.chain, &pair.key, now)?)).await
 }
 
-/// Runs something that may wait for a disk.
+/// Runs blocking file operations.
 pub(super) async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ObtainError> + Send + 'static,
 ) -> Result<T, ObtainError> {
@@ -97,7 +97,7 @@ pub(super) async fn on_disk<T: Send + 'static>(
     ended.unwrap_or(Err(ObtainError::Stopped))
 }
 
-/// A certificate that is another key's, or over, would take the place of a good one.
+/// Checks that the certificate matches the key and is valid before it replaces another.
 fn check(chain: String, key: String, clock: &dyn Clock) -> Result<Pair, ObtainError> {
     let pair = Pair { chain, key };
     let pem = pair.pem();
@@ -109,7 +109,7 @@ fn check(chain: String, key: String, clock: &dyn Clock) -> Result<Pair, ObtainEr
     }
 }
 
-/// True if the same question would get the same answer.
+/// Returns true if a retry with the same key would fail again.
 fn is_final(error: &ObtainError) -> bool {
     matches!(
         error,

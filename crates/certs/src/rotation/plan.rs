@@ -1,4 +1,4 @@
-//! When a certificate is replaced, and with which credentials: pure.
+//! Pure decisions: when a certificate is rotated, and with which credentials.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,29 +7,28 @@ use windlass_client::ClientIdentity;
 use windlass_types::Timestamp;
 use windlass_units::hash::fnv1a_64;
 
-/// Pauses after failed attempts: 2 s, doubled up to 32 s, where upstream's series ends too.
+/// Back-off after failed attempts: 2 s, doubled up to 32 s as upstream.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(2);
 const DOUBLINGS: u32 = 4;
-/// How long the server must refuse a certificate before another is asked for: after so long
-/// without valid credentials upstream exits, to begin anew.
+/// How long the API server must reject a certificate before another CSR: upstream exits after this
+/// time without valid credentials.
 const REJECTION_THRESHOLD: Duration = Duration::from_secs(5 * 60);
-/// Doublings of that, if a new certificate is refused too: at most one request in 80 min.
+/// Doublings of the threshold if new certificates are rejected too: at most one CSR in 80 min.
 const REJECTION_DOUBLINGS: u32 = 4;
-/// A wait is cut into pieces of this length, so that a clock that was stepped, or a file that
-/// somebody replaced, is noticed.
+/// Maximum wait, so that clock changes and replaced files are noticed.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// From.
+    /// Start.
     pub not_before: Timestamp,
-    /// To.
+    /// End.
     pub not_after: Timestamp,
 }
 
 impl Validity {
-    /// Of a client certificate, if there is one.
+    /// The validity of a client certificate; `None` without one.
     pub fn from_identity(identity: &ClientIdentity) -> Option<Self> {
         Some(Self {
             not_before: identity.begins_at()?,
@@ -37,50 +36,49 @@ impl Validity {
         })
     }
 
-    /// When it is to be replaced: between 70 % and 90 % of its life, at a point that differs
-    /// from node to node and is the same after a restart.
+    /// Returns the renewal time: between 70 % and 90 % of the validity, different per node and
+    /// stable across restarts.
     pub(crate) fn rotate_at(&self, node: &str) -> Timestamp {
-        let life = Duration::try_from(self.not_after.duration_since(self.not_before));
-        let life = life.unwrap_or(Duration::ZERO);
+        let lifetime = Duration::try_from(self.not_after.duration_since(self.not_before));
+        let lifetime = lifetime.unwrap_or(Duration::ZERO);
         let share = 0.7 + 0.2 * jitter(&format!("{node}/{}", self.not_after.as_second()));
         self.not_before
-            .saturating_add(life.mul_f64(share))
+            .saturating_add(lifetime.mul_f64(share))
             .unwrap_or(self.not_after)
     }
 
-    /// True from the first moment to the last.
     pub(crate) fn is_current(&self, now: Timestamp) -> bool {
         self.not_before <= now && now < self.not_after
     }
 }
 
-/// What a decision is made of.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RotationState<'a> {
-    /// Name of the node: spreads what all nodes would do at once.
+    /// Name of the node, for jitter.
     pub node: &'a str,
-    /// Validity of the present certificate, if there is one.
+    /// Validity of the current certificate.
     pub validity: Option<Validity>,
-    /// The server has answered it with nothing but 401 and 403 for so long.
+    /// How long the API server has responded only with 401 and 403.
     pub rejected_for: Option<Duration>,
     /// Certificates obtained since the server last accepted one.
     pub replaced: u32,
-    /// Rotation is on.
+    /// Rotation is enabled.
     pub rotate: bool,
     /// There are bootstrap credentials.
     pub bootstrap: bool,
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Look again after this time.
+    /// Check again after this time.
     Wait(Duration),
-    /// Ask for a certificate with the present one.
+    /// Create a CSR with the current certificate.
     Renew,
-    /// Ask for a certificate with the bootstrap credentials: the present one is worth nothing.
+    /// Create a CSR with the bootstrap credentials.
     Bootstrap,
-    /// There is no valid one and nothing to ask with: only a user can help.
+    /// No valid certificate and no bootstrap credentials: only a user can help.
     NoCredentials,
 }
 
@@ -95,7 +93,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Decides.
+/// Decides on the next step.
 pub(crate) fn step(state: &RotationState<'_>, now: Timestamp) -> Step {
     let current = state.validity.filter(|validity| validity.is_current(now));
     let Some(validity) = current else {
@@ -104,10 +102,10 @@ pub(crate) fn step(state: &RotationState<'_>, now: Timestamp) -> Step {
             false => Step::NoCredentials,
         };
     };
-    let timeout = REJECTION_THRESHOLD * 2u32.pow(state.replaced.min(REJECTION_DOUBLINGS));
-    let refused = state.rejected_for.is_some_and(|time| time >= timeout);
-    if refused && state.bootstrap {
-        // valid by its dates, but the cluster's authority is another one now
+    let threshold = REJECTION_THRESHOLD * 2u32.pow(state.replaced.min(REJECTION_DOUBLINGS));
+    let rejected = state.rejected_for.is_some_and(|time| time >= threshold);
+    if rejected && state.bootstrap {
+        // valid by its dates, but probably the cluster CA was replaced
         return Step::Bootstrap;
     }
     let due = validity.rotate_at(state.node);
@@ -123,8 +121,8 @@ pub(crate) fn step(state: &RotationState<'_>, now: Timestamp) -> Step {
     Step::Wait(wait.clamp(Duration::from_secs(1), MAX_WAIT))
 }
 
-/// Which of several certificates is used: a current one before others, then the one that was
-/// issued last, then the first in the list.
+/// Returns the certificate to use: a valid one before others, then the last issued, then the first
+/// in the list.
 pub(crate) fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<usize> {
     let mut best: Option<(usize, Validity)> = None;
     for (index, validity) in candidates.iter().enumerate() {
@@ -137,14 +135,13 @@ pub(crate) fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<
     best.map(|(index, _)| index)
 }
 
-/// The backoff after the given number of failures in a row, counted from 1: up to a tenth longer
-/// than the series says, each node differently.
+/// Returns the back-off after the nth failure in a row, with up to 10 % jitter per node.
 pub(crate) fn backoff(failures: u32, node: &str) -> Duration {
     let backoff = INITIAL_BACKOFF * 2u32.pow(failures.saturating_sub(1).min(DOUBLINGS));
     backoff.mul_f64(1.0 + 0.1 * jitter(&format!("{node}/{failures}")))
 }
 
-/// A number in [0, 1) that stays the same for the same text.
+/// Returns a number in [0, 1) that depends only on the text.
 fn jitter(text: &str) -> f64 {
     (fnv1a_64(text.as_bytes()) % 1024) as f64 / 1024.0
 }

@@ -1,4 +1,4 @@
-//! The loop of the serving certificate (`serverTLSBootstrap`).
+//! Rotation of the serving certificate (`serverTLSBootstrap`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::certificate::Certificate;
 use crate::csr::{Identity, ServingNames};
 use crate::store::CertificateStore;
 
-/// What [`run_serving_rotation`] works with.
+/// The input of [`run_serving_rotation`].
 #[derive(Clone, Debug)]
 pub struct ServingRotation {
     /// Name of the node.
     pub node: String,
-    /// Names and addresses of the node; new ones ask for a new certificate. Without an address
-    /// none is asked for, as by upstream.
+    /// Names and addresses of the node; a change triggers a new CSR. As upstream, no CSR is
+    /// created without an address.
     pub names: watch::Receiver<ServingNames>,
     /// Files.
     pub store: CertificateStore,
-    /// Asks with the node's client certificate.
+    /// The client with the node's certificate.
     pub client: ApiClient,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Told of each new pair.
+    /// Receives each new pair.
     pub current: watch::Sender<Option<ServingPair>>,
-    /// Counts attempts that failed, and how long certificates lived; `None` if nobody does.
+    /// Counts failed attempts and observes the age of replaced certificates.
     pub metrics: Option<CertificateMetrics>,
 }
 
@@ -44,7 +44,7 @@ impl ServingPair {
         Self(Arc::new(pem))
     }
 
-    /// The text: certificates, the server's own first, then the key.
+    /// Returns the PEM text: certificates, the server's own first, then the key.
     pub fn pem(&self) -> &[u8] {
         &self.0
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for ServingPair {
     }
 }
 
-/// Keeps the serving certificate current. Ends only when nobody can change the names any more.
+/// Rotates the serving certificate. Ends when the sender of the names is dropped.
 pub async fn run_serving_rotation(mut rotation: ServingRotation) {
     let mut failures = 0;
     loop {
@@ -65,13 +65,13 @@ pub async fn run_serving_rotation(mut rotation: ServingRotation) {
         tracing::debug!(step = %next, "serving certificate");
         let backoff = match next {
             Step::Wait(time) => time,
-            // a certificate without an address is good for nothing
+            // no CSR without an address
             _ if names.ips.is_empty() => MAX_WAIT,
             _ => {
                 let mut later = rotation.names.clone();
                 let outcome = tokio::select! {
                     outcome = rotation.obtain(names) => outcome,
-                    // the request names what the node is not called any more
+                    // the names of the CSR are outdated
                     changed = later.changed() => match changed {
                         Ok(()) => continue,
                         Err(_) => return,
@@ -88,7 +88,7 @@ pub async fn run_serving_rotation(mut rotation: ServingRotation) {
                             metrics.server_renew_errors.inc();
                         }
                         let backoff = backoff(failures, &rotation.node);
-                        tracing::warn!(%error, retry_in = ?backoff, "no serving certificate");
+                        tracing::warn!(%error, retry_in = ?backoff, "obtaining the serving certificate failed");
                         backoff
                     }
                 }
@@ -104,16 +104,17 @@ pub async fn run_serving_rotation(mut rotation: ServingRotation) {
 }
 
 impl ServingRotation {
-    /// Publishes the best pair there is and decides; a pair that lacks a name is as good as none.
+    /// Publishes the best available pair and decides on the next step. A pair that lacks a name
+    /// does not count.
     async fn next(&self, names: &ServingNames) -> Step {
         let store = self.store.clone();
         let stored = on_disk(move || Ok(store.current()?)).await;
         let stored = stored.unwrap_or_else(|error| {
-            tracing::warn!(%error, "serving certificate not read");
+            tracing::warn!(%error, "reading the serving certificate failed");
             None
         });
-        let known = self.current.borrow().clone();
-        let candidates = [known, stored.map(ServingPair::new)];
+        let in_use = self.current.borrow().clone();
+        let candidates = [in_use, stored.map(ServingPair::new)];
         let read = candidates.each_ref().map(|pair| {
             pair.as_ref()
                 .and_then(|pair| Certificate::from_pem(pair.pem()))
@@ -143,19 +144,19 @@ impl ServingRotation {
         };
         let timeout = RENEWAL_TIMEOUT;
         let pair = obtain(&self.store, &self.client, &identity, timeout, &*self.clock).await?;
-        self.note_rotation();
+        self.observe_rotation();
         self.publish(ServingPair::new(pair.pem().into_bytes()));
         tracing::info!("serving certificate replaced");
         obtain::write_pair(&self.store, pair, &*self.clock).await
     }
 
-    /// The one that goes had lived until now.
-    fn note_rotation(&self) {
+    /// Observes the age of the replaced certificate.
+    fn observe_rotation(&self) {
         let before = self.current.borrow().clone();
         let before = before.and_then(|pair| Certificate::from_pem(pair.pem()));
         if let (Some(metrics), Some(before)) = (&self.metrics, before) {
-            let lived = self.clock.now().duration_since(before.validity.not_before);
-            metrics.server_rotation.observe(lived.as_secs_f64());
+            let age = self.clock.now().duration_since(before.validity.not_before);
+            metrics.server_rotation.observe(age.as_secs_f64());
         }
     }
 

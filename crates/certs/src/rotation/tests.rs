@@ -1,4 +1,4 @@
-//! Rotation by its decisions; the loops run against the fake API server in `tests/`.
+//! Decisions of the rotation; tests of the loops are in `tests/`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn state(validity: Option<Validity>, (rotate, bootstrap): (bool, bool)) -> Rotat
 }
 
 #[test]
-fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
+fn certificate_is_renewed_in_time_or_replaced_by_bootstrap() {
     let check = |validity, able, hour, expected: &str| {
         let decided = step(&state(validity, able), at(hour));
         assert_eq!(decided.to_string(), expected);
@@ -44,24 +44,24 @@ fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
     check(long, (false, true), 1001, "bootstrap");
     check(None, (true, true), 0, "bootstrap");
     check(None, (true, false), 0, "no credentials");
-    // the clock was set back before the certificate began
+    // the clock was set back before the validity
     check(Some(validity(5, 1000)), (true, true), 1, "bootstrap");
 }
 
 #[test]
-fn a_certificate_that_the_server_refuses_for_a_while_is_replaced_by_bootstrap() {
+fn rejected_certificate_is_replaced_by_bootstrap() {
     let check = |minutes: u64, replaced, bootstrap, expected: &str| {
-        let refused = RotationState {
+        let rejected = RotationState {
             rejected_for: Some(Duration::from_secs(minutes * 60)),
             replaced,
             ..state(Some(validity(0, 1000)), (true, bootstrap))
         };
-        assert_eq!(step(&refused, at(1)).to_string(), expected);
+        assert_eq!(step(&rejected, at(1)).to_string(), expected);
     };
     check(4, 0, true, "wait(60s)");
     check(5, 0, true, "bootstrap");
     check(500, 0, false, "wait(60s)");
-    // the new one was refused as well: less often, but for ever
+    // the new one was rejected as well: less often
     check(9, 1, true, "wait(60s)");
     check(10, 1, true, "bootstrap");
     check(79, 9, true, "wait(60s)");
@@ -69,7 +69,7 @@ fn a_certificate_that_the_server_refuses_for_a_while_is_replaced_by_bootstrap() 
 }
 
 #[test]
-fn of_several_certificates_the_last_issued_among_the_current_ones_is_used() {
+fn newest_valid_certificate_is_used() {
     let (old, new, gone) = (validity(0, 100), validity(50, 100), validity(60, 70));
     let check = |candidates: &[Option<Validity>], expected| {
         assert_eq!(newest(candidates, at(80)), expected);
@@ -82,28 +82,25 @@ fn of_several_certificates_the_last_issued_among_the_current_ones_is_used() {
 }
 
 #[test]
-fn the_moment_of_rotation_is_between_70_and_90_percent_and_differs_between_nodes() {
+fn renewal_time_is_between_70_and_90_percent_with_jitter() {
     let validity = validity(0, 1000);
-    let moments: Vec<i64> = (0..50)
+    let times: Vec<i64> = (0..50)
         .map(|n| validity.rotate_at(&format!("n{n}")).as_second() / 3600)
         .collect();
     assert!(
-        moments.iter().all(|hour| (700..=900).contains(hour)),
-        "{moments:?}"
+        times.iter().all(|hour| (700..=900).contains(hour)),
+        "{times:?}"
     );
-    assert!(moments.iter().any(|hour| *hour < 750) && moments.iter().any(|hour| *hour > 850));
+    assert!(times.iter().any(|hour| *hour < 750) && times.iter().any(|hour| *hour > 850));
     assert_eq!(validity.rotate_at("n1"), validity.rotate_at("n1"));
 }
 
 #[test]
-fn pauses_double_to_32_seconds_and_differ_between_nodes_by_a_tenth() {
+fn backoff_doubles_to_32_seconds_with_jitter() {
     for (failures, seconds) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (99, 32)] {
         let backoff = backoff(failures, "n1");
-        let least = Duration::from_secs(seconds);
-        assert!(
-            backoff >= least && backoff < least.mul_f64(1.1),
-            "{backoff:?}"
-        );
+        let min = Duration::from_secs(seconds);
+        assert!(backoff >= min && backoff < min.mul_f64(1.1), "{backoff:?}");
     }
     assert_ne!(backoff(5, "n1"), backoff(5, "n2"));
 }

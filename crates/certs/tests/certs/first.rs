@@ -8,7 +8,7 @@ use windlass_fake_api::On;
 use crate::support::{BOOTSTRAPPER, DAY, MINUTE, Node, within};
 
 #[tokio::test(start_paused = true)]
-async fn a_node_asks_with_its_bootstrap_credentials_and_waits_until_somebody_approves() {
+async fn first_csr_uses_bootstrap_credentials_and_waits_for_approval() {
     let node = Node::new();
     let _running = node.start();
     let csrs = node.csrs(1).await;
@@ -25,7 +25,7 @@ async fn a_node_asks_with_its_bootstrap_credentials_and_waits_until_somebody_app
 
     tokio::time::sleep(30 * MINUTE).await;
     assert!(!node.identity.is_present());
-    assert_eq!(node.csrs(1).await, csrs, "it waits, it does not ask again");
+    assert_eq!(node.csrs(1).await, csrs, "no further CSR");
     node.server.approve_csr(name, DAY).unwrap();
     within(MINUTE, node.certificate()).await;
 
@@ -49,7 +49,7 @@ async fn a_node_asks_with_its_bootstrap_credentials_and_waits_until_somebody_app
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_automatic_approval_a_node_has_its_certificate_within_a_second() {
+async fn auto_approved_csr_yields_a_certificate_within_a_second() {
     let node = Node::new();
     node.server.auto_approve_csrs(Some(DAY));
     let _running = node.start();
@@ -57,7 +57,7 @@ async fn with_automatic_approval_a_node_has_its_certificate_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denied_request_is_followed_by_one_with_a_new_key() {
+async fn denied_csr_is_followed_by_one_with_a_new_key() {
     let node = Node::new();
     let _running = node.start();
     let denied = node.csrs(1).await[0].0.clone();
@@ -69,7 +69,7 @@ async fn a_denied_request_is_followed_by_one_with_a_new_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_request_is_asked_again() {
+async fn deleted_csr_is_created_again() {
     let node = Node::new();
     let _running = node.start();
     let (name, _) = node.csrs(1).await.remove(0);
@@ -80,7 +80,7 @@ async fn a_deleted_request_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_a_node_finds_the_request_it_made_before() {
+async fn restarted_agent_continues_its_pending_csr() {
     let node = Node::new();
     let before = node.start();
     let csrs = node.csrs(1).await;
@@ -100,7 +100,7 @@ async fn after_a_restart_a_node_finds_the_request_it_made_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_torn_pending_key_is_replaced() {
+async fn torn_pending_key_is_replaced() {
     let node = Node::new();
     node.store.save_pending_key("-----BEGIN PRIV").unwrap();
     node.server.auto_approve_csrs(Some(DAY));
@@ -109,7 +109,7 @@ async fn a_torn_pending_key_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_down_for_ten_minutes_is_asked_about_twice_a_minute() {
+async fn unreachable_api_server_is_retried_about_twice_a_minute() {
     let node = Node::new();
     node.server.auto_approve_csrs(Some(DAY));
     node.server.faults().down(On::any());
@@ -122,7 +122,7 @@ async fn an_api_server_that_is_down_for_ten_minutes_is_asked_about_twice_a_minut
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_or_is_refused_does_not_lose_the_approval() {
+async fn broken_or_forbidden_watch_does_not_lose_the_approval() {
     let node = Node::new();
     let _running = node.start();
     let (name, _) = node.csrs(1).await.remove(0);
@@ -135,7 +135,7 @@ async fn a_watch_that_breaks_or_is_refused_does_not_lose_the_approval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approved_certificate_of_an_earlier_life_that_is_over_is_not_used() {
+async fn expired_certificate_of_previous_agent_run_is_not_used() {
     let node = Node::new();
     let before = node.start();
     let (name, _) = node.csrs(1).await.remove(0);
@@ -150,7 +150,7 @@ async fn an_approved_certificate_of_an_earlier_life_that_is_over_is_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bootstrap_credentials_that_run_out_while_a_request_waits_are_read_again() {
+async fn expired_bootstrap_credentials_are_read_again() {
     let node = Node::new();
     let _running = node.start();
     let (name, _) = node.csrs(1).await.remove(0);

@@ -1,5 +1,5 @@
-//! Certificates against the fake API server: in process under paused time, and over TLS where
-//! it matters who the server takes the node for.
+//! Certificates against the fake API server: in process on paused time, and over TLS where the
+//! authenticated user matters.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A certificate in time, too late, and by others.
+//! Renewal in time, too late, and by others.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use windlass_types::{Clock, Timestamp};
 
 use crate::support::{BOOTSTRAPPER, DAY, HOUR, MINUTE, Node, Running, until, within};
 
-/// A certificate of a day, and when it began.
+/// A certificate for a day, and its start.
 async fn with_certificate(node: &Node, rotation: ClientRotation) -> (Running, Timestamp) {
     node.server.auto_approve_csrs(Some(DAY));
     let running = Running::start(rotation);
@@ -17,7 +17,7 @@ async fn with_certificate(node: &Node, rotation: ClientRotation) -> (Running, Ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn between_70_and_90_percent_of_its_life_a_certificate_is_replaced_by_the_node_itself() {
+async fn certificate_is_renewed_between_70_and_90_percent() {
     let node = Node::new();
     let (_running, first) = with_certificate(&node, node.rotation()).await;
     tokio::time::sleep(DAY.mul_f64(0.69)).await;
@@ -31,7 +31,7 @@ async fn between_70_and_90_percent_of_its_life_a_certificate_is_replaced_by_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_nobody_approves_stays_one_request() {
+async fn unapproved_renewal_stays_one_csr() {
     let node = Node::new();
     let (_running, first) = with_certificate(&node, node.rotation()).await;
     node.server.auto_approve_csrs(None);
@@ -40,12 +40,12 @@ async fn a_renewal_that_nobody_approves_stays_one_request() {
     let (name, _) = node.csrs(2).await.remove(1);
     node.server.approve_csr(&name, DAY).unwrap();
     within(MINUTE, until(|| node.identity.expires_at() > Some(first))).await;
-    // attempts that nobody decided
+    // attempts without a decision
     assert!(node.metrics.certificates.client_renew_errors.get() >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_rotation_a_certificate_lives_to_its_end_and_then_the_node_joins_again() {
+async fn without_rotation_node_joins_again_after_expiry() {
     let node = Node::new();
     let rotation = ClientRotation {
         rotate: false,
@@ -61,7 +61,7 @@ async fn without_rotation_a_certificate_lives_to_its_end_and_then_the_node_joins
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_was_off_until_its_certificate_ran_out_joins_again() {
+async fn node_offline_beyond_expiry_joins_again() {
     let node = Node::new();
     let (running, _) = with_certificate(&node, node.rotation()).await;
     until(|| node.store.current_path().exists()).await;
@@ -86,7 +86,7 @@ async fn a_machine_that_was_off_until_its_certificate_ran_out_joins_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_an_administrator_puts_there_ends_any_trouble() {
+async fn externally_provided_certificate_ends_recovery() {
     let node = Node::new();
     let rotation = ClientRotation {
         bootstrap: Bootstrap::None,
@@ -105,7 +105,7 @@ async fn a_certificate_that_an_administrator_puts_there_ends_any_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_an_outsider_renewed_is_used_within_a_minute_and_a_torn_one_changes_nothing() {
+async fn externally_renewed_file_is_used_and_a_torn_one_ignored() {
     let node = Node::new();
     let (_running, first) = with_certificate(&node, node.rotation()).await;
     until(|| node.store.current_path().exists()).await;
@@ -132,7 +132,7 @@ async fn a_file_that_an_outsider_renewed_is_used_within_a_minute_and_a_torn_one_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outsiders_certificate_ends_the_wait_for_an_approval() {
+async fn external_certificate_ends_the_wait_for_approval() {
     let node = Node::new();
     let _running = node.start();
     node.csrs(1).await;
@@ -144,7 +144,7 @@ async fn an_outsiders_certificate_ends_the_wait_for_an_approval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signer_whose_certificates_are_overdue_at_once_is_asked_once_a_minute() {
+async fn certificates_due_at_once_are_requested_once_a_minute() {
     let node = Node::new();
     // backdated by five minutes: 97 % of its life are over when it is signed
     node.server.auto_approve_csrs(Some(Duration::from_secs(10)));

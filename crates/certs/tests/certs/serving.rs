@@ -1,4 +1,4 @@
-//! The certificate of the node's own server.
+//! The serving certificate.
 
 use std::net::IpAddr;
 
@@ -64,7 +64,7 @@ impl Serving {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_address_nothing_is_asked_for_and_with_one_the_request_names_it() {
+async fn serving_csr_needs_an_address_and_names_it() {
     let serving = serving(&[]);
     let _running = serving.run();
     tokio::time::sleep(10 * MINUTE).await;
@@ -86,7 +86,7 @@ async fn without_an_address_nothing_is_asked_for_and_with_one_the_request_names_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_address_asks_for_a_new_certificate_and_one_that_is_gone_does_not() {
+async fn added_address_triggers_a_csr_and_a_removed_one_does_not() {
     let serving = serving(&[[10, 0, 0, 1]]);
     serving.node.server.auto_approve_csrs(Some(DAY));
     let _running = serving.run();
@@ -100,7 +100,7 @@ async fn a_new_address_asks_for_a_new_certificate_and_one_that_is_gone_does_not(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_changes_while_a_request_is_undecided_is_asked_for_at_once() {
+async fn changed_address_replaces_a_pending_csr() {
     let serving = serving(&[[10, 0, 0, 1]]);
     let _running = serving.run();
     let (first, _) = serving.node.csrs(1).await.remove(0);
@@ -113,7 +113,7 @@ async fn an_address_that_changes_while_a_request_is_undecided_is_asked_for_at_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_serving_certificate_survives_a_restart_and_is_renewed_in_time() {
+async fn serving_certificate_survives_restart_and_is_renewed() {
     let serving = serving(&[[10, 0, 0, 1]]);
     serving.node.server.auto_approve_csrs(Some(DAY));
     let running = serving.run();

@@ -1,4 +1,4 @@
-//! A node with its files and the server that it asks.
+//! A node with its files and its API server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const BOOTSTRAPPER: &str = "system:bootstrap:abcdef";
 
-/// Under paused time.
+/// A node on paused time.
 pub(crate) struct Node {
     pub(crate) server: FakeApiServer,
     pub(crate) clock: Arc<SimClock>,
@@ -69,7 +69,7 @@ impl Node {
         Running::start(self.rotation())
     }
 
-    /// Waits for this many requests; returns their names and who asked, in the order of time.
+    /// Waits for this many CSRs; returns their names and users, by age.
     pub(crate) async fn csrs(&self, count: usize) -> Vec<(String, String)> {
         let server = &self.server;
         within(
@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// A loop, ended with this.
+/// A running rotation, aborted on drop.
 pub(crate) struct Running(tokio::task::JoinHandle<()>);
 
 impl Running {
@@ -100,7 +100,7 @@ impl Running {
         Self(tokio::spawn(task))
     }
 
-    /// Kills it, as a restart of the agent does.
+    /// Aborts it, as an agent restart does.
     pub(crate) async fn kill(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -113,7 +113,7 @@ impl Drop for Running {
     }
 }
 
-/// Name and asker of each request, in the order of time.
+/// Name and user of each CSR, by age.
 pub(crate) fn csrs_of(server: &FakeApiServer) -> Vec<(String, String)> {
     let mut all = server.list::<CertificateSigningRequest>();
     let version = |csr: &CertificateSigningRequest| csr.metadata.creation_timestamp.clone();
@@ -127,7 +127,7 @@ pub(crate) async fn within<T>(limit: Duration, what: impl Future<Output = T>) ->
     tokio::time::timeout(limit, what).await.expect("in time")
 }
 
-/// Asks again every 100 ms.
+/// Polls every 100 ms.
 pub(crate) async fn until(done: impl Fn() -> bool) {
     while !done() {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Over TLS: whom the server takes the node for. Time is real, and jumps where a test says so.
+//! Credentials over TLS. Time is real, and jumps where a test advances it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Cluster {
 }
 
 async fn cluster() -> Cluster {
-    // the client's TLS knows only the system's time
+    // the TLS of the client uses the system clock
     let clock = Arc::new(SimClock::starting_at(SystemClock.now()));
     let server = FakeApiServer::with_clock(clock.clone());
     server.add_token("join", User::new(BOOTSTRAPPER, &["system:bootstrappers"]));
@@ -69,12 +69,12 @@ impl Cluster {
         (Running::start(rotation.unwrap()), client)
     }
 
-    /// Who asked last, by the server's record.
+    /// The user of the last request.
     fn last_user(&self) -> String {
         self.server.requests().last().unwrap().user.clone()
     }
 
-    fn askers(&self) -> Vec<String> {
+    fn csr_users(&self) -> Vec<String> {
         csrs_of(&self.server).into_iter().map(|csr| csr.1).collect()
     }
 }
@@ -90,7 +90,7 @@ async fn jump(time: Duration) {
     tokio::time::resume();
 }
 
-/// Waits, and lets a minute pass now and then: the loop may have begun a pause after the last jump.
+/// Waits, and advances time by a minute now and then, in case the loop is in a back-off.
 async fn eventually(done: impl Fn() -> bool) {
     for _ in 0..20 {
         if tokio::time::timeout(Duration::from_secs(3), until(&done))
@@ -109,7 +109,7 @@ fn expires(credentials: &Credentials) -> Option<Timestamp> {
 }
 
 #[tokio::test]
-async fn a_new_node_joins_and_is_itself_from_its_first_request_on() {
+async fn joining_node_uses_its_identity_from_the_first_request() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     let credentials = cluster.load();
@@ -125,15 +125,15 @@ async fn a_new_node_joins_and_is_itself_from_its_first_request_on() {
     )
     .await;
     assert!(!credentials.config.identity().is_present());
-    assert!(!waiting.is_finished(), "nobody may ask yet");
-    let (name, asker) = csrs_of(&cluster.server).remove(0);
-    assert_eq!(asker, BOOTSTRAPPER);
+    assert!(!waiting.is_finished(), "no identity yet");
+    let (name, user) = csrs_of(&cluster.server).remove(0);
+    assert_eq!(user, BOOTSTRAPPER);
     cluster.server.approve_csr(&name, DAY).unwrap();
     within(SOON, waiting).await.unwrap();
     ask(&client).await.unwrap();
     assert_eq!(cluster.last_user(), "system:node:n1");
 
-    // the kubeconfig leads to the pair, for the next start and for kubectl
+    // the kubeconfig names the pair, for the next start and for kubectl
     let pair = cluster.path("pki/kubelet-client-current.pem");
     within(SOON, until(|| pair.exists())).await;
     let text = std::fs::read_to_string(cluster.path("kubelet.conf")).unwrap();
@@ -146,7 +146,7 @@ async fn a_new_node_joins_and_is_itself_from_its_first_request_on() {
 }
 
 #[tokio::test]
-async fn after_a_rotation_the_next_request_is_made_with_the_new_certificate() {
+async fn next_request_after_rotation_uses_the_new_certificate() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.server.auto_approve_csrs(Some(DAY));
@@ -158,8 +158,8 @@ async fn after_a_rotation_the_next_request_is_made_with_the_new_certificate() {
 
     jump(DAY.mul_f64(0.91)).await;
     eventually(|| expires(&credentials) > first).await;
-    assert_eq!(cluster.askers(), [BOOTSTRAPPER, "system:node:n1"]);
-    // the server judges each request by the certificate of its connection
+    assert_eq!(cluster.csr_users(), [BOOTSTRAPPER, "system:node:n1"]);
+    // the server verifies each request by the certificate of its connection
     jump(DAY.mul_f64(0.1)).await;
     assert!(first < Some(cluster.clock.now()));
     ask(&client).await.unwrap();
@@ -167,7 +167,7 @@ async fn after_a_rotation_the_next_request_is_made_with_the_new_certificate() {
 }
 
 #[tokio::test]
-async fn a_node_whose_certificate_ran_out_while_it_ran_joins_again() {
+async fn running_node_with_expired_certificate_joins_again() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.server.auto_approve_csrs(Some(HOUR));
@@ -176,7 +176,7 @@ async fn a_node_whose_certificate_ran_out_while_it_ran_joins_again() {
     within(SOON, credentials.wait_for_identity()).await;
     let first = expires(&credentials);
     ask(&client).await.unwrap();
-    // the token ran out too; an administrator puts a new one there, in his own time
+    // the token expired too; an administrator provides a new one later
     cluster.server.revoke_token("join");
 
     jump(2 * HOUR).await;
@@ -195,7 +195,7 @@ async fn a_node_whose_certificate_ran_out_while_it_ran_joins_again() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_an_authority_that_the_cluster_no_longer_knows_is_replaced() {
+async fn certificate_of_a_replaced_cluster_ca_is_replaced() {
     let cluster = cluster().await;
     let old = FakeApiServer::with_clock(cluster.clock.clone());
     let old = old.serve_tls().await.unwrap();
@@ -210,21 +210,21 @@ async fn a_certificate_of_an_authority_that_the_cluster_no_longer_knows_is_repla
 
     let credentials = cluster.load();
     assert_eq!(credentials.startup, StartupCredentials::Certificate);
-    let foreign = expires(&credentials);
+    let other_ca = expires(&credentials);
     let (_running, client) = cluster.run(&credentials, true);
     assert_eq!(ask(&client).await, Err(ApiErrorKind::Unauthorized));
     jump(4 * MINUTE).await;
     assert_eq!(ask(&client).await, Err(ApiErrorKind::Unauthorized));
-    assert!(cluster.askers().is_empty(), "it may be a short trouble");
+    assert!(cluster.csr_users().is_empty(), "below the threshold");
     jump(MINUTE).await;
     eventually(|| !csrs_of(&cluster.server).is_empty()).await;
-    assert_eq!(cluster.askers(), [BOOTSTRAPPER]);
-    eventually(|| expires(&credentials) != foreign).await;
+    assert_eq!(cluster.csr_users(), [BOOTSTRAPPER]);
+    eventually(|| expires(&credentials) != other_ca).await;
     ask(&client).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_kubeconfig_with_a_token_is_used_as_it_is() {
+async fn kubeconfig_with_a_token_is_used_unchanged() {
     let cluster = cluster().await;
     cluster.write("bootstrap.conf", KubeconfigUser::Token("join"));
     cluster.write("kubelet.conf", KubeconfigUser::Token("own"));
@@ -254,23 +254,22 @@ async fn errors_name_the_flag_and_the_file() {
     };
     check(
         alone.clone(),
-        "--kubeconfig: @/kubelet.conf does not exist: write it, or name credentials to join the \
-         cluster with in --bootstrap-kubeconfig",
+        "--kubeconfig: @/kubelet.conf does not exist; create it, or set --bootstrap-kubeconfig",
     );
     check(
         cluster.paths(),
-        "--bootstrap-kubeconfig: @/bootstrap.conf: No such file or directory (os error 2); it is \
-         needed because @/kubelet.conf: there is no such file",
+        "--bootstrap-kubeconfig: @/bootstrap.conf: No such file or directory (os error 2); \
+         required because of @/kubelet.conf: file not found",
     );
     std::fs::write(cluster.path("kubelet.conf"), "{").unwrap();
     check(
         alone,
-        "--kubeconfig: @/kubelet.conf: not a kubeconfig in YAML (line 1); correct it, or name \
-         credentials to join the cluster with in --bootstrap-kubeconfig",
+        "--kubeconfig: @/kubelet.conf: not a kubeconfig in YAML (line 1); correct it, or set \
+         --bootstrap-kubeconfig",
     );
 }
 
-/// As `kubeadm` leaves it.
+/// Writes a pair as `kubeadm` does.
 fn put(directory: &Path, pem: &str, now: Timestamp) {
     let (chain, key) = pem.split_once("-----BEGIN PRIVATE").unwrap();
     let key = format!("-----BEGIN PRIVATE{key}");
