@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use super::sources::is_test;
 use super::{Finding, Workspace};
 
 const CATALOGUE: &str = "crates/actors/src/catalogue.rs";
 const ACTORS: &str = "docs/actors.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
-const COVERAGE: &str = "docs/COVERAGE.md";
+const COVERAGE: &str = "docs/coverage/";
+/// The longest note of a row, in bytes.
+const MAX_NOTE: usize = 260;
+/// Types of actors whose kinds have other names.
+const NAMED_BY_KIND: &[&str] = &["ProbeManager", "PodWorkerActor"];
 
 /// The message table and the catalogue have the same messages.
 pub(crate) fn messages(workspace: &Workspace) -> Vec<Finding> {
@@ -43,9 +48,13 @@ pub(crate) fn actor_graph(workspace: &Workspace) -> Vec<Finding> {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect();
-    actor_kinds(&workspace.text("crates/actors/src/kind.rs"))
+    let is_actor_crate = |path: &str| path.contains("/src/") && !path.contains("mailboxes/");
+    workspace
+        .sources
         .iter()
-        .filter(|kind| !words.contains(kind.as_str()))
+        .filter(|(path, _)| is_actor_crate(path) && path.starts_with("crates/") && !is_test(path))
+        .flat_map(|(_, text)| actors(text))
+        .filter(|kind| !words.contains(kind))
         .map(|kind| {
             let what = format!("the graph does not show {kind}");
             Finding::new(ACTORS, 1, what, "draw it and its edges")
@@ -71,33 +80,57 @@ pub(crate) fn code_map(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// Every test that the coverage page names exists in its package.
+/// Rows of the coverage pages have a state, and every test that they name exists in its package.
 pub(crate) fn coverage(workspace: &Workspace) -> Vec<Finding> {
     let tests: BTreeSet<(&str, &str)> = workspace
         .sources
         .iter()
         .flat_map(|(path, text)| functions(text).map(|name| (directory(path), name)))
         .collect();
-    named_tests(&workspace.text(COVERAGE))
-        .into_iter()
-        .filter(|test| !tests.contains(&(test.directory.as_str(), test.function.as_str())))
-        .map(|test| {
-            let NamedTest {
-                directory,
-                function,
-                line,
-            } = test;
-            let what = format!("{directory} has no test {function}");
-            let fix = "name the test as `cargo nextest list` prints it, or change the row";
-            Finding::new(COVERAGE, line, what, fix)
-        })
-        .collect()
+    let mut findings = Vec::new();
+    let pages = workspace.documents(&["md"]);
+    for (path, text) in pages.iter().filter(|(path, _)| path.starts_with(COVERAGE)) {
+        for test in named_tests(text) {
+            if !tests.contains(&(test.directory.as_str(), test.function.as_str())) {
+                let what = format!("{} has no test {}", test.directory, test.function);
+                let fix = "name the test as `cargo nextest list` prints it, or change the row";
+                findings.push(Finding::new(path, test.line, what, fix));
+            }
+        }
+        for (index, line) in text.lines().enumerate() {
+            if let Some(what) = row_error(line) {
+                let fix = "feature | yes, partial or no | note | test; short cells";
+                findings.push(Finding::new(path, index + 1, what, fix));
+            }
+        }
+    }
+    findings
+}
+
+/// What is wrong with a row of a coverage page.
+fn row_error(line: &str) -> Option<&'static str> {
+    let cells: Vec<&str> = line
+        .strip_prefix("| ")?
+        .trim_end_matches(" |")
+        .split(" | ")
+        .collect();
+    let [_, state, note, test] = cells[..] else {
+        return None;
+    };
+    if note.len() > MAX_NOTE {
+        return Some("a note that is too long");
+    }
+    match state {
+        "yes" if !test.contains('`') => Some("a row with yes and without a test"),
+        "yes" | "partial" | "no" | "State" => None,
+        _ => Some("not a state"),
+    }
 }
 
 /// A test named in a document.
 #[derive(Debug, PartialEq)]
 struct NamedTest {
-    /// `crates/core`.
+    /// `crates/pleg`.
     directory: String,
     function: String,
     line: usize,
@@ -131,7 +164,7 @@ fn named_tests(document: &str) -> Vec<NamedTest> {
     tests
 }
 
-/// The package's directory: `crates/core/src/x.rs` is in `crates/core`, `xtask/…` in `xtask`.
+/// The package's directory: `crates/pleg/src/x.rs` is in `crates/pleg`, `xtask/…` in `xtask`.
 fn directory(path: &str) -> &str {
     let parts = if path.starts_with("crates/") { 2 } else { 1 };
     let end = path.match_indices('/').nth(parts - 1);
@@ -192,15 +225,14 @@ fn table_messages(document: &str) -> Vec<(String, usize)> {
     messages
 }
 
-/// Variants of `ActorKind`.
-fn actor_kinds(source: &str) -> Vec<String> {
-    source
-        .lines()
-        .skip_while(|line| !line.starts_with("pub enum ActorKind"))
-        .skip(1)
-        .take_while(|line| !line.starts_with('}'))
-        .filter_map(|line| Some(line.trim().strip_suffix(',')?.to_owned()))
-        .filter(|line| !line.starts_with("//"))
+/// Names of actors in a source: its kinds, or its type if it has no mailbox.
+fn actors(source: &str) -> Vec<&str> {
+    let kinds = source.split("ActorKind::new(\"").skip(1);
+    let kinds = kinds.filter_map(|rest| rest.split('"').next());
+    let types = source.split("impl Actor for ").skip(1);
+    let types = types.filter_map(|rest| rest.split(' ').next());
+    kinds
+        .chain(types.filter(|name| *name != "ProbeManager"))
         .collect()
 }
 
@@ -239,9 +271,28 @@ mod tests {
     }
 
     #[test]
-    fn actor_kinds_are_the_variants() {
+    fn coverage_rows_have_a_state_and_a_test() {
+        for (row, expected) in [
+            ("| Hooks | yes | Both. | `windlass::x y` |", None),
+            (
+                "| Hooks | yes | Both. | – |",
+                Some("a row with yes and without a test"),
+            ),
+            ("| Hooks | mostly | Both. | – |", Some("not a state")),
+            ("| Hooks | no | Not implemented. | – |", None),
+            ("| Feature | State | Note | Test |", None),
+            ("|---|---|---|---|", None),
+            ("| two | cells |", None),
+        ] {
+            assert_eq!(row_error(row), expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn actors_are_their_kinds_or_types() {
         let source =
-            "/// x\npub enum ActorKind {\n    /// Reads, a lot,\n    Pleg,\n    PodWorker,\n}\n";
-        assert_eq!(actor_kinds(source), ["Pleg", "PodWorker"]);
+            "const A: ActorKind = ActorKind::new(\"Pleg\", 4);\nimpl Actor for NodeLease {";
+        assert_eq!(actors(source), ["Pleg", "NodeLease"]);
+        assert!(actors("impl Actor for ProbeManager {").is_empty());
     }
 }
