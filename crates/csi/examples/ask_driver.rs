@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tonic::Code;
 use windlass_csi::{CsiClient, CsiNode};
 use windlass_metrics::Metrics;
-use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, FaultKind};
+use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, FaultKind, Method};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -139,13 +139,13 @@ pub enum FaultTiming {
 #[derive(Clone, Debug)]
 pub enum FaultKind {
     /// Fails with this code and message.
-    Refuse(Code, String),
+    Reject(Code, String),
     /// Delays the response.
     Slow(Duration),
     /// Never responds.
     Hang,
     /// Kills the driver as `kill -9`; its socket files remain.
-    Die,
+    Exit,
 }
 
 impl Fault {

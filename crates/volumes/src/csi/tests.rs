@@ -66,8 +66,8 @@ async fn csi_tear_down_without_api_server_is_an_error() {
     };
     let volume = dir.path().join("pods/uid-1/volumes/kubernetes.io~csi/pv-1");
     fs::create_dir_all(&volume).unwrap();
-    let notes = r#"{"driverName":"d.io","volumeHandle":"v","specVolID":"pv-1"}"#;
-    fs::write(volume.join("vol_data.json"), notes).unwrap();
+    let data = r#"{"driverName":"d.io","volumeHandle":"v","specVolID":"pv-1"}"#;
+    fs::write(volume.join("vol_data.json"), data).unwrap();
     let queues = Arc::new(IoQueues::new(Duration::from_secs(30)));
     let volumes = HostVolumes::new(paths, queues);
     let uid = PodUid::from("uid-1");

@@ -49,7 +49,7 @@ async fn steps_out_of_order_are_violations() {
     }
     volumes.hang(VolumeStep::Mount, "u", true);
     let twice = async { tokio::join!(volumes.set_up(&empty), volumes.set_up(&empty)) };
-    let hung = tokio::time::timeout(LOOK_AGAIN, twice).await;
+    let hung = tokio::time::timeout(HANG_CHECK_INTERVAL, twice).await;
     assert!(hung.is_err());
     let expected = [
         format!("{} is not mounted", path.display()),
@@ -67,12 +67,12 @@ async fn killed_run_leaves_started_steps_to_the_next() {
     let volumes = MemoryVolumes::default();
     let uid = PodUid::from("u");
     let empty = request(VolumeSource::EmptyDir(Default::default()));
-    volumes.set_latency(LOOK_AGAIN);
-    let new_agent_run = volumes.new_agent_run();
-    let begun = tokio::time::timeout(LOOK_AGAIN * 3 / 2, new_agent_run.set_up(&empty)).await;
+    volumes.set_latency(HANG_CHECK_INTERVAL);
+    let run = volumes.new_agent_run();
+    let begun = tokio::time::timeout(HANG_CHECK_INTERVAL * 3 / 2, run.set_up(&empty)).await;
     assert!(begun.is_err());
-    new_agent_run.kill();
-    let dead = tokio::time::timeout(LOOK_AGAIN * 10, new_agent_run.set_up(&empty)).await;
+    run.kill();
+    let dead = tokio::time::timeout(HANG_CHECK_INTERVAL * 10, run.set_up(&empty)).await;
     assert!(dead.is_err() && volumes.mounted(&uid).is_empty());
     let next = volumes.new_agent_run();
     assert_eq!(next.find(&uid).await.expect("found").len(), 1);

@@ -134,7 +134,7 @@ fn empty_dir_survives_kills() {
     for (medium, mode) in [(EmptyDirMedium::Disk, 0o2777), (memory, 0o3777)] {
         for steps in 0..=STEPS.len() {
             let root = temp();
-            let (dir, meta_dir) = (root.path().join("volume"), root.path().join("notes"));
+            let (dir, meta_dir) = (root.path().join("volume"), root.path().join("meta"));
             let empty_dir = EmptyDir {
                 dir: &dir,
                 medium,

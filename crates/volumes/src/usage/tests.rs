@@ -281,7 +281,7 @@ async fn directory_has_counted_usage_and_file_system_capacity() {
         (stats.used, stats.inodes_used),
         (expected.bytes, expected.inodes)
     );
-    let whole = of_file_system(&rustix::fs::statfs(&volume).expect("statfs"));
+    let whole = file_system_stats(&rustix::fs::statfs(&volume).expect("statfs"));
     assert_eq!(
         (stats.capacity, stats.inodes),
         (whole.capacity, whole.inodes)

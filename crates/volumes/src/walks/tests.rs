@@ -141,7 +141,7 @@ async fn walks_of_a_pod_are_cancelled_at_tear_down() {
     let running = fixture
         .machine
         .walks
-        .of(fixture.dir.path())
+        .get(fixture.dir.path())
         .expect("running");
     let machine = Arc::clone(&fixture.machine);
     let stop =
@@ -241,7 +241,7 @@ async fn large_walk_does_not_block_its_device() {
     let queue = fixture.ownership().queue;
     let running = fixture.machine.begin(&fixture.ownership());
     let mut seen = Vec::new();
-    while !running.is_over() {
+    while !running.is_finished() {
         let look = || Ok::<_, IoQueueError>(());
         let looked = fixture.machine.queues.run_in(&queue, "looking", look);
         looked.await.expect("a turn");
