@@ -61,7 +61,7 @@ impl TestEnv {
 
     /// Waits for and returns the announced result.
     async fn report(&self, name: &str, info: &NodeInfo) -> Result<(), String> {
-        let reported = self.announcements.of(name, info);
+        let reported = self.announcements.wait_for(name, info);
         let reported = tokio::time::timeout(Duration::from_secs(600), reported).await;
         reported.expect("in time")
     }
