@@ -104,8 +104,7 @@ pub fn metrics_response<E: std::fmt::Display>(rendered: Result<impl IntoResponse
     }
 }
 
-/// Returns all checks. Any response implies `ping` and `log`, as each request writes its log
-/// synchronously.
+/// Returns all checks. Any response implies `ping`, and `log`, as log lines are written synchronously.
 pub fn all_checks(health: &dyn HealthSource) -> Vec<HealthCheck> {
     let passed = |name| HealthCheck {
         name,

@@ -12,17 +12,17 @@ use futures::StreamExt;
 use serde_json::{from_value, json};
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
-use windlass_mailboxes::{ActorKind, SimClock, slots};
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_volume_plan::volume_source::VolumeSource;
 use windlass_fake_api::FakeApiServer;
+use windlass_mailboxes::{ActorKind, SimClock, slots};
 use windlass_metrics::Metrics;
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_runtime_config::inputs::PodObjects;
 use windlass_types::corev1::ConfigMap;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, Reason, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::VolumeSource;
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> Result<(), Box<dyn Error>> {

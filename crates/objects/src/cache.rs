@@ -9,30 +9,32 @@ use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
-use windlass_mailboxes::SlotSender;
 use windlass_client::{ApiClients, Selector};
 use windlass_credentials::credentials::Keyring;
+use windlass_csi::CsiObjects;
+use windlass_mailboxes::SlotSender;
+use windlass_metrics::VolumeMetrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_inputs::pod_references::{BundleRef, Need, References, pod_references};
+use windlass_pod_inputs::object_polling::ChangeDetection;
+use windlass_pod_inputs::pod_references::{BundleRef, ReferenceUse, References, pod_references};
 use windlass_pod_inputs::projection::{
     ConfigMapContent, ObjectSnapshot, ProjectionInput, Referent, SecretContent, TrustBundle,
     project_volumes,
 };
 use windlass_pod_inputs::service_env::{ServiceLink, service_env};
-use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};
-use windlass_csi::CsiObjects;
-use windlass_metrics::VolumeMetrics;
 use windlass_runtime_config::inputs::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
+use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};
 
 use crate::claims::Claims;
-use crate::lookup::{RESOLVE_TIMEOUT, NamedObjects, NamedObjectsDeps, Names, all, item, read};
+use crate::lookup::{NamedObjects, NamedObjectsDeps, Names, RESOLVE_TIMEOUT, all, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
 use crate::pod_certificates::{PodCertificates, PodCertificatesDeps};
+use crate::resolve::{
+    Handler, Kind, UnresolvedReference, runtime_class_error, unread, unresolved_error,
+};
 use crate::shared_reflectors::{Interest, SharedReflectors, settled};
-use crate::resolve::{Handler, Kind, UnresolvedReference, runtime_class_error, unresolved_error, unread};
 use crate::tokens::TokenCache;
 
 mod claimed;
@@ -159,7 +161,7 @@ impl ObjectCache {
         pod: &SharedPod,
         references: &References,
     ) -> (ObjectSnapshot, Vec<UnresolvedReference>) {
-        let names = |objects: &BTreeMap<String, Need>| -> Names {
+        let names = |objects: &BTreeMap<String, ReferenceUse>| -> Names {
             let names = objects.keys().cloned().collect();
             (pod.namespace().to_owned(), names)
         };
@@ -190,7 +192,9 @@ impl ObjectCache {
         );
         let mut unresolved = config_maps.1;
         unresolved.extend(secrets.1);
-        let volume_references = unresolved.iter().filter_map(UnresolvedReference::for_volumes);
+        let volume_references = unresolved
+            .iter()
+            .filter_map(UnresolvedReference::for_volumes);
         let mut unread_by_volumes: BTreeMap<_, _> = volume_references.collect();
         let mut trust_bundles = BTreeMap::new();
         for (named, found) in bundles {
@@ -338,7 +342,8 @@ impl ObjectCache {
             self.runtime_classes.acquire(&all(), uid, interest);
         }
         for named in &references.trust_bundles {
-            self.trust_bundles.acquire(&bundles(named), uid, Interest::Set);
+            self.trust_bundles
+                .acquire(&bundles(named), uid, Interest::Set);
         }
         for claim in &references.claims {
             self.claims
@@ -348,7 +353,8 @@ impl ObjectCache {
 
     /// Releases references that `kept` does not contain.
     fn release(&self, uid: &PodUid, old: &Registered, kept: &References) {
-        let is_unused = |name: &&String, kept: &BTreeMap<String, Need>| !kept.contains_key(*name);
+        let is_unused =
+            |name: &&String, kept: &BTreeMap<String, ReferenceUse>| !kept.contains_key(*name);
         let config_maps = old.references.config_maps.keys();
         for name in config_maps.filter(|name| is_unused(name, &kept.config_maps)) {
             self.config_maps.release(&old.namespace, name, uid);
@@ -495,7 +501,10 @@ fn only_tokens_missing(pod: &Pod, references: &References) -> bool {
 }
 
 /// Keeps the first of several errors.
-fn keep_first_error<T>(result: Result<T, InputsError>, first: &mut Option<InputsError>) -> Option<T> {
+fn keep_first_error<T>(
+    result: Result<T, InputsError>,
+    first: &mut Option<InputsError>,
+) -> Option<T> {
     result.map_err(|error| first.get_or_insert(error)).ok()
 }
 

@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
-use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, ObjectKey};
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
-use windlass_volume_plan::volume_source::{ClaimState, Lookup, bound_volume};
+use windlass_volume_plan::volume_source::{Lookup, PvcState, bound_volume};
 
 use crate::lookup::RESOLVE_TIMEOUT;
 use crate::rejections::Rejections;
@@ -53,7 +53,7 @@ struct Entry {
     users: BTreeSet<PodUid>,
     /// Users that are requeued when the PVC changes.
     waiting: BTreeSet<PodUid>,
-    known: Option<(Instant, Arc<ClaimState>)>,
+    known: Option<(Instant, Arc<PvcState>)>,
     /// Locked by the request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
     rejections: Rejections,
@@ -101,7 +101,7 @@ impl Claims {
     }
 
     /// Returns the current state, or the last one if the read does not finish within the timeout.
-    pub(crate) async fn state(&self, key: &ClaimKey, uid: &PodUid) -> Arc<ClaimState> {
+    pub(crate) async fn state(&self, key: &ClaimKey, uid: &PodUid) -> Arc<PvcState> {
         let deadline = Instant::now() + RESOLVE_TIMEOUT;
         let request = self.0.lock().get_mut(key).map(|entry| {
             // it reads now
@@ -138,7 +138,7 @@ impl Claims {
     }
 
     /// Requeues the pod when the state differs from `seen`.
-    pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &ClaimState) {
+    pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &PvcState) {
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(key) else {
             return;
@@ -182,11 +182,11 @@ impl Shared {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, key: &ClaimKey) -> Option<(Instant, Arc<ClaimState>)> {
+    fn known(&self, key: &ClaimKey) -> Option<(Instant, Arc<PvcState>)> {
         self.lock().get(key)?.known.clone()
     }
 
-    fn last(&self, key: &ClaimKey) -> Arc<ClaimState> {
+    fn last(&self, key: &ClaimKey) -> Arc<PvcState> {
         let known = self.known(key).map(|(_, state)| state);
         known.unwrap_or_else(|| Arc::new(unread("the API server did not respond")))
     }
@@ -201,9 +201,9 @@ impl Shared {
         rejections.retry_delay(PodRequest::Object, error)
     }
 
-    /// PolledObjects the PVC and its PersistentVolume and caches both. Returns the error if one was not
+    /// Reads the PVC and its PersistentVolume and caches both. Returns the error if one was not
     /// read.
-    async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Option<ApiError>) {
+    async fn read(&self, key: &ClaimKey) -> (Arc<PvcState>, Option<ApiError>) {
         let (namespace, name) = key;
         let at = ObjectKey::namespaced(namespace, name);
         let (claim, mut error) = self.get::<PersistentVolumeClaim>(at).await;
@@ -219,7 +219,7 @@ impl Shared {
             }
             None => Lookup::Missing,
         };
-        (self.put(key, ClaimState { claim, volume }), error)
+        (self.put(key, PvcState { claim, volume }), error)
     }
 
     async fn get<K: ApiObject>(&self, at: ObjectKey<'_>) -> (Lookup<K>, Option<ApiError>) {
@@ -239,7 +239,7 @@ impl Shared {
 
     /// Caches a state, requeues the waiting pods if it is new, and returns the current one: an
     /// unread object keeps its last state, and an equal one its allocation.
-    fn put(&self, key: &ClaimKey, new: ClaimState) -> Arc<ClaimState> {
+    fn put(&self, key: &ClaimKey, new: PvcState) -> Arc<PvcState> {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(key) else {
             return Arc::new(new);
@@ -261,21 +261,21 @@ impl Shared {
     }
 }
 
-fn unread(error: &str) -> ClaimState {
-    ClaimState {
+fn unread(error: &str) -> PvcState {
+    PvcState {
         claim: Lookup::Unread(error.to_owned()),
         volume: Lookup::Missing,
     }
 }
 
 /// Returns whether both objects were read. Their contents may still be invalid.
-fn is_ready(state: &ClaimState) -> bool {
+fn is_ready(state: &PvcState) -> bool {
     matches!(
         (&state.claim, &state.volume),
         (Lookup::Found(_), Lookup::Found(_))
     )
 }
 
-fn is_unread(state: &ClaimState) -> bool {
+fn is_unread(state: &PvcState) -> bool {
     matches!(state.claim, Lookup::Unread(_)) || matches!(state.volume, Lookup::Unread(_))
 }

@@ -66,7 +66,7 @@ pub enum CredentialProvidersError {
     },
     /// The program of a plugin is missing.
     #[error(
-        "--image-credential-provider-bin-dir: {path} is not a program; install the plugin, or remove \
+        "--image-credential-provider-bin-dir: {path} is not a program; install it, or remove \
          {name} from the configuration"
     )]
     Program {
@@ -88,7 +88,7 @@ pub struct CredentialProviders {
 }
 
 impl CredentialProviders {
-    /// PolledObjects `config`, a file or a directory of files in the order of their names, and locates the
+    /// Reads `config`, a file or a directory of files in the order of their names, and locates the
     /// programs in `bin_dir`. Blocks on the disk. `tokens` is the gate
     /// `KubeletServiceAccountTokenForCredentialProviders`.
     ///
@@ -234,7 +234,7 @@ impl Plugin {
         };
         let name = &self.provider.name;
         let started_at = Instant::now();
-        let output = tokio::time::timeout(all.timeout, self.run(image, account)).await;
+        let output = timeout(all.timeout, self.run(image, account)).await;
         let output = output.unwrap_or_else(|_| Err(format!("timeout after {:?}", all.timeout)));
         let response = output.and_then(|output| self.provider.answer(image, account, &output));
         let seconds = started_at.elapsed().as_secs_f64();
@@ -245,7 +245,9 @@ impl Plugin {
                 let mut state = self.lock();
                 let now = Instant::now();
                 state.cached.retain(|_, (until, _)| *until > now);
-                state.locks.retain(|_, request_lock| request_lock.strong_count() > 0);
+                state
+                    .locks
+                    .retain(|_, request_lock| request_lock.strong_count() > 0);
                 if let Some(until) = now.checked_add(response.lifetime) {
                     let cached = (until, response.keyring.clone());
                     state.cached.insert(response.key, cached);
@@ -303,7 +305,9 @@ impl Plugin {
             return request_lock;
         }
         let request_lock = Arc::new(RequestLock::new(()));
-        state.locks.insert(key.clone(), Arc::downgrade(&request_lock));
+        state
+            .locks
+            .insert(key.clone(), Arc::downgrade(&request_lock));
         request_lock
     }
 
@@ -357,7 +361,7 @@ fn check_output(status: ExitStatus, output: Vec<u8>, stderr: &[u8]) -> Result<Ve
     Ok(output)
 }
 
-/// PolledObjects the beginning of a stream and discards the rest, so that the writer does not block.
+/// Reads the beginning of a stream and discards the rest, so that the writer does not block.
 async fn read(stream: Option<impl AsyncRead + Unpin>, max: u64) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     if let Some(mut stream) = stream {

@@ -21,7 +21,7 @@ use windlass_types::{Clock, PodExt, PodUid, Retry, SharedPod};
 use windlass_volume_plan::volume_source::SecretRef;
 
 use crate::lookup::{RESOLVE_TIMEOUT, all, item};
-use crate::shared_reflectors::{Interest, CachedObject, SharedReflectors};
+use crate::shared_reflectors::{CachedObject, Interest, SharedReflectors};
 use crate::tokens::TokenCache;
 
 /// User of the CSIDriver watch for the whole agent run.

@@ -41,7 +41,7 @@
 //! * A pod waits at most 10 s for its references, then gets an error with the missing ones. A
 //!   resolved object serves while the API server is unreachable.
 //! * A watch continues for 30 s after its last pod, for pods that are replaced.
-//! * CachedRead is bounded by the references of the node's pods, and by the addresses and ports of
+//! * Memory is bounded by the references of the node's pods, and by the addresses and ports of
 //!   services.
 //! * A token is renewed after 80 % of its lifetime or a day. If that fails, the old one serves and
 //!   the next attempt is 30 s later.
@@ -52,18 +52,18 @@
 //! This crate writes no files: `windlass-volumes` sets up the volumes. It does not bind PVCs,
 //! attach volumes or restart pods: the channel `changed` requeues the affected pods.
 
-mod ordered_watch;
 mod cache;
 mod claims;
 mod credential_providers;
 mod csi_objects;
 mod lookup;
 mod node_credentials;
+mod ordered_watch;
 mod pod_certificates;
 mod polled_objects;
-mod shared_reflectors;
 mod rejections;
 mod resolve;
+mod shared_reflectors;
 mod tokens;
 
 pub use cache::{ObjectCache, ObjectCacheDeps};

@@ -8,15 +8,15 @@ use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
-use windlass_mailboxes::SlotSender;
 use windlass_client::{ApiClient, Selector};
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_inputs::pod_references::{Need, Use};
+use windlass_mailboxes::SlotSender;
+use windlass_pod_inputs::object_polling::ChangeDetection;
+use windlass_pod_inputs::pod_references::{ReferenceUse, Requirement};
 use windlass_types::PodUid;
 
-use crate::polled_objects::{ReadOutcome, PolledObjects};
-use crate::shared_reflectors::{Interest, CachedObject, SharedReflectors, settled};
+use crate::polled_objects::{PolledObjects, ReadOutcome};
 use crate::resolve::{Kind, UnresolvedReference};
+use crate::shared_reflectors::{CachedObject, Interest, SharedReflectors, settled};
 
 /// How long a pod waits for each of its references.
 pub(crate) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,14 +51,14 @@ impl<T: CachedObject> NamedObjects<T> {
             ChangeDetection::Watch => {
                 Self::Watched(SharedReflectors::new(deps.watch, Some(deps.changed)))
             }
-            ChangeDetection::Read(reading) => {
-                Self::Polled(Box::new(PolledObjects::new(deps.main, reading, deps.node)))
+            ChangeDetection::Poll(strategy) => {
+                Self::Polled(Box::new(PolledObjects::new(deps.main, strategy, deps.node)))
             }
         }
     }
 
     /// Adds a reference of the pod.
-    pub(crate) fn acquire(&self, namespace: &str, name: &str, uid: &PodUid, need: Need) {
+    pub(crate) fn acquire(&self, namespace: &str, name: &str, uid: &PodUid, need: ReferenceUse) {
         match self {
             Self::Watched(sets) => {
                 let interest = interest(name, need);
@@ -107,8 +107,8 @@ impl<T: CachedObject> NamedObjects<T> {
 
 /// Returns the interest of a pod: only volumes follow changes; other uses wait for the object to
 /// appear.
-fn interest(name: &str, need: Need) -> Interest {
-    if need.volume == Use::None {
+fn interest(name: &str, need: ReferenceUse) -> Interest {
+    if need.volume == Requirement::None {
         Interest::Appearing(name.to_owned())
     } else {
         Interest::Live(name.to_owned())

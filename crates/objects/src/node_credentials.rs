@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_looked_for_in_upstreams_order() {
+    fn docker_config_files_are_in_upstream_order() {
         let dirs = CredentialDirs {
             root_dir: "/var/lib/kubelet".into(),
             work_dir: "/work".into(),

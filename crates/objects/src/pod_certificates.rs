@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
-use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_certs::{PodKey, PodKeyType, RequestError, UnknownKeyType};
 use windlass_client::{ApiClient, ApiClients, ApiError, ObjectKey, Selector};
 use windlass_credentials::pod_certificate::{Issuance, Moment, Notice, Outcome, Seen, Step};
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_metrics::VolumeMetrics;
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::{CertificateRef, CertificateSpec, References};
@@ -29,10 +29,10 @@ use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, PodExt, PodUid, SharedPod};
 
-use crate::ordered_watch::OrderedWatch;
 use crate::lookup::RESOLVE_TIMEOUT;
-use crate::shared_reflectors::{Interest, CachedObject, CachedSet, SharedReflectors};
+use crate::ordered_watch::OrderedWatch;
 use crate::rejections::Rejections;
+use crate::shared_reflectors::{CachedObject, CachedSet, Interest, SharedReflectors};
 
 /// The certificates of the node's pods. Clones share them.
 #[derive(Clone, Debug)]
@@ -316,7 +316,10 @@ impl Shared {
     }
 
     /// Creates a request; returns its name with namespace, and the key.
-    async fn request(&self, source: &mut Source) -> Result<(String, Arc<[u8]>), CertificateRequestError> {
+    async fn request(
+        &self,
+        source: &mut Source,
+    ) -> Result<(String, Arc<[u8]>), CertificateRequestError> {
         let pod = SharedPod::clone(&source.pod);
         let namespace = pod.namespace();
         let account = PodExt::spec(&*pod).service_account_name.as_deref();
@@ -364,7 +367,10 @@ impl Shared {
                 return Err(CertificateRequestError::Create(error));
             }
         };
-        let name = created.metadata.name.ok_or(CertificateRequestError::InvalidResponse)?;
+        let name = created
+            .metadata
+            .name
+            .ok_or(CertificateRequestError::InvalidResponse)?;
         tracing::info!(pod = %pod.uid(), source = %source.place, name, "certificate requested");
         Ok((format!("{namespace}/{name}"), key.key.into_bytes().into()))
     }

@@ -13,13 +13,14 @@ use tokio::time::{Instant, timeout_at};
 use windlass_actors::NodeUpdate;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, ObjectKey};
 use windlass_pod_inputs::cache_lag::PodRequest;
-use windlass_pod_inputs::object_reads::{
-    Answer, Look, Reading, Remembered, Worth, look, object_ttl, worth,
+use windlass_pod_inputs::object_polling::{
+    CacheDecision, CachedVersion, PollStrategy, ReadResult, ReadSource, cache_decision, object_ttl,
+    read_source,
 };
 use windlass_types::PodUid;
 
-use crate::shared_reflectors::{ItemKey, CachedObject};
 use crate::rejections::Rejections;
+use crate::shared_reflectors::{CachedObject, ItemKey};
 
 /// An object, `None` if it does not exist, or the last error of the API server, if any.
 pub(crate) type ReadOutcome<T> = Result<Option<Arc<T>>, Option<Arc<str>>>;
@@ -28,7 +29,7 @@ pub(crate) type ReadOutcome<T> = Result<Option<Arc<T>>, Option<Arc<str>>>;
 #[derive(Debug)]
 pub(crate) struct PolledObjects<T: CachedObject> {
     client: Option<ApiClient>,
-    reading: Reading,
+    strategy: PollStrategy,
     /// The Node object, which has the lifetime of a read.
     node: watch::Receiver<NodeUpdate>,
     /// Bounded by the references of the node's pods.
@@ -73,8 +74,8 @@ impl<T> Default for Entry<T> {
 }
 
 impl<T> CachedRead<T> {
-    fn version_and_age(&self) -> Remembered {
-        Remembered {
+    fn version_and_age(&self) -> CachedVersion {
+        CachedVersion {
             version: self.version,
             age: self.read.elapsed(),
         }
@@ -84,12 +85,12 @@ impl<T> CachedRead<T> {
 impl<T: CachedObject> PolledObjects<T> {
     pub(crate) fn new(
         client: Option<ApiClient>,
-        reading: Reading,
+        strategy: PollStrategy,
         node: watch::Receiver<NodeUpdate>,
     ) -> Self {
         Self {
             client,
-            reading,
+            strategy,
             node,
             entries: Mutex::default(),
         }
@@ -137,7 +138,7 @@ impl<T: CachedObject> PolledObjects<T> {
             Some(Err(known)) => return known,
             Some(Ok(begun)) => begun,
         };
-        let request = self.request(client, key, look);
+        let request = self.request(client, key, source);
         let answer = timeout_at(deadline, request).await.unwrap_or(Err(None));
         let found = self.with(key, |entry| self.complete(entry, number, answer));
         found.unwrap_or(Err(None))
@@ -148,13 +149,13 @@ impl<T: CachedObject> PolledObjects<T> {
         &self,
         client: &ApiClient,
         key: &ItemKey,
-        look: Look,
+        source: ReadSource,
     ) -> Result<Option<T::Object>, Option<Arc<str>>> {
         let (namespace, name) = key;
         loop {
             let at = ObjectKey::namespaced(namespace, name);
-            let answer = match look {
-                Look::AskCache => client.get_cached::<T::Object>(at).await,
+            let answer = match source {
+                ReadSource::ApiServerCache => client.get_cached::<T::Object>(at).await,
                 _ => client.get::<T::Object>(at).await,
             };
             let error = match answer {
@@ -188,18 +189,18 @@ impl<T: CachedObject> PolledObjects<T> {
         entry: &mut Entry<T>,
         before: u64,
         ttl: std::time::Duration,
-    ) -> Result<(u64, Look), ReadOutcome<T>> {
+    ) -> Result<(u64, ReadSource), ReadOutcome<T>> {
         if let Some((number, found)) = &entry.last
             && *number > before
         {
             return Err(found.clone());
         }
-        let remembered = entry.cached.as_ref().map(CachedRead::version_and_age);
-        match (look(self.reading, remembered, ttl), &entry.cached) {
-            (Look::Remember, Some(cached)) => Err(Ok(cached.content.clone())),
-            (look, _) => {
+        let cached = entry.cached.as_ref().map(CachedRead::version_and_age);
+        match (read_source(self.strategy, cached, ttl), &entry.cached) {
+            (ReadSource::Cached, Some(cached)) => Err(Ok(cached.content.clone())),
+            (source, _) => {
                 entry.requests += 1;
-                Ok((entry.requests, look))
+                Ok((entry.requests, source))
             }
         }
     }
@@ -210,19 +211,21 @@ impl<T: CachedObject> PolledObjects<T> {
         number: u64,
         answer: Result<Option<T::Object>, Option<Arc<str>>>,
     ) -> ReadOutcome<T> {
-        let remembered = entry.cached.as_ref().map(CachedRead::version_and_age);
+        let cached = entry.cached.as_ref().map(CachedRead::version_and_age);
         let summary = match &answer {
-            Ok(Some(object)) => Answer::Found(version(object)),
-            Ok(None) => Answer::Missing,
-            Err(_) => Answer::Failed,
+            Ok(Some(object)) => ReadResult::Found(version(object)),
+            Ok(None) => ReadResult::Missing,
+            Err(_) => ReadResult::Failed,
         };
-        let found = match (worth(remembered, summary), answer, &entry.cached) {
-            (Worth::Ignored, _, Some(cached)) => Ok(cached.content.clone()),
+        let found = match (cache_decision(cached, summary), answer, &entry.cached) {
+            (CacheDecision::Keep, _, Some(cached)) => Ok(cached.content.clone()),
             (_, Err(error), _) => Err(error),
             (_, Ok(object), _) => {
                 let version = object.as_ref().map(version);
-                let content = object.and_then(T::keep).map(|new| entry.reuse_allocation(new));
-                if self.reading == Reading::Cache && number > entry.cached_after {
+                let content = object
+                    .and_then(T::keep)
+                    .map(|new| entry.reuse_allocation(new));
+                if self.strategy == PollStrategy::Cache && number > entry.cached_after {
                     entry.cached = Some(CachedRead {
                         content: content.clone(),
                         version,

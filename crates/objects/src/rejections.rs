@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_client::{ApiError, ApiErrorKind};
 use windlass_pod_inputs::cache_lag::{
-    PodRequest, Refusal, RefusalDecision, RefusalStatus, refusal_decision,
+    PodRequest, RejectedRequest, RejectionDecision, RejectionStatus, rejection_decision,
 };
 
 /// Rejections since the last accepted request.
@@ -22,20 +22,20 @@ impl Rejections {
         request: PodRequest,
         error: &ApiError,
     ) -> Option<Duration> {
-        let decision = refusal_decision(Refusal {
+        let decision = rejection_decision(RejectedRequest {
             request,
             status: status(error.kind),
             earlier: self.count,
             since_first: self.first.map(|first| first.elapsed()).unwrap_or_default(),
         });
         match decision {
-            RefusalDecision::Retry(delay) => {
+            RejectionDecision::Retry(delay) => {
                 tracing::debug!(%error, %decision, "request rejected, retrying");
                 self.first.get_or_insert_with(Instant::now);
                 self.count = self.count.saturating_add(1);
                 Some(delay)
             }
-            RefusalDecision::Report => None,
+            RejectionDecision::Report => None,
         }
     }
 
@@ -45,11 +45,11 @@ impl Rejections {
     }
 }
 
-fn status(kind: ApiErrorKind) -> RefusalStatus {
+fn status(kind: ApiErrorKind) -> RejectionStatus {
     match kind {
-        ApiErrorKind::Forbidden => RefusalStatus::Forbidden,
-        ApiErrorKind::NotFound => RefusalStatus::NotFound,
-        ApiErrorKind::Server => RefusalStatus::ServerError,
-        _ => RefusalStatus::Other,
+        ApiErrorKind::Forbidden => RejectionStatus::Forbidden,
+        ApiErrorKind::NotFound => RejectionStatus::NotFound,
+        ApiErrorKind::Server => RejectionStatus::ServerError,
+        _ => RejectionStatus::Other,
     }
 }

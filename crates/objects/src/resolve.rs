@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use windlass_pod_inputs::pod_references::{Need, References, Use};
+use windlass_pod_inputs::pod_references::{ReferenceUse, References, Requirement};
 use windlass_pod_inputs::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
 use windlass_pod_inputs::service_env::ServiceLink;
-use windlass_volume_plan::volume_source::ClaimFault;
 use windlass_runtime_config::inputs::InputsError;
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 use windlass_types::nodev1::RuntimeClass;
 use windlass_types::{Reason, Retry};
+use windlass_volume_plan::volume_source::PvcError;
 
 use crate::shared_reflectors::CachedObject;
 
@@ -113,9 +113,9 @@ pub(crate) fn unresolved_error(
     let mut reason = None;
     let mut messages = Vec::new();
     for one in unresolved {
-        let of_env = |objects: &BTreeMap<String, Need>| {
+        let of_env = |objects: &BTreeMap<String, ReferenceUse>| {
             let need = objects.get(&one.name);
-            need.is_some_and(|need| need.env != Use::None)
+            need.is_some_and(|need| need.env != Requirement::None)
         };
         let error = unread(one.error.as_deref());
         let name = &one.name;
@@ -153,10 +153,10 @@ pub(crate) fn unresolved_error(
 /// Returns the error of PVCs that are not ready, each with its volume; `None` if there are none.
 ///
 /// Upstream reports PVCs after it has waited for all volumes, and node affinity when it mounts.
-pub(crate) fn claims_error(errors: &[(&str, ClaimFault)]) -> Option<InputsError> {
+pub(crate) fn claims_error(errors: &[(&str, PvcError)]) -> Option<InputsError> {
     let (mounts, claims): (Vec<_>, Vec<_>) = errors
         .iter()
-        .partition(|(_, error)| matches!(error, ClaimFault::Affinity(_)));
+        .partition(|(_, error)| matches!(error, PvcError::Affinity(_)));
     let mut messages = Vec::new();
     if !claims.is_empty() {
         let names: Vec<_> = claims.iter().map(|(volume, _)| *volume).collect();
@@ -216,13 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_keeps_what_needs_it_from_starting() {
+    fn unresolved_reference_blocks_only_its_users() {
         let unreachable = "the API server did not respond";
         check(&[(Kind::Secret, "pull", None)], "");
         check(&[(Kind::ConfigMap, "vol", None)], "");
         check(
             &[(Kind::Secret, "env", None)],
-            &format!("CreateContainerConfigError soon: failed to read secret \"env\": {unreachable}"),
+            &format!(
+                "CreateContainerConfigError soon: failed to read secret \"env\": {unreachable}"
+            ),
         );
         check(
             &[
@@ -233,7 +235,9 @@ mod tests {
         );
         check(
             &[(Kind::RuntimeClass, "kata", None)],
-            &format!("FailedCreatePodSandBox soon: failed to read RuntimeClass \"kata\": {unreachable}"),
+            &format!(
+                "FailedCreatePodSandBox soon: failed to read RuntimeClass \"kata\": {unreachable}"
+            ),
         );
         check(
             &[(Kind::Services, "", None)],

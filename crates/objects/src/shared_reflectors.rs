@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::task::AbortHandle;
 use windlass_actors::ObjectsChanged;
-use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiObject, ReflectEvent, Selector, reflect};
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_types::PodUid;
 

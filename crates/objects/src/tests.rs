@@ -9,26 +9,26 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
-use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_inputs::projection::PayloadFile;
-use windlass_volume_plan::volume_source::VolumeSource;
 use windlass_fake_api::{FakeApiServer, Stored};
+use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
 use windlass_metrics::Metrics;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_polling::ChangeDetection;
+use windlass_pod_inputs::projection::PayloadFile;
 use windlass_runtime_config::inputs::{InputsError, PodInputs, PodObjects};
 use windlass_types::corev1::{ConfigMap, Secret, Service, ServiceAccount};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::VolumeSource;
 
 use crate::{ApiCsiObjects, CredentialDirs, ObjectCache, ObjectCacheDeps};
 
 mod certificates;
 mod claims;
 mod csi;
-mod pulls;
 mod polled_objects;
+mod pulls;
 mod tokens;
 mod trust;
 mod watches;
@@ -46,7 +46,7 @@ impl EventRecorder for Events {
     fn record_node(&self, _: EventType, _: Reason, _: &str) {}
 }
 
-struct World {
+struct TestEnv {
     server: FakeApiServer,
     cache: Arc<ObjectCache>,
     changed: SlotReceiver<PodUid, ObjectsChanged>,
@@ -57,34 +57,34 @@ struct World {
     metrics: Metrics,
 }
 
-impl World {
+impl TestEnv {
     fn new() -> Self {
-        Self::with(CredentialDirs::default(), FakeApiServer::clients)
+        Self::with_clients(CredentialDirs::default(), FakeApiServer::clients)
     }
 
     fn with_dirs(credential_dirs: CredentialDirs) -> Self {
-        Self::with(credential_dirs, FakeApiServer::clients)
+        Self::with_clients(credential_dirs, FakeApiServer::clients)
     }
 
     /// Uses a node's clients, which may read only what its pods refer to.
-    fn of_node() -> Self {
-        Self::with(CredentialDirs::default(), |s| s.clients_of_node("n1"))
+    fn with_node_clients() -> Self {
+        Self::with_clients(CredentialDirs::default(), |s| s.clients_of_node("n1"))
     }
 
     /// Uses the strategy of this name.
-    fn reading(strategy: &str) -> Self {
+    fn with_strategy(strategy: &str) -> Self {
         let detection = ChangeDetection::parse(strategy).expect("a strategy");
-        Self::detecting(detection, CredentialDirs::default(), FakeApiServer::clients)
+        Self::with_detection(detection, CredentialDirs::default(), FakeApiServer::clients)
     }
 
-    fn with(
+    fn with_clients(
         credential_dirs: CredentialDirs,
         clients: impl FnOnce(&FakeApiServer) -> ApiClients,
     ) -> Self {
-        Self::detecting(ChangeDetection::Watch, credential_dirs, clients)
+        Self::with_detection(ChangeDetection::Watch, credential_dirs, clients)
     }
 
-    fn detecting(
+    fn with_detection(
         change_detection: ChangeDetection,
         credential_dirs: CredentialDirs,
         clients: impl FnOnce(&FakeApiServer) -> ApiClients,
@@ -128,13 +128,13 @@ impl World {
     }
 
     /// Returns the pods that were requeued, after all work in progress.
-    async fn told(&mut self) -> Vec<String> {
+    async fn requeued(&mut self) -> Vec<String> {
         settle().await;
-        let mut told = Vec::new();
+        let mut pods = Vec::new();
         while let Some(Some((uid, _))) = self.changed.next().now_or_never() {
-            told.push(uid.to_string());
+            pods.push(uid.to_string());
         }
-        told
+        pods
     }
 
     fn events(&self) -> Vec<String> {
@@ -165,7 +165,7 @@ impl World {
         let line = |e: &InputsError| format!("{} {}: {}", e.reason, e.retry, e.message);
         let inputs = self.cache.inputs(pod).await.map_err(|e| line(&e))?;
         let withheld = inputs.volumes.iter().find_map(|v| match &v.source {
-            VolumeSource::Withheld(_, why) => Some(format!("volume {}: {why}", v.name)),
+            VolumeSource::PayloadUnavailable(_, why) => Some(format!("volume {}: {why}", v.name)),
             _ => None,
         });
         match withheld.or_else(|| inputs.missing.as_ref().map(line)) {
@@ -243,7 +243,7 @@ fn files(inputs: &PodInputs) -> &BTreeMap<String, PayloadFile> {
 }
 
 /// Returns the content of file `key` in volume `v`.
-fn shown(inputs: &PodInputs) -> &str {
+fn content(inputs: &PodInputs) -> &str {
     let file = &files(inputs)["key"];
     std::str::from_utf8(&file.data).expect("text")
 }

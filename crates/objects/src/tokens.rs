@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
-use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ObjectKey};
+use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_pod_inputs::projection::Token;
@@ -24,7 +24,7 @@ use crate::rejections::Rejections;
 
 mod lifetime;
 
-use lifetime::{TokenLifetime, Phase};
+use lifetime::{Phase, TokenLifetime};
 
 /// How long a pod waits for a token.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -178,7 +178,10 @@ impl TokenCache {
     pub(crate) fn expires(&self, uid: &PodUid, spec: &TokenSpec) -> Option<Timestamp> {
         let state = self.lock();
         let entry = state.entries.get(&(uid.clone(), spec.clone()))?;
-        entry.cached.as_ref().map(|cached| cached.lifetime.expires_at())
+        entry
+            .cached
+            .as_ref()
+            .map(|cached| cached.lifetime.expires_at())
     }
 
     /// Drops expired tokens, for an owner that is not notified of deleted pods.
@@ -287,7 +290,12 @@ impl TokenCache {
     }
 
     /// Requests until the deadline; only once if a valid token exists.
-    async fn request_until(&self, pod: &Pod, key: &Key, once: bool) -> Result<(Token, TokenLifetime), String> {
+    async fn request_until(
+        &self,
+        pod: &Pod,
+        key: &Key,
+        once: bool,
+    ) -> Result<(Token, TokenLifetime), String> {
         let mut last = "the API server did not respond in time".to_owned();
         let attempts = async {
             loop {
@@ -316,7 +324,11 @@ impl TokenCache {
         entry.rejections.retry_delay(PodRequest::Token, error)
     }
 
-    async fn request(&self, pod: &Pod, spec: &TokenSpec) -> Result<(Token, TokenLifetime), TokenRequestError> {
+    async fn request(
+        &self,
+        pod: &Pod,
+        spec: &TokenSpec,
+    ) -> Result<(Token, TokenLifetime), TokenRequestError> {
         let client = self.client.as_ref().ok_or(TokenRequestError::NoServer)?;
         let account = PodExt::spec(pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");

@@ -7,13 +7,12 @@ use futures::future::join_all;
 use windlass_actors::NodeExpander;
 use windlass_pod_inputs::pod_references::References;
 use windlass_pod_inputs::pod_references::{claim_name, is_used};
-use windlass_volume_plan::volume_source::{
-    ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim,
-    claimed_volume,
-};
 use windlass_runtime_config::inputs::InputsError;
 use windlass_types::corev1::Volume;
 use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
+use windlass_volume_plan::volume_source::{
+    PodVolume, PodVolumes, PvcError, PvcInput, VolumeSource, by_claim, pvc_volume,
+};
 
 use super::ObjectCache;
 use crate::claims::ClaimKey;
@@ -37,7 +36,7 @@ impl ObjectCache {
         let used = volumes.filter(|volume| is_used(pod, &volume.name));
         let named = used.filter_map(|volume| Some((volume, claim_name(pod, volume)?)));
         let resolved = named.map(|(volume, claim)| async move {
-            let resolved = self.claimed_volume(pod, volume, claim).await;
+            let resolved = self.pvc_volume(pod, volume, claim).await;
             (volume.name.as_str(), resolved)
         });
         let before = self.claimed_before(&uid);
@@ -49,7 +48,7 @@ impl ObjectCache {
                     ready.insert(name.to_owned(), volume);
                 }
                 (Err(error), Some(volume)) => {
-                    tracing::debug!(%uid, volume = name, %error, "PVC not ready, keeping the last volume");
+                    tracing::debug!(%uid, volume = name, %error, "PVC not ready, keeping volume");
                     ready.insert(name.to_owned(), volume.clone());
                 }
                 (Err(error), None) => errors.push((name, error)),
@@ -62,23 +61,23 @@ impl ObjectCache {
         Ok(ready)
     }
 
-    async fn claimed_volume(
+    async fn pvc_volume(
         &self,
         pod: &SharedPod,
         volume: &Volume,
         claim: String,
-    ) -> Result<PodVolume, ClaimFault> {
+    ) -> Result<PodVolume, PvcError> {
         let (uid, key) = (pod.uid(), (pod.namespace().to_owned(), claim));
         let state = self.claims.state(&key, &uid).await;
         let node = self.node_seen.borrow().0.clone();
-        let input = ClaimInput {
+        let input = PvcInput {
             pod,
             volume,
             claim: &key.1,
             state: &state,
             node: node.as_deref(),
         };
-        let resolved = claimed_volume(input);
+        let resolved = pvc_volume(input);
         if resolved.is_err() {
             self.claims.wait(&key, &uid, &state);
         }
@@ -98,7 +97,10 @@ impl ObjectCache {
     }
 
     /// Completes CSI volumes with the settings of their driver objects.
-    pub(super) async fn complete_csi_volumes(&self, volumes: &mut PodVolumes) -> Result<(), InputsError> {
+    pub(super) async fn complete_csi_volumes(
+        &self,
+        volumes: &mut PodVolumes,
+    ) -> Result<(), InputsError> {
         let Some(objects) = &self.csi else {
             return Ok(());
         };
@@ -144,7 +146,9 @@ impl NodeExpander for ObjectCache {
         failed_before: bool,
     ) -> Result<ExpansionDecision, String> {
         let key = key(pod, claim);
-        self.claims.expansion_decision(&key, capacity, failed_before).await
+        self.claims
+            .expansion_decision(&key, capacity, failed_before)
+            .await
     }
 
     async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String> {
@@ -160,7 +164,9 @@ impl NodeExpander for ObjectCache {
         now: Timestamp,
     ) -> Result<(), String> {
         let key = key(pod, claim);
-        self.claims.report_expansion_failure(&key, infeasible, why, now).await
+        self.claims
+            .report_expansion_failure(&key, infeasible, why, now)
+            .await
     }
 }
 

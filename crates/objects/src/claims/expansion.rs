@@ -7,10 +7,10 @@ use windlass_client::{ApiError, ApiErrorKind, ObjectKey, Patch};
 use windlass_types::corev1::PersistentVolumeClaim;
 use windlass_types::{ExpansionDecision, Timestamp};
 use windlass_volume_plan::volume_source::{
-    Lookup, failed_claim, growing_claim, grown_claim, growth,
+    Lookup, growth, resize_failed_patch, resize_finished_patch, resize_started_patch,
 };
 
-use super::{RESOLVE_TIMEOUT, ClaimKey, Claims};
+use super::{ClaimKey, Claims, RESOLVE_TIMEOUT};
 
 impl Claims {
     /// Returns the expansion decision, and marks the PVC if the node expands it.
@@ -25,7 +25,7 @@ impl Claims {
         if let ExpansionDecision::Expand(task) = decision
             && task.tracked
             && !task.reported
-            && let Some(patch) = growing_claim(&claim)
+            && let Some(patch) = resize_started_patch(&claim)
         {
             self.patch(key, Patch::Merge(patch)).await?;
         }
@@ -40,7 +40,7 @@ impl Claims {
             Lookup::Found(volume) => Some(&**volume),
             _ => None,
         });
-        match grown_claim(&claim, volume, bytes) {
+        match resize_finished_patch(&claim, volume, bytes) {
             Some(patch) => self.patch(key, Patch::Merge(patch)).await,
             None => Ok(()),
         }
@@ -55,13 +55,13 @@ impl Claims {
         now: Timestamp,
     ) -> Result<(), String> {
         let claim = self.read_uncached(key).await?;
-        match failed_claim(&claim, infeasible, error, now) {
+        match resize_failed_patch(&claim, infeasible, error, now) {
             Some(patch) => self.patch(key, Patch::StrategicMerge(patch)).await,
             None => Ok(()),
         }
     }
 
-    /// PolledObjects the PVC from the API server, bypassing the cache.
+    /// Reads the PVC from the API server, bypassing the cache.
     async fn read_uncached(&self, key: &ClaimKey) -> Result<PersistentVolumeClaim, String> {
         let get = "mountVolume.NodeExpandVolume get PVC failed";
         let Some(client) = &self.0.client else {

@@ -48,7 +48,7 @@ impl AccountError {
     }
 }
 
-/// PolledObjects service accounts and requests tokens.
+/// Reads service accounts and requests tokens.
 #[derive(Debug)]
 pub(super) struct Accounts {
     client: ApiClient,
@@ -86,7 +86,7 @@ impl Accounts {
         };
         // this cache is not notified of deleted pods
         self.tokens.forget_expired();
-        let spec = TokenSpec::new(&attributes.audience, None).of_account(&uid);
+        let spec = TokenSpec::new(&attributes.audience, None).for_account(&uid);
         let pod = SharedPod::new(pod.clone());
         let token = self.tokens.token(&pod, &spec).await;
         let token = token.map_err(|error| AccountError::Token(full_name, error))?;

@@ -9,14 +9,14 @@ use windlass_metrics::Metrics;
 use super::*;
 
 /// A configuration and its programs; each execution appends its request to a file.
-struct World {
+struct TestEnv {
     dir: tempfile::TempDir,
     metrics: Metrics,
 }
 
 const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 
-impl World {
+impl TestEnv {
     /// Creates plugins of these names and scripts, for the images of `r.io`.
     fn new(plugins: &[(&str, &str)]) -> Self {
         Self::with_settings(plugins, "")
@@ -53,7 +53,7 @@ impl World {
         CredentialProviders::load(&path.join("config.yaml"), path, true, metrics)
     }
 
-    fn asked(&self) -> Vec<String> {
+    fn request_lines(&self) -> Vec<String> {
         let asked = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
         asked.lines().map(str::to_owned).collect()
     }
@@ -74,55 +74,55 @@ async fn users(providers: &CredentialProviders, image: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plugin_is_asked_once_for_what_it_says_is_good_for_a_registry() {
+async fn plugin_response_is_cached_per_registry() {
     let script = answer("u", "\"cacheKeyType\": \"Registry\",");
-    let world = World::new(&[("one", &script)]);
-    let providers = world.load().expect("loaded");
+    let env = TestEnv::new(&[("one", &script)]);
+    let providers = env.load().expect("loaded");
     assert_eq!(users(&providers, "r.io/web:1").await, ["u"]);
     assert_eq!(users(&providers, "r.io/other").await, ["u"]);
     assert!(users(&providers, "elsewhere.io/web").await.is_empty());
     let request = format!(
         r#"{{"apiVersion":"{VERSION}","image":"r.io/web","kind":"CredentialProviderRequest"}}"#
     );
-    assert_eq!(world.asked(), [format!("one-arg one-env {request}")]);
+    assert_eq!(env.request_lines(), [format!("one-arg one-env {request}")]);
 }
 
 #[tokio::test]
-async fn pulls_of_one_image_ask_once_and_what_is_not_to_be_kept_is_asked_again() {
+async fn concurrent_pulls_share_one_plugin_execution() {
     let script = answer("u", "\"cacheKeyType\": \"Image\",");
-    let world = World::new(&[("one", &script)]);
-    let providers = world.load().expect("loaded");
+    let env = TestEnv::new(&[("one", &script)]);
+    let providers = env.load().expect("loaded");
     let both = tokio::join!(users(&providers, "r.io/a"), users(&providers, "r.io/a:2"));
     assert_eq!(both, (vec!["u".to_owned()], vec!["u".to_owned()]));
-    assert_eq!(world.asked().len(), 1);
+    assert_eq!(env.request_lines().len(), 1);
     users(&providers, "r.io/b").await;
-    assert_eq!(world.asked().len(), 2, "another image");
+    assert_eq!(env.request_lines().len(), 2, "another image");
 
     let script = answer(
         "u",
         "\"cacheKeyType\": \"Image\", \"cacheDuration\": \"0s\",",
     );
-    let world = World::new(&[("one", &script)]);
-    let providers = world.load().expect("loaded");
+    let env = TestEnv::new(&[("one", &script)]);
+    let providers = env.load().expect("loaded");
     for _ in 0..2 {
         assert_eq!(users(&providers, "r.io/a").await, ["u"]);
     }
-    assert_eq!(world.asked().len(), 2);
+    assert_eq!(env.request_lines().len(), 2);
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_says_so_and_leaves_the_others_their_turn() {
+async fn failing_plugin_does_not_affect_other_plugins() {
     let good = answer("good", "\"cacheKeyType\": \"Image\",");
-    let world = World::new(&[
+    let env = TestEnv::new(&[
         ("broken", "echo no metadata server >&2; exit 3"),
         ("odd", "echo {}"),
         ("endless", "exec sleep 600"),
         ("last", &good),
     ]);
-    let mut providers = world.load().expect("loaded");
-    providers.deadline = Duration::from_millis(500);
+    let mut providers = env.load().expect("loaded");
+    providers.timeout = Duration::from_millis(500);
     assert_eq!(users(&providers, "r.io/web").await, ["good"]);
-    let text = world.metrics.render().expect("a page");
+    let text = env.metrics.render().expect("a page");
     for name in ["broken", "odd", "endless"] {
         let failed =
             format!("kubelet_credential_provider_plugin_errors_total{{plugin_name=\"{name}\"}} 1");
@@ -137,22 +137,22 @@ async fn a_plugin_that_fails_says_so_and_leaves_the_others_their_turn() {
 }
 
 #[test]
-fn what_is_wrong_with_files_and_programs_is_told_with_the_flag() {
-    let world = World::new(&[("one", "true")]);
-    let path = world.dir.path();
+fn credential_provider_errors_name_flag_and_path() {
+    let env = TestEnv::new(&[("one", "true")]);
+    let path = env.dir.path();
     fs::remove_file(path.join("one")).expect("removed");
-    let text = world.load().expect_err("no program").to_string();
+    let text = env.load().expect_err("no program").to_string();
     let program = path.join("one");
     assert_eq!(
         text,
         format!(
-            "--image-credential-provider-bin-dir: {} is not a program; install the plugin, or remove \
+            "--image-credential-provider-bin-dir: {} is not a program; install it, or remove \
              one from the configuration",
             program.display()
         )
     );
     let load = |config: &Path| {
-        let metrics = world.metrics.plugins.clone();
+        let metrics = env.metrics.plugins.clone();
         let error = CredentialProviders::load(config, path, true, metrics).expect_err("refused");
         error.to_string()
     };

@@ -12,15 +12,15 @@ const SIGNER: &str = "example.com/ca";
 const HOUR: u64 = 3600;
 
 /// An environment with a node and a service account for pods.
-fn world() -> World {
-    let world = World::of_node();
-    let node = world
+fn test_env() -> TestEnv {
+    let env = TestEnv::with_node_clients();
+    let node = env
         .server
         .create(&object::<Node>(json!({"metadata": {"name": "n1"}})));
-    world.node.send_replace(NodeUpdate(Some(Arc::new(node))));
+    env.node.send_replace(NodeUpdate(Some(Arc::new(node))));
     let account = json!({"metadata": {"namespace": "default", "name": "robot"}});
-    world.server.create(&object::<ServiceAccount>(account));
-    world
+    env.server.create(&object::<ServiceAccount>(account));
+    env
 }
 
 fn source(key_type: &str) -> Value {
@@ -31,17 +31,17 @@ fn source(key_type: &str) -> Value {
     }})
 }
 
-fn pod_of(world: &World, uid: &str, sources: Value) -> SharedPod {
+fn pod_of(env: &TestEnv, uid: &str, sources: Value) -> SharedPod {
     let spec = json!({
         "nodeName": "n1", "serviceAccountName": "robot",
         "volumes": [{"name": "v", "projected": {"sources": sources}}],
     });
     // the request requires an existing pod
-    SharedPod::new(world.server.create(pod(uid, spec).as_ref()))
+    SharedPod::new(env.server.create(pod(uid, spec).as_ref()))
 }
 
-fn certificate_pod(world: &World, uid: &str) -> SharedPod {
-    pod_of(world, uid, json!([source("ED25519")]))
+fn certificate_pod(env: &TestEnv, uid: &str) -> SharedPod {
+    pod_of(env, uid, json!([source("ED25519")]))
 }
 
 fn uid(pod: &SharedPod) -> PodUid {
@@ -52,7 +52,7 @@ fn hours(n: u64) -> impl Future<Output = ()> {
     tokio::time::sleep(Duration::from_secs(n * HOUR))
 }
 
-impl World {
+impl TestEnv {
     fn certificate_requests(&self) -> Vec<PodCertificateRequest> {
         self.server.list()
     }
@@ -119,11 +119,11 @@ fn text<'a>(inputs: &'a PodInputs, file: &str) -> &'a str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_says_who_asks_and_its_answer_is_shown_with_the_key() {
-    let world = world();
-    let pod = certificate_pod(&world, "a");
-    let inputs = world.signed(&pod).await;
-    let requests = world.certificate_requests();
+async fn certificate_request_is_issued_with_its_key() {
+    let env = test_env();
+    let pod = certificate_pod(&env, "a");
+    let inputs = env.signed(&pod).await;
+    let requests = env.certificate_requests();
     assert_eq!(requests.len(), 1);
     let request = serde_json::to_value(&requests[0]).expect("JSON");
     let name = request["metadata"]["name"].as_str().expect("a name");
@@ -138,8 +138,8 @@ async fn a_request_says_who_asks_and_its_answer_is_shown_with_the_key() {
         proof.as_str().is_some_and(|proof| proof.len() > 100),
         "{proof}"
     );
-    let account = world.server.get::<ServiceAccount>(Some("default"), "robot");
-    let node = world.server.get::<Node>(None, "n1");
+    let account = env.server.get::<ServiceAccount>(Some("default"), "robot");
+    let node = env.server.get::<Node>(None, "n1");
     assert_eq!(
         spec,
         json!({
@@ -160,12 +160,12 @@ async fn a_request_says_who_asks_and_its_answer_is_shown_with_the_key() {
     assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n"));
     assert_eq!(text(&inputs, "chain"), chain);
     assert_eq!(text(&inputs, "bundle"), format!("{key}{chain}"));
-    assert_eq!(world.watches(REQUESTS), 1);
+    assert_eq!(env.watches(REQUESTS), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_source_has_a_key_of_its_own_whatever_its_kind() {
-    let world = world();
+async fn each_certificate_source_has_its_own_key() {
+    let env = test_env();
     let kinds = [
         "RSA3072",
         "ECDSAP256",
@@ -181,208 +181,208 @@ async fn each_source_has_a_key_of_its_own_whatever_its_kind() {
         });
         source
     });
-    let pod = pod_of(&world, "a", sources.collect());
-    let inputs = world.signed(&pod).await;
-    assert_eq!(world.certificate_requests().len(), kinds.len());
+    let pod = pod_of(&env, "a", sources.collect());
+    let inputs = env.signed(&pod).await;
+    assert_eq!(env.certificate_requests().len(), kinds.len());
     let keys: std::collections::BTreeSet<_> = files(&inputs).values().map(|f| &f.data).collect();
     assert_eq!(keys.len(), kinds.len());
     // the API server fills in defaults
-    let first = &world.certificate_requests()[0];
+    let first = &env.certificate_requests()[0];
     assert_eq!(first.spec.max_expiration_seconds, Some(86_400));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_waits_ten_seconds_and_is_told_when_its_certificate_comes_later() {
-    let mut world = world();
-    let pod = certificate_pod(&world, "a");
+async fn late_certificate_requeues_pod_after_ten_seconds() {
+    let mut env = test_env();
+    let pod = certificate_pod(&env, "a");
     let began = tokio::time::Instant::now();
-    let why = world.inputs(&pod).await.expect_err("nobody signs");
+    let why = env.inputs(&pod).await.expect_err("nobody signs");
     assert!(
         why.ends_with("credential bundle is not issued yet"),
         "{why}"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
     // no second wait of ten seconds
-    world.inputs(&pod).await.expect_err("nobody signs");
+    env.inputs(&pod).await.expect_err("nobody signs");
     assert_eq!(began.elapsed().as_secs(), 10);
     assert_eq!(
-        world.states(),
+        env.states(),
         [format!(
             "{{signer_name=\"{SIGNER}\",state=\"not_yet_issued\"}} 1"
         )]
     );
     hours(1).await;
-    assert_eq!(world.told().await, [""; 0]);
-    world.sign();
-    assert_eq!(world.told().await, [uid(&pod).to_string()]);
-    world.inputs(&pod).await.expect("inputs");
-    assert_eq!(world.certificate_requests().len(), 1);
+    assert_eq!(env.requeued().await, [""; 0]);
+    env.sign();
+    assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
+    env.inputs(&pod).await.expect("inputs");
+    assert_eq!(env.certificate_requests().len(), 1);
     assert_eq!(
-        world.states(),
+        env.states(),
         [format!("{{signer_name=\"{SIGNER}\",state=\"fresh\"}} 1")]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_is_renewed_with_a_new_key_while_the_old_one_serves() {
-    let mut world = world();
-    let pod = certificate_pod(&world, "a");
-    let first = world.signed(&pod).await;
-    world.told().await;
+async fn certificate_is_renewed_with_new_key_while_old_serves() {
+    let mut env = test_env();
+    let pod = certificate_pod(&env, "a");
+    let first = env.signed(&pod).await;
+    env.requeued().await;
     tokio::time::sleep(Duration::from_secs(HOUR - 60)).await;
-    assert_eq!(world.certificate_requests().len(), 1);
+    assert_eq!(env.certificate_requests().len(), 1);
     // the renewal starts within five minutes of its time
     tokio::time::sleep(Duration::from_secs(60 + 300)).await;
-    assert_eq!(world.undecided().len(), 1);
-    assert_eq!(world.told().await, [""; 0]);
-    let meanwhile = world.inputs(&pod).await.expect("inputs");
+    assert_eq!(env.undecided().len(), 1);
+    assert_eq!(env.requeued().await, [""; 0]);
+    let meanwhile = env.inputs(&pod).await.expect("inputs");
     assert_eq!(text(&meanwhile, "bundle"), text(&first, "bundle"));
-    world.sign();
-    assert_eq!(world.told().await, [uid(&pod).to_string()]);
-    let second = world.inputs(&pod).await.expect("inputs");
+    env.sign();
+    assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
+    let second = env.inputs(&pod).await.expect("inputs");
     assert_ne!(text(&second, "key"), text(&first, "key"));
-    assert_eq!(world.certificate_requests().len(), 2);
-    assert_eq!(world.events(), [""; 0]);
+    assert_eq!(env.certificate_requests().len(), 2);
+    assert_eq!(env.events(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_nobody_signs_is_told_and_the_old_certificate_stays() {
-    let world = world();
-    let pod = certificate_pod(&world, "a");
-    let first = world.signed(&pod).await;
+async fn unsigned_renewal_records_event_and_keeps_certificate() {
+    let env = test_env();
+    let pod = certificate_pod(&env, "a");
+    let first = env.signed(&pod).await;
     hours(3).await;
     assert_eq!(
-        world.events(),
+        env.events(),
         [
             "CertificateOverdueForRefresh PodCertificate refresh overdue",
             "CertificateExpired PodCertificate expired",
         ]
     );
-    let after = world.inputs(&pod).await.expect("inputs");
+    let after = env.inputs(&pod).await.expect("inputs");
     assert_eq!(text(&after, "bundle"), text(&first, "bundle"));
     assert_eq!(
-        world.states(),
+        env.states(),
         [format!("{{signer_name=\"{SIGNER}\",state=\"expired\"}} 1")]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_told_in_the_signers_words_and_nothing_more_is_asked() {
+async fn denied_certificate_request_is_reported_and_final() {
     for (verdict, how, state) in [
         ("Denied", "was denied", "denied"),
         ("Failed", "failed", "failed"),
     ] {
-        let mut world = world();
-        let pod = certificate_pod(&world, "a");
-        world.inputs(&pod).await.expect_err("nobody signs");
-        let name = world.undecided().remove(0);
-        world.answer(&condition(verdict, "UnsupportedKeyType"));
-        assert_eq!(world.told().await, [uid(&pod).to_string()]);
+        let mut env = test_env();
+        let pod = certificate_pod(&env, "a");
+        env.inputs(&pod).await.expect_err("nobody signs");
+        let name = env.undecided().remove(0);
+        env.answer(&condition(verdict, "UnsupportedKeyType"));
+        assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
         let words = "reason=\"UnsupportedKeyType\", message=\"no \\\"way\\\"\"";
         let event = format!("{verdict} PodCertificateRequest default/{name} {how}, {words}");
-        assert_eq!(world.events(), [event]);
-        let why = world.inputs(&pod).await.expect_err("refused");
+        assert_eq!(env.events(), [event]);
+        let why = env.inputs(&pod).await.expect_err("refused");
         let words = words.replace(',', "");
         let expected = format!("PodCertificateRequest was permanently {state}: {words}");
         assert!(why.ends_with(&expected), "{why}");
         hours(100).await;
-        assert_eq!(world.certificate_requests().len(), 1);
+        assert_eq!(env.certificate_requests().len(), 1);
         assert_eq!(
-            world.states(),
+            env.states(),
             [format!("{{signer_name=\"{SIGNER}\",state=\"{state}\"}} 1")]
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_keeps_a_request_from_being_made_is_told_and_tried_again() {
-    let mut world = world();
-    let pod = certificate_pod(&world, "a");
-    let down = world
+async fn failed_certificate_request_is_reported_and_retried() {
+    let mut env = test_env();
+    let pod = certificate_pod(&env, "a");
+    let down = env
         .server
         .faults()
         .error(On::path("*/podcertificaterequests"), 503);
-    let why = world.inputs(&pod).await.expect_err("down");
+    let why = env.inputs(&pod).await.expect_err("down");
     let begins = "credential bundle is not issued yet: while creating PodCertificateRequest: \
                   while creating on API: POST ";
     assert!(why.contains(begins), "{why}");
-    world.server.faults().lift(down);
+    env.server.faults().lift(down);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    world.sign();
-    assert_eq!(world.told().await, [uid(&pod).to_string()]);
-    world.inputs(&pod).await.expect("inputs");
+    env.sign();
+    assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
+    env.inputs(&pod).await.expect("inputs");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_somebody_deletes_is_made_again() {
-    let mut world = world();
-    let pod = certificate_pod(&world, "a");
-    world.inputs(&pod).await.expect_err("nobody signs");
-    let name = world.undecided().remove(0);
-    let gone = world
+async fn deleted_certificate_request_is_recreated() {
+    let mut env = test_env();
+    let pod = certificate_pod(&env, "a");
+    env.inputs(&pod).await.expect_err("nobody signs");
+    let name = env.undecided().remove(0);
+    let gone = env
         .server
         .delete::<PodCertificateRequest>(Some("default"), &name, None);
     assert!(gone);
     settle().await;
-    assert_eq!(world.undecided().len(), 1);
-    world.sign();
-    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    assert_eq!(env.undecided().len(), 1);
+    env.sign();
+    assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_there_yet_is_waited_for() {
-    let mut world = world();
-    let node = world.node.send_replace(NodeUpdate(None));
-    let pod = certificate_pod(&world, "a");
-    world.inputs(&pod).await.expect_err("nobody asks");
-    assert_eq!(world.certificate_requests().len(), 0);
-    world.node.send_replace(node);
+async fn certificate_request_waits_for_node() {
+    let mut env = test_env();
+    let node = env.node.send_replace(NodeUpdate(None));
+    let pod = certificate_pod(&env, "a");
+    env.inputs(&pod).await.expect_err("nobody asks");
+    assert_eq!(env.certificate_requests().len(), 0);
+    env.node.send_replace(node);
     settle().await;
-    world.sign();
-    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    env.sign();
+    assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_go_with_their_pod_and_the_watch_with_the_last() {
-    let mut world = world();
-    let pods = ["a", "b"].map(|uid| certificate_pod(&world, uid));
-    let first = world.signed(&pods[0]).await;
-    world.signed(&pods[1]).await;
-    world.told().await;
-    world.cache.unregister(&uid(&pods[0]));
-    assert_eq!(world.states().len(), 1);
-    assert!(world.is_watched(REQUESTS).await);
+async fn certificate_keys_and_watch_end_with_their_pods() {
+    let mut env = test_env();
+    let pods = ["a", "b"].map(|uid| certificate_pod(&env, uid));
+    let first = env.signed(&pods[0]).await;
+    env.signed(&pods[1]).await;
+    env.requeued().await;
+    env.cache.unregister(&uid(&pods[0]));
+    assert_eq!(env.states().len(), 1);
+    assert!(env.is_watched(REQUESTS).await);
     hours(2).await;
-    assert_eq!(world.undecided().len(), 1, "for the other one");
-    world.cache.unregister(&uid(&pods[1]));
-    assert_eq!(world.states(), [""; 0]);
+    assert_eq!(env.undecided().len(), 1, "for the other one");
+    env.cache.unregister(&uid(&pods[1]));
+    assert_eq!(env.states(), [""; 0]);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!world.is_watched(REQUESTS).await);
+    assert!(!env.is_watched(REQUESTS).await);
     hours(9).await;
-    assert_eq!(world.certificate_requests().len(), 3);
-    let again = world.signed(&pods[0]).await;
+    assert_eq!(env.certificate_requests().len(), 3);
+    let again = env.signed(&pods[0]).await;
     assert_ne!(text(&again, "key"), text(&first, "key"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_nothing_is_asked_and_upstreams_word_is_told() {
-    let mut world = world();
-    world.cache = Arc::new(ObjectCache::new(ObjectCacheDeps {
-        clients: Some(world.server.clients_of_node("n1")),
-        clock: world.clock.clone(),
-        events: world.events.clone(),
-        changed: slots(ActorKind::new("SyncLoop", 50), &world.metrics.mailboxes).0,
+async fn pod_certificates_without_gate_report_upstream_error() {
+    let mut env = test_env();
+    env.cache = Arc::new(ObjectCache::new(ObjectCacheDeps {
+        clients: Some(env.server.clients_of_node("n1")),
+        clock: env.clock.clone(),
+        events: env.events.clone(),
+        changed: slots(ActorKind::new("SyncLoop", 50), &env.metrics.mailboxes).0,
         node: Arc::new(NodeFacts::default()),
-        node_seen: world.node.subscribe(),
-        metrics: world.metrics.volumes.clone(),
+        node_seen: env.node.subscribe(),
+        metrics: env.metrics.volumes.clone(),
         change_detection: ChangeDetection::Watch,
         csi: None,
         credential_dirs: None,
     }));
-    let pod = certificate_pod(&world, "a");
-    let why = world.inputs(&pod).await.expect_err("switched off");
+    let pod = certificate_pod(&env, "a");
+    let why = env.inputs(&pod).await.expect_err("switched off");
     assert!(why.ends_with("unimplemented"), "{why}");
     hours(1).await;
-    assert_eq!(world.watches(REQUESTS), 0);
-    assert_eq!(world.certificate_requests().len(), 0);
+    assert_eq!(env.watches(REQUESTS), 0);
+    assert_eq!(env.certificate_requests().len(), 0);
 }

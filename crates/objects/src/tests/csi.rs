@@ -1,9 +1,9 @@
 //! API objects for mounting CSI volumes.
 
-use windlass_volume_plan::volume_source::SecretRef;
 use windlass_csi::{Attachment, CsiDriverSpec, CsiObjects, FsGroupPolicy, TokenRequest};
 use windlass_fake_api::On;
 use windlass_types::storagev1::{CSIDriver, VolumeAttachment};
+use windlass_volume_plan::volume_source::SecretRef;
 
 use super::*;
 
@@ -21,14 +21,14 @@ fn key() -> SecretRef {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_drivers_are_watched_from_the_first_question_on() {
-    let world = World::of_node();
+async fn csi_drivers_are_watched_from_first_request() {
+    let env = TestEnv::with_node_clients();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(world.watches(DRIVERS), 0);
-    let none = world.csi.driver("a.example").await;
+    assert_eq!(env.watches(DRIVERS), 0);
+    let none = env.csi.driver("a.example").await;
     assert_eq!(none, Ok(None), "a missing driver has the defaults");
     let modes = json!(["Ephemeral", "Persistent"]);
-    world.server.create(&driver(
+    env.server.create(&driver(
         "a.example",
         json!({
             "attachRequired": false, "podInfoOnMount": true, "fsGroupPolicy": "File",
@@ -37,8 +37,7 @@ async fn all_drivers_are_watched_from_the_first_question_on() {
             "tokenRequests": [{"audience": "vault", "expirationSeconds": 600}, {"audience": ""}],
         }),
     ));
-    world
-        .server
+    env.server
         .create(&driver("b.example", json!({"fsGroupPolicy": "None"})));
     settle().await;
     let token = |audience: &str, expiration_seconds| TokenRequest {
@@ -46,7 +45,7 @@ async fn all_drivers_are_watched_from_the_first_question_on() {
         expiration_seconds,
     };
     assert_eq!(
-        world.csi.driver("a.example").await,
+        env.csi.driver("a.example").await,
         Ok(Some(CsiDriverSpec {
             attach_required: false,
             pod_info_on_mount: true,
@@ -61,20 +60,20 @@ async fn all_drivers_are_watched_from_the_first_question_on() {
         }))
     );
     assert_eq!(
-        world.csi.driver("b.example").await,
+        env.csi.driver("b.example").await,
         Ok(Some(CsiDriverSpec {
             fs_group_policy: FsGroupPolicy::None,
             ..CsiDriverSpec::default()
         }))
     );
-    assert_eq!(world.watches(DRIVERS), 1);
+    assert_eq!(env.watches(DRIVERS), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn drivers_that_cannot_be_read_are_asked_for_again_soon() {
-    let world = World::new();
-    world.server.faults().hang(On::path("*/csidrivers"));
-    let error = world.csi.driver("a.example").await.expect_err("hangs");
+async fn unread_csi_drivers_return_soon_retry() {
+    let env = TestEnv::new();
+    env.server.faults().hang(On::path("*/csidrivers"));
+    let error = env.csi.driver("a.example").await.expect_err("hangs");
     assert_eq!(
         format!("{}: {error}", error.retry),
         "soon: failed to read CSIDriver \"a.example\": the API server did not respond"
@@ -82,9 +81,9 @@ async fn drivers_that_cannot_be_read_are_asked_for_again_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_is_what_the_attacher_says() {
-    let world = World::of_node();
-    assert_eq!(world.csi.attachment("csi-1").await, Ok(None));
+async fn attachment_state_comes_from_volume_attachment() {
+    let env = TestEnv::with_node_clients();
+    assert_eq!(env.csi.attachment("csi-1").await, Ok(None));
     let attachment = |status: Value| -> VolumeAttachment {
         object(json!({
             "metadata": {"name": "csi-1"},
@@ -93,7 +92,7 @@ async fn an_attachment_is_what_the_attacher_says() {
         }))
     };
     let check = async |attached: bool, error: Option<&str>| {
-        let found = world.csi.attachment("csi-1").await.expect("read");
+        let found = env.csi.attachment("csi-1").await.expect("read");
         let expected = Attachment {
             attached,
             metadata: [("lun".to_owned(), "7".to_owned())].into(),
@@ -103,7 +102,7 @@ async fn an_attachment_is_what_the_attacher_says() {
         assert_eq!(found, Some(expected));
     };
     let metadata = json!({"lun": "7"});
-    world.server.create(&attachment(json!({
+    env.server.create(&attachment(json!({
         "attached": false, "attachmentMetadata": metadata, "attachError": {"message": "no disk"},
     })));
     check(false, Some("no disk")).await;
@@ -111,14 +110,12 @@ async fn an_attachment_is_what_the_attacher_says() {
         "attached": false, "attachmentMetadata": metadata,
         "attachError": {"message": "full", "errorCode": 8},
     }));
-    world
-        .server
+    env.server
         .modify::<VolumeAttachment>(None, "csi-1", |one| one.status = full.status);
-    let found = world.csi.attachment("csi-1").await.expect("read");
+    let found = env.csi.attachment("csi-1").await.expect("read");
     assert!(found.expect("found").node_full);
     let attached = attachment(json!({"attached": true, "attachmentMetadata": metadata}));
-    world
-        .server
+    env.server
         .modify::<VolumeAttachment>(None, "csi-1", |one| one.status = attached.status);
     check(true, None).await;
     let deleted: VolumeAttachment = object(json!({
@@ -126,46 +123,42 @@ async fn an_attachment_is_what_the_attacher_says() {
         "spec": {"attacher": "d", "nodeName": "n1", "source": {}},
     }));
     let deleted = deleted.metadata.deletion_timestamp;
-    world
-        .server
-        .modify::<VolumeAttachment>(None, "csi-1", |one| {
-            one.metadata.deletion_timestamp = deleted;
-        });
+    env.server.modify::<VolumeAttachment>(None, "csi-1", |one| {
+        one.metadata.deletion_timestamp = deleted;
+    });
     check(false, Some("volume attachment is being deleted")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_is_read_when_it_is_needed_and_shown_in_no_error() {
-    let world = World::of_node();
-    let error = world.csi.secret(&key()).await.expect_err("missing");
+async fn csi_secret_is_read_on_demand_and_never_in_errors() {
+    let env = TestEnv::with_node_clients();
+    let error = env.csi.secret(&key()).await.expect_err("missing");
     assert_eq!(
         error.to_string(),
         "failed to find the secret key in the namespace default with error: \
          secrets \"key\" not found"
     );
-    world
-        .server
-        .create(&secret("key", "Opaque", "pw", "s3cret"));
-    let data = world.csi.secret(&key()).await.expect("secret");
+    env.server.create(&secret("key", "Opaque", "pw", "s3cret"));
+    let data = env.csi.secret(&key()).await.expect("secret");
     assert_eq!(data, [("pw".to_owned(), b"s3cret".to_vec())].into());
-    world.server.faults().error(On::any(), 500);
-    let error = world.csi.secret(&key()).await.expect_err("refused");
+    env.server.faults().error(On::any(), 500);
+    let error = env.csi.secret(&key()).await.expect_err("refused");
     assert!(!error.to_string().contains("s3cret"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drivers_token_is_kept_until_it_is_due_and_dropped_when_it_expired() {
-    let world = World::of_node();
+async fn csi_token_is_cached_until_due_and_dropped_when_expired() {
+    let env = TestEnv::with_node_clients();
     let account: ServiceAccount =
         object(json!({"metadata": {"namespace": "default", "name": "robot"}}));
-    world.server.create(&account);
+    env.server.create(&account);
     let spec = json!({"nodeName": "n1", "serviceAccountName": "robot"});
-    let pod = SharedPod::new(world.server.create(pod("a", spec).as_ref()));
+    let pod = SharedPod::new(env.server.create(pod("a", spec).as_ref()));
     let request = TokenRequest {
         audience: "vault".to_owned(),
         expiration_seconds: Some(600),
     };
-    let token = async || world.csi.token(&pod, &request).await.expect("token");
+    let token = async || env.csi.token(&pod, &request).await.expect("token");
     let first = token().await;
     assert_eq!(first.expires, "2026-11-21T00:10:00Z");
     assert_eq!(format!("{first:?}"), "token until 2026-11-21T00:10:00Z");
@@ -174,7 +167,7 @@ async fn a_drivers_token_is_kept_until_it_is_due_and_dropped_when_it_expired() {
     tokio::time::sleep(Duration::from_secs(150)).await;
     let second = token().await;
     assert_ne!(second, first, "it was due");
-    let tokens = world.server.requests();
+    let tokens = env.server.requests();
     let tokens = tokens.iter().filter(|r| r.path.ends_with("/robot/token"));
     assert_eq!(tokens.count(), 2);
 }

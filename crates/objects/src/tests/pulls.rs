@@ -23,8 +23,8 @@ fn users(inputs: &PodInputs) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_pull_secret_is_said_once_and_holds_nothing_up() {
-    let mut world = World::new();
+async fn missing_pull_secret_is_recorded_once_and_blocks_nothing() {
+    let mut env = TestEnv::new();
     let pod = pulling("a");
     let missing = |names: &str| {
         format!(
@@ -33,27 +33,27 @@ async fn a_missing_pull_secret_is_said_once_and_holds_nothing_up() {
         )
     };
     for _ in 0..3 {
-        let inputs = world.inputs(&pod).await.expect("inputs");
+        let inputs = env.inputs(&pod).await.expect("inputs");
         assert_eq!(users(&inputs), [""; 0]);
     }
-    assert_eq!(world.events(), [missing("regcred, gone")]);
-    world.server.create(&regcred("bob"));
-    assert_eq!(world.told().await, ["a"]);
-    let inputs = world.inputs(&pod).await.expect("inputs");
+    assert_eq!(env.events(), [missing("regcred, gone")]);
+    env.server.create(&regcred("bob"));
+    assert_eq!(env.requeued().await, ["a"]);
+    let inputs = env.inputs(&pod).await.expect("inputs");
     assert_eq!(users(&inputs), ["bob"]);
-    assert_eq!(world.events(), [missing("regcred, gone"), missing("gone")]);
+    assert_eq!(env.events(), [missing("regcred, gone"), missing("gone")]);
     // variables are not affected
     assert!(inputs.env.secrets.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_pull_secret_is_named_and_skipped() {
-    let world = World::new();
+async fn malformed_pull_secret_is_reported_and_skipped() {
+    let env = TestEnv::new();
     let broken = secret("regcred", TYPE, KEY, "hunter2");
-    world.server.create(&broken);
+    env.server.create(&broken);
     let pod = pod("a", json!({"imagePullSecrets": [{"name": "regcred"}]}));
-    world.inputs(&pod).await.expect("inputs");
-    let events = world.events();
+    env.inputs(&pod).await.expect("inputs");
+    let events = env.events();
     assert_eq!(events.len(), 1);
     assert!(
         events[0].starts_with(
@@ -66,20 +66,19 @@ async fn a_malformed_pull_secret_is_named_and_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_goes_on_without_secrets_that_nobody_answers_for() {
-    let world = World::new();
-    world
-        .server
+async fn pull_continues_without_unresolved_secrets() {
+    let env = TestEnv::new();
+    env.server
         .faults()
         .hang(windlass_fake_api::On::path("*/secrets"));
-    world.inputs(&pulling("a")).await.expect("inputs");
-    assert_eq!(world.events().len(), 1);
+    env.inputs(&pulling("a")).await.expect("inputs");
+    assert_eq!(env.events().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_nodes_file_comes_after_the_pods_secrets_and_is_read_again_in_time() {
+async fn node_credentials_follow_pull_secrets_and_are_reread() {
     let dir = tempfile::tempdir().expect("folder");
-    let world = World::with_dirs(CredentialDirs {
+    let env = TestEnv::with_dirs(CredentialDirs {
         root_dir: dir.path().to_path_buf(),
         work_dir: dir.path().join("work"),
         home: Some(dir.path().join("home")),
@@ -95,35 +94,34 @@ async fn the_nodes_file_comes_after_the_pods_secrets_and_is_read_again_in_time()
         std::fs::write(path, text).expect("file");
     };
     let minutes = |n: u64| tokio::time::sleep(Duration::from_secs(n * 60));
-    world.server.create(&regcred("bob"));
+    env.server.create(&regcred("bob"));
     write("home/.dockercfg", "old");
     assert_eq!(
-        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        users(&env.inputs(&pulling("a")).await.expect("inputs")),
         ["bob", "old"]
     );
     write("work/config.json", "work");
     assert_eq!(
-        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        users(&env.inputs(&pulling("a")).await.expect("inputs")),
         ["bob", "old"]
     );
     minutes(6).await;
     assert_eq!(
-        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        users(&env.inputs(&pulling("a")).await.expect("inputs")),
         ["bob", "work"]
     );
     // an unreadable file is skipped
     std::fs::write(dir.path().join("config.json"), "{").expect("file");
     minutes(6).await;
     assert_eq!(
-        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        users(&env.inputs(&pulling("a")).await.expect("inputs")),
         ["bob", "work"]
     );
     write("config.json", "root");
     minutes(6).await;
     assert_eq!(
         users(
-            &world
-                .inputs(&static_pod("s", json!({})))
+            &env.inputs(&static_pod("s", json!({})))
                 .await
                 .expect("inputs")
         ),

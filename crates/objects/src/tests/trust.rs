@@ -25,63 +25,63 @@ fn trust_pod(uid: &str, mut source: Value) -> SharedPod {
 }
 
 /// Returns the bodies of the PEM blocks in the volume.
-async fn seen(world: &World, pod: &SharedPod) -> Result<Vec<String>, String> {
-    let inputs = world.inputs(pod).await?;
-    let lines = shown(&inputs).lines().filter(|line| !line.starts_with('-'));
+async fn seen(env: &TestEnv, pod: &SharedPod) -> Result<Vec<String>, String> {
+    let inputs = env.inputs(pod).await?;
+    let lines = content(&inputs)
+        .lines()
+        .filter(|line| !line.starts_with('-'));
     Ok(lines.map(str::to_owned).collect())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_named_bundle_is_watched_alone_and_its_changes_are_told() {
-    let mut world = World::of_node();
+async fn named_bundle_is_watched_and_changes_requeue_pod() {
+    let mut env = TestEnv::with_node_clients();
     let pod = trust_pod("a", json!({"name": "roots"}));
-    let refused = seen(&world, &pod).await.expect_err("missing");
+    let error = seen(&env, &pod).await.expect_err("missing");
     assert_eq!(
-        refused,
+        error,
         "volume v: while getting ClusterTrustBundle: \
          clustertrustbundle.certificates.k8s.io \"roots\" not found"
     );
-    world.server.create(&bundle("other", "", "AAAA"));
-    assert_eq!(world.told().await, [""; 0]);
-    world.server.create(&bundle("roots", "", "BBBB"));
-    assert_eq!(world.told().await, ["a"]);
-    assert_eq!(seen(&world, &pod).await, Ok(vec!["BBBB".to_owned()]));
-    assert_eq!(world.watches(BUNDLES), 1);
-    world.cache.unregister(&"a".into());
+    env.server.create(&bundle("other", "", "AAAA"));
+    assert_eq!(env.requeued().await, [""; 0]);
+    env.server.create(&bundle("roots", "", "BBBB"));
+    assert_eq!(env.requeued().await, ["a"]);
+    assert_eq!(seen(&env, &pod).await, Ok(vec!["BBBB".to_owned()]));
+    assert_eq!(env.watches(BUNDLES), 1);
+    env.cache.unregister(&"a".into());
     tokio::time::sleep(Duration::from_secs(31)).await;
-    assert!(!world.is_watched(BUNDLES).await);
+    assert!(!env.is_watched(BUNDLES).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn bundles_of_a_signer_come_and_go() {
-    let mut world = World::new();
+async fn bundles_of_signer_are_added_and_removed() {
+    let mut env = TestEnv::new();
     let signer = "example.com/ca";
-    world.server.create(&bundle("one", signer, "AAAA"));
-    world.server.create(&bundle("two", signer, "BBBB"));
-    world
-        .server
+    env.server.create(&bundle("one", signer, "AAAA"));
+    env.server.create(&bundle("two", signer, "BBBB"));
+    env.server
         .create(&bundle("three", "example.com/other", "CCCC"));
     let of = json!({"signerName": signer, "labelSelector": {"matchLabels": {"live": "yes"}}});
     let pod = trust_pod("a", of);
     let both = vec!["AAAA".to_owned(), "BBBB".to_owned()];
-    assert_eq!(seen(&world, &pod).await, Ok(both));
-    assert_eq!(world.told().await, [""; 0]);
-    world.server.delete::<ClusterTrustBundle>(None, "one", None);
-    assert_eq!(world.told().await, ["a"]);
-    assert_eq!(seen(&world, &pod).await, Ok(vec!["BBBB".to_owned()]));
+    assert_eq!(seen(&env, &pod).await, Ok(both));
+    assert_eq!(env.requeued().await, [""; 0]);
+    env.server.delete::<ClusterTrustBundle>(None, "one", None);
+    assert_eq!(env.requeued().await, ["a"]);
+    assert_eq!(seen(&env, &pod).await, Ok(vec!["BBBB".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_trust_bundles_holds_up_only_who_wants_one() {
-    let world = World::new();
-    world
-        .server
+async fn missing_trust_bundle_api_blocks_only_its_users() {
+    let env = TestEnv::new();
+    env.server
         .authorize(|_, access| access.resource != "clustertrustbundles");
-    let refused = seen(&world, &trust_pod("a", json!({"name": "roots"}))).await;
-    let refused = refused.expect_err("forbidden");
+    let error = seen(&env, &trust_pod("a", json!({"name": "roots"}))).await;
+    let error = error.expect_err("forbidden");
     assert!(
-        refused.starts_with("volume v: failed to read clustertrustbundle \"roots\": "),
-        "{refused}"
+        error.starts_with("volume v: failed to read clustertrustbundle \"roots\": "),
+        "{error}"
     );
-    world.inputs(&pod("b", json!({}))).await.expect("inputs");
+    env.inputs(&pod("b", json!({}))).await.expect("inputs");
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_units::hash::fnv1a_64;
 use windlass_types::Timestamp;
+use windlass_units::hash::fnv1a_64;
 
 /// Maximum age of a token before its renewal.
 const MAX_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_renewed_at_80_percent_or_after_a_day() {
+    fn token_renewal_is_at_80_percent_or_one_day() {
         check(600, 470..=480);
         check(3600, 2870..=2880);
         check(86_400, 69_110..=69_120);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_stepped_back_makes_no_token_live_longer() {
+    fn clock_step_does_not_extend_token_lifetime() {
         let at = |second| Timestamp::from_second(second).expect("time");
         let lifetime = TokenLifetime::new(at(3600), 3600, "seed");
         let check = |now: i64, age: u64, expected: Phase| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jitter_of_a_token_is_always_the_same() {
+    fn token_jitter_is_deterministic() {
         let expires_at = Timestamp::from_second(10_000).expect("time");
         let lifetime = |seed| TokenLifetime::new(expires_at, 3600, seed);
         assert_eq!(lifetime("a"), lifetime("a"));

@@ -1,9 +1,9 @@
 //! Plugins with `tokenAttributes` against an API server in the same process.
 
 use serde_json::{Value, json};
-use windlass_mailboxes::SystemClock;
 use windlass_credentials::credentials::{CredentialSource, TrackedAuth};
 use windlass_fake_api::{FakeApiServer, On};
+use windlass_mailboxes::SystemClock;
 use windlass_types::corev1::ServiceAccount;
 
 use super::*;
@@ -55,8 +55,8 @@ fn pod(server: &FakeApiServer, name: &str) -> Pod {
     server.create(&pod)
 }
 
-impl World {
-    fn of_node(&self, server: &FakeApiServer) -> CredentialProviders {
+impl TestEnv {
+    fn load_with_api(&self, server: &FakeApiServer) -> CredentialProviders {
         let clients = server.clients_of_node("n1");
         let loaded = self.load().expect("loaded");
         loaded.with_api(&clients, Arc::new(SystemClock))
@@ -64,7 +64,7 @@ impl World {
 
     /// Returns the requests that plugins received.
     fn requests(&self) -> Vec<Value> {
-        let lines = self.asked().into_iter();
+        let lines = self.request_lines().into_iter();
         let requests = lines.map(|line| {
             let json = line.splitn(3, ' ').nth(2).expect("a request");
             serde_json::from_str(json).expect("JSON")
@@ -82,11 +82,11 @@ async fn found(providers: &CredentialProviders, pod: &Pod) -> Vec<TrackedAuth> {
 async fn plugin_receives_token_and_annotations_of_the_pods_account() {
     let server = server();
     let keys = ", requiredServiceAccountAnnotationKeys: [r.io/role]";
-    let world = World::with_settings(&[("one", &echo())], &attributes("Token", true, keys));
-    let providers = world.of_node(&server);
+    let env = TestEnv::with_settings(&[("one", &echo())], &attributes("Token", true, keys));
+    let providers = env.load_with_api(&server);
     let pod = pod(&server, "a");
     let found = found(&providers, &pod).await;
-    let requests = world.requests();
+    let requests = env.requests();
     assert_eq!(requests.len(), 1);
     assert_eq!(
         requests[0]["serviceAccountAnnotations"],
@@ -122,35 +122,35 @@ async fn plugin_receives_token_and_annotations_of_the_pods_account() {
 async fn pods_share_credentials_by_cache_type() {
     for (cache, runs) in [("ServiceAccount", 1), ("Token", 2)] {
         let server = server();
-        let world = World::with_settings(&[("one", &fixed())], &attributes(cache, true, ""));
-        let providers = world.of_node(&server);
+        let env = TestEnv::with_settings(&[("one", &fixed())], &attributes(cache, true, ""));
+        let providers = env.load_with_api(&server);
         let (a, b) = (pod(&server, "a"), pod(&server, "b"));
         for pod in [&a, &b, &a] {
             assert_eq!(found(&providers, pod).await.len(), 1, "{cache}");
         }
-        assert_eq!(world.requests().len(), runs, "{cache}");
+        assert_eq!(env.requests().len(), runs, "{cache}");
     }
 }
 
 #[tokio::test]
 async fn echoed_token_is_rejected_unless_cached_by_token() {
     let server = server();
-    let world = World::with_settings(&[("one", &echo())], &attributes("ServiceAccount", true, ""));
-    let providers = world.of_node(&server);
+    let env = TestEnv::with_settings(&[("one", &echo())], &attributes("ServiceAccount", true, ""));
+    let providers = env.load_with_api(&server);
     assert!(found(&providers, &pod(&server, "a")).await.is_empty());
-    assert_eq!(world.requests().len(), 1);
+    assert_eq!(env.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn pod_without_account_skips_plugin_that_requires_one() {
     for (required, runs) in [(true, 0), (false, 1)] {
         let server = server();
-        let world = World::with_settings(&[("one", &fixed())], &attributes("Token", required, ""));
-        let providers = world.of_node(&server);
+        let env = TestEnv::with_settings(&[("one", &fixed())], &attributes("Token", required, ""));
+        let providers = env.load_with_api(&server);
         let credentials = found(&providers, &Pod::default()).await;
         let sources: Vec<_> = credentials.iter().map(|found| &found.source).collect();
         assert_eq!(sources, vec![&None; runs], "{required}");
-        let requests = world.requests();
+        let requests = env.requests();
         assert_eq!(requests.len(), runs, "{required}");
         assert!(
             requests
@@ -164,28 +164,28 @@ async fn pod_without_account_skips_plugin_that_requires_one() {
 async fn account_without_required_annotation_skips_plugin() {
     let server = server();
     let keys = ", requiredServiceAccountAnnotationKeys: [r.io/other]";
-    let world = World::with_settings(&[("one", &fixed())], &attributes("Token", true, keys));
-    let providers = world.of_node(&server);
+    let env = TestEnv::with_settings(&[("one", &fixed())], &attributes("Token", true, keys));
+    let providers = env.load_with_api(&server);
     assert!(found(&providers, &pod(&server, "a")).await.is_empty());
-    assert!(world.requests().is_empty());
+    assert!(env.requests().is_empty());
     assert!(!server.requests().iter().any(|r| r.path.ends_with("/token")));
 }
 
 #[tokio::test]
-async fn api_server_refusing_tokens_skips_only_plugins_with_tokens() {
+async fn rejected_token_request_skips_only_plugins_with_tokens() {
     let server = server();
-    let world = World::with_settings(&[("one", &fixed())], &attributes("Token", true, ""));
-    let config = world.dir.path().join("config.yaml");
+    let env = TestEnv::with_settings(&[("one", &fixed())], &attributes("Token", true, ""));
+    let config = env.dir.path().join("config.yaml");
     let mut text = fs::read_to_string(&config).expect("read");
-    fs::copy(world.dir.path().join("one"), world.dir.path().join("plain")).expect("copied");
+    fs::copy(env.dir.path().join("one"), env.dir.path().join("plain")).expect("copied");
     text += &format!(
         "- {{name: plain, matchImages: [r.io], defaultCacheDuration: 1h, apiVersion: {VERSION}}}\n"
     );
     fs::write(&config, text).expect("written");
-    let providers = world.of_node(&server);
+    let providers = env.load_with_api(&server);
     let pod = pod(&server, "a");
     for path in ["*/serviceaccounts/robot", "*/token"] {
-        let refused = server.faults().error(On::path(path), 422);
+        let error = server.faults().error(On::path(path), 422);
         let credentials = found(&providers, &pod).await;
         let sources: Vec<_> = credentials.iter().map(|found| &found.source).collect();
         assert_eq!(sources, [&None], "{path}");
@@ -196,8 +196,8 @@ async fn api_server_refusing_tokens_skips_only_plugins_with_tokens() {
 
 #[tokio::test]
 async fn standalone_agent_executes_plugins_only_without_token() {
-    let world = World::with_settings(&[("one", &fixed())], &attributes("Token", false, ""));
-    let providers = world.load().expect("loaded");
+    let env = TestEnv::with_settings(&[("one", &fixed())], &attributes("Token", false, ""));
+    let providers = env.load().expect("loaded");
     let pod = pod(&server(), "a");
     assert!(found(&providers, &pod).await.is_empty());
     assert_eq!(found(&providers, &Pod::default()).await.len(), 1);
