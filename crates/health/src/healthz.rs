@@ -104,7 +104,8 @@ pub fn metrics_response<E: std::fmt::Display>(rendered: Result<impl IntoResponse
     }
 }
 
-/// Returns all checks. Any response implies `ping`, and `log`, as log lines are written synchronously.
+/// Returns all checks. Any response implies `ping`, and `log`, as log lines are written
+/// synchronously.
 pub fn all_checks(health: &dyn HealthSource) -> Vec<HealthCheck> {
     let passed = |name| HealthCheck {
         name,
