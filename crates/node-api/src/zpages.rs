@@ -100,8 +100,8 @@ async fn statusz(State(api): State<NodeApi>, headers: HeaderMap) -> Response {
     )
 }
 
-/// Text, or the object of that kind if the client asks for `application/json` of
-/// `config.k8s.io`; 406 if it asks for something else.
+/// Returns text, or the object of that kind if the client accepts `application/json` of
+/// `config.k8s.io`; 406 for other media types.
 fn negotiate(
     headers: &HeaderMap,
     kind: &str,

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(facts.system_uuid, "abc", "no DMI");
         assert_eq!(facts.os_image, "Flatcar");
         assert_eq!((facts.cpus, facts.memory, facts.swap), (0, 0, 0));
-        assert!(!facts.kernel_version.is_empty(), "uname answers");
+        assert!(!facts.kernel_version.is_empty(), "from uname");
         assert!(facts.huge_pages.is_empty());
     }
 }

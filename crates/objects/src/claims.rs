@@ -219,7 +219,7 @@ impl Shared {
             }
             None => Lookup::Missing,
         };
-        (self.put(key, PvcState { claim, volume }), error)
+        (self.put(key, PvcState { pvc: claim, volume }), error)
     }
 
     async fn get<K: ApiObject>(&self, at: ObjectKey<'_>) -> (Lookup<K>, Option<ApiError>) {
@@ -263,7 +263,7 @@ impl Shared {
 
 fn unread(error: &str) -> PvcState {
     PvcState {
-        claim: Lookup::Unread(error.to_owned()),
+        pvc: Lookup::Unread(error.to_owned()),
         volume: Lookup::Missing,
     }
 }
@@ -271,11 +271,11 @@ fn unread(error: &str) -> PvcState {
 /// Returns whether both objects were read. Their contents may still be invalid.
 fn is_ready(state: &PvcState) -> bool {
     matches!(
-        (&state.claim, &state.volume),
+        (&state.pvc, &state.volume),
         (Lookup::Found(_), Lookup::Found(_))
     )
 }
 
 fn is_unread(state: &PvcState) -> bool {
-    matches!(state.claim, Lookup::Unread(_)) || matches!(state.volume, Lookup::Unread(_))
+    matches!(state.pvc, Lookup::Unread(_)) || matches!(state.volume, Lookup::Unread(_))
 }

@@ -222,9 +222,9 @@ async fn followed_log_survives_rotation_and_ends_with_container() {
     node.write("app", 0, &["12Z stdout F three"]);
     assert_eq!(followed.next().await, "two\n");
     assert_eq!(followed.next().await, "three\n");
-    node.write("app", 0, &["13Z stdout F last words"]);
+    node.write("app", 0, &["13Z stdout F last line"]);
     node.set_state(&json!({"terminated": {"exitCode": 0}}), &json!({}), 0);
-    assert_eq!(followed.next().await, "last words\n");
+    assert_eq!(followed.next().await, "last line\n");
     assert_eq!(followed.next().await, "end");
 }
 

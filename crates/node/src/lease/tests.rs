@@ -2,8 +2,8 @@
 
 use tokio::task::LocalSet;
 use tokio::time::sleep;
-use windlass_mailboxes::{SimClock, start_actor};
 use windlass_fake_api::{FakeApiServer, On};
+use windlass_mailboxes::{SimClock, start_actor};
 use windlass_types::Timestamp;
 use windlass_types::coordinationv1::Lease;
 use windlass_types::corev1::Node;

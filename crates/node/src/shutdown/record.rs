@@ -59,7 +59,8 @@ impl ShutdownRecord {
     pub(super) async fn begin(&self) -> Timestamp {
         let start = self.clock.now();
         self.metrics
-            .node.shutdown_start
+            .node
+            .shutdown_start
             .set(start.as_second() as f64);
         self.metrics.node.shutdown_end.set(0.0);
         self.store(start, None).await;
@@ -69,9 +70,7 @@ impl ShutdownRecord {
     /// Records that the pods of the shutdown started at `start` were stopped.
     pub(super) async fn end(&self, start: Timestamp) {
         let end = self.clock.now();
-        self.metrics
-            .node.shutdown_end
-            .set(end.as_second() as f64);
+        self.metrics.node.shutdown_end.set(end.as_second() as f64);
         self.store(start, Some(end)).await;
     }
 

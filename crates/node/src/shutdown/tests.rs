@@ -73,7 +73,7 @@ fn pod(name: &str, priority: i32) -> SharedPod {
 }
 
 fn periods() -> ShutdownPeriods {
-    ShutdownPeriods::of_two(Duration::from_secs(25), Duration::from_secs(5))
+    ShutdownPeriods::from_totals(Duration::from_secs(25), Duration::from_secs(5))
 }
 
 impl TestEnv {
@@ -94,7 +94,10 @@ impl TestEnv {
         let kill = update.kill.expect("kill");
         let phase_override = kill.phase_override.expect("phase_override");
         let grace = kill.grace.expect("grace").as_secs();
-        format!("{uid} {grace}s {} {}", phase_override.phase, phase_override.reason)
+        format!(
+            "{uid} {grace}s {} {}",
+            phase_override.phase, phase_override.reason
+        )
     }
 
     fn config(&self, bus: LogindBus, dir: &std::path::Path) -> NodeShutdownConfig {

@@ -15,8 +15,10 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, MailboxSender, completions, mailbox, spawn_io};
 use windlass_client::{ReflectEvent, Selector, reflect};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, Mailbox, MailboxSender, completions, mailbox, spawn_io,
+};
 use windlass_types::corev1::Node;
 
 use super::fsm::{Effect, Input, NodeStatusFsm, UpdateError};

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use windlass_actors::RuntimeState;
-use windlass_node_rules::node_conditions::{NodeEvent, NodeHealth, RUNTIME_SILENCE, RuntimeHealth};
+use windlass_node_rules::node_conditions::{
+    NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth,
+};
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
     updated_node,
@@ -501,7 +503,9 @@ impl RuntimeWatch {
 
     fn health(&self, uptime: Duration) -> RuntimeHealth {
         match self.unreachable_since {
-            Some(since) if uptime.saturating_sub(since) >= RUNTIME_SILENCE => RuntimeHealth::Down,
+            Some(since) if uptime.saturating_sub(since) >= RUNTIME_DOWN_THRESHOLD => {
+                RuntimeHealth::Down
+            }
             _ => self.last.clone(),
         }
     }

@@ -47,13 +47,15 @@ impl Startup {
             if let Some(booted) = self.booted {
                 to.node.startup_pre_kubelet.set(seconds(booted, self.began));
             }
-            to.node.startup_pre_registration
+            to.node
+                .startup_pre_registration
                 .set(seconds(self.began, tried));
             to.node.startup_registration.set(seconds(tried, now));
         }
         if let (Some(registered), None, true) = (self.registered, self.ready, is_ready(node)) {
             self.ready = Some(now);
-            to.node.startup_post_registration
+            to.node
+                .startup_post_registration
                 .set(seconds(registered, now));
             if let Some(booted) = self.booted {
                 to.node.startup.set(seconds(booted, now));

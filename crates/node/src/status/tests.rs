@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 use windlass_actors::VolumesInUse;
-use windlass_mailboxes::{SimClock, start_actor};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
+use windlass_mailboxes::{SimClock, start_actor};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_types::corev1::{Node, NodeCondition, Taint};
 use windlass_types::view::EventType;
@@ -257,9 +257,9 @@ async fn node_status_is_patched_per_change_and_report_interval() {
         sleep(MINUTE).await;
         let patches = env.patches();
         let images = |p: &&RequestRecord| !p.body["status"]["images"].is_null();
-        let told: Vec<_> = patches.iter().filter(images).collect();
-        assert_eq!(told.len(), 1);
-        let images = &told[0].body["status"]["images"];
+        let reports: Vec<_> = patches.iter().filter(images).collect();
+        assert_eq!(reports.len(), 1);
+        let images = &reports[0].body["status"]["images"];
         assert_eq!(images[0]["names"][0], "busybox:1");
     })
     .await;
@@ -390,7 +390,7 @@ async fn shutdown_is_reported_immediately() {
         };
         env.shutdown.send_replace(shutting_down);
         let limit = Duration::from_secs(1);
-        env.until("told", limit, |w| {
+        env.until("reported", limit, |w| {
             w.ready() == "False node is shutting down"
         })
         .await;
@@ -476,7 +476,7 @@ async fn change_during_outage_is_reported_in_one_patch() {
         sleep(MINUTE * 2).await;
         env.server.faults().lift(outage);
         let limit = Duration::from_secs(11);
-        env.until("told", limit, |w| w.patches().len() > begun)
+        env.until("reported", limit, |w| w.patches().len() > begun)
             .await;
         sleep(MINUTE).await;
         assert_eq!(env.patches().len(), begun + 1);
@@ -494,9 +494,9 @@ async fn status_update_has_five_attempts_and_hung_one_takes_two_ticks() {
         let faults = env.server.faults();
         faults.error(On::path(status).method("PATCH").times(4), 500);
         env.runtime.add_image("one:1", 1);
-        let told = env.patches().len() + 1;
+        let patch_count = env.patches().len() + 1;
         let limit = Duration::from_secs(42);
-        env.until("told", limit, |w| w.patches().len() == told)
+        env.until("reported", limit, |w| w.patches().len() == patch_count)
             .await;
         let refused = env.server.requests();
         assert_eq!(refused.iter().filter(|r| r.status == 500).count(), 4);
@@ -509,7 +509,7 @@ async fn status_update_has_five_attempts_and_hung_one_takes_two_ticks() {
         sleep(MINUTE).await;
         faults.lift(hung);
         let limit = Duration::from_secs(32);
-        env.until("told", limit, |w| w.ready().contains("shutting down"))
+        env.until("reported", limit, |w| w.ready().contains("shutting down"))
             .await;
     })
     .await;
@@ -630,19 +630,20 @@ async fn volumes_in_use_are_reported_at_once_and_kept() {
         let env = TestEnv::begin(settings(), |_| {});
         env.state.send_replace(ready());
         env.until_ready().await;
-        let told = |env: &TestEnv| env.node()?.status?.volumes_in_use;
+        let reported = |env: &TestEnv| env.node()?.status?.volumes_in_use;
         let device = "kubernetes.io/csi/d^vol";
         let in_use = VolumesInUse([DeviceName(device.to_owned())].into());
         env.in_use.send_replace(Some(in_use));
         let limit = Duration::from_secs(1);
-        env.until("told", limit, |env| {
-            told(env) == Some(vec![device.to_owned()])
+        env.until("reported", limit, |env| {
+            reported(env) == Some(vec![device.to_owned()])
         })
         .await;
         sleep(MINUTE).await;
-        assert_eq!(told(&env), Some(vec![device.to_owned()]));
+        assert_eq!(reported(&env), Some(vec![device.to_owned()]));
         env.in_use.send_replace(Some(VolumesInUse::default()));
-        env.until("none", limit, |env| told(env).is_none()).await;
+        env.until("none", limit, |env| reported(env).is_none())
+            .await;
     })
     .await;
 }

@@ -11,7 +11,7 @@ use windlass_runtime_config::inputs::InputsError;
 use windlass_types::corev1::Volume;
 use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{
-    PodVolume, PodVolumes, PvcError, PvcInput, VolumeSource, by_claim, pvc_volume,
+    PodVolume, PodVolumes, PvcError, PvcInput, VolumeSource, pvc_field, pvc_volume,
 };
 
 use super::ObjectCache;
@@ -126,7 +126,7 @@ impl ObjectCache {
 /// Returns the pod's volumes with its resolved PVCs. Omits PVCs and disks that no container uses.
 pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed) -> PodVolumes {
     let specs = PodExt::spec(pod).volumes.iter().flatten();
-    let specs = specs.map(|volume| by_claim(volume).is_some());
+    let specs = specs.map(|volume| pvc_field(volume).is_some());
     let pairs = volumes.into_iter().zip(specs);
     let kept = pairs.filter_map(|(volume, stands_for_claim)| match stands_for_claim {
         true => claimed.remove(&volume.name),
@@ -138,7 +138,7 @@ pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed)
 
 #[async_trait]
 impl NodeExpander for ObjectCache {
-    async fn turn(
+    async fn expansion_decision(
         &self,
         pod: &Pod,
         claim: &str,
@@ -151,11 +151,11 @@ impl NodeExpander for ObjectCache {
             .await
     }
 
-    async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String> {
+    async fn report_expanded(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String> {
         self.claims.report_expanded(&key(pod, claim), bytes).await
     }
 
-    async fn not_grown(
+    async fn report_failure(
         &self,
         pod: &Pod,
         claim: &str,

@@ -1,5 +1,5 @@
 //! Expansion of PVCs: reads and patches. The decisions are in
-//! `windlass_volume_plan::volume_source::growth`.
+//! `windlass_volume_plan::volume_source::expansion_decision`.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use windlass_client::{ApiError, ApiErrorKind, ObjectKey, Patch};
 use windlass_types::corev1::PersistentVolumeClaim;
 use windlass_types::{ExpansionDecision, Timestamp};
 use windlass_volume_plan::volume_source::{
-    Lookup, growth, resize_failed_patch, resize_finished_patch, resize_started_patch,
+    Lookup, expansion_decision, resize_failed_patch, resize_finished_patch, resize_started_patch,
 };
 
 use super::{ClaimKey, Claims, RESOLVE_TIMEOUT};
@@ -21,7 +21,7 @@ impl Claims {
         failed_before: bool,
     ) -> Result<ExpansionDecision, String> {
         let claim = self.read_uncached(key).await?;
-        let decision = growth(&claim, capacity, failed_before);
+        let decision = expansion_decision(&claim, capacity, failed_before);
         if let ExpansionDecision::Expand(task) = decision
             && task.tracked
             && !task.reported

@@ -334,7 +334,7 @@ async fn certificate_request_waits_for_node() {
     let mut env = test_env();
     let node = env.node.send_replace(NodeUpdate(None));
     let pod = certificate_pod(&env, "a");
-    env.inputs(&pod).await.expect_err("nobody asks");
+    env.inputs(&pod).await.expect_err("not requested");
     assert_eq!(env.certificate_requests().len(), 0);
     env.node.send_replace(node);
     settle().await;

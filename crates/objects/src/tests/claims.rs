@@ -350,11 +350,16 @@ async fn volume_expansion_is_detected_and_reported() {
         tracked: true,
         final_attempt: false,
     });
-    assert_eq!(env.cache.turn(&pod, "data", 2 << 30, false).await, Ok(turn));
+    assert_eq!(
+        env.cache
+            .expansion_decision(&pod, "data", 2 << 30, false)
+            .await,
+        Ok(turn)
+    );
     assert_eq!(stage().as_deref(), Some("NodeResizeInProgress"));
     let failed = env
         .cache
-        .not_grown(&pod, "data", true, "no", Timestamp::UNIX_EPOCH);
+        .report_failure(&pod, "data", true, "no", Timestamp::UNIX_EPOCH);
     assert_eq!(failed.await, Ok(()));
     assert_eq!(stage().as_deref(), Some("NodeResizeInfeasible"));
     let types = || -> Vec<_> {
@@ -366,34 +371,45 @@ async fn volume_expansion_is_detected_and_reported() {
         ["FileSystemResizePending", "Other", "NodeResizeError"]
     );
     assert_eq!(
-        env.cache.turn(&pod, "data", 2 << 30, true).await,
+        env.cache
+            .expansion_decision(&pod, "data", 2 << 30, true)
+            .await,
         Ok(ExpansionDecision::Deferred)
     );
     // a failed patch returns upstream's error
     let faults = env.server.faults();
     faults.error(On::path("*/status").times(1), 500);
-    let error = env.cache.grown(&pod, "data", 2 << 30).await;
+    let error = env.cache.report_expanded(&pod, "data", 2 << 30).await;
     let error = error.expect_err("500");
     assert!(
         error.starts_with("patchPVCStatus failed to patch PVC \"data\": "),
         "{error}"
     );
-    assert_eq!(env.cache.grown(&pod, "data", 2 << 30).await, Ok(()));
+    assert_eq!(
+        env.cache.report_expanded(&pod, "data", 2 << 30).await,
+        Ok(())
+    );
     assert_eq!(state().capacity.expect("capacity")["storage"].0, "2Gi");
     assert_eq!(stage(), None);
     assert_eq!(types(), ["Other"]);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(size().await, Some((2 << 30, 2 << 30)));
     env.server.clear_requests();
-    assert_eq!(env.cache.grown(&pod, "data", 2 << 30).await, Ok(()));
+    assert_eq!(
+        env.cache.report_expanded(&pod, "data", 2 << 30).await,
+        Ok(())
+    );
     let requests = env.server.requests();
     assert!(
         requests.iter().all(|r| r.method != "PATCH"),
-        "it says so already: {requests:?}"
+        "already reported: {requests:?}"
     );
     env.server
         .delete::<PersistentVolumeClaim>(in_namespace, "data", None);
-    let error = env.cache.turn(&pod, "data", 2 << 30, false).await;
+    let error = env
+        .cache
+        .expansion_decision(&pod, "data", 2 << 30, false)
+        .await;
     assert_eq!(
         error,
         Err("mountVolume.NodeExpandVolume get PVC failed : not found".to_owned())

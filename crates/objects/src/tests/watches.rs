@@ -37,7 +37,10 @@ async fn pods_share_one_watch_until_last_is_gone() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(env.is_watched(CONFIG_MAPS).await);
     env.cache.unregister(&"0".into());
-    assert!(env.is_watched(CONFIG_MAPS).await, "it goes on for a while");
+    assert!(
+        env.is_watched(CONFIG_MAPS).await,
+        "the grace period has not elapsed"
+    );
     tokio::time::sleep(Duration::from_secs(31)).await;
     assert!(!env.is_watched(CONFIG_MAPS).await);
 }
@@ -238,7 +241,7 @@ async fn only_api_pods_wait_for_services() {
         .await
         .expect("inputs");
     assert!(inputs.env.services.is_empty());
-    assert_eq!(env.watches(SERVICES), 0, "a static pod begins no watch");
+    assert_eq!(env.watches(SERVICES), 0, "a static pod starts no watch");
     let error = env.inputs(&pod("a", json!({}))).await.expect_err("gate");
     assert_eq!(
         error,
