@@ -36,12 +36,12 @@ pub struct ImageNameError {
     /// What the user wrote.
     pub image: String,
     /// What is wrong with it.
-    pub fault: ImageNameFault,
+    pub fault: ImageNameErrorKind,
 }
 
 /// What can be wrong with an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageNameFault {
+pub enum ImageNameErrorKind {
     /// It does not follow the grammar.
     Format,
     /// It has capital letters in the repository.
@@ -54,7 +54,7 @@ pub enum ImageNameFault {
     Digest,
 }
 
-impl fmt::Display for ImageNameFault {
+impl fmt::Display for ImageNameErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Format => "invalid reference format",
@@ -98,13 +98,13 @@ pub enum PullDecision {
 impl PullPolicy {
     /// The container's policy; if it has none, what the API server would have filled in:
     /// `Always` for the tag `latest`, else `IfNotPresent`.
-    pub fn of(container: &Container) -> Self {
+    pub fn for_container(container: &Container) -> Self {
         let image = container.image.as_deref().unwrap_or_default();
-        Self::of_image(container.image_pull_policy.as_deref(), image)
+        Self::for_image(container.image_pull_policy.as_deref(), image)
     }
 
     /// The policy `written` for an image, or its default as above.
-    pub fn of_image(written: Option<&str>, image: &str) -> Self {
+    pub fn for_image(written: Option<&str>, image: &str) -> Self {
         match written {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
@@ -147,9 +147,9 @@ impl ImageName {
     }
 }
 
-fn parse(image: &str) -> Result<ImageName, ImageNameFault> {
+fn parse(image: &str) -> Result<ImageName, ImageNameErrorKind> {
     if image.len() == 64 && image.bytes().all(is_lower_hex) {
-        return Err(ImageNameFault::BareId);
+        return Err(ImageNameErrorKind::BareId);
     }
     let (named, digest) = match image.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
@@ -162,11 +162,11 @@ fn parse(image: &str) -> Result<ImageName, ImageNameFault> {
         _ => (rest, None),
     };
     if path.bytes().any(|b| b.is_ascii_uppercase()) {
-        return Err(ImageNameFault::Uppercase);
+        return Err(ImageNameErrorKind::Uppercase);
     }
     let domain_ok = registry.is_none_or(is_domain);
     if !domain_ok || !path.split('/').all(is_path_component) || !tag.is_none_or(is_tag) {
-        return Err(ImageNameFault::Format);
+        return Err(ImageNameErrorKind::Format);
     }
     if let Some(digest) = digest {
         check_digest(digest)?;
@@ -178,7 +178,7 @@ fn parse(image: &str) -> Result<ImageName, ImageNameFault> {
         path.to_owned()
     };
     if registry.len() + 1 + repository.len() > MAX_NAME {
-        return Err(ImageNameFault::TooLong);
+        return Err(ImageNameErrorKind::TooLong);
     }
     let untagged = tag.is_none() && digest.is_none();
     Ok(ImageName {
@@ -266,16 +266,16 @@ fn is_tag(text: &str) -> bool {
         && text.bytes().all(|b| word(b) || b == b'.' || b == b'-')
 }
 
-fn check_digest(digest: &str) -> Result<(), ImageNameFault> {
-    let (algorithm, hex) = digest.split_once(':').ok_or(ImageNameFault::Format)?;
+fn check_digest(digest: &str) -> Result<(), ImageNameErrorKind> {
+    let (algorithm, hex) = digest.split_once(':').ok_or(ImageNameErrorKind::Format)?;
     let length = match algorithm {
         "sha256" => 64,
         "sha384" => 96,
         "sha512" => 128,
-        _ => return Err(ImageNameFault::Digest),
+        _ => return Err(ImageNameErrorKind::Digest),
     };
     if hex.len() != length || !hex.bytes().all(is_lower_hex) {
-        return Err(ImageNameFault::Digest);
+        return Err(ImageNameErrorKind::Digest);
     }
     Ok(())
 }

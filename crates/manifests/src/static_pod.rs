@@ -29,7 +29,7 @@ const MOST_WARNINGS: usize = 20;
 
 /// What a good manifest holds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Loaded {
+pub struct LoadedManifest {
     /// The pods, ready for the merger. Empty only for an empty PodList.
     pub pods: Vec<SharedPod>,
     /// What the user should know although the pods run: unknown fields.
@@ -38,8 +38,12 @@ pub struct Loaded {
 
 /// Reads the static pods of a manifest. One bad pod refuses the whole manifest, because half of
 /// a manifest is rarely what was meant; other manifests are not concerned.
-pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, ManifestError> {
-    let mut loaded = Loaded::default();
+pub fn load(
+    bytes: &[u8],
+    origin: &Origin,
+    node_name: &str,
+) -> Result<LoadedManifest, ManifestError> {
+    let mut loaded = LoadedManifest::default();
     let positions = LazyCell::new(|| yaml::Locator::new(bytes));
     for parsed in manifest::parse(bytes, origin)? {
         let ParsedPod {

@@ -3,7 +3,7 @@
 //! A pod that is refused becomes Failed and nothing of it is ever started. The steps run in
 //! upstream's order and the first refusal counts: eviction pressure, sysctls, the scheduler's
 //! predicates, AppArmor, features, node shutdown. What cannot be told from the pod and the node
-//! object comes in as [`NodeAbilities`]; what other pods use as a [`NodeLoad`], which is kept up
+//! object comes in as [`AdmissionPolicy`]; what other pods use as a [`NodeLoad`], which is kept up
 //! to date instead of being summed for every pod.
 //!
 //! Not here: preemption for critical pods. A critical pod that lacks resources is refused, and
@@ -53,7 +53,7 @@ pub struct AdmissionInput<'a> {
     /// own share is not counted against it.
     pub load: &'a NodeLoad,
     /// What the machine and the configuration allow.
-    pub abilities: &'a NodeAbilities,
+    pub policy: &'a AdmissionPolicy,
     /// The runtime can keep to `supplementalGroupsPolicy: Strict`, whatever the node object says
     /// yet; `None` before it was asked. It is asked again when the pod's sandbox is made.
     pub strict_groups: Option<bool>,
@@ -65,7 +65,7 @@ pub struct AdmissionInput<'a> {
 
 /// What the machine and the configuration allow, fixed while the agent runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeAbilities {
+pub struct AdmissionPolicy {
     /// Sysctls a pod may set.
     pub sysctls: SysctlAllowList,
     /// The kernel enforces AppArmor profiles.
@@ -144,10 +144,10 @@ impl From<Rejection> for PhaseOverride {
 pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     let pod = input.pod;
     eviction(pod, input.pressure)?;
-    sysctls(pod, &input.abilities.sysctls)?;
+    sysctls(pod, &input.policy.sysctls)?;
     predicates(input)?;
-    app_armor::check(pod, input.abilities.app_armor)?;
-    features(pod, input.abilities)?;
+    app_armor::check(pod, input.policy.app_armor)?;
+    features(pod, input.policy)?;
     if input.shutting_down {
         return Err(Rejection::new(
             "NodeShutdown",
@@ -222,7 +222,7 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     operating_system(pod, spec)?;
     supplemental_groups(spec, input)?;
 
-    let demand = load::PodDemand::of(pod);
+    let demand = load::PodRequests::from_pod(pod);
     let used = input.load.without(&pod.uid());
     let mut failures: Vec<Failure> = fit::insufficient(&demand, used, input.node)
         .into_iter()
@@ -310,7 +310,7 @@ fn supplemental_groups(spec: &PodSpec, input: AdmissionInput<'_>) -> Result<(), 
 ///
 /// User namespaces and recursive read-only mounts are not among them: as upstream, a handler
 /// without them fails the sandbox or the container, not the pod.
-fn features(pod: &Pod, abilities: &NodeAbilities) -> Result<(), Rejection> {
+fn features(pod: &Pod, policy: &AdmissionPolicy) -> Result<(), Rejection> {
     let spec = PodExt::spec(pod);
     let pod_level = spec.resources.as_ref();
     let amounts = pod_level.map(|r| (r.requests.as_ref(), r.limits.as_ref()));
@@ -320,13 +320,13 @@ fn features(pod: &Pod, abilities: &NodeAbilities) -> Result<(), Rejection> {
             .flatten()
             .any(|m| !m.is_empty())
     });
-    if set && !abilities.pod_level_resources {
+    if set && !policy.pod_level_resources {
         return Err(Rejection::new(
             "PodLevelResourcesNotSupported",
             "PodLevelResources feature gate is disabled",
         ));
     }
-    let Some(declared) = &abilities.declared_features else {
+    let Some(declared) = &policy.declared_features else {
         return Ok(());
     };
     let missing: Vec<&str> = required_features(pod)

@@ -13,7 +13,7 @@ use windlass_types::{Reason, Timestamp};
 
 /// How long the runtime may leave its check unanswered before the node is not ready (upstream's
 /// threshold): a restart of containerd is shorter.
-pub const RUNTIME_SILENCE: Duration = Duration::from_secs(30);
+pub const RUNTIME_DOWN_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// Type of the condition that schedulers look at.
 pub const READY: &str = "Ready";
@@ -43,11 +43,11 @@ pub struct NodeHealth {
 /// How the container runtime is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuntimeHealth {
-    /// No answer yet since the agent began, for less than [`RUNTIME_SILENCE`]: a node that was
+    /// No answer yet since the agent began, for less than [`RUNTIME_DOWN_THRESHOLD`]: a node that was
     /// ready stays so, because a restart of the agent changes nothing.
     #[default]
     NotCheckedYet,
-    /// No answer for [`RUNTIME_SILENCE`] or more.
+    /// No answer for [`RUNTIME_DOWN_THRESHOLD`] or more.
     Down,
     /// It says that it is not ready, in its own words.
     NotReady(String),

@@ -20,7 +20,7 @@ use windlass_types::{Reason, Timestamp};
 use crate::node_conditions::{NodeEvent, NodeHealth};
 
 pub use patch::{NodeStatusPlan, node_patch, plan_node_status};
-pub use resources::{ResourceSettings, reserved_too_much};
+pub use resources::{ResourceSettings, excessive_reservations};
 
 /// What configuration and flags say of the node; fixed while the agent runs.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -55,7 +55,7 @@ pub fn plan_sockets(
 
 /// The pause after the `failures`th failure in a row: 500 ms, doubling, at most 122 s (upstream's
 /// `exponentialbackoff`).
-pub fn retry_pause(failures: u32) -> Duration {
+pub fn retry_delay(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_millis(500);
     const MOST: Duration = Duration::from_secs(122);
     (FIRST * 2u32.pow(failures.saturating_sub(1).min(10))).min(MOST)

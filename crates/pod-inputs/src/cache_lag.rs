@@ -27,7 +27,7 @@ pub enum PodRequest {
 
 /// The HTTP status of a refusal, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalStatus {
+pub enum RejectionStatus {
     /// 403.
     Forbidden,
     /// 404.
@@ -40,11 +40,11 @@ pub enum RefusalStatus {
 
 /// A request that was refused.
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal {
+pub struct RejectedRequest {
     /// What was requested.
     pub request: PodRequest,
     /// The status of the response.
-    pub status: RefusalStatus,
+    pub status: RejectionStatus,
     /// Number of refusals in a row before this one.
     pub earlier: u32,
     /// Time since the first of them, zero if this is the first.
@@ -53,14 +53,14 @@ pub struct Refusal {
 
 /// What follows a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalDecision {
+pub enum RejectionDecision {
     /// Retry after this delay, and report nothing.
     Retry(Duration),
     /// Report it.
     Report,
 }
 
-impl fmt::Display for RefusalDecision {
+impl fmt::Display for RejectionDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Retry(delay) => write!(f, "retry in {} ms", delay.as_millis()),
@@ -73,24 +73,24 @@ impl fmt::Display for RefusalDecision {
 ///
 /// The status alone decides, not the message: other authorizers and admission plugins have caches and
 /// messages of their own, and a permanent refusal is only reported a little later.
-pub fn refusal_decision(refusal: Refusal) -> RefusalDecision {
+pub fn rejection_decision(refusal: RejectedRequest) -> RejectionDecision {
     let left = QUIET_PERIOD.saturating_sub(refusal.since_first);
     if left.is_zero() || !may_be_lag(refusal.request, refusal.status) {
-        return RefusalDecision::Report;
+        return RejectionDecision::Report;
     }
     let doubled = FIRST_DELAY.saturating_mul(1 << refusal.earlier.min(16));
-    RefusalDecision::Retry(doubled.min(MAX_DELAY).min(left))
+    RejectionDecision::Retry(doubled.min(MAX_DELAY).min(left))
 }
 
-fn may_be_lag(request: PodRequest, status: RefusalStatus) -> bool {
+fn may_be_lag(request: PodRequest, status: RejectionStatus) -> bool {
     match (request, status) {
-        (_, RefusalStatus::Forbidden) => true,
+        (_, RejectionStatus::Forbidden) => true,
         // an object that a node may read is read from the storage: a 404 is the truth
-        (PodRequest::Object, RefusalStatus::NotFound) => false,
-        (_, RefusalStatus::NotFound) => true,
+        (PodRequest::Object, RejectionStatus::NotFound) => false,
+        (_, RejectionStatus::NotFound) => true,
         // NodeRestriction answers 500 where a retry may help
-        (PodRequest::Certificate, RefusalStatus::ServerError) => true,
-        (_, RefusalStatus::ServerError | RefusalStatus::Other) => false,
+        (PodRequest::Certificate, RejectionStatus::ServerError) => true,
+        (_, RejectionStatus::ServerError | RejectionStatus::Other) => false,
     }
 }
 
@@ -101,20 +101,20 @@ mod tests {
     #[test]
     fn refusal_decision_for_each_status_and_time() {
         let check = |request, status, earlier, since_first, expected: &str| {
-            let refusal = Refusal {
+            let refusal = RejectedRequest {
                 request,
                 status,
                 earlier,
                 since_first: Duration::from_millis(since_first),
             };
             assert_eq!(
-                refusal_decision(refusal).to_string(),
+                rejection_decision(refusal).to_string(),
                 expected,
                 "{refusal:?}"
             );
         };
         use PodRequest::{Certificate, Object, Token};
-        use RefusalStatus::{Forbidden, NotFound, Other, ServerError};
+        use RejectionStatus::{Forbidden, NotFound, Other, ServerError};
         for (earlier, since_first, expected) in [
             (0, 0, "retry in 10 ms"),
             (1, 12, "retry in 20 ms"),

@@ -19,7 +19,9 @@ use windlass_units::quantity::{Quantity, QuantityError, lookup};
 mod files;
 mod variables;
 
-pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
+pub use files::{
+    EnvFile, EnvFileKey, EnvFiles, MAX_ENV_FILE_BYTES, MAX_ENV_FILES_BYTES, wanted_files,
+};
 pub use variables::expand;
 pub use variables::expand_words;
 

@@ -3,7 +3,7 @@
 pub mod cache_lag;
 pub mod env;
 pub mod node_facts;
-pub mod object_reads;
+pub mod object_polling;
 pub mod paths;
 pub mod pod_references;
 pub mod projection;

@@ -1,7 +1,7 @@
-//! What a pod refers to outside itself: ConfigMaps, Secrets, claims, its RuntimeClass, tokens.
+//! References of a pod: ConfigMaps, Secrets, PVCs, its RuntimeClass, tokens, certificates.
 //!
-//! A reference is kept with what needs it, because a missing object means something different
-//! to each: a volume holds the whole pod up, a variable its container, a pull secret nobody.
+//! A reference includes its use, because the effect of a missing object differs: a volume blocks
+//! the whole pod, a variable its container, and a pull secret nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,54 +12,54 @@ use windlass_types::corev1::{
 };
 use windlass_types::{Pod, PodExt};
 
-/// Lifetime of a token that asks for none, as the API server fills it in.
+/// Default lifetime of a token, as in the API server.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
 /// Everything a pod refers to; objects are of its own namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// ConfigMaps by name.
-    pub config_maps: BTreeMap<String, Need>,
+    pub config_maps: BTreeMap<String, ReferenceUse>,
     /// Secrets by name.
-    pub secrets: BTreeMap<String, Need>,
-    /// `spec.imagePullSecrets` in the order in which they are tried.
+    pub secrets: BTreeMap<String, ReferenceUse>,
+    /// `spec.imagePullSecrets`, in order.
     pub pull_secrets: Vec<String>,
-    /// Its RuntimeClass, if it names one.
+    /// Name of its RuntimeClass.
     pub runtime_class: Option<String>,
-    /// Tokens of its service account that volumes show.
+    /// Service account tokens in volumes.
     pub tokens: BTreeSet<TokenSpec>,
-    /// PersistentVolumeClaims behind volumes that some container uses.
+    /// Names of PVCs of volumes that a container uses.
     pub claims: BTreeSet<String>,
-    /// Trust anchors that volumes show.
+    /// ClusterTrustBundles in volumes.
     pub trust_bundles: BTreeSet<BundleRef>,
-    /// Certificates that volumes show.
+    /// Pod certificates in volumes.
     pub certificates: BTreeMap<CertificateRef, CertificateSpec>,
 }
 
-/// A source of a projected volume that shows a certificate; each has its own.
+/// `podCertificate` source of a projected volume; each has its own certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateRef {
     /// Name of the volume.
     pub volume: String,
-    /// Place among its sources, from 0.
+    /// Index in its sources.
     pub index: usize,
 }
 
-/// A certificate as its source asks for it.
+/// Parameters of a pod certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSpec {
-    /// Who is to sign it.
+    /// Name of the signer.
     pub signer: String,
     /// `RSA3072`, `RSA4096`, `ECDSAP256`, `ECDSAP384`, `ECDSAP521` or `ED25519`.
     pub key_type: String,
-    /// The longest life that is wanted, in seconds; the API server takes 86400 if none is named.
+    /// Max lifetime in seconds; the default of the API server is 86400.
     pub max_expiration_seconds: Option<i32>,
-    /// For the signer.
+    /// Annotations for the signer.
     pub user_annotations: Option<BTreeMap<String, String>>,
 }
 
 impl CertificateSpec {
-    fn of(projection: &PodCertificateProjection) -> Self {
+    fn from_projection(projection: &PodCertificateProjection) -> Self {
         Self {
             signer: projection.signer_name.clone(),
             key_type: projection.key_type.clone(),
@@ -75,18 +75,18 @@ impl fmt::Display for CertificateRef {
     }
 }
 
-/// By what a volume names ClusterTrustBundles.
+/// Reference of a volume to ClusterTrustBundles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BundleRef {
-    /// The one of this name.
+    /// The bundle with this name.
     Name(String),
-    /// All of this signer; the volume may choose among them by label.
+    /// All bundles of this signer; the volume selects among them by label.
     Signer(String),
 }
 
 impl BundleRef {
-    /// What a projection names; the name counts if both are given.
-    pub fn of(projection: &ClusterTrustBundleProjection) -> Option<Self> {
+    /// Returns the reference of a projection; the name takes precedence over the signer.
+    pub fn from_projection(projection: &ClusterTrustBundleProjection) -> Option<Self> {
         let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let name = set(&projection.name).map(Self::Name);
         name.or_else(|| set(&projection.signer_name).map(Self::Signer))
@@ -102,49 +102,48 @@ impl fmt::Display for BundleRef {
     }
 }
 
-/// What needs an object.
+/// How a pod uses an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
-    /// Variables.
-    pub env: Use,
-    /// Volumes.
-    pub volume: Use,
-    /// The pull of an image, which goes on without it.
+pub struct ReferenceUse {
+    /// By variables.
+    pub env: Requirement,
+    /// By volumes.
+    pub volume: Requirement,
+    /// As a pull secret, which is optional.
     pub pull: bool,
 }
 
-/// How much something is needed; of several, the strongest counts.
+/// Whether an object is required; of several uses, the strongest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
-    /// Not at all.
+pub enum Requirement {
+    /// Not used.
     #[default]
     None,
-    /// Shown if it exists.
+    /// May be missing.
     Optional,
-    /// Nothing goes on without it.
+    /// Must exist.
     Required,
 }
 
-/// A token of the pod's service account.
+/// Parameters of a token of the pod's service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenSpec {
-    /// Whom it is for; `None` is the API server.
+    /// Audience; `None` is the API server.
     pub audience: Option<String>,
-    /// Lifetime asked for, in seconds.
+    /// Requested lifetime in seconds.
     pub expiration_seconds: i64,
-    /// UID of the service account, which the API server compares; `None` for any.
+    /// UID of the service account, verified by the API server; `None` for any.
     pub account_uid: Option<String>,
 }
 
 impl TokenSpec {
-    /// What a projection asks for.
-    pub fn of(projection: &ServiceAccountTokenProjection) -> Self {
+    /// Returns the parameters of a projection.
+    pub fn from_projection(projection: &ServiceAccountTokenProjection) -> Self {
         let audience = projection.audience.as_deref().unwrap_or_default();
         Self::new(audience, projection.expiration_seconds)
     }
 
-    /// A token for an audience, empty for the API server, that lives this long or as long as one
-    /// does of which nobody says.
+    /// Creates parameters; an empty audience is the API server, the default lifetime 3600 s.
     pub fn new(audience: &str, expiration_seconds: Option<i64>) -> Self {
         Self {
             audience: (!audience.is_empty()).then(|| audience.to_owned()),
@@ -153,9 +152,9 @@ impl TokenSpec {
         }
     }
 
-    /// Returns the token of the service account with this UID only.
+    /// Restricts the token to the service account with this UID.
     #[must_use]
-    pub fn of_account(mut self, uid: &str) -> Self {
+    pub fn for_account(mut self, uid: &str) -> Self {
         self.account_uid = Some(uid.to_owned());
         self
     }
@@ -166,8 +165,8 @@ impl fmt::Display for References {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         for (kind, objects) in [("configMap", &self.config_maps), ("secret", &self.secrets)] {
-            for (name, need) in objects {
-                parts.push(format!("{kind} {name} ({need})"));
+            for (name, usage) in objects {
+                parts.push(format!("{kind} {name} ({usage})"));
             }
         }
         if let Some(name) = &self.runtime_class {
@@ -190,14 +189,14 @@ impl fmt::Display for References {
     }
 }
 
-impl fmt::Display for Need {
+impl fmt::Display for ReferenceUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        for (what, needed) in [("env", self.env), ("volume", self.volume)] {
-            match needed {
-                Use::None => {}
-                Use::Optional => parts.push(format!("{what} optional")),
-                Use::Required => parts.push(what.to_owned()),
+        for (what, requirement) in [("env", self.env), ("volume", self.volume)] {
+            match requirement {
+                Requirement::None => {}
+                Requirement::Optional => parts.push(format!("{what} optional")),
+                Requirement::Required => parts.push(what.to_owned()),
             }
         }
         if self.pull {
@@ -207,7 +206,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// Everything a pod refers to, over all kinds of its containers and all its volumes.
+/// Returns all references of a pod, of all its containers and volumes.
 pub fn pod_references(pod: &Pod) -> References {
     let spec = PodExt::spec(pod);
     let mut found = References::default();
@@ -219,15 +218,15 @@ pub fn pod_references(pod: &Pod) -> References {
     }
     for volume in spec.volumes.iter().flatten() {
         found.in_volume(volume);
-        // as upstream, which leaves alone what no container uses
+        // as upstream, which ignores a PVC that no container uses
         if let Some(claim) = claim_name(pod, volume).filter(|_| is_used(pod, &volume.name)) {
             found.claims.insert(claim);
         }
     }
     for reference in spec.image_pull_secrets.iter().flatten() {
-        // an empty name is what an unset reference in a template leaves behind
-        if let Some(need) = entry(&mut found.secrets, &reference.name) {
-            need.pull = true;
+        // an unset value in a template leaves an empty name
+        if let Some(usage) = entry(&mut found.secrets, &reference.name) {
+            usage.pull = true;
             if !found.pull_secrets.contains(&reference.name) {
                 found.pull_secrets.push(reference.name.clone());
             }
@@ -286,40 +285,45 @@ impl References {
                 add_volume(&mut self.secrets, &source.name, source.optional);
             }
             if let Some(source) = &source.service_account_token {
-                self.tokens.insert(TokenSpec::of(source));
+                self.tokens.insert(TokenSpec::from_projection(source));
             }
             let bundle = source.cluster_trust_bundle.as_ref();
-            self.trust_bundles.extend(bundle.and_then(BundleRef::of));
+            self.trust_bundles
+                .extend(bundle.and_then(BundleRef::from_projection));
             if let Some(source) = &source.pod_certificate {
                 let place = CertificateRef {
                     volume: volume.to_owned(),
                     index,
                 };
-                self.certificates.insert(place, CertificateSpec::of(source));
+                self.certificates
+                    .insert(place, CertificateSpec::from_projection(source));
             }
         }
     }
 }
 
-fn add_env(objects: &mut BTreeMap<String, Need>, name: &str, optional: Option<bool>) {
-    if let Some(need) = entry(objects, name) {
-        need.env = need.env.max(Use::of(optional));
+fn add_env(objects: &mut BTreeMap<String, ReferenceUse>, name: &str, optional: Option<bool>) {
+    if let Some(usage) = entry(objects, name) {
+        usage.env = usage.env.max(Requirement::new(optional));
     }
 }
 
-fn add_volume(objects: &mut BTreeMap<String, Need>, name: &str, optional: Option<bool>) {
-    if let Some(need) = entry(objects, name) {
-        need.volume = need.volume.max(Use::of(optional));
+fn add_volume(objects: &mut BTreeMap<String, ReferenceUse>, name: &str, optional: Option<bool>) {
+    if let Some(usage) = entry(objects, name) {
+        usage.volume = usage.volume.max(Requirement::new(optional));
     }
 }
 
-/// Nothing can have an empty name, so nothing is looked up for one.
-fn entry<'a>(objects: &'a mut BTreeMap<String, Need>, name: &str) -> Option<&'a mut Need> {
+/// Returns no entry for an empty name, which no object has.
+fn entry<'a>(
+    objects: &'a mut BTreeMap<String, ReferenceUse>,
+    name: &str,
+) -> Option<&'a mut ReferenceUse> {
     (!name.is_empty()).then(|| objects.entry(name.to_owned()).or_default())
 }
 
-impl Use {
-    fn of(optional: Option<bool>) -> Self {
+impl Requirement {
+    fn new(optional: Option<bool>) -> Self {
         match optional {
             Some(true) => Self::Optional,
             _ => Self::Required,
@@ -327,7 +331,7 @@ impl Use {
     }
 }
 
-/// Name of the claim that a volume stands for; `None` if it stands for none.
+/// Returns the name of the PVC of a volume; `None` for a volume of another kind.
 pub fn claim_name(pod: &Pod, volume: &Volume) -> Option<String> {
     if let Some(source) = &volume.persistent_volume_claim {
         return Some(source.claim_name.clone());
@@ -338,31 +342,31 @@ pub fn claim_name(pod: &Pod, volume: &Volume) -> Option<String> {
 
 /// How containers use a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Uses {
-    /// In `volumeMounts` of some container, of whatever kind.
+pub struct VolumeUse {
+    /// In `volumeMounts` of a container of any kind.
     pub mounts: bool,
-    /// In `volumeDevices`.
+    /// In `volumeDevices` of a container.
     pub devices: bool,
 }
 
-/// How the containers of a pod use the volume of this name.
-pub fn uses(pod: &Pod, name: &str) -> Uses {
+/// Returns how the containers of a pod use the volume with this name.
+pub fn volume_use(pod: &Pod, name: &str) -> VolumeUse {
     let ephemeral = PodExt::spec(pod).ephemeral_containers.iter().flatten();
     let ephemeral = ephemeral.map(|c| (&c.volume_mounts, &c.volume_devices));
     let others = pod.init_containers().iter().chain(pod.containers());
     let all = others
         .map(|c| (&c.volume_mounts, &c.volume_devices))
         .chain(ephemeral);
-    all.fold(Uses::default(), |uses, (mounts, devices)| Uses {
-        mounts: uses.mounts || mounts.iter().flatten().any(|m| m.name == name),
-        devices: uses.devices || devices.iter().flatten().any(|d| d.name == name),
+    all.fold(VolumeUse::default(), |used, (mounts, devices)| VolumeUse {
+        mounts: used.mounts || mounts.iter().flatten().any(|m| m.name == name),
+        devices: used.devices || devices.iter().flatten().any(|d| d.name == name),
     })
 }
 
-/// True if some container uses the volume of this name.
+/// Returns whether a container uses the volume with this name.
 pub fn is_used(pod: &Pod, name: &str) -> bool {
-    let uses = uses(pod, name);
-    uses.mounts || uses.devices
+    let used = volume_use(pod, name);
+    used.mounts || used.devices
 }
 
 #[cfg(test)]
@@ -378,12 +382,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_references_has_none() {
+    fn pod_without_references_has_none() {
         check(json!({"containers": [{"name": "c"}]}), "");
     }
 
     #[test]
-    fn every_kind_of_container_counts() {
+    fn references_of_all_container_kinds_are_found() {
         let env = |name: &str| json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": name, "key": "k"}}}]);
         let from = |name: &str| json!([{"secretRef": {"name": name}}]);
         check(
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strongest_need_of_an_object_counts() {
+    fn strongest_use_of_an_object_counts() {
         check(
             json!({
                 "imagePullSecrets": [{"name": "s"}, {"name": ""}, {"name": "regcred"}],
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn pull_secrets_keep_their_order_and_come_once() {
+    fn pull_secrets_are_ordered_and_unique() {
         let pod: Pod = serde_json::from_value(json!({"spec": {
             "containers": [],
             "imagePullSecrets": [{"name": "z"}, {"name": "a"}, {"name": "z"}],
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_told_apart_by_audience_and_lifetime() {
+    fn tokens_differ_by_audience_and_lifetime() {
         check(
             json!({
                 "runtimeClassName": "kata",
@@ -447,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_count_if_a_container_uses_them() {
+    fn pvcs_are_found_if_a_container_uses_them() {
         check(
             json!({
                 "containers": [{"name": "c", "volumeDevices": [{"name": "a", "devicePath": "/d"}]}],
@@ -466,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn trust_bundles_are_named_or_a_signers() {
+    fn trust_bundles_are_referenced_by_name_or_signer() {
         let source = |bundle: Value| json!({"clusterTrustBundle": bundle});
         check(
             json!({
@@ -482,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_of_a_certificate_counts_by_its_place() {
+    fn each_certificate_source_is_a_reference() {
         let source = json!({"podCertificate": {
             "signerName": "example.com/ca", "keyType": "ED25519", "credentialBundlePath": "b",
         }});

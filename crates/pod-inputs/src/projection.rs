@@ -21,12 +21,12 @@ mod quote;
 mod snapshot;
 mod trust;
 
-pub use path::PathFault;
+pub use path::PathError;
 pub use pem::clean_chain;
 pub use snapshot::{ConfigMapContent, Credential, ObjectSnapshot, Referent, SecretContent, Token};
 pub use trust::TrustBundle;
 
-use collect::{Collector, Shown};
+use collect::{Collector, ObjectSource};
 
 /// Payloads of a pod's volumes, by volume name.
 pub type VolumePayloads = BTreeMap<String, VolumePayload>;
@@ -74,16 +74,16 @@ pub struct Projection {
     /// Those whose content is known.
     pub payloads: VolumePayloads,
     /// The others, by volume name. What such a volume shows already it goes on to show.
-    pub faults: BTreeMap<String, Faults>,
+    pub errors: BTreeMap<String, ProjectionErrors>,
 }
 
 /// Everything that is wrong with one volume; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ProjectionErrors(pub Vec<ProjectionError>);
 
 /// Why a volume's content cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ProjectionError {
     /// A ConfigMap or Secret does not exist.
     #[error("{kind} \"{name}\" not found")]
     MissingObject {
@@ -113,7 +113,7 @@ pub enum Fault {
     Field(EnvError),
     /// A path that may not be written.
     #[error("{0}")]
-    Path(PathFault),
+    Path(PathError),
     /// A path that is a file of one source and a directory of another.
     #[error("invalid path {0:?}: it is a file and a directory")]
     Conflict(String),
@@ -128,10 +128,10 @@ pub enum Fault {
     Certificate(String),
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for ProjectionErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let faults: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&faults.join(", "))
+        let errors: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&errors.join(", "))
     }
 }
 
@@ -145,8 +145,8 @@ pub fn project_volumes(input: ProjectionInput<'_>) -> Projection {
             Some(Ok(payload)) => {
                 projection.payloads.insert(name(), payload);
             }
-            Some(Err(faults)) => {
-                projection.faults.insert(name(), Faults(faults));
+            Some(Err(errors)) => {
+                projection.errors.insert(name(), ProjectionErrors(errors));
             }
         }
     }
@@ -157,12 +157,12 @@ pub fn project_volumes(input: ProjectionInput<'_>) -> Projection {
 fn project(
     input: ProjectionInput<'_>,
     volume: &Volume,
-) -> Option<Result<VolumePayload, Vec<Fault>>> {
+) -> Option<Result<VolumePayload, Vec<ProjectionError>>> {
     let mut in_memory = true;
     let collector = if let Some(source) = &volume.config_map {
         in_memory = false;
         let mut collector = Collector::new(input, source.default_mode);
-        collector.config_map(Shown {
+        collector.config_map(ObjectSource {
             name: &source.name,
             items: source.items.as_deref(),
             optional: source.optional,
@@ -170,7 +170,7 @@ fn project(
         collector
     } else if let Some(source) = &volume.secret {
         let mut collector = Collector::new(input, source.default_mode);
-        collector.secret(Shown {
+        collector.secret(ObjectSource {
             name: source.secret_name.as_deref().unwrap_or_default(),
             items: source.items.as_deref(),
             optional: source.optional,
@@ -188,24 +188,24 @@ fn project(
         return None;
     };
     let Collector {
-        files, mut faults, ..
+        files, mut errors, ..
     } = collector;
-    faults.extend(conflicts(&files));
-    Some(if faults.is_empty() {
+    errors.extend(conflicts(&files));
+    Some(if errors.is_empty() {
         Ok(VolumePayload { files, in_memory })
     } else {
-        Err(faults)
+        Err(errors)
     })
 }
 
 /// Files below a path that is a file itself.
-fn conflicts(files: &BTreeMap<String, PayloadFile>) -> impl Iterator<Item = Fault> {
+fn conflicts(files: &BTreeMap<String, PayloadFile>) -> impl Iterator<Item = ProjectionError> {
     files.keys().filter_map(|path| {
         let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
         let file = parents
             .into_iter()
             .find(|parent| files.contains_key(*parent))?;
-        Some(Fault::Conflict(file.to_owned()))
+        Some(ProjectionError::Conflict(file.to_owned()))
     })
 }
 

@@ -46,7 +46,7 @@ pub fn wanted_images<'a>(
         } => Some(WantedImageVolume {
             volume: &mount.name,
             reference,
-            policy: PullPolicy::of_image(Some(pull_policy), reference),
+            policy: PullPolicy::for_image(Some(pull_policy), reference),
             in_part: [&mount.sub_path, &mount.sub_path_expr]
                 .into_iter()
                 .any(|path| path.as_deref().is_some_and(|path| !path.is_empty())),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
-use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
+use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, wanted_files};
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
@@ -23,10 +23,10 @@ use windlass_types::{MountedVolume, Pod, PodExt, Reason, Retry};
 
 use crate::PodRuntime;
 use crate::images::PresentImage;
-use windlass_runtime_config::inputs::PodInputs;
 use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
+use windlass_runtime_config::inputs::PodInputs;
 
 /// The node's own names, the base for pods on its network.
 const NODE_HOSTS: &str = "/etc/hosts";
@@ -190,7 +190,7 @@ impl SyncPass<'_> {
             return files;
         }
         let uid = self.pod().uid();
-        let mut room = LARGEST_FILES;
+        let mut room = MAX_ENV_FILES_BYTES;
         for key in wanted_files(container) {
             let volume = self.req.volumes.get(&key.volume);
             let Some(volume) = volume.and_then(MountedVolume::path) else {
@@ -203,7 +203,7 @@ impl SyncPass<'_> {
                 Some(left) => room = left,
                 None => {
                     text = Err(format!(
-                        "all files together have over {LARGEST_FILES} bytes"
+                        "all files together have over {MAX_ENV_FILES_BYTES} bytes"
                     ))
                 }
             }

@@ -70,7 +70,7 @@ impl SyncPass<'_> {
             pod: &pod,
             container,
             image: container.image.as_deref().unwrap_or_default(),
-            policy: PullPolicy::of(container),
+            policy: PullPolicy::for_container(container),
             keyring: &self.req.inputs.keyring,
             sandbox_config: &sandbox.config,
         };

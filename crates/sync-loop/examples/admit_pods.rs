@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
@@ -17,7 +17,7 @@ use windlass_types::{Pod, PodOp, PodSource, PodUpdate, SharedPod};
 /// The node and the state of its pods.
 struct Decisions {
     node: Node,
-    abilities: NodeAbilities,
+    policy: AdmissionPolicy,
     desired: DesiredPods,
     admissions: AdmittedPodSet,
 }
@@ -40,7 +40,7 @@ impl Decisions {
         for dispatch in self.desired.apply(update) {
             let context = AdmissionContext {
                 node: &self.node,
-                abilities: &self.abilities,
+                policy: &self.policy,
                 strict_groups: None,
                 shutting_down: false,
                 restored: op == PodOp::Restore,
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let node = json!({"status": {"allocatable": {"pods": "2", "cpu": "1", "memory": "1Gi"}}});
     let mut decisions = Decisions {
         node: serde_json::from_value(node)?,
-        abilities: NodeAbilities {
+        policy: AdmissionPolicy {
             sysctls: SysctlAllowList::default(),
             app_armor: false,
             pod_level_resources: true,

@@ -30,7 +30,7 @@ use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, Mailbox, SlotReceiver, completions, spawn_io,
 };
 use windlass_metrics::Metrics;
-use windlass_node_rules::admission::NodeAbilities;
+use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content};
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::pod_cgroup::burstable_shares;
@@ -104,7 +104,7 @@ pub struct AdmissionDeps {
     /// The Node object that the agent would register, for use before or without an API server.
     pub initial_node: Arc<Node>,
     /// Limits of host and configuration.
-    pub abilities: Arc<NodeAbilities>,
+    pub admission_policy: Arc<AdmissionPolicy>,
     /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
@@ -260,7 +260,7 @@ impl SyncLoop {
         let seen = deps.node.borrow().0.clone();
         let context = AdmissionContext {
             node: seen.as_ref().unwrap_or(&deps.initial_node),
-            abilities: &deps.abilities,
+            policy: &deps.admission_policy,
             strict_groups: self.strict_groups,
             shutting_down: deps.shutdown.borrow().shutting_down,
             restored,

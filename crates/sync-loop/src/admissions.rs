@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use windlass_node_rules::admission::{
-    AdmissionInput, NodeAbilities, NodeLoad, Pressure, Rejection, admit,
+    AdmissionInput, AdmissionPolicy, NodeLoad, Pressure, Rejection, admit,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodExt, PodUid, SharedPod};
@@ -20,7 +20,7 @@ pub struct AdmissionContext<'a> {
     /// The Node object, or the one that the agent would register.
     pub node: &'a Node,
     /// Limits of host and configuration.
-    pub abilities: &'a NodeAbilities,
+    pub policy: &'a AdmissionPolicy,
     /// The runtime supports `supplementalGroupsPolicy: Strict`; `None` if unknown.
     pub strict_groups: Option<bool>,
     /// The host is about to shut down.
@@ -127,7 +127,7 @@ impl AdmittedPodSet {
                 pod,
                 node: context.node,
                 load: &self.load,
-                abilities: context.abilities,
+                policy: context.policy,
                 strict_groups: context.strict_groups,
                 pressure: Pressure::default(),
                 shutting_down: context.shutting_down,
@@ -191,8 +191,8 @@ mod tests {
         Dispatch::Run(Arc::new(pod))
     }
 
-    fn abilities() -> NodeAbilities {
-        NodeAbilities {
+    fn policy() -> AdmissionPolicy {
+        AdmissionPolicy {
             sysctls: SysctlAllowList::default(),
             app_armor: false,
             pod_level_resources: true,
@@ -203,7 +203,7 @@ mod tests {
     struct Case {
         admissions: AdmittedPodSet,
         node: Node,
-        abilities: NodeAbilities,
+        policy: AdmissionPolicy,
     }
 
     impl Case {
@@ -216,7 +216,7 @@ mod tests {
         ) -> CheckpointChange {
             let context = AdmissionContext {
                 node: &self.node,
-                abilities: &self.abilities,
+                policy: &self.policy,
                 strict_groups: None,
                 shutting_down: false,
                 restored,
@@ -233,7 +233,7 @@ mod tests {
         let mut case = Case {
             admissions: AdmittedPodSet::default(),
             node: node(1),
-            abilities: abilities(),
+            policy: policy(),
         };
         let new = (false, false);
         case.check(pod("a", false), new, "run(a)");
@@ -257,7 +257,7 @@ mod tests {
         let mut case = Case {
             admissions: AdmittedPodSet::default(),
             node: node(2),
-            abilities: abilities(),
+            policy: policy(),
         };
         let shared = |uid: &str| match pod(uid, false) {
             Dispatch::Run(pod) => pod,

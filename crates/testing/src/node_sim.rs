@@ -36,11 +36,11 @@ use windlass_fake_api::{FakeApiServer, User};
 use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
-use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_objects::ApiCsiObjects;
 use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
@@ -320,7 +320,7 @@ impl NodeSim {
                 ..NodeFacts::default()
             }),
             initial: Arc::new(initial),
-            abilities: Arc::new(NodeAbilities {
+            admission_policy: Arc::new(AdmissionPolicy {
                 sysctls: SysctlAllowList::default(),
                 app_armor: false,
                 pod_level_resources: true,

@@ -18,10 +18,10 @@ mod grown;
 mod in_tree;
 mod other;
 
-pub use claim::{ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claimed_volume};
+pub use claim::{PvcError, PvcInput, PvcState, Lookup, bound_volume, pvc_volume};
 pub(crate) use grown::claim_reference;
 pub use grown::{
-    NotGrown, NotGrownEnd, failed_claim, growing_claim, grown_claim, growth, not_grown,
+    ExpansionFailure, FailureOutcome, resize_failed_patch, resize_started_patch, resize_finished_patch, growth, not_grown,
 };
 
 /// The volumes of one pod, in the order of its spec.
@@ -39,12 +39,12 @@ pub struct PodVolume {
     /// Options of its PersistentVolume for `mount`.
     pub mount_options: Vec<String>,
     /// The claim that it stands for, if it stands for one.
-    pub claim: Option<BoundClaim>,
+    pub claim: Option<BoundPvc>,
 }
 
 /// A claim and its PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoundClaim {
+pub struct BoundPvc {
     /// Name of the claim, in the pod's namespace.
     pub name: String,
     /// Name of the PersistentVolume.
@@ -117,7 +117,7 @@ pub struct LocalVolume {
     /// `volumeMode: Block`.
     pub block: bool,
     /// What its claim has and is to have.
-    pub size: Option<ClaimSize>,
+    pub size: Option<PvcSize>,
 }
 
 /// `nfs`, of a pod or of a PersistentVolume.
@@ -156,7 +156,7 @@ pub struct CsiVolume {
     /// `nodeExpandSecretRef`.
     pub expand_secret: Option<SecretRef>,
     /// What its claim has and is to have; `None` without a claim.
-    pub size: Option<ClaimSize>,
+    pub size: Option<PvcSize>,
     /// A controller attaches it to the node before the node may stage it: `attachRequired` of its
     /// CSIDriver, never of an inline volume.
     pub attach_required: bool,
@@ -173,7 +173,7 @@ pub struct SecretRef {
 
 /// The size of a claim, for expansion on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimSize {
+pub struct PvcSize {
     /// Name of the claim in the pod's namespace.
     pub claim: String,
     /// Its UID.
@@ -281,7 +281,7 @@ impl PodVolume {
 
     /// Its name in messages: the PersistentVolume's, if it stands for one, also for one that only
     /// the translation to CSI made up (upstream `VolumeSpec.Name`).
-    pub fn told_name(&self) -> &str {
+    pub fn display_name(&self) -> &str {
         match (&self.claim, &self.source) {
             (Some(claim), _) => &claim.volume,
             (None, VolumeSource::Csi(csi)) if csi.handle.is_some() => &csi.volume_name,
@@ -299,7 +299,7 @@ impl PodVolume {
     }
 
     /// What its claim has and is to have; `None` for what does not grow.
-    pub fn size(&self) -> Option<&ClaimSize> {
+    pub fn size(&self) -> Option<&PvcSize> {
         match &self.source {
             VolumeSource::Csi(volume) => volume.size.as_ref(),
             VolumeSource::Local(volume) => volume.size.as_ref(),
@@ -343,9 +343,9 @@ pub fn projected_volumes(pod: &Pod, projection: &Projection) -> PodVolumes {
     let volumes = PodExt::spec(pod).volumes.iter().flatten();
     let one = |volume: &Volume| {
         let mut plain = plain_volume(pod, volume, projection.payloads.get(&volume.name));
-        let faults = projection.faults.get(&volume.name);
-        if let (Some(faults), Some(kind)) = (faults, PayloadKind::of(volume)) {
-            plain.source = VolumeSource::Withheld(kind, faults.to_string());
+        let errors = projection.errors.get(&volume.name);
+        if let (Some(errors), Some(kind)) = (errors, PayloadKind::of(volume)) {
+            plain.source = VolumeSource::PayloadUnavailable(kind, errors.to_string());
         }
         plain
     };

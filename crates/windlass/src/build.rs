@@ -22,9 +22,9 @@ use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
-use windlass_node_rules::node_object::{MachineFacts, NodeSettings, reserved_too_much};
+use windlass_node_rules::node_object::{MachineFacts, NodeSettings, excessive_reservations};
 use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_lifecycle::container_gc::GcPolicy;
@@ -145,7 +145,7 @@ pub fn agent_parts(
 }
 
 fn ensure_enough_capacity(machine: &MachineFacts, settings: &NodeSettings) -> anyhow::Result<()> {
-    let too_much = reserved_too_much(machine, &settings.resources);
+    let too_much = excessive_reservations(machine, &settings.resources);
     anyhow::ensure!(
         too_much.is_empty(),
         "kubeReserved, systemReserved and evictionHard exceed the capacity, reserve less: {}",
@@ -175,7 +175,7 @@ fn node_parts(
         metrics: metrics.clone(),
     });
     Ok(NodeParts {
-        abilities: node::abilities(config, machine)?,
+        admission_policy: node::admission_policy(config, machine)?,
         host_ips: identity.ips.clone(),
         pod_cidr: config.kubelet.pod_cidr.clone(),
         resolv_conf_warning: resolv_conf_warning(&facts),

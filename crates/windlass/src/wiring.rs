@@ -176,7 +176,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sources: parts.sources.configured(),
         orphan_grace: parts.workers.orphan_grace,
         initial_node: node.initial,
-        abilities: node.abilities,
+        admission_policy: node.admission_policy,
         checkpoint: state.admitted,
         runtime,
         backoff_file,

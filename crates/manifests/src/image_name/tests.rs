@@ -116,7 +116,11 @@ fn the_policy_defaults_as_the_api_server_would() {
             image_pull_policy: policy.map(str::to_owned),
             ..Container::default()
         };
-        assert_eq!(PullPolicy::of(&container), expected, "{image} {policy:?}");
+        assert_eq!(
+            PullPolicy::for_container(&container),
+            expected,
+            "{image} {policy:?}"
+        );
     };
     check("x", None, PullPolicy::Always);
     check("x:latest", Some(""), PullPolicy::Always);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use windlass_types::corev1::Node;
 
-use super::load::{OthersLoad, PodDemand, in_units};
+use super::load::{NodeLoadExcluding, PodRequests, in_units};
 use windlass_units::quantity::{Quantity, lookup};
 
 /// A resource of which the node has too little left. CPU is in thousandths.
@@ -33,8 +33,8 @@ impl fmt::Display for Insufficient {
 /// Everything the pod would take too much of: the number of pods first, then the node's own
 /// resources, then all others by name.
 pub(super) fn insufficient(
-    demand: &PodDemand,
-    used: OthersLoad<'_>,
+    demand: &PodRequests,
+    used: NodeLoadExcluding<'_>,
     node: &Node,
 ) -> Vec<Insufficient> {
     let mut missing = Vec::new();

@@ -26,7 +26,7 @@ pub struct HostPort {
 
 /// What one pod takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodDemand {
+pub(crate) struct PodRequests {
     /// Requests with overhead by resource name: CPU in thousandths, all else in whole units.
     pub requests: BTreeMap<String, i64>,
     /// Ports of the host.
@@ -36,7 +36,7 @@ pub(crate) struct PodDemand {
 /// What all admitted pods take together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
-    pods: BTreeMap<PodUid, PodDemand>,
+    pods: BTreeMap<PodUid, PodRequests>,
     requests: BTreeMap<String, i64>,
     /// How many pods hold each port: two may while one replaces the other.
     ports: BTreeMap<HostPort, usize>,
@@ -44,14 +44,14 @@ pub struct NodeLoad {
 
 /// A load seen by one of its pods, or by a stranger.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OthersLoad<'a> {
+pub(super) struct NodeLoadExcluding<'a> {
     load: &'a NodeLoad,
-    own: Option<&'a PodDemand>,
+    own: Option<&'a PodRequests>,
 }
 
-impl PodDemand {
+impl PodRequests {
     /// Sums what a pod takes. Amounts that cannot be read count as absent.
-    pub(crate) fn of(pod: &Pod) -> Self {
+    pub(crate) fn from_pod(pod: &Pod) -> Self {
         #[cfg(test)]
         COMPUTED.with(|n| n.set(n.get() + 1));
         let overhead = PodExt::spec(pod).overhead.as_ref();
@@ -77,7 +77,7 @@ impl PodDemand {
 
 impl NodeLoad {
     /// The load of a set of pods.
-    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+    pub fn from_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut load = Self::default();
         for pod in pods {
             load.add(pod);
@@ -89,7 +89,7 @@ impl NodeLoad {
     pub fn add(&mut self, pod: &Pod) {
         let uid = pod.uid();
         self.remove(&uid);
-        let demand = PodDemand::of(pod);
+        let demand = PodRequests::from_pod(pod);
         for (name, amount) in &demand.requests {
             let sum = self.requests.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*amount);
@@ -126,15 +126,15 @@ impl NodeLoad {
     }
 
     /// The load without what one pod takes of it.
-    pub(super) fn without(&self, uid: &PodUid) -> OthersLoad<'_> {
-        OthersLoad {
+    pub(super) fn without(&self, uid: &PodUid) -> NodeLoadExcluding<'_> {
+        NodeLoadExcluding {
             load: self,
             own: self.pods.get(uid),
         }
     }
 }
 
-impl OthersLoad<'_> {
+impl NodeLoadExcluding<'_> {
     /// Number of pods.
     pub(super) fn pods(self) -> i64 {
         let count = self.load.pods.len() - usize::from(self.own.is_some());

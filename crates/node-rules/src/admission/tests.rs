@@ -21,8 +21,8 @@ fn node_with(labels: Value, taints: Value) -> Node {
     .expect("node")
 }
 
-fn abilities() -> NodeAbilities {
-    NodeAbilities {
+fn policy() -> AdmissionPolicy {
+    AdmissionPolicy {
         sysctls: SysctlAllowList::new((6, 1), &["kernel.msg*".to_owned()]).expect("patterns"),
         app_armor: false,
         pod_level_resources: true,
@@ -54,7 +54,7 @@ fn made_static(mut pod: Pod) -> Pod {
 struct Case {
     node: Node,
     others: Vec<Pod>,
-    abilities: NodeAbilities,
+    policy: AdmissionPolicy,
     pressure: Pressure,
     shutting_down: bool,
     strict_groups: Option<bool>,
@@ -65,7 +65,7 @@ impl Default for Case {
         Self {
             node: node(),
             others: Vec::new(),
-            abilities: abilities(),
+            policy: policy(),
             pressure: Pressure::default(),
             shutting_down: false,
             strict_groups: Some(false),
@@ -89,12 +89,12 @@ impl Case {
     }
 
     fn check(&self, pod: &Pod, expected: &str) {
-        let load = NodeLoad::of(&self.others);
+        let load = NodeLoad::from_pods(&self.others);
         let result = admit(AdmissionInput {
             pod,
             node: &self.node,
             load: &load,
-            abilities: &self.abilities,
+            policy: &self.policy,
             pressure: self.pressure,
             shutting_down: self.shutting_down,
             strict_groups: self.strict_groups,
@@ -516,7 +516,7 @@ fn app_armor_profiles_need_a_host_that_enforces_them() {
     check(&running, "admitted");
 
     let mut on = Case::default();
-    on.abilities.app_armor = true;
+    on.policy.app_armor = true;
     on.check(
         &with(json!({"type": "Localhost", "localhostProfile": "p"})),
         "admitted",
@@ -542,9 +542,9 @@ fn features_the_node_lacks_are_named() {
         &restarts,
         "PodFeatureUnsupported: Pod requires node features that are not available: RestartAllContainersOnContainerExits",
     );
-    case.abilities.declared_features = None;
+    case.policy.declared_features = None;
     case.check(&restarts, "admitted");
-    case.abilities.pod_level_resources = false;
+    case.policy.pod_level_resources = false;
     case.check(
         &pod_level,
         "PodLevelResourcesNotSupported: PodLevelResources feature gate is disabled",
@@ -645,10 +645,10 @@ fn a_burst_sums_each_pod_twice_however_many_there_are_already() {
         "pods".to_owned(),
         serde_json::from_value(json!("300")).expect("quantity"),
     );
-    let abilities = abilities();
+    let policy = policy();
     let small = |n: usize| requests(&format!("p{n}"), json!({"cpu": "1m"}));
     let before: Vec<Pod> = (0..110).map(small).collect();
-    let mut load = NodeLoad::of(&before);
+    let mut load = NodeLoad::from_pods(&before);
     let sums = COMPUTED.with(std::cell::Cell::get);
     for n in 110..210 {
         let pod = small(n);
@@ -656,7 +656,7 @@ fn a_burst_sums_each_pod_twice_however_many_there_are_already() {
             pod: &pod,
             node: &node,
             load: &load,
-            abilities: &abilities,
+            policy: &policy,
             strict_groups: None,
             pressure: Pressure::default(),
             shutting_down: false,

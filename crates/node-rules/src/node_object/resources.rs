@@ -80,7 +80,7 @@ pub(super) fn fill(
 
 /// What is reserved (kubeReserved, systemReserved, hard eviction) beyond what the machine has,
 /// which upstream does not start with either.
-pub fn reserved_too_much(machine: &MachineFacts, settings: &ResourceSettings) -> Vec<String> {
+pub fn excessive_reservations(machine: &MachineFacts, settings: &ResourceSettings) -> Vec<String> {
     let capacity = capacity_of(machine, settings);
     let asked = capacity
         .into_iter()

@@ -302,7 +302,7 @@ fn more_reserved_than_there_is_is_told_by_resource() {
     resources.kube_reserved = map(&[("cpu", "2"), ("memory", "2Gi")]);
     resources.system_reserved = map(&[("memory", "2Gi")]);
     resources.eviction_hard = map(&[("memory.available", "100Mi")]);
-    let told = reserved_too_much(&world.machine, &world.settings.resources);
+    let told = excessive_reservations(&world.machine, &world.settings.resources);
     assert_eq!(told, ["memory: 4196Mi of 4Gi"]);
 }
 

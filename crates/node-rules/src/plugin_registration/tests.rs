@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{
     PluginVersion, SocketId, check_driver_name, highest_supported_version, plan_sockets,
-    retry_pause,
+    retry_delay,
 };
 
 #[test]
@@ -49,7 +49,7 @@ fn a_socket_with_the_inode_of_the_one_before_is_told_by_its_time() {
 
 #[test]
 fn pauses_double_up_to_upstreams_longest() {
-    let pauses: Vec<_> = (1..11).map(|n| retry_pause(n).as_millis()).collect();
+    let pauses: Vec<_> = (1..11).map(|n| retry_delay(n).as_millis()).collect();
     assert_eq!(
         pauses,
         [

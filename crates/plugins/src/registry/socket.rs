@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
 use windlass_metrics::Metrics;
-use windlass_node_rules::plugin_registration::{SocketId, retry_pause};
+use windlass_node_rules::plugin_registration::{SocketId, retry_delay};
 use windlass_proto::pluginregistration_v1::registration_client::RegistrationClient;
 use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};
 
@@ -113,7 +113,7 @@ pub(super) async fn run_registration(
                         handler.deregister(&plugin);
                     }
                     failures += 1;
-                    pause = Some(retry_pause(failures));
+                    pause = Some(retry_delay(failures));
                     log_failure(&socket, failures, &error);
                 }
             }

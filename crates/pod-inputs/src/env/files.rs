@@ -12,14 +12,14 @@ use windlass_types::corev1::{Container, FileKeySelector};
 use super::EnvError;
 
 /// Longest line that is read, in bytes (that of upstream's scanner).
-const LONGEST_LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Largest file that is read, in bytes; upstream has no bound.
-pub const LARGEST_FILE: usize = 1 << 20;
+pub const MAX_ENV_FILE_BYTES: usize = 1 << 20;
 
 /// Most bytes that are read of all files of one container; more does not go into a request to the
 /// runtime.
-pub const LARGEST_FILES: usize = 16 << 20;
+pub const MAX_ENV_FILES_BYTES: usize = 16 << 20;
 
 /// A file of a pod's volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,7 +173,7 @@ impl<'a> Lines<'a> {
 
     fn next(&mut self) -> Option<&'a str> {
         let line = self.rest.next()?;
-        self.too_long = self.too_long || line.len() >= LONGEST_LINE;
+        self.too_long = self.too_long || line.len() >= MAX_LINE_BYTES;
         if self.too_long {
             return None;
         }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_ends_early() {
-        let long = format!("A='1'\n# {}\nB='2'\n", "x".repeat(LONGEST_LINE));
+        let long = format!("A='1'\n# {}\nB='2'\n", "x".repeat(MAX_LINE_BYTES));
         check(&long, "A", "\"1\"");
         check(
             &long,

@@ -2,7 +2,7 @@
 //!
 //! Who may create a pod may write variables that double with each reference, or refer to objects
 //! with a hundred thousand keys. Neither may cost the agent its memory or its time: everything
-//! ends at [`LONGEST`], and a variable is found by its name.
+//! ends at [`MAX_BYTES`], and a variable is found by its name.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::EnvError;
 
 /// Most bytes of an environment, and of a command line: Linux hands neither more than 6 MiB to a
 /// process.
-pub(super) const LONGEST: usize = 8 << 20;
+pub(super) const MAX_BYTES: usize = 8 << 20;
 
 /// Variables in order, each name once.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Variables {
     /// A name keeps the place of its first definition and the value of its last.
     pub(super) fn set(&mut self, name: &str, value: String) -> Result<(), EnvError> {
         self.bytes += name.len() + value.len();
-        if self.bytes > LONGEST {
+        if self.bytes > MAX_BYTES {
             return Err(EnvError::TooLarge { field: "env" });
         }
         match self.places.get(name) {
@@ -54,7 +54,7 @@ pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> Stri
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('$') {
-        if out.len() > LONGEST {
+        if out.len() > MAX_BYTES {
             return out;
         }
         out.push_str(&rest[..at]);
@@ -95,7 +95,7 @@ pub fn expand_words(
     for word in words.into_iter().flatten() {
         let word = expand(word, |name| known.get(name).copied());
         bytes += word.len();
-        if bytes > LONGEST {
+        if bytes > MAX_BYTES {
             return Err(EnvError::TooLarge { field });
         }
         expanded.push(word);

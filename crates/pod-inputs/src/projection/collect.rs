@@ -10,7 +10,9 @@ use windlass_types::corev1::{
     ServiceAccountTokenProjection, VolumeProjection,
 };
 
-use super::{Fault, PayloadFile, ProjectionInput, Referent, TrustBundle, path, quote, trust};
+use super::{
+    PayloadFile, ProjectionError, ProjectionInput, Referent, TrustBundle, path, quote, trust,
+};
 use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
 use crate::pod_references::{BundleRef, CertificateRef, TokenSpec};
 
@@ -24,12 +26,12 @@ pub(super) struct Collector<'a> {
     input: ProjectionInput<'a>,
     default_mode: i32,
     pub(super) files: BTreeMap<String, PayloadFile>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) errors: Vec<ProjectionError>,
 }
 
 /// A reference to an object by which a volume shows it.
 #[derive(Clone, Copy)]
-pub(super) struct Shown<'a> {
+pub(super) struct ObjectSource<'a> {
     pub(super) name: &'a str,
     pub(super) items: Option<&'a [KeyToPath]>,
     pub(super) optional: Option<bool>,
@@ -41,11 +43,11 @@ impl<'a> Collector<'a> {
             input,
             default_mode: default_mode.unwrap_or(DEFAULT_MODE),
             files: BTreeMap::new(),
-            faults: Vec::new(),
+            errors: Vec::new(),
         }
     }
 
-    pub(super) fn config_map(&mut self, shown: Shown<'_>) {
+    pub(super) fn config_map(&mut self, shown: ObjectSource<'_>) {
         let input = self.input;
         let Some(content) = input.objects.config_maps.get(shown.name) else {
             let object = Referent::ConfigMap(shown.name.to_owned());
@@ -58,7 +60,7 @@ impl<'a> Collector<'a> {
         self.keys("configmap references non-existent config", shown, &all);
     }
 
-    pub(super) fn secret(&mut self, shown: Shown<'_>) {
+    pub(super) fn secret(&mut self, shown: ObjectSource<'_>) {
         let input = self.input;
         let Some(content) = input.objects.secrets.get(shown.name) else {
             let object = Referent::Secret(shown.name.to_owned());
@@ -81,7 +83,7 @@ impl<'a> Collector<'a> {
             };
             match value {
                 Ok(value) => self.file(&item.path, value.into_bytes().into(), item.mode, None),
-                Err(error) => self.faults.push(Fault::Field(error)),
+                Err(error) => self.errors.push(ProjectionError::Field(error)),
             }
         }
     }
@@ -97,13 +99,13 @@ impl<'a> Collector<'a> {
 
     fn projection(&mut self, source: &VolumeProjection, place: impl FnOnce() -> CertificateRef) {
         if let Some(source) = &source.secret {
-            self.secret(Shown {
+            self.secret(ObjectSource {
                 name: &source.name,
                 items: source.items.as_deref(),
                 optional: source.optional,
             });
         } else if let Some(source) = &source.config_map {
-            self.config_map(Shown {
+            self.config_map(ObjectSource {
                 name: &source.name,
                 items: source.items.as_deref(),
                 optional: source.optional,
@@ -115,7 +117,7 @@ impl<'a> Collector<'a> {
         } else if let Some(source) = &source.cluster_trust_bundle {
             match self.trust_anchors(source) {
                 Ok(anchors) => self.private_file(&source.path, anchors),
-                Err(fault) => self.faults.push(fault),
+                Err(error) => self.errors.push(error),
             }
         } else if let Some(source) = &source.pod_certificate {
             self.certificate(source, &place());
@@ -125,14 +127,14 @@ impl<'a> Collector<'a> {
     /// The bundle is for those who read key and chain in one go.
     fn certificate(&mut self, source: &PodCertificateProjection, place: &CertificateRef) {
         let input = self.input;
-        let fault = |why: &str| Fault::Certificate(why.to_owned());
+        let error = |why: &str| ProjectionError::Certificate(why.to_owned());
         if !input.node.pod_certificates {
-            return self.faults.push(fault("unimplemented"));
+            return self.errors.push(error("unimplemented"));
         }
         let credential = match input.objects.certificates.get(place) {
             Some(Ok(credential)) => credential,
-            Some(Err(why)) => return self.faults.push(fault(why)),
-            None => return self.faults.push(fault("no credentials yet")),
+            Some(Err(why)) => return self.errors.push(error(why)),
+            None => return self.errors.push(error("no credentials yet")),
         };
         let bundle = [&*credential.key, &*credential.chain].concat();
         for (path, data) in [
@@ -152,33 +154,36 @@ impl<'a> Collector<'a> {
     /// Who may read a token depends on who runs the containers: only them, if that is one user
     /// or a group that `fsGroup` gives the file to afterwards.
     fn token(&mut self, source: &ServiceAccountTokenProjection) {
-        let spec = TokenSpec::of(source);
+        let spec = TokenSpec::from_projection(source);
         let input = self.input;
         let token = match input.objects.tokens.get(&spec) {
             Some(Ok(token)) => token.0.clone(),
-            Some(Err(why)) => return self.faults.push(Fault::Token(why.clone())),
+            Some(Err(why)) => return self.errors.push(ProjectionError::Token(why.clone())),
             None => {
                 return self
-                    .faults
-                    .push(Fault::Token("it was not asked for".to_owned()));
+                    .errors
+                    .push(ProjectionError::Token("it was not asked for".to_owned()));
             }
         };
         self.private_file(&source.path, token.into_bytes().into());
     }
 
     /// Text of a ClusterTrustBundle source, or what is wrong, in upstream's words.
-    fn trust_anchors(&self, source: &ClusterTrustBundleProjection) -> Result<Arc<[u8]>, Fault> {
+    fn trust_anchors(
+        &self,
+        source: &ClusterTrustBundleProjection,
+    ) -> Result<Arc<[u8]>, ProjectionError> {
         let input = self.input;
         if !input.node.trust_bundles {
             let why = "ClusterTrustBundle projection is not supported in static kubelet mode";
-            return Err(Fault::TrustBundle(why.to_owned()));
+            return Err(ProjectionError::TrustBundle(why.to_owned()));
         }
-        let Some(named) = BundleRef::of(source) else {
+        let Some(named) = BundleRef::from_projection(source) else {
             let why = "ClusterTrustBundle projection requires either name or signerName to be set";
-            return Err(Fault::TrustBundle(why.to_owned()));
+            return Err(ProjectionError::TrustBundle(why.to_owned()));
         };
-        if let Some(fault) = self.unread(Referent::TrustBundles(named.clone())) {
-            return Err(fault);
+        if let Some(error) = self.unread(Referent::TrustBundles(named.clone())) {
+            return Err(error);
         }
         let found = input.objects.trust_bundles.get(&named);
         let found = found.map(Vec::as_slice).unwrap_or_default();
@@ -194,7 +199,7 @@ impl<'a> Collector<'a> {
         if !chosen.is_empty() || source.optional == Some(true) {
             return Ok(trust::file(chosen.into_iter()));
         }
-        Err(Fault::TrustBundle(match named {
+        Err(ProjectionError::TrustBundle(match named {
             BundleRef::Name(name) => format!(
                 "while getting ClusterTrustBundle: \
                  clustertrustbundle.certificates.k8s.io {name:?} not found"
@@ -218,7 +223,12 @@ impl<'a> Collector<'a> {
         self.file(path, data, mode, owner);
     }
 
-    fn keys(&mut self, lacking: &'static str, shown: Shown<'_>, all: &BTreeMap<&str, Arc<[u8]>>) {
+    fn keys(
+        &mut self,
+        lacking: &'static str,
+        shown: ObjectSource<'_>,
+        all: &BTreeMap<&str, Arc<[u8]>>,
+    ) {
         let Some(items) = shown.items.filter(|items| !items.is_empty()) else {
             for (key, value) in all {
                 self.file(key, Arc::clone(value), None, None);
@@ -229,7 +239,7 @@ impl<'a> Collector<'a> {
             match all.get(item.key.as_str()) {
                 Some(value) => self.file(&item.path, Arc::clone(value), item.mode, None),
                 None if shown.optional == Some(true) => {}
-                None => self.faults.push(Fault::MissingKey {
+                None => self.errors.push(ProjectionError::MissingKey {
                     subject: lacking,
                     key: item.key.clone(),
                 }),
@@ -238,27 +248,27 @@ impl<'a> Collector<'a> {
     }
 
     /// An optional object may not exist; but that has to be known.
-    fn missing(&mut self, kind: &'static str, object: Referent, shown: Shown<'_>) {
-        if let Some(fault) = self.unread(object) {
-            self.faults.push(fault);
+    fn missing(&mut self, kind: &'static str, object: Referent, shown: ObjectSource<'_>) {
+        if let Some(error) = self.unread(object) {
+            self.errors.push(error);
         } else if shown.optional != Some(true) {
-            self.faults.push(Fault::MissingObject {
+            self.errors.push(ProjectionError::MissingObject {
                 kind,
                 name: shown.name.to_owned(),
             });
         }
     }
 
-    fn unread(&self, object: Referent) -> Option<Fault> {
+    fn unread(&self, object: Referent) -> Option<ProjectionError> {
         let why = self.input.objects.unread.get(&object)?.clone();
-        Some(Fault::Unread { object, why })
+        Some(ProjectionError::Unread { object, why })
     }
 
     /// A later file of the same path wins.
     fn file(&mut self, path: &str, data: Arc<[u8]>, mode: Option<i32>, owner: Option<u32>) {
         let path = match path::clean(path) {
             Ok(path) => path,
-            Err(fault) => return self.faults.push(Fault::Path(fault)),
+            Err(error) => return self.errors.push(ProjectionError::Path(error)),
         };
         let mode = mode.unwrap_or(self.default_mode);
         let file = PayloadFile {

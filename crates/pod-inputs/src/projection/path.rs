@@ -7,21 +7,21 @@ const MAX_FILE_NAME: usize = 255;
 
 /// A path that may not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathFault {
+pub struct PathError {
     path: String,
     rule: &'static str,
 }
 
-impl fmt::Display for PathFault {
+impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid path {:?}: {}", self.path, self.rule)
     }
 }
 
 /// The path in its shortest form.
-pub(super) fn clean(path: &str) -> Result<String, PathFault> {
+pub(super) fn clean(path: &str) -> Result<String, PathError> {
     let refuse = |rule| {
-        Err(PathFault {
+        Err(PathError {
             path: path.to_owned(),
             rule,
         })
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_path_stays_below_its_volume() {
         let check = |path: &str, expected: &str| {
-            let line = clean(path).unwrap_or_else(|fault| fault.to_string());
+            let line = clean(path).unwrap_or_else(|error| error.to_string());
             assert_eq!(line, expected);
         };
         check("a", "a");

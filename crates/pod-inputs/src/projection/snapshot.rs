@@ -8,7 +8,9 @@ use std::sync::Arc;
 use windlass_types::corev1::{ConfigMap, Secret};
 
 use crate::env::EnvSources;
-use crate::pod_references::{BundleRef, CertificateRef, Need, References, TokenSpec, Use};
+use crate::pod_references::{
+    BundleRef, CertificateRef, ReferenceUse, References, Requirement, TokenSpec,
+};
 
 use super::trust::TrustBundle;
 
@@ -138,8 +140,10 @@ impl ObjectSnapshot {
         references: &References,
         services: BTreeMap<String, String>,
     ) -> EnvSources {
-        let of_env = |objects: &BTreeMap<String, Need>, name: &String| {
-            objects.get(name).is_some_and(|need| need.env != Use::None)
+        let of_env = |objects: &BTreeMap<String, ReferenceUse>, name: &String| {
+            objects
+                .get(name)
+                .is_some_and(|usage| usage.env != Requirement::None)
         };
         let config_maps = self.config_maps.iter();
         let config_maps = config_maps.filter(|(name, _)| of_env(&references.config_maps, name));

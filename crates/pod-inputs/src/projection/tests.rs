@@ -114,9 +114,9 @@ fn lines(pod: &Pod) -> Vec<String> {
         node: &node,
         objects: &objects,
     });
-    let faults = projection.faults.into_iter();
-    let mut lines: Vec<_> = faults
-        .map(|(name, faults)| format!("{name} has not: {faults}"))
+    let errors = projection.errors.into_iter();
+    let mut lines: Vec<_> = errors
+        .map(|(name, errors)| format!("{name} has not: {errors}"))
         .collect();
     for (name, payload) in projection.payloads {
         let place = if payload.in_memory { "memory" } else { "disk" };
@@ -137,8 +137,8 @@ fn check(volume: Value, expected: &[&str]) {
     assert_eq!(lines(&pod(spec, json!([volume]))), expected);
 }
 
-fn fails(volume: Value, fault: &str) {
-    check(volume, &[&format!("v has not: {fault}")]);
+fn fails(volume: Value, error: &str) {
+    check(volume, &[&format!("v has not: {error}")]);
 }
 
 #[test]

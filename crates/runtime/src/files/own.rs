@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
-use windlass_pod_inputs::env::LARGEST_FILE;
+use windlass_pod_inputs::env::MAX_ENV_FILE_BYTES;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::PodUid;
 
@@ -42,10 +42,10 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
         .custom_flags(flags.bits() as i32)
         .open(found)?;
     let mut bytes = Vec::new();
-    file.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > LARGEST_FILE {
+    file.take(MAX_ENV_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_ENV_FILE_BYTES {
         return Err(io::Error::other(format!(
-            "larger than {LARGEST_FILE} bytes"
+            "larger than {MAX_ENV_FILE_BYTES} bytes"
         )));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -259,7 +259,7 @@ async fn volume_file_is_read_only_within_its_volume() {
         .arg(volume.join("fifo"))
         .status();
     assert!(fifo.expect("mkfifo").success());
-    let large = vec![b'x'; windlass_pod_inputs::env::LARGEST_FILE + 1];
+    let large = vec![b'x'; windlass_pod_inputs::env::MAX_ENV_FILE_BYTES + 1];
     fs::write(volume.join("large"), large).expect("write");
 
     let check = async |path: &str, expected: &str| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use windlass_manifests::manifest::{
     MAX_MANIFEST_BYTES, ManifestError, Origin, Problem, check_size,
 };
-use windlass_manifests::static_pod::{self, Loaded};
+use windlass_manifests::static_pod::{self, LoadedManifest};
 use windlass_units::hash::fnv1a_128;
 
 /// Result of a pass.
@@ -29,7 +29,7 @@ pub(crate) enum FileScan {
     /// The same as in the last pass.
     Unchanged,
     /// New or changed; the outcome and its fingerprint.
-    Changed(u128, Box<Result<Loaded, ManifestError>>),
+    Changed(u128, Box<Result<LoadedManifest, ManifestError>>),
 }
 
 /// Reads everything below `path`; content with a fingerprint in `known` is not parsed again.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_actors::RejectedManifest;
-use windlass_manifests::static_pod::Loaded;
+use windlass_manifests::static_pod::LoadedManifest;
 use windlass_types::{PodExt, SharedPod, Timestamp};
 
 use super::io::{FileScan, Scan};
@@ -182,7 +182,7 @@ impl FileSet {
         &mut self,
         path: &Path,
         fingerprint: u128,
-        loaded: Loaded,
+        loaded: LoadedManifest,
         reports: &mut Vec<Report>,
     ) {
         reports.push(Report::Loaded {

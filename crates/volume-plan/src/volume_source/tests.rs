@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use windlass_pod_inputs::pod_references::uses;
+use windlass_pod_inputs::pod_references::volume_use;
 
 use super::*;
 
@@ -124,7 +124,7 @@ fn how_containers_use_a_volume_counts_over_all_of_their_kinds() {
     }}))
     .expect("pod");
     let shown = |name| {
-        let uses = uses(&pod, name);
+        let uses = volume_use(&pod, name);
         (uses.mounts, uses.devices)
     };
     assert_eq!(shown("a"), (true, false));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_config::node::NodeIdentity;
 use windlass_config::{Config, FeatureGates};
 use windlass_metrics::Metrics;
-use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
@@ -89,10 +89,10 @@ pub fn node_before_registration(
 }
 
 /// Returns what host and configuration allow pods.
-pub(super) fn abilities(
+pub(super) fn admission_policy(
     config: &Config,
     machine: &MachineFacts,
-) -> anyhow::Result<Arc<NodeAbilities>> {
+) -> anyhow::Result<Arc<AdmissionPolicy>> {
     let kernel = kernel_version(&machine.kernel_version);
     let sysctls = SysctlAllowList::new(kernel, &config.kubelet.allowed_unsafe_sysctls)?;
     // as upstream: on, mounted, and not inside a container
@@ -100,7 +100,7 @@ pub(super) fn abilities(
         .is_ok_and(|text| text.starts_with('Y'))
         && Path::new("/sys/kernel/security/apparmor").exists()
         && std::env::var_os("container").is_none_or(|name| name.is_empty());
-    Ok(Arc::new(NodeAbilities {
+    Ok(Arc::new(AdmissionPolicy {
         sysctls,
         app_armor,
         pod_level_resources: config.gates.enabled("PodLevelResources"),
@@ -140,7 +140,7 @@ pub(super) fn shutdown_periods(config: &Config) -> ShutdownPeriods {
             .gates
             .enabled("GracefulNodeShutdownBasedOnPodPriority")
     {
-        return ShutdownPeriods::of_two(
+        return ShutdownPeriods::from_totals(
             kubelet.shutdown_grace_period.to_std(),
             kubelet.shutdown_grace_period_critical_pods.to_std(),
         );

@@ -10,10 +10,10 @@ use windlass_cri::{ImageService, RuntimeService};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
-use windlass_node_rules::admission::NodeAbilities;
+use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_objects::CredentialDirs;
 use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::logs::LogRotation;
@@ -64,7 +64,7 @@ pub struct NodeParts {
     /// The node object to register; pods are admitted against it until the API server has one.
     pub initial: Arc<Node>,
     /// What host and configuration allow pods.
-    pub abilities: Arc<NodeAbilities>,
+    pub admission_policy: Arc<AdmissionPolicy>,
     /// The node's addresses.
     pub host_ips: Vec<IpAddr>,
     /// `podCIDR`, in effect until the node object has one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_actors::{PlegHealth, ProbeUpdate};
 use windlass_mailboxes::{SlotReceiver, start_actor};
-use windlass_node_rules::admission::NodeAbilities;
+use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
@@ -20,7 +20,7 @@ pub(super) struct SyncLoopWiring {
     pub(super) sources: BTreeSet<PodSource>,
     pub(super) orphan_grace: Duration,
     pub(super) initial_node: Arc<Node>,
-    pub(super) abilities: Arc<NodeAbilities>,
+    pub(super) admission_policy: Arc<AdmissionPolicy>,
     pub(super) checkpoint: Option<AdmittedPods>,
     pub(super) runtime: PodRuntime,
     pub(super) backoff_file: Option<BackoffFile>,
@@ -51,7 +51,7 @@ pub(super) fn spawn_sync_loop(
         admission: AdmissionDeps {
             node: links.node.clone(),
             initial_node: wiring.initial_node,
-            abilities: wiring.abilities,
+            admission_policy: wiring.admission_policy,
             shutdown: links.node_shutdown.clone(),
             checkpoint: wiring.checkpoint,
             events: Arc::clone(&shared.events),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_fake_api::On;
-use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Secret};
 use windlass_types::{PodUid, Reason};

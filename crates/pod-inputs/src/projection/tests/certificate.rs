@@ -12,8 +12,8 @@ fn check_with(node: NodeFacts, spec: Value, sources: Value, expected: &[&str]) {
         node: &node,
         objects: &objects(),
     });
-    let lines = match projection.faults.get("v") {
-        Some(faults) => vec![format!("not: {faults}")],
+    let lines = match projection.errors.get("v") {
+        Some(errors) => vec![format!("not: {errors}")],
         None => {
             let files = projection.payloads["v"].files.iter();
             let lines = files.map(|(path, file)| {

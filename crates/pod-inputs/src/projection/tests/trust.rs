@@ -28,8 +28,8 @@ fn check_with(node: NodeFacts, mut source: Value, expected: &str) {
         node: &node,
         objects: &objects(),
     });
-    let line = match projection.faults.get("v") {
-        Some(faults) => format!("not: {faults}"),
+    let line = match projection.errors.get("v") {
+        Some(errors) => format!("not: {errors}"),
         None => {
             let file = &projection.payloads["v"].files["ca"];
             let text = String::from_utf8(file.data.to_vec()).expect("text");

@@ -1,0 +1,358 @@
+//! From a claim and its PersistentVolume to the volume of a pod, or to why the pod waits.
+//!
+//! The checks are those of upstream's `desired_state_of_world_populator`, in its order and words,
+//! and the PersistentVolume's node affinity, which upstream checks when it mounts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_types::corev1::{
+    Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference, Volume,
+};
+use windlass_types::{ExpansionDecision, Pod, PodExt, Retry};
+
+use super::grown::growth;
+use super::{
+    BoundPvc, PvcSize, CsiVolume, LocalVolume, NfsVolume, PodVolume, SecretRef, VolumeSource,
+    in_tree, other,
+};
+use windlass_node_rules::admission::matches_node_selector;
+use windlass_pod_inputs::pod_references;
+use windlass_units::quantity;
+
+/// Access mode of a volume for one pod.
+const ONE_POD: &str = "ReadWriteOncePod";
+/// Containers get a device.
+const BLOCK: &str = "Block";
+/// Finalizer of a claim that stays until no pod uses it any more.
+const PROTECTED: &str = "kubernetes.io/pvc-protection";
+
+/// What is known of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lookup<T> {
+    /// Nothing: why it could not be read.
+    Unread(String),
+    /// That it does not exist.
+    Missing,
+    /// The object.
+    Found(Arc<T>),
+}
+
+/// What is known of a claim and of the PersistentVolume that it names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PvcState {
+    /// The claim.
+    pub claim: Lookup<PersistentVolumeClaim>,
+    /// The PersistentVolume; it is not read before the claim is bound.
+    pub volume: Lookup<PersistentVolume>,
+}
+
+/// A volume of a pod that stands for a claim.
+#[derive(Clone, Copy, Debug)]
+pub struct PvcInput<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The volume.
+    pub volume: &'a Volume,
+    /// Name of the claim that it stands for.
+    pub claim: &'a str,
+    /// The claim and what is behind it.
+    pub state: &'a PvcState,
+    /// The node's object, for the affinity of the volume; unchecked without one.
+    pub node: Option<&'a Node>,
+}
+
+/// Why a pod cannot have the volume behind a claim, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PvcError {
+    /// The claim or its volume is not ready.
+    #[error("error processing PVC {namespace}/{claim}: {why}")]
+    Claim {
+        /// Namespace of the pod.
+        namespace: String,
+        /// Name of the claim.
+        claim: String,
+        /// What is wrong with it.
+        why: String,
+        /// Nobody knows: the API server did not say.
+        unread: bool,
+    },
+    /// Somebody else made a claim of the name that this pod's claim has to have.
+    #[error("PVC {namespace}/{claim} was not created for pod {namespace}/{pod} (pod is not owner)")]
+    NotOwner {
+        /// Namespace of both.
+        namespace: String,
+        /// Name of the claim.
+        claim: String,
+        /// Name of the pod.
+        pod: String,
+    },
+    /// Containers use a file system as a device, or a device as a file system.
+    #[error("volume {volume} has volumeMode {mode}, but is specified in {used}")]
+    Mode {
+        /// Name of the volume in the pod.
+        volume: String,
+        /// `Filesystem` or `Block`.
+        mode: String,
+        /// `volumeMounts` or `volumeDevices`.
+        used: &'static str,
+    },
+    /// The volume can only be had on other nodes.
+    #[error(
+        "MountVolume.NodeAffinity check failed for volume \"{0}\" : no matching NodeSelectorTerms"
+    )]
+    Affinity(String),
+}
+
+impl PvcError {
+    /// What trying again would bring.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Claim { unread: true, .. } => Retry::Soon,
+            _ => Retry::Later,
+        }
+    }
+}
+
+/// The volume behind a claim.
+///
+/// `attach_required` of a CSI volume is the API's default and is to be corrected by whoever knows
+/// the driver.
+///
+/// # Errors
+/// The pod has to wait, or can never have it.
+pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
+    let name = input.claim;
+    let fault = |why: String, unread: bool| PvcError::Claim {
+        namespace: input.pod.namespace().to_owned(),
+        claim: name.to_owned(),
+        why,
+        unread,
+    };
+    let claim = bound(&input.state.claim, name).map_err(|(why, unread)| fault(why, unread))?;
+    // an ephemeral volume's claim was made for this pod, or it is another's
+    if input.volume.persistent_volume_claim.is_none() && !is_owner(input.pod, claim) {
+        return Err(PvcError::NotOwner {
+            namespace: input.pod.namespace().to_owned(),
+            claim: name.to_owned(),
+            pod: input.pod.name().to_owned(),
+        });
+    }
+    let volume = claimed(&input.state.volume, claim).map_err(|(why, unread)| fault(why, unread))?;
+    let default = PersistentVolumeSpec::default();
+    let spec = volume.spec.as_ref().unwrap_or(&default);
+    check_mode(input, spec)?;
+    let volume_name = volume.metadata.name.clone().unwrap_or_default();
+    let migrated = in_tree::persistent_volume(volume, spec).transpose();
+    let affinity = spec.node_affinity.as_ref();
+    let required = match &migrated {
+        Ok(Some((_, required))) => required.as_ref(),
+        _ => affinity.and_then(|affinity| affinity.required.as_ref()),
+    };
+    if let (Some(required), Some(node)) = (required, input.node)
+        && !matches_node_selector(required, node)
+    {
+        return Err(PvcError::Affinity(volume_name));
+    }
+    let by_claim = input.volume.persistent_volume_claim.as_ref();
+    let mut read_only = by_claim.and_then(|source| source.read_only) == Some(true);
+    // the only source that promises it by itself
+    read_only |= spec.nfs.as_ref().and_then(|nfs| nfs.read_only) == Some(true);
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    let size = size(name, claim, spec);
+    let source = match migrated {
+        Ok(Some((csi, _))) => VolumeSource::Csi(Box::new(CsiVolume {
+            volume_name: volume_name.clone(),
+            block: spec.volume_mode.as_deref() == Some(BLOCK),
+            size: Some(size),
+            ..csi
+        })),
+        Ok(None) => source(&volume_name, spec, size),
+        Err(error) => VolumeSource::Invalid(error.to_string()),
+    };
+    Ok(PodVolume {
+        name: input.volume.name.clone(),
+        source,
+        read_only,
+        mount_options: mount_options(volume, spec),
+        claim: Some(BoundPvc {
+            name: name.to_owned(),
+            volume: volume_name,
+            exclusive: modes == [ONE_POD],
+            group: group(volume),
+        }),
+    })
+}
+
+/// What is wrong, and whether nobody knows.
+type Why = (String, bool);
+
+fn bound<'a>(
+    claim: &'a Lookup<PersistentVolumeClaim>,
+    name: &str,
+) -> Result<&'a PersistentVolumeClaim, Why> {
+    let unread = |error: &str| format!("failed to fetch PVC from API server: {error}");
+    let claim = match claim {
+        Lookup::Unread(error) => return Err((unread(error), true)),
+        Lookup::Missing => {
+            let error = format!("persistentvolumeclaims {name:?} not found");
+            return Err((unread(&error), false));
+        }
+        Lookup::Found(claim) => claim,
+    };
+    let protected = claim.metadata.finalizers.iter().flatten();
+    let mut protected = protected.filter(|name| *name == PROTECTED);
+    let why = if claim.metadata.deletion_timestamp.is_some() && protected.next().is_none() {
+        "PVC is being deleted"
+    } else if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
+        "PVC is not bound"
+    } else if bound_volume(claim).is_none() {
+        "PVC has empty pvc.Spec.VolumeName"
+    } else {
+        return Ok(claim);
+    };
+    Err((why.to_owned(), false))
+}
+
+/// Name of the PersistentVolume that a claim is bound to, or about to be.
+pub fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let name = claim.spec.as_ref()?.volume_name.as_deref();
+    name.filter(|name| !name.is_empty())
+}
+
+fn is_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let owners = claim.metadata.owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    controllers.any(|owner| owner.uid == pod.uid().as_str())
+}
+
+fn claimed<'a>(
+    volume: &'a Lookup<PersistentVolume>,
+    claim: &PersistentVolumeClaim,
+) -> Result<&'a PersistentVolume, Why> {
+    let name = bound_volume(claim).unwrap_or_default();
+    let unread = |error: &str| format!("failed to fetch PV {name} from API server: {error}");
+    let volume = match volume {
+        Lookup::Unread(error) => return Err((unread(error), true)),
+        Lookup::Missing => {
+            let error = format!("persistentvolumes {name:?} not found");
+            return Err((unread(&error), false));
+        }
+        Lookup::Found(volume) => volume,
+    };
+    let claimed_by = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
+    let Some(claimed_by) = claimed_by else {
+        let why = format!(
+            "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet \
+             bound to the claim"
+        );
+        return Err((why, false));
+    };
+    let (has, wants) = (claimed_by.uid.as_deref(), claim.metadata.uid.as_deref());
+    let (has, wants) = (has.unwrap_or_default(), wants.unwrap_or_default());
+    if has != wants {
+        let why = format!(
+            "found PV object {name} but its pv.Spec.ClaimRef.UID {has} does not point to \
+             claim.UID {wants}"
+        );
+        return Err((why, false));
+    }
+    Ok(volume)
+}
+
+fn check_mode(input: PvcInput<'_>, spec: &PersistentVolumeSpec) -> Result<(), PvcError> {
+    let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
+    let uses = pod_references::volume_use(input.pod, &input.volume.name);
+    let used = match mode {
+        BLOCK if uses.mounts => "volumeMounts",
+        mode if mode != BLOCK && uses.devices => "volumeDevices",
+        _ => return Ok(()),
+    };
+    Err(PvcError::Mode {
+        volume: input.volume.name.clone(),
+        mode: mode.to_owned(),
+        used,
+    })
+}
+
+fn source(name: &str, spec: &PersistentVolumeSpec, size: PvcSize) -> VolumeSource {
+    let block = spec.volume_mode.as_deref() == Some(BLOCK);
+    let secret = |secret: &Option<SecretReference>| {
+        let secret = secret.as_ref()?;
+        Some(SecretRef {
+            namespace: secret.namespace.clone().unwrap_or_default(),
+            name: secret.name.clone().filter(|name| !name.is_empty())?,
+        })
+    };
+    if let Some(csi) = &spec.csi {
+        return VolumeSource::Csi(Box::new(CsiVolume {
+            volume_name: name.to_owned(),
+            driver: csi.driver.clone(),
+            handle: Some(csi.volume_handle.clone()),
+            fs_type: csi.fs_type.clone().unwrap_or_default(),
+            attributes: csi.volume_attributes.clone().unwrap_or_default(),
+            block,
+            access_modes: spec.access_modes.clone().unwrap_or_default(),
+            stage_secret: secret(&csi.node_stage_secret_ref),
+            publish_secret: secret(&csi.node_publish_secret_ref),
+            expand_secret: secret(&csi.node_expand_secret_ref),
+            size: Some(size),
+            attach_required: true,
+        }));
+    }
+    if let Some(local) = &spec.local {
+        return VolumeSource::Local(LocalVolume {
+            volume_name: name.to_owned(),
+            path: PathBuf::from(&local.path),
+            fs_type: local.fs_type.clone(),
+            block,
+            size: Some(size),
+        });
+    }
+    if let Some(nfs) = &spec.nfs {
+        return VolumeSource::Nfs(NfsVolume {
+            volume_name: name.to_owned(),
+            server: nfs.server.clone(),
+            path: nfs.path.clone(),
+        });
+    }
+    match &spec.host_path {
+        Some(host_path) => VolumeSource::HostPath(host_path.clone()),
+        None => VolumeSource::Unsupported(other::of_persistent_volume(spec).to_owned()),
+    }
+}
+
+/// The annotation of a provisioner; what is no number says nothing.
+fn group(volume: &PersistentVolume) -> Option<i64> {
+    let annotations = volume.metadata.annotations.as_ref()?;
+    annotations.get("pv.beta.kubernetes.io/gid")?.parse().ok()
+}
+
+/// `spec.mountOptions`, or the annotation that was before it.
+fn mount_options(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> Vec<String> {
+    let annotations = volume.metadata.annotations.as_ref();
+    match annotations.and_then(|all| all.get("volume.beta.kubernetes.io/mount-options")) {
+        Some(options) => options.split(',').map(str::to_owned).collect(),
+        None => spec.mount_options.clone().unwrap_or_default(),
+    }
+}
+
+fn size(name: &str, claim: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) -> PvcSize {
+    let status = claim.status.as_ref();
+    let wanted = storage(spec.capacity.as_ref());
+    PvcSize {
+        claim: name.to_owned(),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
+        wanted,
+        known: storage(status.and_then(|s| s.capacity.as_ref())),
+        open: growth(claim, wanted, false) != ExpansionDecision::Deferred,
+    }
+}
+
+/// Bytes of storage; 0 if nothing is said, or nothing that makes sense.
+pub(super) fn storage(list: Option<&BTreeMap<String, ApiQuantity>>) -> u64 {
+    let amount = quantity::lookup(list, "storage").ok().flatten();
+    u64::try_from(amount.map_or(0, |amount| amount.value())).unwrap_or_default()
+}
