@@ -1,7 +1,7 @@
-//! The life of a static pod whose manifest is edited, and a burst of pods that start in turn.
+//! The updates of a static pod with an edited manifest, and a burst of pod starts.
 //!
-//! `cargo run -p windlass-pod-workers --example replace_pod` prints what the registry wants done at
-//! each step, then when each of five pods gets a start slot although one start hangs.
+//! `cargo run -p windlass-pod-workers --example replace_pod` prints the effects of the registry for
+//! each update, then when each of five pods gets a start slot although one start hangs.
 //!
 //! Runs without a container runtime.
 
@@ -40,18 +40,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 "pod {pod} starts after {:.1} s",
                 begin.elapsed().as_secs_f32()
             );
-            // the start of pod 1 hangs; the others take their time
+            // the start of pod 1 hangs
             let takes = if pod == 1 { 30 } else { 3 };
             tokio::time::sleep(Duration::from_secs(takes)).await;
             drop(slot);
         });
-        // so that they ask in this order
+        // a fixed order of the requests
         tokio::task::yield_now().await;
     }
     for _ in 1..=4 {
         starts.join_next().await.ok_or("a start was lost")??;
     }
-    println!("four of five have started, pod 1 hangs on without a slot");
+    println!("four of five have started; pod 1 has lost its slot");
     Ok(())
 }
 
@@ -60,7 +60,7 @@ fn show(what: &str, effects: &[RegistryEffect]) {
     println!("{what}: {}", effects.join(" "));
 }
 
-/// Run a static pod `web` with this UID.
+/// Update that runs a static pod `web` with this UID.
 fn run(uid: &str) -> UpdatePod {
     let mut pod = Pod::default();
     pod.metadata.uid = Some(uid.to_owned());
@@ -71,7 +71,7 @@ fn run(uid: &str) -> UpdatePod {
     UpdatePod::new(UpdateKind::Run(Arc::new(pod)))
 }
 
-/// Stop a pod that nobody asks for any more.
+/// Update that removes a pod.
 fn remove() -> UpdatePod {
     UpdatePod::new(UpdateKind::Kill(KillPod {
         grace: None,

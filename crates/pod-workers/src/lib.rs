@@ -1,17 +1,16 @@
 //! The pod workers: a registry, and a worker for each pod UID.
 //!
-//! For whoever builds an agent out of the other crates: it is the part between "this pod is
-//! desired" and "this pass over the pod is to be made now". A worker runs one job at a time (sync,
-//! kill, release), coalesces what is asked meanwhile, retries what failed and publishes what came
-//! of it.
+//! For agents built from the other crates: it schedules the syncs of desired pods. A worker runs one
+//! job at a time (sync, terminating sync, terminated sync), coalesces updates in that time, retries
+//! failures and publishes the results.
 //!
 //! # The way in
 //!
 //! * [`PodWorkers`] is the actor that holds the registry and starts the workers; [`PodWorkersDeps`]
-//!   and [`WorkerDeps`] are what it and they work with
-//! * [`registry::state::Registry`] decides who has a worker and who waits: pure, usable alone
-//! * [`StartLimiter`] lets so many pods start at a time, in order: usable alone
-//! * a worker's phases and retries are `windlass_pod_lifecycle::pod_worker`, pure as well
+//!   and [`WorkerDeps`] are their dependencies
+//! * [`registry::state::Registry`] decides which pods have a worker and which wait: pure, usable alone
+//! * [`StartLimiter`] limits concurrent pod starts: usable alone
+//! * the states and retries of a worker are in `windlass_pod_lifecycle::pod_worker`, pure as well
 //!
 //! # Example
 //!
@@ -37,35 +36,35 @@
 //!     let effects = registry.update(&pod.uid(), UpdatePod::new(UpdateKind::Run(pod)));
 //!     effects.iter().map(ToString::to_string).collect::<Vec<_>>()
 //! };
-//! assert_eq!(run(web("old")), ["spawn(old)"]);
-//! assert_eq!(run(web("new")), ["hold(new behind old)"]);
+//! assert_eq!(run(web("old")), ["start(old)"]);
+//! assert_eq!(run(web("new")), ["queue(new behind old)"]);
 //! ```
 //!
-//! `cargo run -p windlass-pod-workers --example replace_pod` goes through the life of a static pod
-//! whose manifest is edited, and through a burst of starts.
+//! `cargo run -p windlass-pod-workers --example replace_pod` shows the updates of a static pod with
+//! an edited manifest, and a burst of starts.
 //!
 //! # What it promises
 //!
-//! * One worker for each UID, one job in flight for each; a phase never goes back.
-//! * Two static pods of one name never run at once: the newer waits until the older has gone.
-//! * Memory grows with pods, not with messages; nothing that is asked is dropped. A kill never
-//!   waits in line, and its grace period only shrinks.
-//! * A start slot is leased for 2 s, so a pod whose start hangs stops no other.
-//! * A job may be cancelled at any await; what failed is tried again as its class of error says.
+//! * One worker per UID, one job in flight per worker; states never go back.
+//! * Two static pods with the same full name never run together: the newer waits for the termination
+//!   of the older.
+//! * Memory grows with pods, not with messages; no update is dropped. A termination is never queued,
+//!   and its grace period only shrinks.
+//! * A start slot is held for at most 2 s, so a hung start does not block other pods.
+//! * A job may be cancelled at any await; failures are retried according to their retry class.
 //!
 //! # What it does not do
 //!
-//! It neither looks at the runtime nor talks to it: a job asks the PLEG (`windlass-pleg`), has
-//! volumes set up (`windlass-volume-manager`) and hands the pass to `windlass-runtime`. Which pods
-//! are desired is `windlass-sync-loop`'s part. Workers do not survive a panic: the process ends,
-//! the containers go on and are adopted.
+//! It does not call the runtime: a job gets the observed pod from the PLEG (`windlass-pleg`), volumes
+//! from `windlass-volume-manager`, and runs the sync in `windlass-runtime`. `windlass-sync-loop`
+//! determines the desired pods. A panic ends the process; containers keep running and are adopted.
 //!
 //! # Inside
 //!
-//! * `registry` who has a worker, who waits for a predecessor of the same name, who is to come back
-//!   after it stopped
+//! * `registry` the pods with a worker, pods blocked on the termination of one with the same full
+//!   name, and pods that restart after their termination
 //! * `worker` the `PodWorker` actor around `windlass_pod_lifecycle::pod_worker`, and its jobs
-//! * `start_limiter` how many pods start at a time, in order
+//! * `start_limiter` the limit of concurrent pod starts
 
 pub mod registry;
 mod start_limiter;

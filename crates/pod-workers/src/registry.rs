@@ -1,4 +1,4 @@
-//! Who has a worker: [`state`] decides, [`actor`] carries out.
+//! The registry of workers: [`state`] decides, [`actor`] executes.
 
 pub mod actor;
 pub mod state;

@@ -1,11 +1,10 @@
-//! Starts a bounded number of pods at a time, first come first served.
+//! Limits concurrent pod starts, first come first served.
 //!
-//! A burst of pods started all at once makes every one of them slow: the runtime serves them
-//! round robin and the median pod is ready only near the end. Started a few at a time the last
-//! one is ready at the same moment and the median in half of it. A slot is a pace, not a lock:
-//! a pod that holds it longer than [`SLOT_TIMEOUT`] (a pull, a hung call) loses it to the next in line
-//! and continues without, so hung pods cannot block healthy ones. The lease is longer while the runtime
-//! is busy with other calls: without that, a slow runtime would have to start all pods at once.
+//! The runtime serves concurrent starts round robin: if all pods of a burst start together, the
+//! median pod is ready only near the end. With a few at a time the last pod is ready at the same time
+//! and the median in half of it. A pod that holds its slot longer than [`SLOT_TIMEOUT`] (a pull, a hung
+//! call) loses it and continues, so hung pods do not block healthy ones. The timeout grows with the
+//! calls in flight, because a slow runtime would start all pods together otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
 
-/// A healthy start takes 0.1 s alone and about 0.3 s in company.
+/// A healthy start takes 0.1 s alone and about 0.3 s under load.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Hands out start slots.
@@ -26,20 +25,20 @@ pub struct StartLimiter {
     capacity: usize,
 }
 
-/// Holds a start slot until dropped or until its lease ends.
+/// A start slot, held until dropped or until its timeout.
 #[derive(Debug)]
 pub struct StartSlot {
-    lease: tokio::task::AbortHandle,
+    hold: tokio::task::AbortHandle,
 }
 
 impl Drop for StartSlot {
     fn drop(&mut self) {
-        // the task owns the permit: ending it gives the slot back
-        self.lease.abort();
+        // the task owns the permit
+        self.hold.abort();
     }
 }
 
-/// Counts a slot as in use for as long as it lives.
+/// Counts a slot as in use until dropped.
 struct InUse(
     Metrics,
     #[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit,
@@ -52,7 +51,7 @@ impl Drop for InUse {
 }
 
 impl StartLimiter {
-    /// A start_limiter for `capacity` pods at a time on a runtime with this load.
+    /// Creates a limiter of `capacity` concurrent starts on a runtime with this load.
     pub fn new(capacity: usize, load: RuntimeLoad, metrics: Metrics) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(capacity.max(1))),
@@ -62,26 +61,26 @@ impl StartLimiter {
         }
     }
 
-    /// How many pods start at a time.
+    /// Maximum number of concurrent starts.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Waits for a slot; waiters are served in the order in which they asked.
+    /// Waits for a slot, in order of arrival.
     pub async fn acquire(&self) -> Option<StartSlot> {
         // the semaphore is never closed
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         self.metrics.workers.start_slots_in_use.inc();
         let in_use = InUse(self.metrics.clone(), permit);
         let load = self.load.clone();
-        let lease = tokio::spawn(async move {
+        let hold = tokio::spawn(async move {
             let _in_use = in_use;
             tokio::time::sleep(SLOT_TIMEOUT).await;
-            // the starts that hold a slot wait for what is in flight by now
+            // the starts that hold a slot wait for the calls in flight
             tokio::time::sleep(load.expected_delay()).await;
         });
         Some(StartSlot {
-            lease: lease.abort_handle(),
+            hold: hold.abort_handle(),
         })
     }
 }
@@ -114,7 +113,7 @@ mod tests {
         assert_eq!(
             begin.elapsed(),
             SLOT_TIMEOUT,
-            "freed by the leases, not by the holders"
+            "freed by the timeout, not by the holders"
         );
         drop((slow, third, fourth));
     }

@@ -1,5 +1,5 @@
-//! One pod: [`actor`] holds its state machine, [`jobs`] carry out what that decides, and
-//! [`report`] turns what came of it into the pod's entry on the board.
+//! The worker of one pod: [`actor`] holds its state machine, [`jobs`] run its syncs, and [`report`]
+//! converts the results to the pod's status entry.
 
 pub mod actor;
 mod ends;
@@ -28,26 +28,26 @@ use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults};
 
 use crate::start_limiter::StartLimiter;
 
-/// What every worker works with; shared by all of them.
+/// Dependencies of the workers, shared by all of them.
 #[derive(Clone, Debug)]
 pub struct WorkerDeps {
-    /// Carries out actions.
+    /// Executes syncs.
     pub runtime: PodRuntime,
-    /// Knows and reads what the runtime has.
+    /// Provides observed pods.
     pub pleg: PlegHandle,
-    /// Knows which calls the runtime does not answer.
+    /// Hung runtime calls.
     pub hung: HungCalls,
-    /// Run the pods' probes, and know what they found.
+    /// Runs the pods' probes and provides their results.
     pub probes: ProbesHandle,
-    /// Sets up and releases the pods' volumes.
+    /// Sets up and tears down the pods' volumes.
     pub volumes: VolumesHandle,
-    /// Knows what pods refer to.
+    /// Resolves the references of pods.
     pub objects: Arc<dyn PodObjects>,
     /// Start slots.
     pub start_limiter: StartLimiter,
-    /// Where results are published.
+    /// Receives the results.
     pub board: PodStatusStore,
-    /// Told of each job, and of what it waits for.
+    /// Records jobs and their waits.
     pub timelines: Timelines,
     /// Records events.
     pub events: Arc<dyn EventRecorder>,
@@ -55,19 +55,18 @@ pub struct WorkerDeps {
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
-    /// Whether the runtime can be worked with.
+    /// Whether the runtime is usable.
     pub runtime_state: watch::Receiver<RuntimeState>,
-    /// Back-off that survives the agent; `None` in simulations without a disk.
+    /// State file of back-offs; `None` in simulations without a disk.
     pub backoff_file: Option<BackoffFile>,
-    /// The registry, for the worker's last word.
+    /// The registry, notified when the worker finishes.
     pub registry: MailboxSender<PodWorkersMessage>,
-    /// The same for all pods.
+    /// Settings.
     pub settings: WorkerSettings,
 }
 
 impl WorkerDeps {
-    /// What a status of a pod is made of if nothing but this is known: the node's part is the same for
-    /// all of them.
+    /// Status input from these values; the node's part is the same for all pods.
     fn status_input<'a>(
         &'a self,
         pod: &'a Pod,
@@ -95,14 +94,14 @@ impl WorkerDeps {
 /// Settings of the workers.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// `syncFrequency`: a pod is looked at this often although nothing happened (±50 %).
+    /// `syncFrequency`: interval of periodic syncs (±50 %).
     pub sync_frequency: Duration,
     /// Restart back-off.
     pub restart_policy: BackoffPolicy,
-    /// The node's addresses, for `status.hostIPs`.
+    /// Node addresses, for `status.hostIPs`.
     pub host_ips: Vec<IpAddr>,
     /// Feature gate `ContainerStopSignals`.
     pub stop_signals: bool,
-    /// The runtime's name, in the IDs of containers.
+    /// Runtime name, part of container IDs.
     pub runtime_name: RuntimeName,
 }

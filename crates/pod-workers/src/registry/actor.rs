@@ -1,11 +1,11 @@
 //! The PodWorkers actor: the registry of all workers.
 //!
-//! * owns: who has a worker, who waits behind a predecessor, the lanes to the workers
+//! * owns: the registry of workers and waiting pods, the senders to the workers
 //! * receives: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`, `RuntimeState`
-//! * sends: `UpdatePod` and `RuntimeState` into a worker's own lane
-//! * invariant: one worker per UID; one worker per name of a static pod
+//! * sends: `UpdatePod` and `RuntimeState` to a worker
+//! * invariant: one worker per UID; one worker per full name of a static pod
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
-//! * restart: workers are made again from what the sources say; they adopt what runs
+//! * restart: workers are created from the pod sources and adopt running containers
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use super::state::{Registry, RegistryEffect};
 use crate::worker::actor::{InitialState, PodWorkerActor, WorkerUpdate};
 use crate::worker::{WorkerDeps, report};
 
-/// What PodWorkers begins with.
+/// Dependencies of PodWorkers.
 #[derive(Debug)]
 pub struct PodWorkersDeps {
-    /// What every worker works with.
+    /// Dependencies of the workers.
     pub worker: WorkerDeps,
-    /// Back-off tables that survived the agent.
+    /// Back-off tables of the previous agent run.
     pub backoff: BTreeMap<PodUid, BackoffTable>,
 }
 
@@ -38,7 +38,7 @@ pub struct PodWorkers {
     deps: Arc<WorkerDeps>,
     backoff: BTreeMap<PodUid, BackoffTable>,
     registry: Registry,
-    lanes: BTreeMap<PodUid, SlotSender<(), WorkerUpdate>>,
+    senders: BTreeMap<PodUid, SlotSender<(), WorkerUpdate>>,
     streams: Option<(SlotReceiver<PodUid, UpdatePod>, Mailbox<PodWorkersMessage>)>,
 }
 
@@ -53,18 +53,18 @@ impl PodWorkers {
             deps: Arc::new(deps.worker),
             backoff: deps.backoff,
             registry: Registry::default(),
-            lanes: BTreeMap::new(),
+            senders: BTreeMap::new(),
             streams: Some((updates, mailbox)),
         }
     }
 
-    fn carry_out(&mut self, effects: Vec<RegistryEffect>) {
-        self.count_comebacks(&effects);
+    fn apply(&mut self, effects: Vec<RegistryEffect>) {
+        self.count_restarted_pods(&effects);
         for effect in effects {
             tracing::debug!(%effect, "pod workers");
             match effect {
                 RegistryEffect::StartWorker(uid, pod) => {
-                    // it may come back after it was forgotten
+                    // it may start again after its removal
                     self.deps.timelines.seen(&pod);
                     let containers = pod.containers().len();
                     self.deps
@@ -83,8 +83,8 @@ impl PodWorkers {
                     self.spawn(uid, InitialState::TerminateOrphan(kill));
                 }
                 RegistryEffect::Forward(uid, update) => {
-                    if let Some(lane) = self.lanes.get(&uid) {
-                        lane.put(
+                    if let Some(sender) = self.senders.get(&uid) {
+                        sender.put(
                             (),
                             WorkerUpdate {
                                 update: Some(update),
@@ -101,7 +101,7 @@ impl PodWorkers {
                     report::publish_waiting(&pod, &behind, &self.deps);
                 }
                 RegistryEffect::Remove(uid) => {
-                    self.lanes.remove(&uid);
+                    self.senders.remove(&uid);
                     self.deps.board.remove(&uid);
                     self.deps.timelines.forget(&uid);
                     if let Some(file) = &self.deps.backoff_file {
@@ -112,15 +112,15 @@ impl PodWorkers {
         }
     }
 
-    /// `kubelet_restarted_pods_total`: a pod that is forgotten and at once asked for again.
-    fn count_comebacks(&self, effects: &[RegistryEffect]) {
-        let mut forgotten = BTreeSet::new();
+    /// Counts pods that start again right after their removal (`kubelet_restarted_pods_total`).
+    fn count_restarted_pods(&self, effects: &[RegistryEffect]) {
+        let mut removed = BTreeSet::new();
         for effect in effects {
             match effect {
                 RegistryEffect::Remove(uid) => {
-                    forgotten.insert(uid);
+                    removed.insert(uid);
                 }
-                RegistryEffect::StartWorker(uid, pod) if forgotten.contains(uid) => {
+                RegistryEffect::StartWorker(uid, pod) if removed.contains(uid) => {
                     let label = if pod.is_static() { "true" } else { "" };
                     let restarted = &self.deps.metrics.workers.restarted_pods;
                     restarted.with_label_values(&[label]).inc();
@@ -131,12 +131,12 @@ impl PodWorkers {
     }
 
     fn spawn(&mut self, uid: PodUid, begin: InitialState) {
-        let (lane, updates) = slots(crate::POD_WORKER, &self.deps.metrics.mailboxes);
-        self.lanes.insert(uid.clone(), lane);
+        let (sender, updates) = slots(crate::POD_WORKER, &self.deps.metrics.mailboxes);
+        self.senders.insert(uid.clone(), sender);
         PodWorkerActor::new(uid, Arc::clone(&self.deps), begin, updates).start();
     }
 
-    /// Phases as the board shows them; a worker that has not published yet is syncing.
+    /// Published worker states; a worker that has not published yet is in `SyncPod`.
     fn statuses(&self) -> BTreeMap<PodUid, PodWorkerStatus> {
         let waiting = self.registry.waiting().map(|pod| pod.uid());
         self.registry
@@ -147,11 +147,11 @@ impl PodWorkers {
                 let shown = self.deps.board.get(&uid);
                 let phase = shown.as_ref().map(|entry| entry.worker_state);
                 let phase = phase.unwrap_or(PodWorkerState::SyncPod);
-                let standing = PodWorkerStatus {
+                let status = PodWorkerStatus {
                     state: self.registry.phase_of(&uid, phase),
                     is_static: shown.map(|entry| entry.pod.is_static()),
                 };
-                (uid, standing)
+                (uid, status)
             })
             .collect()
     }
@@ -173,7 +173,7 @@ impl Actor for PodWorkers {
 impl StreamHandler<(PodUid, UpdatePod)> for PodWorkers {
     fn handle(&mut self, (uid, update): (PodUid, UpdatePod), _: &mut Context<Self>) {
         let effects = self.registry.update(&uid, update);
-        self.carry_out(effects);
+        self.apply(effects);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
@@ -183,13 +183,13 @@ impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
     fn handle(&mut self, delivery: Delivery<PodWorkersMessage>, _: &mut Context<Self>) {
         delivery.open(|message| match message {
             PodWorkersMessage::Get(query) => {
-                // whoever asked may have gone
+                // the caller may have been cancelled
                 let _ = query.reply.send(self.statuses());
             }
             PodWorkersMessage::Finished(finished) => {
-                self.lanes.remove(&finished.uid);
+                self.senders.remove(&finished.uid);
                 let effects = self.registry.finished(&finished.uid);
-                self.carry_out(effects);
+                self.apply(effects);
             }
         });
     }
@@ -198,14 +198,14 @@ impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
 }
 
 impl StreamHandler<RuntimeState> for PodWorkers {
-    /// Workers are told one after another, so that pods that waited start in a fixed order.
+    /// Updates workers in a fixed order, so that waiting pods start in that order.
     fn handle(&mut self, state: RuntimeState, _: &mut Context<Self>) {
-        for lane in self.lanes.values() {
-            let news = WorkerUpdate {
+        for sender in self.senders.values() {
+            let update = WorkerUpdate {
                 runtime: Some(state.clone()),
                 ..WorkerUpdate::default()
             };
-            lane.put((), news);
+            sender.put((), update);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Which pod has a worker, which waits behind one of the same name, which is to come back.
+//! Registry of pods with a worker, pods blocked on the termination of another, and pods to restart.
 //!
-//! Two instances of one static pod (same namespace and name, another UID) never run at once:
-//! the newer waits in order of arrival. A pod that is asked for again while it is being
-//! removed comes back as a new worker once the old one has finished.
+//! Two static pods with the same full name but different UIDs never run together: the newer waits,
+//! in order of arrival. A pod that is desired again while it terminates gets a new worker once the
+//! old one has finished.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,44 +10,44 @@ use std::fmt;
 use windlass_actors::{KillPod, PodWorkerState, UpdatePod};
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 
-/// What the registry wants done.
+/// Action of the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryEffect {
     /// Start a worker for a desired pod.
     StartWorker(PodUid, SharedPod),
-    /// Start a worker for a pod that is only to be ended: deleted while the agent was away,
-    /// rejected, or already in a terminal phase.
+    /// Start a worker that terminates a pod: deleted while the agent was down, rejected, or in a
+    /// terminal phase.
     StartTerminatingWorker(PodUid, SharedPod, KillPod),
-    /// Start a worker that stops a pod without a configuration.
+    /// Start a worker that terminates an orphaned pod.
     StartOrphanWorker(PodUid, KillPod),
-    /// Tell a worker.
+    /// Send the update to its worker.
     Forward(PodUid, UpdatePod),
-    /// Show the pod as waiting for another of the same name.
+    /// Publish the pod as blocked on the termination of another with the same full name.
     Queue {
-        /// The pod that waits.
+        /// The waiting pod.
         uid: PodUid,
         /// Its object.
         pod: SharedPod,
-        /// The one it waits for.
+        /// The pod that it waits for.
         behind: PodUid,
     },
-    /// Nothing is left of the pod here.
+    /// Remove all state of the pod.
     Remove(PodUid),
 }
 
 impl fmt::Display for RegistryEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StartWorker(uid, _) => write!(f, "spawn({uid})"),
-            Self::StartTerminatingWorker(uid, _, _) => write!(f, "spawn-ending({uid})"),
-            Self::StartOrphanWorker(uid, _) => write!(f, "spawn-orphan({uid})"),
+            Self::StartWorker(uid, _) => write!(f, "start({uid})"),
+            Self::StartTerminatingWorker(uid, _, _) => write!(f, "start-terminating({uid})"),
+            Self::StartOrphanWorker(uid, _) => write!(f, "start-orphan({uid})"),
             Self::Forward(uid, update) => {
                 let run = if update.run.is_some() { " run" } else { "" };
                 let kill = if update.kill.is_some() { " kill" } else { "" };
                 write!(f, "forward({uid}{run}{kill})")
             }
-            Self::Queue { uid, behind, .. } => write!(f, "hold({uid} behind {behind})"),
-            Self::Remove(uid) => write!(f, "forget({uid})"),
+            Self::Queue { uid, behind, .. } => write!(f, "queue({uid} behind {behind})"),
+            Self::Remove(uid) => write!(f, "remove({uid})"),
         }
     }
 }
@@ -57,26 +57,26 @@ struct Worker {
     name: Option<PodFullName>,
     finished: bool,
     removed: bool,
-    comeback: Option<SharedPod>,
+    restart: Option<SharedPod>,
 }
 
 impl Worker {
-    /// A worker that holds no name against others.
+    /// Creates a worker that does not block others with the same full name.
     fn nameless(removed: bool) -> Self {
         Self {
             name: None,
             finished: false,
             removed,
-            comeback: None,
+            restart: None,
         }
     }
 }
 
-/// All workers and everyone who waits.
+/// All workers and waiting pods.
 #[derive(Debug, Default)]
 pub struct Registry {
     workers: BTreeMap<PodUid, Worker>,
-    /// Which worker holds the name of a static pod.
+    /// Worker of each static pod, by full name.
     holders: BTreeMap<PodFullName, PodUid>,
     waiting: BTreeMap<PodFullName, VecDeque<SharedPod>>,
 }
@@ -87,7 +87,7 @@ impl Registry {
         self.workers.keys()
     }
 
-    /// Pods that wait for another of their name.
+    /// Pods blocked on the termination of another with the same full name.
     pub fn waiting(&self) -> impl Iterator<Item = &SharedPod> {
         self.waiting.values().flatten()
     }
@@ -97,7 +97,7 @@ impl Registry {
         self.workers.get(uid).is_some_and(|worker| worker.finished)
     }
 
-    /// Takes what the SyncLoop says of one pod.
+    /// Handles an update from the SyncLoop.
     pub fn update(&mut self, uid: &PodUid, update: UpdatePod) -> Vec<RegistryEffect> {
         if self.workers.contains_key(uid) {
             self.update_worker(uid, update)
@@ -114,14 +114,14 @@ impl Registry {
         };
         if update.kill.as_ref().is_some_and(|kill| kill.removed) {
             worker.removed = true;
-            worker.comeback = None;
+            worker.restart = None;
         }
         if worker.removed {
-            // whichever came last has the last word
+            // the last update applies
             let wanted = update.run.take();
-            worker.comeback = match &update.kill {
+            worker.restart = match &update.kill {
                 Some(_) if !update.run_after_kill => None,
-                _ => wanted.or_else(|| worker.comeback.take()),
+                _ => wanted.or_else(|| worker.restart.take()),
             };
         }
         if worker.finished {
@@ -158,13 +158,13 @@ impl Registry {
     fn update_unknown(&mut self, uid: &PodUid, update: UpdatePod) -> Vec<RegistryEffect> {
         match (update.run, update.kill) {
             (Some(pod), None) => self.admit(pod),
-            // it went and came back; a pod that was refused or deleted is only news of itself
+            // removed and desired again; an update of a rejected or deleted pod does not start it
             (Some(pod), Some(kill)) if update.run_after_kill && kill.removed => self.admit(pod),
             (_, Some(kill)) if kill.orphan.is_some() => {
                 self.workers.insert(uid.clone(), Worker::nameless(true));
                 vec![RegistryEffect::StartOrphanWorker(uid.clone(), kill)]
             }
-            // it never runs here, so it waits for no other pod of its name
+            // it never runs here, so it does not wait for others with the same full name
             (Some(pod), Some(kill)) if !kill.removed => {
                 self.workers.insert(uid.clone(), Worker::nameless(false));
                 vec![RegistryEffect::StartTerminatingWorker(
@@ -173,7 +173,7 @@ impl Registry {
                     kill,
                 )]
             }
-            // it came and went before anybody looked: others have heard of it
+            // added and removed in one update: other components know the pod
             (Some(_), Some(_)) => vec![RegistryEffect::Remove(uid.clone())],
             _ => Vec::new(),
         }
@@ -198,13 +198,13 @@ impl Registry {
             name,
             finished: false,
             removed: false,
-            comeback: None,
+            restart: None,
         };
         self.workers.insert(uid.clone(), worker);
         vec![RegistryEffect::StartWorker(uid, pod)]
     }
 
-    /// A worker has finished: its pod is stopped and released.
+    /// Handles a finished worker: its pod is terminated and its resources are released.
     pub fn finished(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
         let Some(worker) = self.workers.get_mut(uid) else {
             return Vec::new();
@@ -217,16 +217,16 @@ impl Registry {
         }
     }
 
-    /// Drops a finished worker; its pod may come back, and the next of its name may start.
+    /// Removes a finished worker; its pod may restart, and the next with its full name may start.
     fn end(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
         let mut effects = vec![RegistryEffect::Remove(uid.clone())];
-        let comeback = self
+        let restart = self
             .workers
             .get_mut(uid)
-            .and_then(|worker| worker.comeback.take());
+            .and_then(|worker| worker.restart.take());
         effects.extend(self.pass_on_name(uid));
         self.workers.remove(uid);
-        if let Some(pod) = comeback {
+        if let Some(pod) = restart {
             effects.extend(self.admit(pod));
         }
         effects
@@ -242,7 +242,7 @@ impl Registry {
         if self.waiting.get(&name).is_some_and(VecDeque::is_empty) {
             self.waiting.remove(&name);
         }
-        // the rest of the queue goes on waiting, now behind this one
+        // the rest of the queue waits for this one
         next.map(|pod| self.admit(pod)).unwrap_or_default()
     }
 
@@ -253,7 +253,7 @@ impl Registry {
             .map(|(name, _)| name.clone())
     }
 
-    /// The phase that the registry itself knows: finished workers are `Terminated`.
+    /// State of a worker: `TerminatedPod` once it has finished, else `of_worker`.
     pub fn phase_of(&self, uid: &PodUid, of_worker: PodWorkerState) -> PodWorkerState {
         if self.is_finished(uid) {
             PodWorkerState::TerminatedPod

@@ -1,12 +1,11 @@
 //! The PodWorker actor: one for each pod UID.
 //!
-//! * owns: the pod's state machine, its back-off table, its entry on the board
-//! * receives: `UpdatePod` and `RuntimeState` (coalesced, its own lane), answers of its own job
-//! * sends: `WorkerFinished` to PodWorkers; its results to the board
-//! * invariant: one job in flight; phases never go back; answers of other jobs change nothing
-//! * bound and overflow: one coalescing slot, one job, one timer; a kill never waits in line
-//! * restart: none by itself, a panic ends the process; containers outlive it and a new worker
-//!   adopts them
+//! * owns: the pod's state machine, its back-off table, its status entry
+//! * receives: `UpdatePod` and `RuntimeState` (coalesced, in its own slot), events of its own job
+//! * sends: `WorkerFinished` to PodWorkers; its results to the pod status store
+//! * invariant: one job in flight; states never go back; events of earlier jobs are ignored
+//! * bound and overflow: one coalescing slot, one job, one timer; a termination is never queued
+//! * restart: a panic ends the process; after an agent restart a new worker adopts the containers
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use windlass_mailboxes::{
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker, State};
-use windlass_pod_lifecycle::stop::{remaining_grace_period, is_resumed_stop};
+use windlass_pod_lifecycle::stop::{is_resumed_stop, remaining_grace_period};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodProbeResults, PodUid, Reason, SharedPod};
@@ -33,16 +32,15 @@ use super::WorkerDeps;
 use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
 use super::report::{Report, worker_state};
 
-/// A deadline is looked at again this often at the latest: timers do not follow a clock that is
-/// set.
+/// Maximum interval of deadline checks: timers do not follow changes of the wall clock.
 const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the registry tells a worker; the newest word of each kind counts.
+/// Update from the registry; the newest of each kind counts.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerUpdate {
-    /// What is asked of the pod.
+    /// Update of the pod.
     pub update: Option<UpdatePod>,
-    /// Whether the runtime can be worked with.
+    /// State of the runtime.
     pub runtime: Option<RuntimeState>,
 }
 
@@ -57,14 +55,14 @@ impl Merge for WorkerUpdate {
     }
 }
 
-/// What a worker begins with.
+/// Initial state of a worker.
 #[derive(Debug)]
 pub enum InitialState {
-    /// A desired pod, with the back-off that survived the agent.
+    /// A desired pod, with the back-off of the previous agent run.
     Run(SharedPod, BackoffTable),
-    /// A pod that is only to be ended.
+    /// A pod to terminate.
     Terminate(SharedPod, KillPod),
-    /// A pod without a configuration that is to be stopped.
+    /// An orphaned pod to terminate.
     TerminateOrphan(KillPod),
 }
 
@@ -77,14 +75,14 @@ pub(crate) struct PodWorkerActor {
     pod: Option<SharedPod>,
     backoff: BackoffTable,
     report: Report,
-    /// What the probe managers were told last.
+    /// Probe targets that were sent last.
     probed: Option<ProbeTargets>,
-    /// The probe results that the status shows.
+    /// Probe results in the status.
     probe_results: Arc<PodProbeResults>,
-    /// Calls that hang, as far as there was an event of them.
+    /// Hung calls for which an event was recorded.
     hung: Vec<HungCall>,
     kill_reason: String,
-    /// An earlier life of the agent knew of the pod's deletion and began to stop it.
+    /// A previous agent run began to terminate the pod.
     resumed_stop: bool,
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
@@ -97,7 +95,7 @@ pub(crate) struct PodWorkerActor {
 }
 
 impl PodWorkerActor {
-    /// A worker for one pod. `updates` is its lane.
+    /// Creates the worker of one pod, with the stream of its updates.
     pub(crate) fn new(
         uid: PodUid,
         deps: Arc<WorkerDeps>,
@@ -175,7 +173,7 @@ impl PodWorkerActor {
         self.watch_deadline(ctx);
     }
 
-    /// Ends the pod once its deadline has passed, whatever its job waits for.
+    /// Terminates the pod once its deadline has passed, even if its job waits.
     fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.deadline.take() {
             ctx.cancel_future(timer);
@@ -204,7 +202,7 @@ impl PodWorkerActor {
         }
     }
 
-    /// The timer is whatever the machine says now; an older one is replaced.
+    /// Replaces the timer by that of the state machine.
     fn arm_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
@@ -224,7 +222,7 @@ impl PodWorkerActor {
         let completions = self.completions.clone();
         let uid = self.uid.clone();
         let what = RecordKey::new(RecordKind::Sync, job.name());
-        let touch = deps.timelines.begin(&uid, what);
+        let record = deps.timelines.begin(&uid, what);
         match job {
             Job::SyncPod => {
                 let Some(pod) = self.pod.clone() else { return };
@@ -237,8 +235,8 @@ impl PodWorkerActor {
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
-                    let progress = |news| completions.send(JobEvent::Progress(id, news));
-                    let report = touch.within(async {
+                    let progress = |update| completions.send(JobEvent::Progress(id, update));
+                    let report = record.within(async {
                         tokio::select! {
                             biased;
                             () = token.cancelled() => None,
@@ -246,10 +244,10 @@ impl PodWorkerActor {
                         }
                     });
                     let report = report.await;
-                    touch.end(
+                    record.end(
                         report
                             .as_ref()
-                            .map_or(RecordOutcome::Cancelled, SyncReport::in_short),
+                            .map_or(RecordOutcome::Cancelled, SyncReport::record_outcome),
                     );
                     completions.send(match report {
                         Some(report) => JobEvent::Synced(id, Box::new(report)),
@@ -271,8 +269,8 @@ impl PodWorkerActor {
                     tokio::select! {
                         biased;
                         () = token.cancelled() => completions.send(JobEvent::Cancelled(id)),
-                        result = touch.within(kill) => {
-                            touch.end(RecordOutcome::from_result(&result.as_ref().map_err(|error| &error.message)));
+                        result = record.within(kill) => {
+                            record.end(RecordOutcome::from_result(&result.as_ref().map_err(|error| &error.message)));
                             completions.send(JobEvent::Killed(id, result));
                         }
                     }
@@ -280,8 +278,8 @@ impl PodWorkerActor {
             }
             Job::SyncTerminatedPod => {
                 spawn_io("release-pod", async move {
-                    let result = touch.within(jobs::sync_terminated_pod(&deps, &uid)).await;
-                    touch.end(RecordOutcome::from_result(
+                    let result = record.within(jobs::sync_terminated_pod(&deps, &uid)).await;
+                    record.end(RecordOutcome::from_result(
                         &result.as_ref().map_err(|error| &error.message),
                     ));
                     completions.send(JobEvent::Released(id, result));
@@ -290,14 +288,14 @@ impl PodWorkerActor {
         }
     }
 
-    fn answer(&mut self, answer: JobEvent, ctx: &mut Context<Self>) {
-        let (id, operation, result) = match answer {
+    fn job_event(&mut self, event: JobEvent, ctx: &mut Context<Self>) {
+        let (id, operation, result) = match event {
             JobEvent::Progress(id, progress) => {
                 let current = self.job.as_ref().map(|(current, _, _)| *current);
                 if current == Some(id) {
                     match progress {
                         Progress::Observed(observed) => {
-                            self.report.found(observed, &self.deps);
+                            self.report.observed_before_sync(observed, &self.deps);
                         }
                         Progress::Dispatched(at) => {
                             self.report.dispatched(at, &self.deps.metrics);
@@ -367,7 +365,7 @@ impl PodWorkerActor {
     }
 
     fn job_failed(&self, reason: Reason, message: &str) {
-        tracing::warn!(pod = %self.uid, %reason, message, "job of a pod failed");
+        tracing::warn!(pod = %self.uid, %reason, message, "pod sync failed");
         if let Some(pod) = &self.pod {
             self.deps
                 .events
@@ -379,10 +377,10 @@ impl PodWorkerActor {
         let UpdatePod { run, kill, .. } = update;
         let probe_results = self.deps.probes.results.get(&self.uid);
         if probe_results != self.probe_results {
-            // readiness is told at once, whatever the job in flight waits for
+            // readiness is published immediately, even if the job in flight waits
             self.probe_results = probe_results;
             self.report.probed(&self.deps);
-            // a startup probe that succeeded lets the others begin
+            // a successful startup probe starts the others
             self.probed = None;
         }
         self.record_hung_calls();
@@ -398,11 +396,18 @@ impl PodWorkerActor {
             self.report.decided(kill.phase_override);
             self.handle(Input::Terminate(kill.grace), ctx);
         } else {
-            self.handle(if had_run { Input::PodUpdated } else { Input::Resync }, ctx);
+            self.handle(
+                if had_run {
+                    Input::PodUpdated
+                } else {
+                    Input::Resync
+                },
+                ctx,
+            );
         }
     }
 
-    /// One event for each call that hangs.
+    /// Records one event per hung call.
     fn record_hung_calls(&mut self) {
         let hung = self.deps.hung.for_pod(&self.uid);
         let begins = |call: &&HungCall| !self.hung.iter().any(|old| old.is_same_call(call));
@@ -435,20 +440,20 @@ impl PodWorkerActor {
         self.probe();
     }
 
-    /// Tells the probe managers what can be probed, if that changed.
+    /// Sends the probe targets if they changed.
     fn probe(&mut self) {
         let phase = worker_state(self.machine.state());
         let Some(targets) = self.report.probe_targets(phase) else {
             return;
         };
-        if !self.probed.as_ref().is_some_and(|told| told.is(&targets)) {
+        if !self.probed.as_ref().is_some_and(|sent| sent.is(&targets)) {
             self.probed = Some(targets.clone());
             self.deps.probes.probe(&self.uid, &ProbePod::Probe(targets));
         }
     }
 
     fn finish(&self, ctx: &mut Context<Self>) {
-        tracing::info!(pod = %self.uid, "pod stopped and released");
+        tracing::info!(pod = %self.uid, "pod terminated");
         self.deps.objects.unregister(&self.uid);
         self.deps.hung.forget(&self.uid);
         self.deps.probes.probe(&self.uid, &ProbePod::Forget);
@@ -483,22 +488,22 @@ impl Actor for PodWorkerActor {
 }
 
 impl StreamHandler<((), WorkerUpdate)> for PodWorkerActor {
-    fn handle(&mut self, ((), news): ((), WorkerUpdate), ctx: &mut Context<Self>) {
-        if let Some(state) = news.runtime {
+    fn handle(&mut self, ((), update): ((), WorkerUpdate), ctx: &mut Context<Self>) {
+        if let Some(state) = update.runtime {
             self.runtime_state(state, ctx);
         }
-        if let Some(update) = news.update {
+        if let Some(update) = update.update {
             self.update(update, ctx);
         }
     }
 
-    // the registry lets go of a worker's lane only when the worker has finished
+    // the registry drops the sender only when the worker has finished
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
 impl StreamHandler<Delivery<JobEvent>> for PodWorkerActor {
     fn handle(&mut self, delivery: Delivery<JobEvent>, ctx: &mut Context<Self>) {
-        delivery.open(|answer| self.answer(answer, ctx));
+        delivery.open(|event| self.job_event(event, ctx));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

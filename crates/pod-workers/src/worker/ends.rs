@@ -1,11 +1,11 @@
-//! Which containers have ended since a status was made: each end is counted once.
+//! Counts container terminations, each once.
 
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::actions::ContainerKind;
 use windlass_types::corev1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 
-/// Counts the containers that `new` shows ended and `old` does not. One that was restarted in
-/// between and has ended again is not seen, as upstream.
+/// Counts the containers that are terminated in `new` but not in `old`. One that restarted and
+/// terminated again in between is missed, as upstream.
 pub(super) fn count_ends(old: &PodStatus, new: &PodStatus, metrics: &Metrics) {
     use ContainerKind::{App, Ephemeral, Init};
     for kind in [Init, App, Ephemeral] {
@@ -83,7 +83,7 @@ mod tests {
             (&runs, 1, 0),
             (&ended, 1, 1),
             (&ended, 1, 1),
-            // it is restarted, and ends again
+            // restarted and terminated again
             (&runs, 1, 1),
             (&ended, 1, 2),
         ] {

@@ -1,18 +1,20 @@
-//! The three jobs of a worker: sync, kill, release. Each is a future that always ends with one
-//! answer, and ends soon after its token is cancelled.
+//! The jobs of a worker: sync, terminating sync and terminated sync. Each is a future that ends with
+//! one result, soon after its token is cancelled.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{InspectError, Releaser};
+use windlass_actors::{InspectError, TearDownRequester};
 use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
 use windlass_pod_lifecycle::stop::with_unseen_ends;
 use windlass_pod_status::status::{Failures, StatusInput, generate_status};
-use windlass_runtime::{KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest};
+use windlass_runtime::{
+    KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
+};
 use windlass_runtime_config::inputs::{InputsError, PodInputs};
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
@@ -21,63 +23,62 @@ use windlass_types::{
     ContainerState, ObservedPod, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason, Retry,
     SharedPod, Timestamp, VolumesNotReady, later, names,
 };
-use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
+use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, needs_resync};
 
 use super::WorkerDeps;
 use crate::start_limiter::StartSlot;
 
-/// Pause before a pod looks again whether its predecessor has gone; housekeeping, which stops it,
-/// comes every two seconds.
-const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
-/// How long a running pod's sync waits for fresh content of its volumes.
-const REFRESH: Duration = Duration::from_secs(2);
-/// A pod that was stopped waits this long for a read that says how its containers ended.
+/// Interval at which a pod checks whether another with the same full name has terminated.
+const NAME_CONFLICT_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Timeout of a volume refresh in the sync of a running pod.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of the final inspection of a stopped pod, which reads how its containers ended.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval at which such a read is checked for a hung call; it is given up one interval later.
+/// Interval at which that inspection is checked for a hung call; it is abandoned one interval later.
 const HUNG_READ_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Reads that may still show a stopped pod as alive, before what they do not show is unknown.
+/// Maximum final inspections that may still show a stopped pod as running.
 const MAX_FINAL_READS: u32 = 3;
-/// How long a sync waits for what ended containers left to say.
+/// Timeout for reading termination messages in a sync.
 const TERMINATION_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after the API server did not answer.
-const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
-/// Pause after an object was missing or wrong; its appearance ends the pause.
-const INPUTS_RETRY_LATER: Duration = Duration::from_secs(30);
+/// Back-off after a failed API server request.
+const INPUTS_SHORT_BACKOFF: Duration = Duration::from_secs(1);
+/// Back-off after an object was missing or invalid; a change of the object ends it.
+const INPUTS_LONG_BACKOFF: Duration = Duration::from_secs(30);
 
-/// How long a pod that is to start waits for its volumes before it says what it waits for. They are
-/// set up meanwhile, and the VolumeManager tells when they are ready.
+/// Time that a starting pod waits for its volumes before it reports them as a blocker. The
+/// VolumeManager requeues the pod when they are ready.
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a job tells its worker.
+/// Event of a job for its worker.
 #[derive(Debug)]
 pub enum JobEvent {
-    /// A sync that goes on has news.
+    /// Progress of a sync.
     Progress(JobId, Progress),
     /// A sync ended.
     Synced(JobId, Box<SyncReport>),
-    /// A kill ended.
+    /// A terminating sync ended.
     Killed(JobId, Result<Arc<ObservedPod>, JobError>),
-    /// A release ended.
+    /// A terminated sync ended.
     Released(JobId, Result<(), JobError>),
     /// The job was cancelled.
     Cancelled(JobId),
 }
 
-/// How far a sync is.
+/// Progress of a sync.
 #[derive(Debug)]
 pub enum Progress {
-    /// The pod was found like this before anything was done.
+    /// Observed pod before the sync.
     Observed(Arc<ObservedPod>),
-    /// The sync got its start slot at this moment.
+    /// Time at which the sync got its start slot.
     Dispatched(Timestamp),
 }
 
-/// Why a job failed as a whole.
+/// Error of a whole job.
 #[derive(Clone, Debug)]
 pub struct JobError {
-    /// In words.
+    /// Text.
     pub message: String,
-    /// What trying again would bring.
+    /// Retry class.
     pub retry: Retry,
 }
 
@@ -108,26 +109,25 @@ impl From<VolumesNotReady> for JobError {
     }
 }
 
-/// What came of a sync.
+/// Result of a sync.
 #[derive(Debug)]
 pub struct SyncReport {
-    /// The pod as it was found afterwards.
+    /// Observed pod after the sync.
     pub observed: Result<Arc<ObservedPod>, JobError>,
-    /// What was done; `None` if the pod could not be read, is over or its deadline has passed.
+    /// Outcome; `None` if the pod could not be read, is terminal or past its deadline.
     pub outcome: Option<SyncPodOutcome>,
-    /// What is not as it should be and holds nothing up, such as a volume that shows what it did
-    /// before; `None` if nobody looked.
-    pub notes: Option<Vec<String>>,
+    /// Problems that block nothing, such as an outdated volume; `None` if not checked.
+    pub issues: Option<Vec<String>>,
 }
 
 impl SyncReport {
-    /// For the pod's timeline: what was decided, or what failed first.
-    pub(crate) fn in_short(&self) -> RecordOutcome {
+    /// Outcome for the pod's timeline: the plan or the first failure.
+    pub(crate) fn record_outcome(&self) -> RecordOutcome {
         if let Err(error) = &self.observed {
             return RecordOutcome::failed(&error.message);
         }
         match &self.outcome {
-            None => RecordOutcome::decided("the pod is over"),
+            None => RecordOutcome::decided("terminal phase"),
             Some(outcome) if outcome.cancelled => RecordOutcome::Cancelled,
             Some(outcome) => match outcome.failures.first() {
                 None => RecordOutcome::decided(&outcome.actions),
@@ -138,38 +138,37 @@ impl SyncReport {
         }
     }
 
-    /// Nothing was done.
-    fn of(observed: Result<Arc<ObservedPod>, JobError>) -> Self {
+    /// A sync without actions.
+    fn without_outcome(observed: Result<Arc<ObservedPod>, JobError>) -> Self {
         Self {
             observed,
             outcome: None,
-            notes: None,
+            issues: None,
         }
     }
 }
 
-/// What a sync works on.
+/// Input of a sync.
 #[derive(Debug)]
 pub struct SyncJob {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: SharedPod,
-    /// Its delays.
+    /// Its back-offs.
     pub backoff: BackoffTable,
-    /// What the probes say.
+    /// Its probe results.
     pub probe_results: Arc<PodProbeResults>,
-    /// Its status as it was reported last.
+    /// Its last published status.
     pub status: Arc<PodStatus>,
-    /// What that status was made from; `None` before the first sync.
+    /// Observed pod of that status; `None` before the first sync.
     pub known: Option<Arc<ObservedPod>>,
-    /// The pod network can be used.
+    /// Whether the pod network is ready.
     pub network_ready: bool,
 }
 
-/// Compares the pod with what runs and carries out the difference.
+/// Reconciles a pod: compares desired and observed state and executes the plan.
 ///
-/// `progress` is told how the pod was found, if that is new, and when it has its start slot; a sync
-/// that starts nothing needs none. What the pod refers to is resolved before it takes a slot: an object that
-/// is missing delays no other pod.
+/// `progress` receives a new observation and the time of the start slot. References are resolved
+/// before the slot is taken, so that a missing object does not delay other pods.
 pub async fn sync_pod(
     deps: &WorkerDeps,
     job: SyncJob,
@@ -179,50 +178,49 @@ pub async fn sync_pod(
     let uid = job.pod.uid();
     let observed = match deps.pleg.observed(&uid).await {
         Ok(observed) => observed,
-        Err(error) => return SyncReport::of(Err(error.into())),
+        Err(error) => return SyncReport::without_outcome(Err(error.into())),
     };
     let observed = with_termination_messages(deps, &job.pod, observed).await;
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }
-    // its worker, which hears how the pod was found, ends it
+    // its worker terminates it after the progress event
     if past_deadline(deps, &job, &observed) {
-        return SyncReport::of(Ok(observed));
+        return SyncReport::without_outcome(Ok(observed));
     }
     let starts = starts_something(deps, &job, &observed);
-    // it may have ended, and been removed, while nobody could tell this agent; what a reboot left
-    // of it is no sign of the contrary
+    // it may have been deleted while the agent was down; remains of a reboot do not show otherwise
     if starts && !observed.is_alive() && job.pod.annotation(names::ANN_RESTORED).is_some() {
         let failure = StartFailure {
             container: None,
             reason: Reason::WaitingForApiServer,
-            message: "known from an earlier life of the agent, to be confirmed by the API server"
+            message: "restored from the checkpoint; waiting for the API server to confirm the pod"
                 .to_owned(),
             retry: Retry::Later,
             retry_at: None,
         };
         return not_started(job, observed, failure);
     }
-    if starts && has_ended(deps, &job, &observed) {
-        return SyncReport::of(Ok(observed));
+    if starts && is_terminal(deps, &job, &observed) {
+        return SyncReport::without_outcome(Ok(observed));
     }
-    // once a pod has something in the runtime, its predecessor is gone
+    // a pod with objects in the runtime has passed this check before
     if starts && job.pod.is_static() && observed.is_empty() {
         match deps.runtime.live_pod_with_same_name(&job.pod).await {
             Ok(None) => {}
-            Ok(Some(uid)) => return wait_for_predecessor(deps, job, observed, &uid),
+            Ok(Some(uid)) => return wait_for_pod_termination(deps, job, observed, &uid),
             Err(error) => {
                 let error = JobError {
                     message: error.to_string(),
                     retry: error.retry(),
                 };
-                return SyncReport::of(Err(error));
+                return SyncReport::without_outcome(Err(error));
             }
         }
     }
     if starts && observed.is_empty() && deps.objects.sandbox_inputs(&job.pod).is_some() {
         let slot = start_slot(deps, &uid, true).await;
-        // the tokens of the pods before it may have taken long
+        // resolved again: the wait for the slot may have been long
         if let Some(inputs) = deps.objects.sandbox_inputs(&job.pod) {
             let started = (inputs, slot);
             let job = start_sandbox_first(deps, job, observed, started, cancel, progress);
@@ -240,14 +238,14 @@ pub async fn sync_pod(
             if starts {
                 return not_started(job, observed, failure);
             }
-            // what runs keeps what it sees
+            // running containers keep their volumes
             (ReadyVolumes::default(), Some(failure))
         }
     };
-    let notes = (!inputs.volumes.is_empty() && unready.is_none()).then_some(ready.kept);
+    let issues = (!inputs.volumes.is_empty() && unready.is_none()).then_some(ready.kept);
     if let Some(error) = inputs.missing.take().filter(|_| starts) {
         return SyncReport {
-            notes,
+            issues,
             ..wait_for_inputs(deps, job, observed, error)
         };
     }
@@ -274,12 +272,12 @@ pub async fn sync_pod(
     SyncReport {
         observed: observed_after(deps, &pod, &outcome, observed).await,
         outcome: Some(outcome),
-        notes,
+        issues,
     }
 }
 
-/// Starts a new pod whose tokens alone have to be requested. Its sandbox is made meanwhile, in a start
-/// slot: tokens take a part of the time that a sandbox takes.
+/// Starts a new pod that needs only tokens from the API server: its sandbox is created while they are
+/// requested.
 async fn start_sandbox_first(
     deps: &WorkerDeps,
     job: SyncJob,
@@ -290,14 +288,14 @@ async fn start_sandbox_first(
 ) -> SyncReport {
     let pod = SharedPod::clone(&job.pod);
     progress(Progress::Dispatched(deps.clock.now()));
-    let notes = OnceLock::new();
+    let issues = OnceLock::new();
     let container_inputs = async {
         let resolved = resolved_inputs(deps, &pod, true).await;
         let mut inputs = resolved.map_err(|error| inputs_failure(deps, &pod, error))?;
         let ready = set_up(deps, &pod, &inputs.volumes, true).await;
         let ready = ready.map_err(|error| volumes_not_ready(deps, &inputs.volumes, error))?;
         // only this job sets it
-        let _ = notes.set(ready.kept);
+        let _ = issues.set(ready.kept);
         match inputs.missing.take() {
             Some(error) => Err(inputs_failure(deps, &pod, error)),
             None => Ok((Arc::new(inputs), ready.mounted)),
@@ -320,22 +318,22 @@ async fn start_sandbox_first(
     SyncReport {
         observed: observed_after(deps, &pod, &outcome, observed).await,
         outcome: Some(outcome),
-        notes: notes.into_inner(),
+        issues: issues.into_inner(),
     }
 }
 
-/// A slot for a sync that starts something.
+/// Acquires a start slot for a sync that starts something.
 async fn start_slot(deps: &WorkerDeps, uid: &PodUid, starts: bool) -> Option<StartSlot> {
-    let touch = waits(deps, uid, "start slot", starts);
+    let record = waits(deps, uid, "start slot", starts);
     let slot = match starts {
         true => deps.start_limiter.acquire().await,
         false => None,
     };
-    ended(touch, RecordOutcome::Done);
+    ended(record, RecordOutcome::Done);
     slot
 }
 
-/// The pod after a pass over it.
+/// Observed pod after a sync.
 async fn observed_after(
     deps: &WorkerDeps,
     pod: &SharedPod,
@@ -349,7 +347,7 @@ async fn observed_after(
     Ok(read_termination_messages(deps, pod, observed).await)
 }
 
-/// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
+/// Begins the timeline record of a wait, for a sync that starts something.
 fn waits(
     deps: &WorkerDeps,
     uid: &PodUid,
@@ -360,14 +358,13 @@ fn waits(
     starts.then(|| deps.timelines.begin(uid, what()))
 }
 
-fn ended(touch: Option<RecordGuard>, outcome: RecordOutcome) {
-    if let Some(touch) = touch {
-        touch.end(outcome);
+fn ended(record: Option<RecordGuard>, outcome: RecordOutcome) {
+    if let Some(record) = record {
+        record.end(outcome);
     }
 }
 
-/// What a sync found, with what ended containers left to say: told without it, a pod would be over
-/// before its last words are known.
+/// Adds termination messages, so that a terminal phase is not published without them.
 async fn with_termination_messages(
     deps: &WorkerDeps,
     pod: &Pod,
@@ -378,9 +375,9 @@ async fn with_termination_messages(
     read.unwrap_or(observed)
 }
 
-/// True if the status says that the pod is over although the runtime lacks containers: one that
-/// ran, is gone and may not run again is not made a second time.
-fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
+/// True if the pod is in a terminal phase although its containers were removed: they are not
+/// created again.
+fn is_terminal(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
     let failures = Failures::new();
     let status = generate_status(StatusInput {
         previous: Some(&*job.status).filter(|status| status.phase.is_some()),
@@ -389,7 +386,7 @@ fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Adds what ended containers left as their termination message; the runtime does not know it.
+/// Reads the termination messages of exited containers, which the runtime does not know.
 async fn read_termination_messages(
     deps: &WorkerDeps,
     pod: &Pod,
@@ -413,36 +410,39 @@ async fn read_termination_messages(
     Arc::new(observed)
 }
 
-/// [`inputs`], with the wait in the pod's timeline.
+/// Resolves the pod's references, with a timeline record of the wait.
 async fn resolved_inputs(
     deps: &WorkerDeps,
     pod: &SharedPod,
     starts: bool,
 ) -> Result<PodInputs, InputsError> {
-    let touch = waits(deps, &pod.uid(), "references", starts);
+    let record = waits(deps, &pod.uid(), "references", starts);
     let resolved = inputs(deps, pod, starts).await;
     let outcome = RecordOutcome::from_result(&resolved.as_ref().map_err(|error| &error.message));
-    ended(touch, outcome);
+    ended(record, outcome);
     resolved
 }
 
-/// Has the pod's volumes set up, with the wait in its timeline.
+/// Sets up the pod's volumes, with a timeline record of the wait.
 async fn set_up(
     deps: &WorkerDeps,
     pod: &SharedPod,
     volumes: &Arc<PodVolumes>,
     starts: bool,
 ) -> Result<ReadyVolumes, VolumesNotReady> {
-    let patience = if starts { VOLUMES_TIMEOUT } else { REFRESH };
-    let touch = waits(deps, &pod.uid(), "volumes", starts);
-    let ready = deps.volumes.set_up(pod, volumes, patience).await;
+    let timeout = if starts {
+        VOLUMES_TIMEOUT
+    } else {
+        REFRESH_TIMEOUT
+    };
+    let record = waits(deps, &pod.uid(), "volumes", starts);
+    let ready = deps.volumes.set_up(pod, volumes, timeout).await;
     let outcome = RecordOutcome::from_result(&ready.as_ref().map_err(|error| &error.message));
-    ended(touch, outcome);
+    ended(record, outcome);
     ready
 }
 
-/// What the pod refers to. A pod that starts something waits for it; one that runs has its
-/// volumes refreshed if that is possible at once.
+/// Resolves the pod's references. A running pod only refreshes its volumes, with a short timeout.
 async fn inputs(
     deps: &WorkerDeps,
     pod: &SharedPod,
@@ -452,13 +452,13 @@ async fn inputs(
         return deps.objects.inputs(pod).await;
     }
     let mut volumes = PodExt::spec(&**pod).volumes.iter().flatten();
-    if !volumes.any(is_live) {
+    if !volumes.any(needs_resync) {
         return Ok(PodInputs::default());
     }
-    let refreshed = tokio::time::timeout(REFRESH, deps.objects.inputs(pod)).await;
+    let refreshed = tokio::time::timeout(REFRESH_TIMEOUT, deps.objects.inputs(pod)).await;
     match refreshed {
         Ok(Ok(inputs)) => Ok(inputs),
-        // what the pod sees stays as it is
+        // the pod keeps the old content
         Ok(Err(error)) => {
             tracing::debug!(pod = %pod.full_name(), %error, "volumes not refreshed");
             Ok(PodInputs::default())
@@ -489,21 +489,24 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
     actions.starts_something()
 }
 
-/// A pod of the same name is alive. Among pods with a worker the registry keeps that from
-/// happening; this one was edited while the agent was away, has no worker, and is stopped by
-/// housekeeping once the sources of static pods have spoken.
-fn wait_for_predecessor(
+/// Reports that another pod with the same full name is running. It has no worker: the static pod was
+/// edited while the agent was down. Housekeeping stops it once its sources are ready.
+fn wait_for_pod_termination(
     deps: &WorkerDeps,
     job: SyncJob,
     observed: Arc<ObservedPod>,
-    predecessor: &PodUid,
+    other: &PodUid,
 ) -> SyncReport {
     let failure = StartFailure {
         container: None,
         reason: Reason::WaitingForPodTermination,
-        message: format!("the pod of the same name with UID {predecessor} still runs"),
+        message: format!("waiting for the termination of pod {other} with the same name"),
         retry: Retry::Soon,
-        retry_at: deps.clock.now().checked_add(PREDECESSOR_RETRY).ok(),
+        retry_at: deps
+            .clock
+            .now()
+            .checked_add(NAME_CONFLICT_RETRY_INTERVAL)
+            .ok(),
     };
     not_started(job, observed, failure)
 }
@@ -518,12 +521,12 @@ fn wait_for_inputs(
     not_started(job, observed, failure)
 }
 
-/// Something the pod refers to cannot be had. A change of the object brings the pod back at
-/// once, the time is for what no watch tells.
+/// Reports a reference that cannot be resolved. A change of the object requeues the pod immediately;
+/// the retry is for changes without a watch.
 fn inputs_failure(deps: &WorkerDeps, pod: &Pod, error: InputsError) -> StartFailure {
     let delay = match error.retry {
-        Retry::Soon => INPUTS_RETRY_SOON,
-        Retry::Later | Retry::Never => INPUTS_RETRY_LATER,
+        Retry::Soon => INPUTS_SHORT_BACKOFF,
+        Retry::Later | Retry::Never => INPUTS_LONG_BACKOFF,
     };
     let (events, message) = (&deps.events, &error.message);
     events.record(pod, None, EventType::Warning, error.reason, message);
@@ -536,28 +539,28 @@ fn inputs_failure(deps: &WorkerDeps, pod: &Pod, error: InputsError) -> StartFail
     }
 }
 
-/// A volume failed, or is still being set up. The VolumeManager has recorded it, tries again by
-/// itself and wakes the pod; a pod that asks when the next try is due hears what comes of it. What a
-/// volume is to show is looked up by the pod alone: a change of the object brings it back at once,
-/// the time is for what no watch tells.
+/// Reports volumes that failed or are not set up yet. The VolumeManager retries them and requeues
+/// the pod. Unavailable payloads are resolved by the pod: a change of the object requeues it, the
+/// retry is for changes without a watch.
 fn volumes_not_ready(
     deps: &WorkerDeps,
     volumes: &PodVolumes,
     error: VolumesNotReady,
 ) -> StartFailure {
-    let withheld = |volume: &PodVolume| matches!(volume.source, VolumeSource::Withheld(..));
-    let look = later(deps.clock.now(), INPUTS_RETRY_LATER);
-    let look = volumes.iter().any(withheld).then_some(look);
+    let unavailable =
+        |volume: &PodVolume| matches!(volume.source, VolumeSource::PayloadUnavailable(..));
+    let next_check = later(deps.clock.now(), INPUTS_LONG_BACKOFF);
+    let next_check = volumes.iter().any(unavailable).then_some(next_check);
     StartFailure {
         container: None,
         reason: error.reason,
         message: error.message,
         retry: error.retry,
-        retry_at: error.retry_at.into_iter().chain(look).min(),
+        retry_at: error.retry_at.into_iter().chain(next_check).min(),
     }
 }
 
-/// A sync that ended before it touched anything.
+/// A sync that ended before it changed anything.
 fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) -> SyncReport {
     let retry_at = failure.retry_at;
     let outcome = SyncPodOutcome {
@@ -572,22 +575,22 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
     };
     SyncReport {
         outcome: Some(outcome),
-        ..SyncReport::of(Ok(observed))
+        ..SyncReport::without_outcome(Ok(observed))
     }
 }
 
-/// Stops everything of a pod and makes sure that it stopped.
+/// Stops a pod and verifies that it stopped.
 ///
-/// What lives is taken from the runtime's lists, not from a read of the pod: a pod of which a
-/// status call hangs can still be stopped.
+/// Running containers are taken from the runtime's lists, so that a hung status call does not block
+/// the stop.
 pub async fn sync_terminating_pod(
     deps: &WorkerDeps,
     uid: &PodUid,
     pod: Option<SharedPod>,
     grace: Duration,
 ) -> Result<Arc<ObservedPod>, JobError> {
-    let seen = deps.pleg.cache.get(uid);
-    let seen = seen.unwrap_or_else(|| {
+    let cached = deps.pleg.cache.get(uid);
+    let cached = cached.unwrap_or_else(|| {
         Arc::new(ObservedPod {
             uid: uid.clone(),
             ..ObservedPod::default()
@@ -595,20 +598,20 @@ pub async fn sync_terminating_pod(
     });
     let request = KillPodRequest {
         pod: pod.clone(),
-        observed: Arc::clone(&seen),
+        observed: Arc::clone(&cached),
         grace,
         message: String::new(),
     };
     deps.runtime.kill_pod(request).await?;
-    let observed = read_stopped_pod(deps, uid, seen).await?;
+    let observed = read_stopped_pod(deps, uid, cached).await?;
     Ok(match &pod {
         Some(pod) => read_termination_messages(deps, pod, observed).await,
         None => observed,
     })
 }
 
-/// Reads how the containers of a stopped pod ended. The lists decide whether it is stopped: if it
-/// cannot be read, the ends that nothing shows are unknown.
+/// Reads how the containers of a stopped pod ended. The lists decide whether it is stopped; if the
+/// inspection fails, the exit codes are unknown.
 async fn read_stopped_pod(
     deps: &WorkerDeps,
     uid: &PodUid,
@@ -621,27 +624,27 @@ async fn read_stopped_pod(
         }
         if let Some(left) = deps.runtime.live_objects(uid).await?.first() {
             return Err(JobError {
-                message: format!("{left} still runs after it was stopped"),
+                message: format!("{left} is still running after the stop"),
                 retry: Retry::Soon,
             });
         }
         match read {
-            // older than the lists
+            // the inspection is older than the lists
             Some(observed) => last = observed,
             None => break,
         }
     }
-    tracing::warn!(pod = %uid, "stopped pod not readable, the ends of its containers are unknown");
+    tracing::warn!(pod = %uid, "inspection of stopped pod failed, container exit codes unknown");
     Ok(Arc::new(with_unseen_ends(&last)))
 }
 
-/// Reads a pod; `None` if that fails, or if a call of the pod hangs.
+/// Inspects a pod; `None` if that fails or a call of the pod hangs.
 async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>> {
     let hung = async {
         while deps.hung.for_pod(uid).is_empty() {
             tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
         }
-        // known to hang from before: it may be answered this time
+        // the call may have hung before; this attempt may succeed
         tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
     };
     tokio::select! {
@@ -652,10 +655,12 @@ async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>>
     }
 }
 
-/// Releases volumes and directories. The dead containers and sandboxes go with the garbage
-/// collection, so that their logs stay readable meanwhile.
+/// Tears down volumes and removes directories. Dead containers and sandboxes are left to garbage
+/// collection, so that their logs stay readable.
 pub async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
-    deps.volumes.tear_down(uid, Releaser::Worker).await?;
+    deps.volumes
+        .tear_down(uid, TearDownRequester::Worker)
+        .await?;
     let released = deps.runtime.cleanup_pod(uid).await;
     released.map_err(|error| JobError {
         message: error.to_string(),

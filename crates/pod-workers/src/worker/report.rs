@@ -1,4 +1,4 @@
-//! From what a worker knows to its pod's entry on the board: status, blocker, start phases.
+//! Builds the pod's status entry: status, blocker, start timings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use super::WorkerDeps;
 use super::ends::count_ends;
 use super::jobs::SyncReport;
 
-/// What a sync means for the state machine.
+/// Result of a sync for the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncSummary {
-    /// When to look again at the latest.
+    /// Time of the next sync at the latest.
     pub retry_at: Option<Timestamp>,
-    /// Nothing of the pod will run again.
+    /// The pod is in a terminal phase.
     pub terminal: bool,
 }
 
-/// A pod's results so far.
+/// Results of a pod so far.
 #[derive(Debug)]
 pub struct Report {
     pod: Option<SharedPod>,
@@ -41,24 +41,25 @@ pub struct Report {
     failures: Failures,
     backing_off: Vec<DelayedRestart>,
     status: Arc<PodStatus>,
-    /// The status is the one that came with the pod.
+    /// The status is that of the pod object.
     repeated: bool,
     blocker: Option<Blocker>,
     timings: StartTimings,
     stopping: Option<Blocker>,
-    notes: Vec<String>,
+    issues: Vec<String>,
     phase_override: Option<PhaseOverride>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
-    /// The pod was ready or over: its start is told to have ended.
+    /// The end of the start was recorded: the pod was ready or terminal.
     started: bool,
-    /// The runtime was asked about the pod; before that a status would be a guess.
-    looked: bool,
+    /// The pod was observed.
+    is_observed: bool,
     created_at: Timestamp,
 }
 
 impl Report {
-    /// A report of a pod nothing is known of yet; `None` for an orphan, which has no entry.
+    /// Creates the report of a pod before its first sync; `None` for an orphaned pod, which has no
+    /// entry.
     pub fn new(pod: Option<SharedPod>, now: Timestamp) -> Self {
         let mut this = Self {
             pod: None,
@@ -71,12 +72,12 @@ impl Report {
             blocker: None,
             timings: StartTimings::default(),
             stopping: None,
-            notes: Vec::new(),
+            issues: Vec::new(),
             phase_override: None,
             next_sync: None,
             synced_once: false,
             started: false,
-            looked: false,
+            is_observed: false,
             created_at: now,
         };
         if let Some(pod) = pod {
@@ -86,21 +87,21 @@ impl Report {
         this
     }
 
-    /// The pod as asked is new or changed.
+    /// Handles a new or changed desired pod.
     pub fn desired(&mut self, pod: SharedPod) {
         let warnings = unsupported_fields(&pod);
         if warnings != self.warnings && !warnings.is_empty() {
             tracing::warn!(
                 pod = %pod.full_name(),
                 fields = warnings.join("; "),
-                "the pod uses fields that this version does not act on"
+                "pod uses fields that are not supported by this version"
             );
         }
         self.warnings = warnings;
         self.pod = Some(pod);
     }
 
-    /// The first sync got its start slot.
+    /// Records the start slot of the first sync.
     pub fn dispatched(&mut self, at: Timestamp, metrics: &Metrics) {
         if self.timings.dispatched.is_none() {
             self.timings.dispatched = Some(at);
@@ -110,34 +111,33 @@ impl Report {
         }
     }
 
-    /// The pod was read without a sync.
+    /// Records an observation.
     pub fn observed(&mut self, observed: Arc<ObservedPod>) {
         self.observed = observed;
-        self.looked = true;
+        self.is_observed = true;
     }
 
-    /// A sync found the pod like this and goes on from there. What it found is told before what it
-    /// makes of it, as upstream does: a container that ended, or asked for a restart of all of them,
-    /// may be gone when the sync is through.
-    pub fn found(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
+    /// Records the observation at the start of a sync and updates the status, as upstream: an exited
+    /// container may be removed when the sync ends.
+    pub fn observed_before_sync(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
         self.observed(observed);
         if let Some(pod) = self.pod.clone().filter(|_| self.synced_once) {
             self.renew_status(&pod, deps, false, deps.clock.now());
         }
     }
 
-    /// A phase was decided for the pod; the first decision stands.
+    /// Records a phase override; the first one applies.
     pub fn decided(&mut self, phase_override: Option<PhaseOverride>) {
         self.phase_override = self.phase_override.take().or(phase_override);
     }
 
-    /// The pod is being stopped.
+    /// Records the termination of the pod.
     pub fn terminating(&mut self, reason: &str, grace: Duration, now: Timestamp) {
         let grace = grace.as_secs();
         let message = if reason.is_empty() {
-            format!("all containers are done; stopping what is left (grace period {grace} s)")
+            format!("all containers have exited; terminating the pod (grace period {grace} s)")
         } else {
-            format!("{reason}; stopping it (grace period {grace} s)")
+            format!("{reason}; terminating the pod (grace period {grace} s)")
         };
         let since = self.stopping.as_ref().map_or(now, |blocker| blocker.since);
         self.stopping = Some(Blocker {
@@ -149,7 +149,7 @@ impl Report {
         });
     }
 
-    /// Takes in what came of a sync.
+    /// Handles the result of a sync.
     pub fn synced(&mut self, report: SyncReport, deps: &WorkerDeps, now: Timestamp) -> SyncSummary {
         self.synced_once = true;
         self.failures.clear();
@@ -177,8 +177,8 @@ impl Report {
         }
         self.next_sync = retry_at;
         let wake_at = retry_at.into_iter().chain(resync_at).min();
-        if let Some(notes) = report.notes {
-            self.notes = notes;
+        if let Some(issues) = report.issues {
+            self.issues = issues;
         }
         let Some(pod) = self.pod.clone() else {
             return SyncSummary {
@@ -187,9 +187,9 @@ impl Report {
             };
         };
         self.renew_status(&pod, deps, false, now);
-        self.note_running(deps, now);
+        self.record_running(deps, now);
         let phase = self.status.phase.as_deref();
-        // a pod with a pending failure is tried again, whatever its containers say
+        // a pod with a pending failure is retried, whatever its containers' states
         let terminal = matches!(phase, Some("Succeeded" | "Failed")) && self.failures.is_empty();
         SyncSummary {
             retry_at: wake_at,
@@ -197,15 +197,14 @@ impl Report {
         }
     }
 
-    /// Before anybody looked the last known status stands: a container that was running is not
-    /// lost because it was not seen yet.
+    /// Updates the status. Before the first observation the last known status is kept, so that
+    /// running containers are not reported as lost.
     fn renew_status(&mut self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) {
         let known = pod.status.as_ref().filter(|status| status.phase.is_some());
-        let known = known.filter(|_| !self.looked && !terminal);
+        let known = known.filter(|_| !self.is_observed && !terminal);
         let status = known.cloned();
         let status = status.unwrap_or_else(|| self.generate(pod, deps, terminal, now));
-        // what the status that came with the pod tells of ended before, and so did what is found with
-        // a pod that had none
+        // terminations in the pod's initial status or first observation happened before
         if known.is_none() && self.status.phase.is_some() {
             count_ends(&self.status, &status, &deps.metrics);
         }
@@ -226,7 +225,7 @@ impl Report {
         })
     }
 
-    /// Phases are those of the first start: what a restart does later is not the pod's start.
+    /// Records timings of the first start only.
     fn take_timings(&mut self, newer: StartTimings) {
         if self.timings.running.is_some() {
             return;
@@ -243,12 +242,12 @@ impl Report {
         }
     }
 
-    fn note_running(&mut self, deps: &WorkerDeps, now: Timestamp) {
+    fn record_running(&mut self, deps: &WorkerDeps, now: Timestamp) {
         if self.timings.running.is_some() || self.status.phase.as_deref() != Some("Running") {
             return;
         }
         self.timings.running = Some(now);
-        // a pod that was adopted did not start now
+        // an adopted pod did not start now
         if self.timings.containers_started.is_some()
             && let Some(took) = seconds_between(self.timings.seen, now)
         {
@@ -256,9 +255,9 @@ impl Report {
         }
     }
 
-    /// What of the pod can be probed at present; `None` before anybody looked.
+    /// Current probe targets; `None` before the first observation.
     pub fn probe_targets(&self, state: PodWorkerState) -> Option<ProbeTargets> {
-        let pod = self.pod.clone().filter(|_| self.looked)?;
+        let pod = self.pod.clone().filter(|_| self.is_observed)?;
         let ip = self.status.pod_ip.as_deref();
         Some(ProbeTargets {
             pod,
@@ -268,9 +267,13 @@ impl Report {
         })
     }
 
-    /// How the pod stands to its deadline.
+    /// State of the pod's deadline.
     pub fn deadline(&self, now: Timestamp) -> Deadline {
-        let Some(pod) = self.pod.as_deref().filter(|_| self.phase_override.is_none()) else {
+        let Some(pod) = self
+            .pod
+            .as_deref()
+            .filter(|_| self.phase_override.is_none())
+        else {
             return Deadline::None;
         };
         deadline(DeadlineInput {
@@ -281,38 +284,38 @@ impl Report {
         })
     }
 
-    /// The status that was published last.
+    /// Last published status.
     pub fn status(&self) -> Arc<PodStatus> {
         Arc::clone(&self.status)
     }
 
-    /// The observation that the status was made from; `None` before the first sync.
+    /// Observation of that status; `None` before the first sync.
     pub fn known(&self) -> Option<Arc<ObservedPod>> {
         self.synced_once.then(|| Arc::clone(&self.observed))
     }
 
-    /// Verdicts of probes changed.
+    /// Updates the status after a change of probe results.
     pub fn probed(&mut self, deps: &WorkerDeps) {
-        if let Some(pod) = self.pod.clone().filter(|_| self.looked) {
+        if let Some(pod) = self.pod.clone().filter(|_| self.is_observed) {
             self.renew_status(&pod, deps, false, deps.clock.now());
         }
     }
 
-    /// Puts the entry on the board.
+    /// Publishes the status entry.
     pub fn publish(&mut self, phase: State, runtime: &RuntimeState, deps: &WorkerDeps) {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
         let worker_state = worker_state(phase);
         if let Some(end) = start_outcome(&self.status).filter(|_| !self.started) {
             self.started = true;
-            // what runs or ran without a start of ours was there before
+            // containers not started in this agent run were adopted
             match end.is_ok() && self.timings.containers_started.is_none() {
                 true => deps.timelines.skip_start_trace(&pod.uid()),
                 false => deps.timelines.started(&pod.uid(), end),
             }
         }
         if worker_state != PodWorkerState::SyncPod || !self.synced_once {
-            // only now can nothing of the pod run any more
+            // only now no container can run any more
             let terminal = worker_state == PodWorkerState::TerminatedPod;
             self.renew_status(&pod, deps, terminal, now);
         }
@@ -321,12 +324,12 @@ impl Report {
             pod,
             status: Arc::clone(&self.status),
             worker_state,
-            looked: self.looked || worker_state == PodWorkerState::TerminatedPod,
+            looked: self.is_observed || worker_state == PodWorkerState::TerminatedPod,
             released: phase == State::TerminatedPod { released: true },
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
-            issues: self.notes.clone(),
+            issues: self.issues.clone(),
             unsupported_fields: self.warnings.clone(),
         });
     }
@@ -339,7 +342,7 @@ impl Report {
         deps: &WorkerDeps,
         now: Timestamp,
     ) -> Option<Blocker> {
-        // what hangs is the reason for whatever else could be told, but of a pod that has stopped
+        // a hung call causes the other problems, unless the pod has terminated
         let hung = deps.hung.for_pod(&pod.uid());
         if let Some(call) = hung
             .first()
@@ -366,7 +369,7 @@ impl Report {
                 next_retry,
             })
         };
-        // of a pod that has stopped, or never ran, nothing waits
+        // a terminated pod does not wait
         let waits = phase != PodWorkerState::TerminatedPod;
         if let Some(error) = runtime.runtime_error.as_ref().filter(|_| waits) {
             let next = now.saturating_add(Duration::from_secs(5)).ok();
@@ -374,7 +377,8 @@ impl Report {
         }
         if waits && !self.synced_once && self.timings.dispatched.is_none() {
             let capacity = deps.start_limiter.capacity();
-            let message = format!("waiting for its turn: {capacity} pods start at a time");
+            let message =
+                format!("waiting for a start slot (limit: {capacity} concurrent pod starts)");
             let mut blocker = wait(Reason::WaitingForStartSlot, message, None)?;
             blocker.since = blocker.since.min(self.created_at);
             return Some(blocker);
@@ -393,18 +397,18 @@ impl Report {
     }
 }
 
-/// The words of the event, and how often it was asked.
+/// Blocker with the text of the event and the number of attempts.
 fn hung_blocker(call: &HungCall) -> Blocker {
     let attempts = match call.attempts {
         0 | 1 => String::new(),
-        attempts => format!(" (asked {attempts} times)"),
+        attempts => format!(" ({attempts} attempts)"),
     };
     Blocker {
         reason: Reason::RuntimeCallHung,
         container: None,
         message: format!("{call}{attempts}"),
         since: call.since,
-        // it is being asked all the time
+        // the call is retried continuously
         next_retry: Some(call.since),
     }
 }
@@ -418,7 +422,7 @@ pub fn worker_state(phase: State) -> PodWorkerState {
     }
 }
 
-/// Shows a pod that waits until another of its name has stopped.
+/// Publishes a pod that is blocked on the termination of another with the same full name.
 pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
     let now = deps.clock.now();
     let status = PodStatus {
@@ -430,7 +434,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
         blocker: Some(Blocker {
             reason: Reason::WaitingForPodTermination,
             container: None,
-            message: format!("the pod of the same name with UID {behind} is still being stopped"),
+            message: format!("waiting for the termination of pod {behind} with the same name"),
             since: now,
             next_retry: None,
         }),
@@ -442,7 +446,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
     });
 }
 
-/// When the merger saw the pod first.
+/// Time at which the pod was first received from its source.
 fn seen(pod: &Pod) -> Option<Timestamp> {
     pod.annotation(names::ANN_CONFIG_SEEN)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The registry by its lines.
+//! Cases of the registry: updates and the effects that they cause.
 
 use std::sync::Arc;
 
@@ -59,12 +59,12 @@ fn check(script: Vec<(Step, &str)>) {
 #[test]
 fn edited_static_pods_wait_in_order_for_termination() {
     check(vec![
-        (Update("1", run("1", "web")), "spawn(1)"),
-        (Update("2", run("2", "web")), "hold(2 behind 1)"),
+        (Update("1", run("1", "web")), "start(1)"),
+        (Update("2", run("2", "web")), "queue(2 behind 1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
-        (Update("3", run("3", "web")), "hold(3 behind 1)"),
-        (Update("2", kill(true)), "forget(2)"),
-        (Finished("1"), "forget(1) spawn(3)"),
+        (Update("3", run("3", "web")), "queue(3 behind 1)"),
+        (Update("2", kill(true)), "remove(2)"),
+        (Finished("1"), "remove(1) start(3)"),
     ]);
 }
 
@@ -73,26 +73,26 @@ fn pod_first_seen_with_a_kill_gets_a_terminating_worker() {
     check(vec![
         (
             Update("1", run_and_kill("1", "web", false)),
-            "spawn-ending(1)",
+            "start-terminating(1)",
         ),
-        (Update("2", run("2", "web")), "spawn(2)"),
+        (Update("2", run("2", "web")), "start(2)"),
         (Finished("1"), ""),
-        (Update("1", kill(true)), "forget(1)"),
-        (Update("3", run_and_kill("3", "web", true)), "forget(3)"),
+        (Update("1", kill(true)), "remove(1)"),
+        (Update("3", run_and_kill("3", "web", true)), "remove(3)"),
     ]);
 }
 
 #[test]
 fn pod_desired_again_while_terminating_restarts() {
     check(vec![
-        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", run("1", "web")), "start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "forget(1) spawn(1)"),
+        (Finished("1"), "remove(1) start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
-        (Finished("1"), "forget(1)"),
+        (Finished("1"), "remove(1)"),
     ]);
 }
 
@@ -104,21 +104,21 @@ fn coalesced_updates_equal_separate_ones() {
     let mut added_and_removed = run("2", "job");
     added_and_removed.merge(kill(true));
     check(vec![
-        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", run("1", "web")), "start(1)"),
         (Update("1", removed_and_back), "forward(1 kill)"),
-        (Finished("1"), "forget(1) spawn(1)"),
-        (Update("2", added_and_removed), "forget(2)"),
+        (Finished("1"), "remove(1) start(1)"),
+        (Update("2", added_and_removed), "remove(2)"),
     ]);
 }
 
 #[test]
 fn completed_pod_keeps_its_worker_until_removed() {
     check(vec![
-        (Update("1", run("1", "job")), "spawn(1)"),
+        (Update("1", run("1", "job")), "start(1)"),
         (Finished("1"), ""),
         (Update("1", run("1", "job")), ""),
-        (Update("2", run("2", "job")), "spawn(2)"),
-        (Update("1", kill(true)), "forget(1)"),
+        (Update("2", run("2", "job")), "start(2)"),
+        (Update("1", kill(true)), "remove(1)"),
         (Update("1", kill(true)), ""),
     ]);
 }
@@ -128,20 +128,20 @@ fn orphaned_pod_is_stopped_and_removed() {
     let mut orphan = kill(true);
     orphan.kill.as_mut().expect("kill").orphan = Some(Arc::default());
     check(vec![
-        (Update("1", orphan), "spawn-orphan(1)"),
+        (Update("1", orphan), "start-orphan(1)"),
         (Update("1", run("1", "web")), "forward(1)"),
-        (Finished("1"), "forget(1) spawn(1)"),
+        (Finished("1"), "remove(1) start(1)"),
     ]);
 }
 
 #[test]
 fn rejected_pod_does_not_run_after_an_update() {
     use windlass_mailboxes::Merge;
-    // refused, then updated by a controller before anybody looked
-    let mut refused_and_updated = run_and_kill("1", "web", false);
-    refused_and_updated.merge(run("1", "web"));
+    // rejected, then updated by a controller, in one message
+    let mut rejected_and_updated = run_and_kill("1", "web", false);
+    rejected_and_updated.merge(run("1", "web"));
     check(vec![
-        (Update("1", refused_and_updated), "spawn-ending(1)"),
+        (Update("1", rejected_and_updated), "start-terminating(1)"),
         (Finished("1"), ""),
         (Update("1", run("1", "web")), ""),
     ]);
@@ -150,13 +150,13 @@ fn rejected_pod_does_not_run_after_an_update() {
 #[test]
 fn pod_deleted_before_its_restart_does_not_restart() {
     check(vec![
-        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", run("1", "web")), "start(1)"),
         (Update("1", kill(true)), "forward(1 kill)"),
         (Update("1", run("1", "web")), "forward(1)"),
         (
             Update("1", run_and_kill("1", "web", false)),
             "forward(1 kill)",
         ),
-        (Finished("1"), "forget(1)"),
+        (Finished("1"), "remove(1)"),
     ]);
 }
