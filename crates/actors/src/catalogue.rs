@@ -17,7 +17,7 @@ use windlass_types::{
     DeviceName, ObservedPod, PodExt, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate,
     ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
 };
-pub use windlass_volume_plan::volume_plan::Releaser;
+pub use windlass_volume_plan::volume_reconciler::TearDownRequester;
 use windlass_volume_plan::volume_source::PodVolumes;
 
 use crate::mounted_volume_cache::MountedVolumeCache;
@@ -241,7 +241,7 @@ pub struct TearDownVolumes {
     /// UID of the pod.
     pub uid: PodUid,
     /// The requester.
-    pub by: Releaser,
+    pub by: TearDownRequester,
     /// Receives the result when all are torn down, or one failed.
     pub reply: oneshot::Sender<Result<(), VolumesNotReady>>,
 }
@@ -322,7 +322,7 @@ impl VolumesHandle {
     ///
     /// # Errors
     /// A volume could not be torn down in time.
-    pub async fn tear_down(&self, uid: &PodUid, by: Releaser) -> Result<(), VolumesNotReady> {
+    pub async fn tear_down(&self, uid: &PodUid, by: TearDownRequester) -> Result<(), VolumesNotReady> {
         self.mounted.forget(uid);
         let (reply, response) = oneshot::channel();
         let message = VolumeManagerMessage::TearDown(TearDownVolumes {

@@ -23,7 +23,7 @@ impl MountedVolumeCache {
     /// expand) and volumes with an older payload are not cached.
     pub fn put(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>, ready: &ReadyVolumes) {
         let again = |volume: &PodVolume| {
-            volume.claim.is_some() || matches!(volume.source, VolumeSource::Csi(_))
+            volume.pvc.is_some() || matches!(volume.source, VolumeSource::Csi(_))
         };
         if !ready.kept.is_empty() || volumes.iter().any(again) {
             return;
@@ -58,7 +58,7 @@ impl MountedVolumeCache {
 mod tests {
     use windlass_types::Pod;
     use windlass_types::corev1::EmptyDirVolumeSource;
-    use windlass_volume_plan::volume_source::BoundClaim;
+    use windlass_volume_plan::volume_source::BoundPvc;
 
     use super::*;
 
@@ -74,7 +74,7 @@ mod tests {
             source: VolumeSource::EmptyDir(EmptyDirVolumeSource::default()),
             read_only: false,
             mount_options: Vec::new(),
-            claim: None,
+            pvc: None,
         }])
     }
 
@@ -102,7 +102,7 @@ mod tests {
         table.put(&pod_a, &volumes("a"), &old);
         assert_eq!(table.get(&pod_a, &volumes("a")), None);
         let mut claimed = volumes("a");
-        Arc::make_mut(&mut claimed)[0].claim = Some(BoundClaim {
+        Arc::make_mut(&mut claimed)[0].pvc = Some(BoundPvc {
             name: "c".to_owned(),
             volume: "v".to_owned(),
             exclusive: false,

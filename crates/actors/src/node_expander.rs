@@ -12,7 +12,7 @@ use windlass_types::{ExpansionDecision, Pod, Timestamp};
 pub trait NodeExpander: Send + Sync + Debug + 'static {
     /// Reads the PVC, whose PersistentVolume has `capacity` bytes, and decides. Before an expansion
     /// the PVC is marked `NodeResizeInProgress`. `failed_before`: the driver failed before.
-    async fn turn(
+    async fn expansion_decision(
         &self,
         pod: &Pod,
         claim: &str,
@@ -21,11 +21,11 @@ pub trait NodeExpander: Send + Sync + Debug + 'static {
     ) -> Result<ExpansionDecision, String>;
 
     /// Reports the new size (upstream `MarkNodeExpansionFinishedWithRecovery`).
-    async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String>;
+    async fn report_expanded(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String>;
 
     /// Reports a failed expansion; `infeasible`: the driver can never provide the size (upstream
     /// `MarkNodeExpansionFailedCondition`, `MarkNodeExpansionInfeasible`).
-    async fn not_grown(
+    async fn report_failure(
         &self,
         pod: &Pod,
         claim: &str,

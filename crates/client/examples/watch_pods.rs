@@ -1,4 +1,4 @@
-//! Follows the pods of one node, through whatever happens to the API server.
+//! Watches the pods of one node, through any failure of the API server.
 //!
 //! `cargo run -p windlass-client --example watch_pods -- <kubeconfig> <name of the node>`
 

@@ -1,4 +1,4 @@
-//! The verbs, over any HTTP service.
+//! The API verbs, over any HTTP service.
 
 use std::fmt;
 use std::pin::Pin;
@@ -52,11 +52,11 @@ impl<K> ApiObject for K where
 pub enum WatchEvent<K> {
     /// The object is new or changed.
     Applied(K),
-    /// The object is gone; its last state.
+    /// The object was deleted; its last state.
     Deleted(K),
-    /// Everything up to this version was sent; `initial_end` closes a streaming list.
+    /// All changes up to this version were sent; `initial_end` ends a streaming list.
     Bookmark {
-        /// Where a later watch goes on.
+        /// The version for a later watch.
         resource_version: String,
         /// The initial set is complete.
         initial_end: bool,
@@ -84,9 +84,9 @@ impl fmt::Debug for ApiClient {
 }
 
 impl ApiClient {
-    /// A client over any HTTP service: a connection pool, or a server in the same process.
+    /// Creates a client over any HTTP service: a connection pool, or a server in the same process.
     ///
-    /// `timeout` bounds each request, and for a watch the time until it begins.
+    /// `timeout` limits each request, and the start of each watch.
     pub fn from_service<S, B>(service: S, timeout: Duration) -> Self
     where
         S: tower::Service<http::Request<Body>, Response = http::Response<B>> + Send + 'static,
@@ -105,22 +105,22 @@ impl ApiClient {
         }
     }
 
-    /// The same client, at most `qps` requests a second after a burst of `burst`. Callers over
-    /// the limit wait their turn. Watches count once, when they begin.
+    /// Limits the client to `qps` requests per second with a burst of `burst`. Requests over the
+    /// limit wait. A watch counts once.
     #[must_use]
     pub fn with_rate_limit(mut self, qps: f64, burst: u32) -> Self {
         self.limit = RateLimit::new(qps, burst).map(Arc::new);
         self
     }
 
-    /// The same client, whose requests are counted under this host name.
+    /// Counts the requests under this host name.
     #[must_use]
     pub(crate) fn with_recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// The same client, whose reflected sets wait differently from those with another seed.
+    /// Sets the seed of the reflectors' jitter.
     #[must_use]
     pub(crate) fn with_jitter_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -141,14 +141,14 @@ impl ApiClient {
         self.call(Call::new(Method::GET, path)).await
     }
 
-    /// Reads one object as the server's cache has it, which may be behind the newest.
+    /// Reads one object from the server's cache, which may be outdated.
     pub async fn get_cached<K: ApiObject>(&self, at: ObjectKey<'_>) -> ApiResult<K> {
         let query = vec![("resourceVersion", "0".to_owned())];
         let path = object_path::<K>(at, None);
         self.call(Call::new(Method::GET, path).query(query)).await
     }
 
-    /// Reads a set of objects; with it the version of the set, for a watch that goes on.
+    /// Reads a set of objects and its version, for a following watch.
     pub async fn list<K: ApiObject>(
         &self,
         selector: &Selector,
@@ -166,8 +166,8 @@ impl ApiClient {
         ))
     }
 
-    /// Watches a set of objects. The server ends a watch after 290 s; a stream that stays open
-    /// and silent beyond that ends with [`ApiErrorKind::Timeout`].
+    /// Watches a set of objects. The server ends a watch after 290 s; a stream that is silent
+    /// beyond that ends with [`ApiErrorKind::Timeout`].
     pub async fn watch<K: ApiObject>(
         &self,
         selector: &Selector,
@@ -188,7 +188,11 @@ impl ApiClient {
         let call = Call::new(Method::GET, path).query(query).named("watch");
         let (response, _) = self.send(&call).await?;
         let body = response.into_body();
-        Ok(crate::stream::watch_stream(body, call.path, WATCH_SILENCE))
+        Ok(crate::stream::watch_stream(
+            body,
+            call.path,
+            WATCH_IDLE_TIMEOUT,
+        ))
     }
 
     /// Creates an object; `namespace` is `None` for cluster-scoped types.
@@ -208,7 +212,7 @@ impl ApiClient {
         self.call(call.json(object)?).await
     }
 
-    /// Changes an object, or a subresource such as `status`, and returns what it became.
+    /// Patches an object, or a subresource such as `status`, and returns the result.
     pub async fn patch<K: ApiObject>(
         &self,
         at: ObjectKey<'_>,
@@ -238,13 +242,13 @@ impl ApiClient {
         };
         let call = Call::new(Method::DELETE, object_path::<K>(at, None)).json(&options)?;
         let (response, deadline) = self.send(&call).await?;
-        // with HTTP/1.1 a connection serves again only after its answer was read
+        // an HTTP/1.1 connection is reusable only after its response was read
         let rest = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect();
         let _ = tokio::time::timeout_at(deadline, rest).await;
         Ok(())
     }
 
-    /// Posts to a subresource such as `token` and returns its answer.
+    /// Posts to a subresource such as `token` and returns its response.
     pub async fn post<K: ApiObject, T: Serialize + DeserializeOwned>(
         &self,
         at: ObjectKey<'_>,
@@ -260,42 +264,42 @@ impl ApiClient {
         let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect();
         let body = tokio::time::timeout_at(deadline, body)
             .await
-            .map_err(|_| call.error(ApiErrorKind::Timeout, "the answer did not end in time"))?
+            .map_err(|_| call.error(ApiErrorKind::Timeout, "response body timed out"))?
             .map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-                Some(_) => call.error(ApiErrorKind::Protocol, "the answer is too long"),
+                Some(_) => call.error(ApiErrorKind::Protocol, "response body too large"),
                 None => call.error(ApiErrorKind::Connection, &chain(&*error)),
             })?
             .to_bytes();
-        // the text may be a secret: it is not repeated in the error
+        // the body may be a secret: it is not part of the error
         serde_json::from_slice(&body).map_err(|error| {
-            let place = format!(
-                "the answer is not what was asked for (line {}, column {})",
+            let message = format!(
+                "cannot decode the response (line {}, column {})",
                 error.line(),
                 error.column()
             );
-            call.error(ApiErrorKind::Protocol, &place)
+            call.error(ApiErrorKind::Protocol, &message)
         })
     }
 
-    /// Sends a request and returns a successful answer, its body unread, and until when it may
-    /// be read. Waiting for the rate limit does not count.
+    /// Sends a request and returns a successful response with the deadline for its body. Waiting
+    /// for the rate limit does not count.
     async fn send(&self, call: &Call) -> ApiResult<(http::Response<Body>, Instant)> {
         if let Some(limit) = &self.limit {
             limit.take().await;
         }
         let request = call.request()?;
-        let began = Instant::now();
-        let deadline = began + self.timeout;
-        let answered = tokio::time::timeout_at(deadline, self.kube.send(request)).await;
+        let started = Instant::now();
+        let deadline = started + self.timeout;
+        let result = tokio::time::timeout_at(deadline, self.kube.send(request)).await;
         if let Some(recorder) = &self.recorder {
-            let status = match &answered {
+            let status = match &result {
                 Ok(Ok(response)) => Some(response.status()),
                 _ => None,
             };
-            recorder.record(&call.method, status, began.elapsed());
+            recorder.record(&call.method, status, started.elapsed());
         }
-        let response = answered
-            .map_err(|_| call.error(ApiErrorKind::Timeout, "no answer in time"))?
+        let response = result
+            .map_err(|_| call.error(ApiErrorKind::Timeout, "no response within the timeout"))?
             .map_err(|error| call.error(ApiErrorKind::Connection, &chain(&error)))?;
         if response.status().is_success() {
             return Ok((response, deadline));
@@ -306,23 +310,23 @@ impl ApiClient {
         let body = tokio::time::timeout_at(deadline, body).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
-            // the status line says enough
+            // the status code is enough
             _ => bytes::Bytes::new(),
         };
-        Err(call.refused(code, &body, retry_after))
+        Err(call.rejected(code, &body, retry_after))
     }
 }
 
-/// What the server is asked to end a watch after: five minutes less ten seconds, below the idle
-/// limits of common load balancers.
+/// Timeout of a watch at the server: five minutes less ten seconds, below the idle timeouts of
+/// common load balancers.
 const WATCH_SECONDS: u64 = 290;
-/// A watch that says nothing for this long is dead: the server sends bookmarks every minute and
-/// ends it after [`WATCH_SECONDS`].
-const WATCH_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS + 15);
+/// A watch that is silent for this long is dead: the server sends bookmarks every minute and ends
+/// it after [`WATCH_SECONDS`].
+const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 
-/// Longest answer that is read: a list of all Services of a large cluster, several times over.
+/// Maximum response body: several times a list of all Services of a large cluster.
 const MAX_RESPONSE_BYTES: usize = 128 << 20;
-/// Longest `Status` that is read, and so it is for what a proxy says instead.
+/// Maximum body of an error, from the server or a proxy.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
 #[derive(serde::Deserialize)]
@@ -382,7 +386,7 @@ impl Call {
     }
 
     fn request(&self) -> ApiResult<http::Request<Body>> {
-        // a name that is empty would make the request one for the whole set
+        // with an empty name the request would be for the whole set
         let mut segments = self.path.split('/').skip(1);
         if segments.any(|segment| matches!(segment, "" | "." | "..")) {
             let text = "a name or namespace is empty, '.' or '..'";
@@ -408,7 +412,7 @@ impl Call {
         ApiError::new(kind, self.verb, &self.path, message)
     }
 
-    fn refused(&self, code: StatusCode, body: &[u8], header: Option<Duration>) -> ApiError {
+    fn rejected(&self, code: StatusCode, body: &[u8], header: Option<Duration>) -> ApiError {
         let status: Status = serde_json::from_slice(body).unwrap_or_default();
         let seconds = status
             .details
@@ -424,7 +428,10 @@ impl Call {
                 .map(Duration::from_secs)
                 .or(header),
             ..self.error(
-                ApiErrorKind::of(code.as_u16(), status.reason.as_deref().unwrap_or_default()),
+                ApiErrorKind::from_status(
+                    code.as_u16(),
+                    status.reason.as_deref().unwrap_or_default(),
+                ),
                 &message,
             )
         }
@@ -443,7 +450,7 @@ fn object_path<K: ApiObject>(at: ObjectKey<'_>, subresource: Option<&str>) -> St
     }
 }
 
-/// A name as one segment of a path, whatever is in it.
+/// Escapes a name as one segment of a path.
 fn segment(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -474,14 +481,14 @@ fn retry_after<B>(response: &http::Response<B>) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// An error with all its causes, each said once.
+/// Formats an error with all its causes, without repetition.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         source = cause.source();
     }

@@ -1,4 +1,4 @@
-//! The clients of one node, none of which can hold another up.
+//! The clients of one node, which do not block each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +17,32 @@ use crate::transport::Transport;
 /// The clients of one node. Cloning shares connections, limits and credentials.
 #[derive(Clone, Debug)]
 pub struct ApiClients {
-    /// Everything that has no client of its own.
+    /// For everything without its own client.
     pub main: ApiClient,
-    /// Events, which may be many and may wait.
+    /// For events, which may be many and may be delayed.
     pub events: ApiClient,
-    /// The node's lease and status: no rate limit, short deadline.
+    /// For the node's lease and status: no rate limit, short timeout.
     pub heartbeat: ApiClient,
-    /// Watches and the lists they begin with; never shares a connection with the others.
+    /// For watches and their initial lists; shares no connection with the others.
     pub watch: ApiClient,
-    /// Who asks this node, and whether they may: strangers decide how often. No rate limit here.
+    /// For token and access reviews, whose rate depends on unauthenticated clients. No rate limit
+    /// here.
     pub reviews: ApiClient,
     host: String,
 }
 
-/// Rates and deadlines of [`ApiClients`].
+/// Rate limits and timeouts of [`ApiClients`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientLimits {
-    /// `kubeAPIQPS`: requests a second of `main`.
+    /// `kubeAPIQPS`: requests per second of `main`.
     pub main_qps: f64,
     /// `kubeAPIBurst`.
     pub main_burst: u32,
-    /// `eventRecordQPS`; zero is no limit.
+    /// `eventRecordQPS`; zero means no limit.
     pub event_qps: f64,
     /// `eventBurst`.
     pub event_burst: u32,
-    /// Deadline of a heartbeat: the lesser of the status update interval and the lease duration.
+    /// Timeout of a heartbeat: the minimum of the status update interval and the lease duration.
     pub heartbeat_timeout: Duration,
 }
 
@@ -58,11 +59,11 @@ impl Default for ClientLimits {
 }
 
 impl ApiClients {
-    /// Clients of the server that `config` names, each with connections of its own, opened by
-    /// the first requests. Must be called inside a tokio runtime.
+    /// Creates the clients of the server in `config`. Each opens its own connections with its
+    /// first request. Must be called inside a tokio runtime.
     pub fn connect(config: &ApiServerConfig, limits: &ClientLimits) -> Result<Self, ConfigError> {
         let credentials = Arc::new(Credentials::new(config.source.clone()));
-        // the nodes of a cluster that lost its server do not come back in step
+        // desynchronizes the nodes of a cluster after an API server outage
         let seed = fnv1a_64(0, rustix::system::uname().nodename().to_bytes());
         if let Some(proxy) = &config.proxy {
             tracing::info!(server = %config.server(), %proxy, "using a proxy for the API server");
@@ -85,7 +86,7 @@ impl ApiClients {
         })
     }
 
-    /// Clients of a server in the same process: no rate limits, the usual deadlines.
+    /// Creates clients of a server in the same process: no rate limits, the default timeouts.
     pub fn in_process<S, B>(service: S) -> Self
     where
         S: tower::Service<http::Request<Body>, Response = http::Response<B>>
@@ -108,7 +109,7 @@ impl ApiClients {
         }
     }
 
-    /// The same clients, which count their requests.
+    /// Counts the requests of all clients.
     #[must_use]
     pub fn with_metrics(self, metrics: &Metrics) -> Self {
         let recorder = Recorder {
@@ -126,7 +127,7 @@ impl ApiClients {
     }
 }
 
-/// Deadline of a request that is no heartbeat. The server's own limit is 60 s.
+/// Timeout of requests except heartbeats. The server's own limit is 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Deadline of a review, upstream's `TokenRequestTimeout`: somebody waits for it.
+/// Timeout of a review, upstream `TokenRequestTimeout`: a request is waiting for it.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);

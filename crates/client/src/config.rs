@@ -1,13 +1,13 @@
-//! Where the API server is and how to prove who asks: from a kubeconfig file.
+//! Address, trust and credentials of the API server, from a kubeconfig.
 //!
-//! | field of the kubeconfig | here |
+//! | field of the kubeconfig | effect |
 //! |---|---|
 //! | `server` | `https://`, host, port, path prefix; over `http://` no credentials are sent (as upstream) |
-//! | `certificate-authority[-data]`, `tls-server-name`, `insecure-skip-tls-verify` | verified by rustls; without an authority the system's bundle |
+//! | `certificate-authority[-data]`, `tls-server-name`, `insecure-skip-tls-verify` | verified by rustls; without a CA by the system's bundle |
 //! | `client-certificate[-data]`, `client-key[-data]` | [`ClientIdentity`]; files are read again every minute |
 //! | `token`, `tokenFile`, `username` and `password`, `exec` | the `Authorization` header |
-//! | `proxy-url` | `http`, `https` or `socks5`; without it `HTTPS_PROXY` and `NO_PROXY` as Go reads them |
-//! | `as`, `auth-provider` | refused: a request would not be what the file asks for |
+//! | `proxy-url` | `http`, `https` or `socks5`; without it `HTTPS_PROXY` and `NO_PROXY` as in Go |
+//! | `as`, `auth-provider` | rejected: not supported |
 
 use std::path::{Path, PathBuf};
 
@@ -33,10 +33,10 @@ pub struct ApiServerConfig {
     server: http::Uri,
     pub(crate) trust: Trust,
     pub(crate) server_name: Option<ServerName<'static>>,
-    /// On the way to the server.
+    /// The proxy to the server.
     pub(crate) proxy: Option<Proxy>,
-    /// The proxy is in the kubeconfig, so it is written into one.
-    proxy_is_of_file: bool,
+    /// The proxy is from the kubeconfig, so it is written into new ones.
+    proxy_from_file: bool,
     identity: ClientIdentity,
     pub(crate) source: Source,
 }
@@ -44,15 +44,15 @@ pub struct ApiServerConfig {
 /// Which server certificates are accepted.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
-    /// Those that these authorities signed.
+    /// Certificates signed by these CAs.
     Authorities(Vec<CertificateDer<'static>>),
-    /// Those that the system's authorities signed.
+    /// Certificates signed by the system's CAs.
     System,
     /// Any.
     Anything,
 }
 
-/// A kubeconfig that cannot be used: which file, which field, what to do.
+/// An unusable kubeconfig: file, field and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file, or one that it names, cannot be read or written.
@@ -63,12 +63,12 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is no kubeconfig. The text is not repeated: it may hold keys.
+    /// The file is not a kubeconfig. Its text is not repeated: it may contain keys.
     #[error("{}: not a kubeconfig in YAML{}", path.display(), at_line(*line))]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where the reader stopped, from 1.
+        /// Line of the error, from 1.
         line: Option<u64>,
     },
     /// A field is missing, wrong or not supported.
@@ -81,7 +81,7 @@ pub enum ConfigError {
         /// What is wrong and what to do.
         problem: String,
     },
-    /// A client certificate that cannot be used.
+    /// An unusable client certificate.
     #[error("{}: {field}: {source}", path.display())]
     Identity {
         /// The kubeconfig.
@@ -91,7 +91,7 @@ pub enum ConfigError {
         /// Why.
         source: IdentityError,
     },
-    /// A variable of the environment that names a proxy.
+    /// An unusable environment variable for a proxy.
     #[error("environment variable {variable}: {problem}")]
     Environment {
         /// Its name.
@@ -115,8 +115,8 @@ fn at_line(line: Option<u64>) -> String {
 }
 
 impl ApiServerConfig {
-    /// A server without credentials, trusted if one of the authorities in the PEM text `ca`
-    /// signed its certificate; `None` trusts the system's authorities.
+    /// Creates a configuration without credentials. The server is trusted by the CAs in the PEM
+    /// text `ca`; `None` trusts the system's CAs.
     pub fn new(server: &str, ca: Option<&[u8]>) -> Result<Self, ConfigError> {
         let entry = EntryPath {
             path: Path::new("(no file)"),
@@ -125,7 +125,7 @@ impl ApiServerConfig {
         let server = entry.server(server)?;
         Ok(Self {
             proxy: environment(&server)?,
-            proxy_is_of_file: false,
+            proxy_from_file: false,
             server,
             trust: match ca {
                 Some(pem) => entry.authorities("certificate-authority-data", pem)?,
@@ -137,8 +137,8 @@ impl ApiServerConfig {
         })
     }
 
-    /// Reads a kubeconfig: its current context's cluster and user. Relative paths in it are
-    /// relative to the file.
+    /// Reads cluster and user of a kubeconfig's current context. Relative paths are relative to
+    /// the file.
     pub fn from_kubeconfig(path: &Path) -> Result<Self, ConfigError> {
         let text = read(path)?;
         let options = serde_saphyr::Options::default();
@@ -160,9 +160,9 @@ impl ApiServerConfig {
             entry: format!("clusters[{cluster_name}].cluster"),
         };
         let (server, trust, server_name) = entry.cluster(&cluster)?;
-        let of_file = entry.proxy(&cluster)?;
-        let proxy_is_of_file = of_file.is_some();
-        let proxy = match of_file {
+        let file_proxy = entry.proxy(&cluster)?;
+        let proxy_from_file = file_proxy.is_some();
+        let proxy = match file_proxy {
             Some(proxy) => Some(proxy),
             None => environment(&server)?,
         };
@@ -172,7 +172,7 @@ impl ApiServerConfig {
         };
         let (mut identity, mut source) = entry.user(user)?;
         if server.scheme_str() == Some("http") {
-            tracing::warn!(%server, "no TLS: requests are anonymous and can be read by anybody");
+            tracing::warn!(%server, "no TLS: requests are anonymous and not encrypted");
             (identity, source) = (ClientIdentity::none(), Source::None);
         }
         Ok(Self {
@@ -180,18 +180,18 @@ impl ApiServerConfig {
             trust,
             server_name,
             proxy,
-            proxy_is_of_file,
+            proxy_from_file,
             identity,
             source,
         })
     }
 
-    /// URL of the server.
+    /// Returns the URL of the server.
     pub fn server(&self) -> &http::Uri {
         &self.server
     }
 
-    /// The PEM text of the authorities that are trusted; empty if it is the system's.
+    /// Returns the trusted CAs; empty for the system's.
     pub fn authorities(&self) -> &[CertificateDer<'static>] {
         match &self.trust {
             Trust::Authorities(authorities) => authorities,
@@ -199,17 +199,18 @@ impl ApiServerConfig {
         }
     }
 
-    /// The client certificate, a handle through which it can be replaced at any time.
+    /// Returns the client certificate, which can be replaced at any time.
     pub fn identity(&self) -> &ClientIdentity {
         &self.identity
     }
 
-    /// True if the `Authorization` header proves who asks: a token, a password, a plugin.
+    /// Returns true if there are credentials for the `Authorization` header: a token, a password,
+    /// a plugin.
     pub fn has_header(&self) -> bool {
         !matches!(self.source, Source::None)
     }
 
-    /// The same server, asked with nothing but this client certificate.
+    /// Uses only this client certificate.
     #[must_use]
     pub fn with_identity_alone(mut self, identity: ClientIdentity) -> Self {
         self.source = Source::None;
@@ -217,8 +218,8 @@ impl ApiServerConfig {
         self
     }
 
-    /// Writes a kubeconfig for the same server, trusted alike, with the client certificate and key
-    /// of these files: mode 0600, in one step.
+    /// Writes a kubeconfig for the same server and trust with these certificate and key files:
+    /// mode 0600, atomically.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -240,13 +241,13 @@ impl ApiServerConfig {
         if let Some(name) = &self.server_name {
             cluster["tls-server-name"] = name.to_str().into();
         }
-        if let Some(proxy) = self.proxy.as_ref().filter(|_| self.proxy_is_of_file) {
+        if let Some(proxy) = self.proxy.as_ref().filter(|_| self.proxy_from_file) {
             cluster["proxy-url"] = proxy.url().into();
         }
         write_document(path, &cluster, client_cert_file, client_key_file)
     }
 
-    /// The same server, asked with this client certificate.
+    /// Uses this client certificate.
     #[must_use]
     pub fn with_identity(mut self, identity: ClientIdentity) -> Self {
         self.identity = identity;
@@ -254,7 +255,7 @@ impl ApiServerConfig {
     }
 }
 
-/// The proxy that the environment of this process names.
+/// Returns the proxy from the environment of this process.
 fn environment(server: &http::Uri) -> Result<Option<Proxy>, ConfigError> {
     let variable = |name: &str| std::env::var(name).ok();
     Proxy::from_environment(server, variable)

@@ -1,12 +1,12 @@
-//! The `Authorization` header: a fixed token, a token file, basic authentication, a plugin.
+//! The `Authorization` header from a fixed token, a token file, basic authentication or a plugin.
 //!
-//! A token file is read again after a minute, as projected tokens want it, and a plugin is asked
-//! again when the server says 401: then the request that met the 401 is sent once more, if the
-//! credentials changed. So no clock is compared with a token's expiry.
+//! A token file is read again after a minute, as projected tokens require. A plugin is executed
+//! again on a 401, and the request is retried if the credentials changed. No clock is compared
+//! with a token's expiry.
 //!
-//! One read or run is under way at a time, whoever waits for it: a request that is given up does
-//! not stop it, so a plugin that takes longer than a heartbeat may still end. After a failure the
-//! old token is used, and where there is none requests fail for [`FAILURE_PERIOD`] without a try.
+//! At most one read or execution is in progress. A canceled request does not stop it, so a plugin
+//! that takes longer than a heartbeat may still finish. After a failure the old token is used;
+//! without one, requests fail for [`FAILURE_TTL`] without another attempt.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,26 +24,26 @@ use tokio::time::Instant;
 use crate::config::file::{Exec, User};
 use crate::identity::ClientIdentity;
 
-/// Whether and how a request proves who sends it beyond the client certificate.
+/// Credentials besides the client certificate.
 pub(crate) struct Credentials {
     source: Source,
     cached: Arc<Mutex<Option<CachedHeader>>>,
 }
 
-/// How the header is made.
+/// The source of the header.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// No header: the client certificate is enough.
     None,
-    /// Always this one.
+    /// A fixed value.
     Fixed(HeaderValue),
-    /// `Bearer` and what the file says.
+    /// A bearer token from a file.
     TokenFile(PathBuf),
-    /// What the plugin of the kubeconfig prints.
+    /// The output of the kubeconfig's credential plugin.
     Plugin(Box<Exec>),
 }
 
-/// Credentials that cannot be had. The text never holds them.
+/// Unavailable credentials. The text never contains them.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialsError {
     #[error("token file {}: {source}", path.display())]
@@ -51,11 +51,11 @@ pub(crate) enum CredentialsError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("token file {}: no token in it", .0.display())]
+    #[error("token file {}: the file has no token", .0.display())]
     EmptyTokenFile(PathBuf),
     #[error("credential plugin {command}: {problem}")]
     Plugin { command: String, problem: String },
-    #[error("the credentials were not read: the agent is shutting down")]
+    #[error("credentials not read: the agent is shutting down")]
     Lost,
 }
 
@@ -64,13 +64,13 @@ struct CachedHeader {
     since: Instant,
 }
 
-/// How long a token file's content is used: upstream's period.
-const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
-/// A plugin that takes longer is stopped, a file that does is not waited for.
+/// How long the content of a token file is used, upstream's.
+const TOKEN_FILE_TTL: Duration = Duration::from_secs(60);
+/// Timeout of a plugin or a file.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a failure without an old token is the answer to all requests.
-const FAILURE_PERIOD: Duration = Duration::from_secs(1);
-/// Most of a token file or of a plugin's output that is read.
+/// How long a failure without an old token applies to all requests.
+const FAILURE_TTL: Duration = Duration::from_secs(1);
+/// Maximum size of a token file or of a plugin's output.
 const MAX_CREDENTIAL_BYTES: u64 = 1 << 20;
 
 impl fmt::Debug for Source {
@@ -85,8 +85,8 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// What the user entry of a kubeconfig asks for, by upstream's precedence; the error is the
-    /// field that cannot be sent in a header.
+    /// Returns the source for a user of a kubeconfig, in upstream's precedence. The error is the
+    /// field that is not valid in a header.
     pub(crate) fn from_user(user: &User) -> Result<Self, &'static str> {
         let set = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(path) = set(&user.token_file) {
@@ -118,7 +118,7 @@ impl Credentials {
         }
     }
 
-    /// The header for a request; a plugin may also set the client certificate.
+    /// Returns the header for a request; a plugin may also set the client certificate.
     pub(crate) async fn header(
         &self,
         identity: &ClientIdentity,
@@ -130,7 +130,7 @@ impl Credentials {
         }
         let mut cached = self.cached.clone().lock_owned().await;
         if let Some(cached) = cached.as_ref()
-            && self.serves(cached)
+            && self.is_fresh(cached)
         {
             return cached.header.clone();
         }
@@ -144,7 +144,7 @@ impl Credentials {
                 }),
             ) = (&header, cached.as_ref())
             {
-                tracing::warn!(%error, "credentials not renewed, the old ones serve");
+                tracing::warn!(%error, "renewing credentials failed, using the old ones");
                 header = Ok(old.clone());
             }
             *cached = Some(CachedHeader {
@@ -157,18 +157,18 @@ impl Credentials {
             .unwrap_or_else(|_| Err(Arc::new(CredentialsError::Lost)))
     }
 
-    fn serves(&self, cached: &CachedHeader) -> bool {
+    fn is_fresh(&self, cached: &CachedHeader) -> bool {
         match (&cached.header, &self.source) {
-            (Err(_), _) => cached.since.elapsed() < FAILURE_PERIOD,
+            (Err(_), _) => cached.since.elapsed() < FAILURE_TTL,
             (Ok(_), Source::Plugin(_)) => true,
-            (Ok(_), _) => cached.since.elapsed() < TOKEN_FILE_PERIOD,
+            (Ok(_), _) => cached.since.elapsed() < TOKEN_FILE_TTL,
         }
     }
 
-    /// After a 401 to a request with the header `refused`: a new one, if there is one.
+    /// Returns a new header after a 401 to a request with the header `rejected`, if there is one.
     pub(crate) async fn renewed(
         &self,
-        refused: Option<&HeaderValue>,
+        rejected: Option<&HeaderValue>,
         identity: &ClientIdentity,
     ) -> Option<HeaderValue> {
         if matches!(self.source, Source::None | Source::Fixed(_)) {
@@ -177,14 +177,15 @@ impl Credentials {
         {
             let mut cached = self.cached.lock().await;
             // another request may have renewed it already
-            let same =
-                |cached: &CachedHeader| cached.header.as_ref().is_ok_and(|h| h.as_ref() == refused);
+            let same = |cached: &CachedHeader| {
+                cached.header.as_ref().is_ok_and(|h| h.as_ref() == rejected)
+            };
             if cached.as_ref().is_some_and(same) {
                 *cached = None;
             }
         }
         let header = self.header(identity).await.ok()??;
-        (refused != Some(&header)).then_some(header)
+        (rejected != Some(&header)).then_some(header)
     }
 }
 
@@ -221,7 +222,7 @@ async fn read_token(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// What a plugin prints: `ExecCredential` of `client.authentication.k8s.io`.
+/// The output of a plugin: `ExecCredential` of `client.authentication.k8s.io`.
 #[derive(Deserialize)]
 struct ExecCredential {
     status: Option<ExecStatus>,
@@ -269,14 +270,14 @@ async fn run_plugin(
     };
     let (status, output) = tokio::time::timeout(TIMEOUT, run)
         .await
-        .map_err(|_| failed(format!("no answer in {} s", TIMEOUT.as_secs())))?
+        .map_err(|_| failed(format!("no output within {} s", TIMEOUT.as_secs())))?
         .map_err(|error| failed(error.to_string()))?;
     if !status.success() {
         return Err(failed(status.to_string()));
     }
-    let bad = || failed("its output is no ExecCredential with a status".to_owned());
-    let answer: ExecCredential = serde_json::from_slice(&output).map_err(|_| bad())?;
-    let status = answer.status.ok_or_else(bad)?;
+    let bad = || failed("invalid output: not an ExecCredential with a status".to_owned());
+    let credential: ExecCredential = serde_json::from_slice(&output).map_err(|_| bad())?;
+    let status = credential.status.ok_or_else(bad)?;
     if let (Some(certificate), Some(key)) = (status.client_certificate_data, status.client_key_data)
     {
         identity

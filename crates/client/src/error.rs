@@ -1,4 +1,4 @@
-//! What can go wrong with a request, sorted by what it means for the caller.
+//! Errors of requests, by kind.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use windlass_types::Retry;
 /// Result of a request.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// A request that failed.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{verb} {path}: {message}")]
 pub struct ApiError {
-    /// What it means.
+    /// The kind.
     pub kind: ApiErrorKind,
     /// HTTP method or `watch`.
     pub verb: &'static str,
     /// Path of the request, without the query.
     pub path: String,
-    /// The server's words, or what the connection said.
+    /// The message of the server or of the connection.
     pub message: String,
-    /// The server asked to wait this long.
+    /// `Retry-After` of the server.
     pub retry_after: Option<Duration>,
 }
 
-/// The kinds of failure that callers tell apart.
+/// The kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiErrorKind {
     /// 404: no such object (or no such API).
@@ -38,25 +38,25 @@ pub enum ApiErrorKind {
     Unauthorized,
     /// 403.
     Forbidden,
-    /// 400, 415, 422: the request is wrong, sending it again is useless.
+    /// 400, 415, 422: the request is wrong, a retry is useless.
     Invalid,
     /// 429.
     TooManyRequests,
     /// 5xx.
     Server,
-    /// No answer in time.
+    /// No response within the timeout.
     Timeout,
-    /// No connection, or it broke.
+    /// No connection, or it failed.
     Connection,
-    /// An answer that cannot be understood.
+    /// An undecodable response.
     Protocol,
 }
 
-/// Longest text of a server that is kept: it goes into logs, events and statuses.
+/// Maximum size of a message: it is used in logs, events and statuses.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
 impl ApiError {
-    /// An error without a wish of the server; the message is cut if it is very long.
+    /// Creates an error without `Retry-After`; a long message is truncated.
     pub(crate) fn new(kind: ApiErrorKind, verb: &'static str, path: &str, message: &str) -> Self {
         let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
         let rest = if end < message.len() { "..." } else { "" };
@@ -69,7 +69,7 @@ impl ApiError {
         }
     }
 
-    /// What trying again would bring.
+    /// Returns the retry class.
     pub fn retry(&self) -> Retry {
         match self.kind {
             ApiErrorKind::Invalid | ApiErrorKind::Protocol => Retry::Never,
@@ -81,15 +81,15 @@ impl ApiError {
         }
     }
 
-    /// True if the server never answered.
+    /// Returns true if there was no response.
     pub fn is_unreachable(&self) -> bool {
         matches!(self.kind, ApiErrorKind::Timeout | ApiErrorKind::Connection)
     }
 }
 
 impl ApiErrorKind {
-    /// What an HTTP status code and the reason of a `Status` object mean.
-    pub fn of(code: u16, reason: &str) -> Self {
+    /// Returns the kind of an HTTP status code and the reason of a `Status` object.
+    pub fn from_status(code: u16, reason: &str) -> Self {
         match (code, reason) {
             (_, "AlreadyExists") => Self::AlreadyExists,
             (_, "Expired" | "Gone") | (410, _) => Self::Gone,

@@ -1,13 +1,13 @@
 //! The client certificate, which can be replaced while connections are open.
 //!
-//! A handshake asks [`ClientIdentity`] for the certificate of the moment. Replacing it begins a
-//! new generation; a transport sends no new request over a connection of an older one, so that
-//! the server sees the new identity at once, and an answer that still streams over an old
-//! connection (a watch, at most five minutes) is not cut. TLS sessions are never resumed: a
-//! resumed session would carry the old certificate on.
+//! A handshake uses the current certificate of [`ClientIdentity`]. Replacing it starts a new
+//! generation. A transport sends no new request over a connection of an older one, so that the
+//! server sees the new identity at once. Responses that still stream over an old connection (a
+//! watch, at most five minutes) are not interrupted. TLS sessions are never resumed, because they
+//! would keep the old certificate.
 //!
-//! The answers to requests tell whether the server still accepts the certificate ([`CertificateStatus`]):
-//! one that is valid by its dates is worth nothing after the cluster's authority was replaced.
+//! Responses show whether the server accepts the certificate ([`CertificateStatus`]): a valid
+//! certificate is rejected after a replacement of the cluster CA.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_types::Timestamp;
 
-/// A client certificate with its key, or none. Clones are handles to the same one.
+/// A client certificate with its key, or none. Clones share it.
 #[derive(Clone)]
 pub struct ClientIdentity {
     current: Arc<watch::Sender<Current>>,
@@ -33,22 +33,22 @@ pub struct ClientIdentity {
     files: Option<Arc<Files>>,
 }
 
-/// PEM text that is no usable client certificate.
+/// An unusable client certificate in PEM.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// There is no certificate in the text.
+    /// The text has no certificate.
     #[error("no CERTIFICATE block in the PEM text of the client certificate")]
     NoCertificate,
-    /// There is no key in the text.
+    /// The text has no key.
     #[error("no PRIVATE KEY block in the PEM text of the client certificate and its key")]
     NoKey,
-    /// The blocks are there but one cannot be used, or the key is another certificate's.
-    #[error("the client certificate or its key cannot be used: {0}")]
+    /// The certificate or the key is unusable, or they do not match.
+    #[error("unusable client certificate or key: {0}")]
     Unusable(#[source] rustls::Error),
-    /// The certificate's validity cannot be read.
-    #[error("the client certificate is no X.509 certificate")]
+    /// The validity cannot be parsed.
+    #[error("the client certificate is not an X.509 certificate")]
     NotX509,
-    /// A file with the certificate or the key cannot be read.
+    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -58,25 +58,25 @@ pub enum IdentityError {
     },
 }
 
-/// What the server thinks of a client certificate, by its answers to requests.
+/// Whether the server accepts a client certificate, by its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CertificateStatus {
-    /// It has not been asked, or its answers say nothing.
+    /// No conclusive response yet.
     #[default]
     Unknown,
-    /// The last telling answer was not 401 or 403.
+    /// The last conclusive response was not 401 or 403.
     Accepted,
-    /// All telling answers since then were 401 or 403.
+    /// All conclusive responses since then were 401 or 403.
     RejectedSince(Instant),
 }
 
 impl CertificateStatus {
-    /// After an answer with this status. One 403 among other answers is daily life.
+    /// Returns the status after a response. A single 403 among other responses is normal.
     fn after(self, status: StatusCode, now: Instant) -> Self {
         match (status.as_u16(), self) {
             (401 | 403, Self::RejectedSince(_)) => self,
             (401 | 403, _) => Self::RejectedSince(now),
-            // what is busy or broken may not have looked at the certificate
+            // an overloaded or failing server may not have checked the certificate
             (429 | 500.., _) => self,
             _ => Self::Accepted,
         }
@@ -100,12 +100,12 @@ struct Valid {
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// Held by the one who reads.
+    /// Held while the files are read.
     read_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// How long files are waited for. A disk that hangs costs one thread, and no request.
-const READ_DEADLINE: Duration = Duration::from_secs(2);
+/// Timeout of reading the files. A hung disk blocks one thread and no request.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl fmt::Debug for ClientIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -125,7 +125,7 @@ impl Default for ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// No certificate yet.
+    /// Creates an identity without a certificate.
     pub fn none() -> Self {
         Self {
             current: Arc::new(watch::Sender::new(Current::default())),
@@ -134,7 +134,7 @@ impl ClientIdentity {
         }
     }
 
-    /// The same certificate as a handle of its own: no file and no clone of this one changes it.
+    /// Copies the certificate into an independent identity: changes of this one do not affect it.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -144,14 +144,14 @@ impl ClientIdentity {
         }
     }
 
-    /// From PEM text that holds the certificate chain, the client's own first, and its key.
+    /// Reads the certificate chain, the client's own first, and its key from PEM text.
     pub fn from_pem(pem: &[u8]) -> Result<Self, IdentityError> {
         let identity = Self::none();
         identity.replace_pem(pem)?;
         Ok(identity)
     }
 
-    /// From two files, which may be the same one. They are read again from time to time.
+    /// Reads two files, which may be the same. They are read again periodically.
     pub(crate) fn from_files(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let files = Files {
             certificate: certificate.to_owned(),
@@ -163,16 +163,15 @@ impl ClientIdentity {
         Ok(identity)
     }
 
-    /// Replaces the certificate in every clone; open connections made with the old one are not
-    /// used for new requests. The same certificate again changes nothing. On an error the old
-    /// certificate stays.
+    /// Replaces the certificate in every clone. New requests do not use connections with the old
+    /// one. The same certificate has no effect. On an error the old certificate stays.
     pub fn replace_pem(&self, pem: &[u8]) -> Result<(), IdentityError> {
         let (key, valid) = certified(pem)?;
         self.put(Arc::new(key), valid);
         Ok(())
     }
 
-    /// As [`Self::replace_pem`], with the certificate of `other`; without one nothing changes.
+    /// Replaces the certificate with that of `other`; without one there is no change.
     pub fn replace_with(&self, other: &Self) {
         let (key, valid) = {
             let other = other.current.borrow();
@@ -196,22 +195,23 @@ impl ClientIdentity {
         });
     }
 
-    /// Start of the certificate's validity; `None` without a certificate.
+    /// Returns the start of the validity; `None` without a certificate.
     pub fn begins_at(&self) -> Option<Timestamp> {
         self.current.borrow().valid.map(|valid| valid.from)
     }
 
-    /// End of the certificate's validity; `None` without a certificate.
+    /// Returns the end of the validity; `None` without a certificate.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.current.borrow().valid.map(|valid| valid.to)
     }
 
-    /// What the server thinks of the certificate; a new one begins as [`CertificateStatus::Unknown`].
+    /// Returns whether the server accepts the certificate; a new one is
+    /// [`CertificateStatus::Unknown`].
     pub fn certificate_status(&self) -> CertificateStatus {
         *self.lock_status()
     }
 
-    /// Notes an answer to a request that nothing but this certificate vouched for.
+    /// Records a response to a request with no credentials besides the certificate.
     pub(crate) fn record_response(&self, status: StatusCode) {
         let mut certificate_status = self.lock_status();
         *certificate_status = certificate_status.after(status, Instant::now());
@@ -223,12 +223,12 @@ impl ClientIdentity {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if there is a certificate.
+    /// Returns true if there is a certificate.
     pub fn is_present(&self) -> bool {
         self.current.borrow().key.is_some()
     }
 
-    /// Grows by one with each new certificate; the receiver is told of each.
+    /// Returns the generation after each replacement.
     pub fn generations(&self) -> impl futures::Stream<Item = u64> + Send + use<> {
         let receiver = self.current.subscribe();
         futures::stream::unfold(receiver, async |mut receiver| {
@@ -242,8 +242,8 @@ impl ClientIdentity {
         self.current.borrow().generation
     }
 
-    /// Reads the files again, if the identity comes from files. An unusable file changes
-    /// nothing: it may be half written, and the old certificate may still be good.
+    /// Reads the files again, if the identity comes from files. An unusable file has no effect: it
+    /// may be half written.
     pub(crate) async fn refresh(&self) {
         let Some(files) = self.files.clone() else {
             return;
@@ -255,17 +255,17 @@ impl ClientIdentity {
             let _read_lock = read_lock;
             files.read()
         });
-        let outcome = match tokio::time::timeout(READ_DEADLINE, read).await {
+        let outcome = match tokio::time::timeout(READ_TIMEOUT, read).await {
             Ok(Ok(read)) => read.and_then(|pem| self.replace_pem(&pem)),
             Err(_) => {
-                tracing::warn!("the files of the client certificate are not read in time");
+                tracing::warn!("reading the client certificate files timed out");
                 return;
             }
-            // only at shutdown: the pool of blocking threads is gone
+            // only at shutdown
             Ok(Err(_)) => return,
         };
         if let Err(error) = outcome {
-            tracing::warn!(error = %error, "the client certificate cannot be read again");
+            tracing::warn!(error = %error, "reloading the client certificate failed");
         }
     }
 }
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_that_cannot_be_read_for_long_hold_nobody_up() {
+    async fn hung_certificate_files_do_not_block_requests() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("pair.pem");
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -331,7 +331,7 @@ mod tests {
         let certificate = params.self_signed(&key).expect("a certificate");
         std::fs::write(&path, certificate.pem() + &key.serialize_pem()).expect("written");
         let identity = ClientIdentity::from_files(&path, &path).expect("usable");
-        // opening a FIFO that nobody writes to hangs, as a dead disk does
+        // opening a FIFO without a writer hangs, as a dead disk does
         std::fs::remove_file(&path).expect("removed");
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -341,18 +341,18 @@ mod tests {
             0,
         )
         .expect("a FIFO");
-        let began = Instant::now();
+        let started = Instant::now();
         for _ in 0..10 {
             identity.refresh().await;
         }
-        assert!(began.elapsed() < 2 * READ_DEADLINE);
+        assert!(started.elapsed() < 2 * READ_TIMEOUT);
         assert!(identity.is_present());
         // lets the thread end
         std::fs::write(&path, "").expect("a writer");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_row_of_refusals_speaks_against_a_certificate() {
+    async fn certificate_is_rejected_by_consecutive_401_and_403() {
         let identity = ClientIdentity::none();
         let check = |status: u16, expected| {
             identity.record_response(StatusCode::from_u16(status).expect("a status"));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_certificate_begins_without_a_history_and_a_detached_one_goes_its_own_way() {
+    fn new_certificate_has_unknown_status_and_detached_is_apart() {
         let pem = || {
             let key = rcgen::KeyPair::generate().expect("a key");
             let params = rcgen::CertificateParams::new(vec!["n1".to_owned()]).expect("params");

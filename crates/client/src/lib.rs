@@ -1,19 +1,21 @@
-//! A client of the Kubernetes API server, made for a node agent.
+//! A client of the Kubernetes API server for a node agent.
 //!
-//! For programs that run on many nodes for months: connections that die without a word, certificates
-//! that change, servers that are overloaded.
+//! For programs that run on many nodes for months. It handles dead connections, replaced
+//! certificates and overloaded servers.
 //!
-//! # The way in
+//! # Entry points
 //!
 //! * [`ApiClient`] has the verbs (get, list, watch, create, update, patch, delete and
-//!   subresources) for every type of `k8s-openapi`. An error is an [`ApiError`], whose kind says
-//!   what it means for the caller. No body ever appears in an error or a log: it may be a Secret.
-//! * [`reflect()`] keeps a set of objects current through any failure, as one endless stream.
-//! * [`ApiClients`] bundles the clients of one node. Each has its own connections, so none can
-//!   hold another up: `main` and `events` with their rate limits, `heartbeat` without one and
-//!   with a short deadline, `watch` with 80 watches on each connection, `reviews` for who asks the node.
+//!   subresources) for every type of `k8s-openapi`. Errors are [`ApiError`]s with a kind for the
+//!   caller. No body appears in an error or a log: it may be a Secret.
+//! * [`reflect()`] is a reflector: one endless stream that keeps a set of objects current through
+//!   any failure.
+//! * [`ApiClients`] has the clients of one node, each with its own connections, so that none
+//!   blocks another: `main` and `events` with rate limits, `heartbeat` without one and with a
+//!   short timeout, `watch` with 80 watches per connection, `reviews` for token and access
+//!   reviews.
 //! * [`ApiServerConfig`] reads a kubeconfig; [`ClientIdentity`] is the client certificate, which
-//!   can be replaced while everything runs.
+//!   can be replaced at any time.
 //!
 //! # Example
 //!
@@ -29,41 +31,41 @@
 //! # }
 //! ```
 //!
-//! An error says what it means, whatever the server's words:
+//! The kind of an error does not depend on the server's message:
 //!
 //! ```
 //! use windlass_client::ApiErrorKind;
 //!
-//! assert_eq!(ApiErrorKind::of(409, "AlreadyExists"), ApiErrorKind::AlreadyExists);
-//! assert_eq!(ApiErrorKind::of(409, "Conflict"), ApiErrorKind::Conflict);
-//! assert_eq!(ApiErrorKind::of(410, ""), ApiErrorKind::Gone);
+//! assert_eq!(ApiErrorKind::from_status(409, "AlreadyExists"), ApiErrorKind::AlreadyExists);
+//! assert_eq!(ApiErrorKind::from_status(409, "Conflict"), ApiErrorKind::Conflict);
+//! assert_eq!(ApiErrorKind::from_status(410, ""), ApiErrorKind::Gone);
 //! ```
 //!
 //! `cargo run -p windlass-client --example watch_pods -- <kubeconfig> <node>` follows the pods of a node.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! | what goes wrong | what happens | bound |
+//! | problem | behavior | bound |
 //! |---|---|---|
-//! | the server is down or refuses | the request fails; `reflect` backs off 0.8 s to 30 s, jittered | each request has a deadline |
-//! | a connection is dead without a word | a request that got nothing makes the next one open another; else pings break it | 15 + 8 + 5 = 28 s to the next connection |
+//! | the server is unreachable or rejects requests | the request fails; `reflect` backs off from 0.8 s to 30 s, with jitter | each request has a timeout |
+//! | a connection is dead | a request without any response makes the next one open another; else pings close it | 15 + 8 + 5 = 28 s to the next connection |
 //! | the client certificate is replaced | new requests use new connections; open watches end by themselves | 290 s, the longest watch |
-//! | a token expires | read again after a minute, or at a 401 and then sent again once | one repetition |
-//! | the server allows few streams, or only HTTP/1.1 | more connections | 512 for each client |
-//! | an answer or an event does not end | it is not read on | 128 MiB, 16 MiB |
-//! | a credential plugin or token file fails or is slow | the old credentials are used; one attempt at a time, which no request cuts short | 60 s for each |
-//! | a watch is not read | its stream's window fills; the others go on | 256 KiB for each watch |
+//! | a token expires | read again after a minute, or on a 401, which is then retried | one retry |
+//! | the server allows few streams, or only HTTP/1.1 | more connections | 512 per client |
+//! | a response or an event does not end | reading stops | 128 MiB, 16 MiB |
+//! | a credential plugin or token file fails or is slow | the old credentials are used; one attempt at a time, independent of requests | 60 s each |
+//! | a watch is not read | the window of its stream fills; other streams continue | 256 KiB per watch |
 //!
 //! `ApiClient` also runs over any `tower` service ([`ApiClient::from_service`],
-//! [`ApiClients::in_process`]), so a whole node can be tested against a server in the same
-//! process and on paused time: every delay here is on tokio's clock, and jitter comes from names.
-//! `kube` stays inside this crate.
+//! [`ApiClients::in_process`]). A whole node can be tested against a server in the same process on
+//! paused time: every delay uses tokio's clock, and jitter is derived from names. `kube` is not
+//! part of the public API.
 //!
-//! # What it does not do
+//! # Limits
 //!
 //! No discovery and no dynamic types: a type is one of `k8s-openapi`. JSON only, no protobuf. No
-//! server-side apply, no pages of lists, no proxies. A request is not repeated by itself, but once
-//! after a 401 with new credentials: [`ApiError::retry`] says what trying again would bring.
+//! server-side apply and no paged lists. A request is retried only once after a 401 with new
+//! credentials: [`ApiError::retry`] has the retry class.
 
 mod clients;
 mod config;

@@ -1,8 +1,8 @@
-//! What a request is about: which object, which set, which change.
+//! Request parameters: object, set, patch.
 
 use serde_json::Value;
 
-/// One object: namespace (empty for cluster-scoped types) and name.
+/// Namespace and name of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectKey<'a> {
     /// Namespace; `None` for cluster-scoped types.
@@ -12,7 +12,7 @@ pub struct ObjectKey<'a> {
 }
 
 impl<'a> ObjectKey<'a> {
-    /// An object of a cluster-scoped type.
+    /// The key of a cluster-scoped object.
     pub fn cluster(name: &'a str) -> Self {
         Self {
             namespace: None,
@@ -20,7 +20,7 @@ impl<'a> ObjectKey<'a> {
         }
     }
 
-    /// An object in a namespace.
+    /// The key of a namespaced object.
     pub fn namespaced(namespace: &'a str, name: &'a str) -> Self {
         Self {
             namespace: Some(namespace),
@@ -32,7 +32,7 @@ impl<'a> ObjectKey<'a> {
 /// A set of objects of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
-    /// Namespace; `None` for all of them, and for cluster-scoped types.
+    /// Namespace; `None` for all, and for cluster-scoped types.
     pub namespace: Option<String>,
     /// For example `spec.nodeName=n1`.
     pub fields: Option<String>,
@@ -40,24 +40,24 @@ pub struct Selector {
     pub labels: Option<String>,
 }
 
-/// How a list is read.
+/// Options of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
-    /// `None` reads what is newest; `Some("0")` whatever the server's cache has.
+    /// `None` for the newest state; `Some("0")` for the server's cache.
     pub resource_version: Option<String>,
 }
 
-/// How a watch begins.
+/// Options of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// Where to go on; with `initial_events` the version that the first set may not be older
-    /// than, empty for the newest.
+    /// The start version. With `initial_events` the minimum version of the first set, empty for
+    /// the newest.
     pub resource_version: String,
-    /// Begin with the whole set (a streaming list), closed by a bookmark.
+    /// Start with the whole set (a streaming list), ended by a bookmark.
     pub initial_events: bool,
 }
 
-/// A change to one object, in the form in which it is sent.
+/// A patch of one object, by content type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// `application/strategic-merge-patch+json`.
@@ -66,10 +66,10 @@ pub enum Patch {
     Merge(Value),
 }
 
-/// How an object is deleted.
+/// Options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
-    /// Grace period in seconds; `None` leaves it to the object.
+    /// Grace period in seconds; `None` for the object's default.
     pub grace_seconds: Option<u32>,
     /// Only the object with this UID.
     pub uid: Option<String>,

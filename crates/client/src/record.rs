@@ -1,4 +1,4 @@
-//! Requests by method, code and duration, as upstream's `rest_client_*` families have them.
+//! Metrics of requests by method, code and duration, as upstream's `rest_client_*`.
 
 use std::time::Duration;
 
@@ -14,16 +14,18 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// One request; without a status there was no answer, which upstream calls `<error>`.
+    /// Records one request; without a response the code is `<error>`, as upstream.
     pub(crate) fn record(&self, method: &Method, status: Option<StatusCode>, took: Duration) {
         let code = status.as_ref().map_or("<error>", StatusCode::as_str);
         let (method, host) = (method.as_str(), self.host.as_str());
         self.metrics
-            .rest_client.requests
+            .rest_client
+            .requests
             .with_label_values(&[code, host, method])
             .inc();
         self.metrics
-            .rest_client.request_duration
+            .rest_client
+            .request_duration
             .with_label_values(&[method, host])
             .observe(took.as_secs_f64());
     }

@@ -1,10 +1,10 @@
-//! A set of objects that is kept current through any failure, with lists and watches.
+//! The reflector: keeps a set of objects current through any failure, with lists and watches.
 //!
-//! The set is read with a streaming list (a watch that begins with all objects and ends them with
+//! The set is read with a streaming list (a watch that starts with all objects and ends them with
 //! a bookmark). After any error of a streaming list, the set is read with a list and a watch.
 //! After a watch was closed, failed or was silent for too long, the next watch continues from the
-//! last resource version, without a list. Only if the server no longer knows that version (410) is
-//! the set read again. Each failed request is reported with the pause that follows it. `plan`
+//! last resource version, without a list. The set is read again only if the server no longer knows
+//! that version (410). Each failed request is reported with the back-off that follows. `plan`
 //! decides on the next request, `known_versions` on what has changed.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiResult};
 use crate::query::{List, Selector, Watch};
 use known_versions::{Key, KnownVersions};
-use plan::{Decision, Plan, ReflectInput, Step, YOUNG};
+use plan::{Decision, MIN_WATCH_AGE, Plan, ReflectInput, Step};
 
 mod known_versions;
 mod lists_only;
@@ -26,36 +26,36 @@ mod plan;
 pub(crate) use lists_only::ListsOnly;
 pub(crate) use plan::fnv1a_64;
 
-/// What a reflected set tells.
+/// An event of a reflector.
 #[derive(Clone, Debug)]
 pub enum ReflectEvent<K> {
-    /// The complete set: objects that are not in it do not exist.
+    /// The complete set.
     Synced(Vec<K>),
     /// The object is new or changed.
     Applied(K),
-    /// The object is gone, or not in the selected set any more; its last state.
+    /// The object was deleted or left the selected set; its last state.
     Deleted(K),
-    /// A request failed. What was told before stays true as far as anybody knows.
+    /// A request failed. The last known state stays in use.
     Failed {
         /// Why.
         error: ApiError,
-        /// The next attempt begins after this time.
+        /// Back-off before the next attempt.
         retry_in: Duration,
     },
-    /// The watch works again after failures, and nothing has changed. It comes after a set that
-    /// was read after a failure, too.
+    /// The watch works again after failures, without changes. It also follows a set that was read
+    /// after a failure.
     Resumed,
 }
 
-/// A streaming list that says nothing for this long, and has not said that it is complete, is
-/// none: the server ignored the request for one.
-const BOOKMARK_SILENCE: Duration = Duration::from_secs(30);
+/// Timeout of a streaming list without events before its bookmark: the server ignored the request
+/// for one.
+const BOOKMARK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lists and watches the set that `selector` names; the stream never ends.
 ///
-/// Nothing is told twice, and no state that is older than one that was told. Objects come
-/// without `managedFields`. Dropping the stream ends the watch. Memory: one resource version for
-/// each object of the set, and the whole set while it is read.
+/// No state is repeated or older than a delivered one. Objects have no `managedFields`. Dropping
+/// the stream ends the watch. Memory: one resource version per object, and the whole set while it
+/// is read.
 ///
 /// ```no_run
 /// # async fn doc(client: windlass_client::ApiClient) {
@@ -81,12 +81,12 @@ pub fn reflect<K: ApiObject>(
     selector: Selector,
 ) -> impl Stream<Item = ReflectEvent<K>> + Send {
     let seed = client.seed();
-    let of = format!("{} {selector:?}", K::url_path(&(), None));
+    let path = format!("{} {selector:?}", K::url_path(&(), None));
     let reprobe_at = client.lists_only().until(Instant::now());
     let reflector = Reflector {
         client,
         selector,
-        plan: Plan::new(fnv1a_64(seed, of.as_bytes()), reprobe_at),
+        plan: Plan::new(fnv1a_64(seed, path.as_bytes()), reprobe_at),
         failing: false,
         known: KnownVersions::default(),
         pause: Duration::ZERO,
@@ -103,15 +103,15 @@ struct Reflector<K> {
     selector: Selector,
     plan: Plan,
     known: KnownVersions,
-    /// The consumer knows of a failure, and of no watch that works since.
+    /// A failure was reported, and no working watch since.
     failing: bool,
-    /// Wait before the next request.
+    /// Back-off before the next request.
     pause: Duration,
-    open: Option<Open<K>>,
+    open: Option<OpenWatch<K>>,
 }
 
-/// A watch that delivers.
-struct Open<K> {
+/// An open watch.
+struct OpenWatch<K> {
     events: WatchStream<K>,
     since: Instant,
 }
@@ -121,7 +121,7 @@ impl<K: ApiObject> Reflector<K> {
         loop {
             if let Some(open) = self.open.take() {
                 if let Some(event) = self.follow(open).await {
-                    return self.passed_on(event);
+                    return self.track_failure(event);
                 }
                 continue;
             }
@@ -135,15 +135,15 @@ impl<K: ApiObject> Reflector<K> {
                 Step::Watch { from } => self.watch(from).await,
             };
             if let Some(event) = event {
-                return self.passed_on(event);
+                return self.track_failure(event);
             }
         }
     }
 
-    fn passed_on(&mut self, event: ReflectEvent<K>) -> ReflectEvent<K> {
+    fn track_failure(&mut self, event: ReflectEvent<K>) -> ReflectEvent<K> {
         self.failing = match event {
             ReflectEvent::Failed { .. } => true,
-            // the watch behind it may still fail
+            // the following watch may still fail
             ReflectEvent::Synced(_) => self.failing,
             _ => false,
         };
@@ -151,11 +151,11 @@ impl<K: ApiObject> Reflector<K> {
     }
 
     async fn list(&mut self) -> Option<ReflectEvent<K>> {
-        // the newest state, never that of a cache which may be behind what was told
+        // the newest state: a cache may be older than what was delivered
         let list = List::default();
         match self.client.list::<K>(&self.selector, &list).await {
             Ok((objects, version)) => self.synced(objects, &version),
-            Err(error) => self.ended(&ReflectInput::Refused(&error)),
+            Err(error) => self.ended(&ReflectInput::Failed(&error)),
         }
     }
 
@@ -167,29 +167,29 @@ impl<K: ApiObject> Reflector<K> {
         match self.client.watch::<K>(&self.selector, &watch).await {
             Ok(events) => {
                 self.plan.opened();
-                self.open = Some(Open::new(events));
+                self.open = Some(OpenWatch::new(events));
                 None
             }
-            Err(error) => self.ended(&ReflectInput::Refused(&error)),
+            Err(error) => self.ended(&ReflectInput::Failed(&error)),
         }
     }
 
-    /// A streaming list: gathers the set; the same watch goes on with its changes.
+    /// Collects the set of a streaming list; the same watch continues with its changes.
     async fn stream(&mut self) -> Option<ReflectEvent<K>> {
         let watch = Watch {
             resource_version: String::new(),
             initial_events: true,
         };
         let mut open = match self.client.watch::<K>(&self.selector, &watch).await {
-            Ok(events) => Open::new(events),
-            Err(error) => return self.ended(&ReflectInput::Refused(&error)),
+            Ok(events) => OpenWatch::new(events),
+            Err(error) => return self.ended(&ReflectInput::Failed(&error)),
         };
         let mut set: BTreeMap<Key, K> = BTreeMap::new();
         loop {
-            let event = tokio::time::timeout(BOOKMARK_SILENCE, open.events.next()).await;
+            let event = tokio::time::timeout(BOOKMARK_TIMEOUT, open.events.next()).await;
             match event {
                 Ok(Some(Ok(WatchEvent::Applied(object)))) => {
-                    // now: until the set is complete all of it is held
+                    // now, because the whole set is held until it is complete
                     set.insert(key(&object), slim(object));
                 }
                 Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
@@ -200,28 +200,25 @@ impl<K: ApiObject> Reflector<K> {
                     initial_end: true,
                 }))) => {
                     let event = self.synced(set.into_values().collect(), &resource_version);
-                    // not after a set that was thrown away
+                    // not after a discarded set
                     self.open = event.is_some().then_some(open);
                     return event;
                 }
                 Ok(Some(Ok(WatchEvent::Bookmark { .. }))) => {}
                 Ok(Some(Err(error))) => {
-                    let lived = open.since.elapsed();
-                    return self.ended(&ReflectInput::Broken {
-                        lived,
-                        error: &error,
-                    });
+                    let age = open.since.elapsed();
+                    return self.ended(&ReflectInput::Broken { age, error: &error });
                 }
                 Ok(None) | Err(_) => return self.ended(&ReflectInput::NoBookmark),
             }
         }
     }
 
-    /// One step of an open watch.
-    async fn follow(&mut self, mut open: Open<K>) -> Option<ReflectEvent<K>> {
+    /// Reads one event of an open watch.
+    async fn follow(&mut self, mut open: OpenWatch<K>) -> Option<ReflectEvent<K>> {
         let event = if self.failing {
-            // a watch may be accepted and end with an error at once
-            match tokio::time::timeout_at(open.since + YOUNG, open.events.next()).await {
+            // an accepted watch may end with an error at once
+            match tokio::time::timeout_at(open.since + MIN_WATCH_AGE, open.events.next()).await {
                 Ok(event) => event,
                 Err(_) => {
                     self.open = Some(open);
@@ -232,11 +229,11 @@ impl<K: ApiObject> Reflector<K> {
             open.events.next().await
         };
         let Some(event) = event else {
-            let lived = open.since.elapsed();
-            return self.ended(&ReflectInput::Closed { lived });
+            let age = open.since.elapsed();
+            return self.ended(&ReflectInput::Closed { age });
         };
         let event: ApiResult<WatchEvent<K>> = event;
-        let told = match event {
+        let output = match event {
             Ok(WatchEvent::Applied(object)) => {
                 let (key, version) = (key(&object), version(&object));
                 let news = self.known.applied(&key, &version);
@@ -256,21 +253,18 @@ impl<K: ApiObject> Reflector<K> {
                 self.failing.then_some(ReflectEvent::Resumed)
             }
             Err(error) => {
-                let lived = open.since.elapsed();
-                return self.ended(&ReflectInput::Broken {
-                    lived,
-                    error: &error,
-                });
+                let age = open.since.elapsed();
+                return self.ended(&ReflectInput::Broken { age, error: &error });
             }
         };
         self.open = Some(open);
-        told
+        output
     }
 
-    /// `None` if the set is older than what was told.
+    /// Returns `None` if the set is older than what was delivered.
     fn synced(&mut self, objects: Vec<K>, version: &str) -> Option<ReflectEvent<K>> {
         if let Some(decision) = self.plan.read(version) {
-            tracing::warn!(path = %self.path(), version, decision = %decision, "the server answered with an old state");
+            tracing::warn!(path = %self.path(), version, decision = %decision, "outdated list ignored");
             self.pause = decision.pause;
             return None;
         }
@@ -288,14 +282,14 @@ impl<K: ApiObject> Reflector<K> {
         tracing::debug!(path = %self.path(), decision = %decision, "watch");
         self.pause = decision.pause;
         let error = match input {
-            ReflectInput::Refused(error) | ReflectInput::Broken { error, .. } => Some(*error),
+            ReflectInput::Failed(error) | ReflectInput::Broken { error, .. } => Some(*error),
             ReflectInput::NoBookmark | ReflectInput::Closed { .. } => None,
         };
         if decision.lists_only && self.client.lists_only().found(now) {
             let error = error.map(tracing::field::display);
-            tracing::info!(path = %self.path(), error, retry_in = ?plan::REPROBE, "no streaming lists, using lists");
+            tracing::info!(path = %self.path(), error, retry_in = ?plan::REPROBE_INTERVAL, "streaming lists not available, using lists");
         }
-        let error = error.filter(|_| decision.told)?;
+        let error = error.filter(|_| decision.reported)?;
         Some(ReflectEvent::Failed {
             error: error.clone(),
             retry_in: decision.pause,
@@ -307,7 +301,7 @@ impl<K: ApiObject> Reflector<K> {
     }
 }
 
-impl<K> Open<K> {
+impl<K> OpenWatch<K> {
     fn new(events: WatchStream<K>) -> Self {
         Self {
             events,
@@ -328,7 +322,7 @@ fn version<K: ApiObject>(object: &K) -> String {
     object.meta().resource_version.clone().unwrap_or_default()
 }
 
-/// Without `managedFields`, which nobody on a node reads and which often outweigh the rest.
+/// Removes `managedFields`, which are not used on a node and often large.
 fn slim<K: ApiObject>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object

@@ -1,4 +1,4 @@
-//! From the body of a watch to its events: one JSON object for each line.
+//! Decodes the body of a watch: one JSON object per line.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use crate::api::{ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
 
-/// Longest event that is read: etcd's limit for an object is 1.5 MiB, encoded at worst sixfold.
+/// Maximum size of an event: etcd's limit for an object is 1.5 MiB, encoded at worst sixfold.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// The events of a watch. It ends after its first error.
+/// Returns the events of a watch. The stream ends after its first error.
 pub(crate) fn watch_stream<K: ApiObject>(
     body: Body,
     path: String,
@@ -60,7 +60,7 @@ impl Lines {
                 self.buffer.advance(1);
                 self.searched = 0;
                 if self.buffer.is_empty() {
-                    // else each of many watches would keep room for its largest event
+                    // else each watch would keep the capacity of its largest event
                     self.buffer = BytesMut::new();
                 }
                 if line.iter().all(u8::is_ascii_whitespace) {
@@ -71,13 +71,13 @@ impl Lines {
             self.searched = self.buffer.len();
             if self.searched > MAX_EVENT_BYTES {
                 return Some(Err(
-                    self.error(ApiErrorKind::Protocol, "an event is too long")
+                    self.error(ApiErrorKind::Protocol, "watch event too large")
                 ));
             }
             match tokio::time::timeout(self.silence, self.body.frame()).await {
                 Err(_) => {
                     return Some(Err(
-                        self.error(ApiErrorKind::Timeout, "the watch fell silent")
+                        self.error(ApiErrorKind::Timeout, "watch timed out without events")
                     ));
                 }
                 Ok(None) => return None,
@@ -95,8 +95,8 @@ impl Lines {
     }
 
     fn decode<K: ApiObject>(&self, line: &[u8]) -> ApiResult<WatchEvent<K>> {
-        // the text may be a secret: it is not repeated in the error
-        let bad = |_| self.error(ApiErrorKind::Protocol, "an event cannot be understood");
+        // the text may be a secret: it is not part of the error
+        let bad = |_| self.error(ApiErrorKind::Protocol, "cannot decode a watch event");
         let event: RawEvent<'_> = serde_json::from_slice(line).map_err(bad)?;
         let object = event.object.get();
         match event.kind {
@@ -122,7 +122,8 @@ impl Lines {
                     .code
                     .and_then(|c| u16::try_from(c).ok())
                     .unwrap_or(500);
-                let kind = ApiErrorKind::of(code, status.reason.as_deref().unwrap_or_default());
+                let kind =
+                    ApiErrorKind::from_status(code, status.reason.as_deref().unwrap_or_default());
                 Err(self.error(kind, &status.message.unwrap_or_default()))
             }
             other => {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_keeps_no_room_for_the_largest_event_it_had() {
+    async fn watch_buffer_is_released_after_a_large_event() {
         let object = serde_json::json!({"data": {"key": "x".repeat(1 << 20)}});
         let event = serde_json::json!({"type": "ADDED", "object": object});
         let mut lines = lines(format!("{event}\n").into_bytes());
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_without_end_is_not_gathered() {
+    async fn event_over_the_size_limit_is_an_error() {
         let mut lines = lines(vec![b' '; MAX_EVENT_BYTES + 1]);
         let event = lines.next_event::<ConfigMap>().await.expect("an event");
         assert_eq!(event.expect_err("too long").kind, ApiErrorKind::Protocol);

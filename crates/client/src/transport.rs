@@ -1,17 +1,17 @@
-//! One pool of connections to the API server, as a `tower` service.
+//! A connection pool to the API server, as a `tower` service.
 //!
-//! HTTP/2 where the server offers it, else HTTP/1.1. Each pool has its own connections, so that
-//! two clients with a pool each never wait for one another.
+//! HTTP/2 if the server offers it, else HTTP/1.1. Each pool has its own connections, so two
+//! clients with a pool each never block each other.
 //!
-//! **A dead connection** is noticed in two ways. The connection itself sends a ping after
-//! [`KEEP_ALIVE_INTERVAL`] (15 s) of silence and breaks everything on it if nothing comes back
-//! in [`KEEP_ALIVE_TIMEOUT`] (8 s); with at most [`dial::DIAL_TIMEOUT`] (5 s) for the next one
-//! that is 28 s, below the 30 s in which a dead connection must be replaced. A request that its
-//! caller gives up after a second or more, in whose second half not one byte arrived, makes the
-//! connection suspect: the next request opens a new one, so a heartbeat loses one turn, not three.
+//! **Dead connections** are detected in two ways. A connection sends a ping after
+//! [`KEEP_ALIVE_INTERVAL`] (15 s) of silence and closes if there is no response in
+//! [`KEEP_ALIVE_TIMEOUT`] (8 s). With at most [`dial::DIAL_TIMEOUT`] (5 s) for the next one that
+//! is 28 s, below the required 30 s. A request that is canceled after a second or more, without a
+//! byte in its second half, also makes its connection suspect. The next request then opens a new
+//! one, so only one heartbeat fails.
 //!
-//! **Streams.** A server allows 100 streams on a connection (upstream's default) and leaves the
-//! next request waiting without an error, so at most [`STREAMS`] are begun on one.
+//! **Streams.** A server allows 100 streams per connection (upstream's default) and delays further
+//! requests without an error, so at most [`MAX_STREAMS`] are started on one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,17 +35,18 @@ mod pool;
 mod tls;
 mod tunnel;
 
-/// Silence after which a connection is asked for a sign of life.
+/// Silence before a ping.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// How long that sign may take.
+/// Timeout of a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(8);
-/// Most requests on one connection: a server's limit of 100 less what is still being reset.
-const STREAMS: usize = 80;
-/// Most connections of one pool: half of the usual limit of 1024 files. With HTTP/2 that is
-/// 40 960 requests at a time, with HTTP/1.1 512.
-const CONNECTIONS: usize = 512;
+/// Maximum number of requests per connection: a server's limit of 100 less those still being
+/// reset.
+const MAX_STREAMS: usize = 80;
+/// Maximum number of connections of a pool: half of the usual limit of 1024 files. That is 40,960
+/// concurrent requests with HTTP/2 and 512 with HTTP/1.1.
+const MAX_CONNECTIONS: usize = 512;
 
-/// Sends requests over a pool of its own. Clones share the pool.
+/// Sends requests over its own pool. Clones share the pool.
 #[derive(Clone)]
 pub(crate) struct Transport {
     pool: Arc<Pool>,
@@ -53,7 +54,7 @@ pub(crate) struct Transport {
     identity: ClientIdentity,
 }
 
-/// A request that got no answer.
+/// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
     #[error("looking up {host}")]
@@ -76,16 +77,16 @@ pub(crate) enum TransportError {
         #[source]
         source: std::io::Error,
     },
-    #[error("proxy {proxy} refused a connection to {target}: HTTP {status}{fix}")]
-    ProxyRefused {
+    #[error("proxy {proxy} rejected a connection to {target}: HTTP {status}{fix}")]
+    ProxyRejected {
         proxy: String,
         target: String,
         status: StatusCode,
         fix: &'static str,
     },
-    #[error("no connection to {address} in {} s", dial::DIAL_TIMEOUT.as_secs())]
+    #[error("no connection to {address} within {} s", dial::DIAL_TIMEOUT.as_secs())]
     ConnectTimeout { address: String },
-    #[error("all {CONNECTIONS} connections are busy")]
+    #[error("all {MAX_CONNECTIONS} connections are busy")]
     Full,
     #[error("the connection failed")]
     Http(#[from] hyper::Error),
@@ -96,7 +97,7 @@ pub(crate) enum TransportError {
 }
 
 impl Transport {
-    /// A pool without connections; `credentials` and the identity may be shared with others.
+    /// Creates a pool without connections; `credentials` and the identity may be shared.
     pub(crate) fn new(
         config: &ApiServerConfig,
         credentials: Arc<Credentials>,
@@ -117,7 +118,7 @@ impl Transport {
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(AGENT));
         let header = self.credentials.header(&self.identity).await?;
-        let again = header.is_some().then(|| copy(&request)).flatten();
+        let retry = header.is_some().then(|| copy(&request)).flatten();
         authorize(&mut request, header.as_ref());
         let response = self.pool.send(request).await?;
         if header.is_none() {
@@ -130,7 +131,7 @@ impl Transport {
             .credentials
             .renewed(header.as_ref(), &self.identity)
             .await;
-        match (again, renewed) {
+        match (retry, renewed) {
             (Some(mut request), Some(header)) => {
                 authorize(&mut request, Some(&header));
                 self.pool.send(request).await
@@ -148,7 +149,7 @@ fn authorize(request: &mut Request<Body>, header: Option<&HeaderValue>) {
     }
 }
 
-/// The same request once more; `None` if its body streams.
+/// Copies a request; `None` if its body streams.
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();

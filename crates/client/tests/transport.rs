@@ -1,4 +1,4 @@
-//! The clients against real sockets and TLS.
+//! The clients over sockets and TLS.
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails it")]
 
@@ -39,7 +39,7 @@ fn from_zero() -> Watch {
 }
 
 #[tokio::test]
-async fn requests_share_one_http2_connection_and_say_who_they_are() {
+async fn requests_share_one_http2_connection_and_send_a_user_agent() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let clients = connect(&config(&server));
@@ -55,13 +55,13 @@ async fn requests_share_one_http2_connection_and_say_who_they_are() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_goodbye_costs_no_request() {
+async fn goaway_of_the_server_fails_no_request() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let clients = connect(&config(&server));
     let rounds = async {
         for round in 1..=5 {
-            // until the goodbye has arrived the old connection is used, which is fine too
+            // the old connection may be used until the GOAWAY has arrived
             while server.connections() < round {
                 get(&clients.main).await.expect("no request is lost");
             }
@@ -98,7 +98,7 @@ async fn requests_are_counted_by_code_host_and_method() {
 }
 
 #[tokio::test]
-async fn a_replaced_client_certificate_is_seen_by_the_next_request() {
+async fn next_request_uses_a_replaced_client_certificate() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let identity = ClientIdentity::none();
@@ -124,7 +124,7 @@ async fn a_replaced_client_certificate_is_seen_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn watches_spread_over_connections_and_hold_nothing_up() {
+async fn watches_use_several_connections_and_block_nothing() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let clients = connect(&config(&server));
@@ -142,7 +142,7 @@ async fn watches_spread_over_connections_and_hold_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_only_speaks_http1_is_used() {
+async fn http1_only_server_works() {
     let authority = Authority::new();
     let server = Server::start(&authority, &["http/1.1"]).await;
     let clients = connect(&config(&server));
@@ -166,7 +166,7 @@ async fn plain_http_works_behind_a_path_prefix() {
 }
 
 #[tokio::test]
-async fn a_black_holed_connection_is_replaced_by_the_next_request() {
+async fn black_holed_connection_is_replaced_by_the_next_request() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let proxy = Proxy::start(server.address).await;
@@ -190,7 +190,7 @@ async fn a_black_holed_connection_is_replaced_by_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_authority_is_refused_and_the_error_says_so() {
+async fn server_certificate_of_another_ca_is_rejected() {
     let server = Server::start(&Authority::new(), &BOTH).await;
     let url = format!("https://{}", server.address);
     let other = Authority::new().pem;
@@ -201,7 +201,7 @@ async fn a_server_of_another_authority_is_refused_and_the_error_says_so() {
 }
 
 #[tokio::test]
-async fn a_server_is_believed_by_authority_and_name_unless_the_file_says_otherwise() {
+async fn server_is_verified_by_ca_and_name_unless_disabled() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let check = async |cluster: &str, accepted: bool| {
@@ -218,7 +218,7 @@ async fn a_server_is_believed_by_authority_and_name_unless_the_file_says_otherwi
         let config = ApiServerConfig::from_kubeconfig(&kubeconfig).expect("config");
         match ApiClients::connect(&config, &ClientLimits::default()) {
             Ok(clients) => assert_eq!(get(&clients.main).await.is_ok(), accepted, "{cluster}"),
-            // a system without authorities trusts nobody
+            // a system without CAs trusts no server
             Err(_) => assert!(!accepted, "{cluster}"),
         }
     };
@@ -232,7 +232,7 @@ async fn a_server_is_believed_by_authority_and_name_unless_the_file_says_otherwi
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_an_error_that_names_the_address() {
+async fn connection_error_names_the_address() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
     let address = listener.local_addr().expect("address");
     drop(listener);
@@ -245,7 +245,7 @@ async fn a_server_that_is_down_is_an_error_that_names_the_address() {
 }
 
 #[tokio::test]
-async fn a_token_that_the_server_refuses_is_read_again_and_the_request_sent_again() {
+async fn rejected_token_is_read_again_and_the_request_retried() {
     let authority = Authority::new();
     let server = Server::start(&authority, &BOTH).await;
     let directory = tempfile::tempdir().expect("directory");
@@ -277,7 +277,7 @@ async fn a_token_that_the_server_refuses_is_read_again_and_the_request_sent_agai
 }
 
 #[tokio::test]
-async fn no_level_of_the_log_shows_a_token_or_a_body() {
+async fn log_contains_no_token_and_no_body() {
     let logbook = Logbook::default();
     let _guard = tracing::subscriber::set_default(logbook.clone());
     for protocol in BOTH {

@@ -23,7 +23,7 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
-use windlass_stats::{StatsSource, StatsSelection};
+use windlass_stats::{StatsSelection, StatsSource};
 use windlass_status::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 use windlass_status::{PodExplainer, PodStatusEntry, PodStatusStore, StatusSubscription};
 use windlass_types::view::{NodeSummary, RejectedManifest};

@@ -1,8 +1,7 @@
 //! Exponential back-off as data: a policy, a table of delays, and `now` as an argument.
 //!
-//! Mirrors upstream `flowcontrol.Backoff`: the delay doubles with each failure up to a maximum,
-//! and a key that was left alone for twice the maximum starts over. A key is pure text, see
-//! [`restart_key`] and [`pull_key`].
+//! Mirrors upstream `flowcontrol.Backoff`: the delay doubles with each failure up to a maximum, and
+//! is reset after twice the maximum without a failure. See [`restart_key`] and [`pull_key`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +13,12 @@ use windlass_types::{Pod, PodExt, PodUid};
 
 use windlass_units::hash::fnv1a_64;
 
-/// First delay and largest delay.
+/// Initial and maximum delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffPolicy {
     /// Delay after the first failure.
     pub initial: Duration,
-    /// Largest delay (`crashLoopBackOff.maxContainerRestartPeriod` for restarts).
+    /// Maximum delay (`crashLoopBackOff.maxContainerRestartPeriod` for restarts).
     pub max: Duration,
 }
 
@@ -52,16 +51,16 @@ pub fn pull_resync_at(
     (resync < delay).then(|| now.saturating_add(resync).ok())?
 }
 
-/// The state of one key.
+/// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffEntry {
-    /// The delay in force.
+    /// Current delay.
     pub delay: Duration,
-    /// When the last failure was counted.
+    /// Time of the last counted failure.
     pub last_update: Timestamp,
 }
 
-/// All keys of one owner. A pod worker owns one table for its pod.
+/// Back-offs by key. Each pod worker owns one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BackoffTable {
@@ -69,15 +68,15 @@ pub struct BackoffTable {
 }
 
 impl BackoffTable {
-    /// Counts a failure at `now` and returns the delay that follows it.
+    /// Counts a failure at `now` and returns the next delay.
     pub fn next(&mut self, key: &str, policy: BackoffPolicy, now: Timestamp) -> Duration {
         let delay = match self.entries.get(key) {
-            Some(entry) if !expired(entry, policy, now) => (entry.delay * 2).min(policy.max),
+            Some(entry) if !is_expired(entry, policy, now) => (entry.delay * 2).min(policy.max),
             _ => policy.initial.min(policy.max),
         };
-        // keys of images and resources that the pod no longer has would stay for ever
+        // drop keys of former images and resources
         self.entries
-            .retain(|_, entry| !forgotten(entry, policy, now));
+            .retain(|_, entry| !is_removable(entry, policy, now));
         self.entries.insert(
             key.to_owned(),
             BackoffEntry {
@@ -88,8 +87,8 @@ impl BackoffTable {
         delay
     }
 
-    /// The end of the delay counted from `event`, if it is still ahead of `now`. An event further
-    /// ahead than the delay itself was dated before the clock was set back: it delays nothing.
+    /// Returns the end of the delay from `event`, if it is after `now`. Ignores an event from before
+    /// the clock was set back.
     pub fn until(
         &self,
         key: &str,
@@ -97,43 +96,42 @@ impl BackoffTable {
         policy: BackoffPolicy,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let entry = self.entries.get(key).filter(|e| !expired(e, policy, now))?;
+        let entry = self.entries.get(key).filter(|e| !is_expired(e, policy, now))?;
         let end = event.saturating_add(entry.delay).ok()?;
-        let believed = event <= now.saturating_add(entry.delay).ok()?;
-        (now < end && believed).then_some(end)
+        let plausible = event <= now.saturating_add(entry.delay).ok()?;
+        (now < end && plausible).then_some(end)
     }
 
-    /// The delay in force for a key, if it has one.
+    /// Returns the current delay of a key.
     pub fn delay(&self, key: &str) -> Option<Duration> {
         self.entries.get(key).map(|e| e.delay)
     }
 
-    /// When the last failure of a key was counted. A pull's delay runs from here, a restart's
-    /// from the exit of the container.
+    /// Returns the time of the last failure of a key. The delay of a pull starts here, the delay of
+    /// a restart at the exit of the container.
     pub fn last_failure(&self, key: &str) -> Option<Timestamp> {
         self.entries.get(key).map(|e| e.last_update)
     }
 
-    /// True if no key is remembered.
+    /// True without keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// A key left alone for twice the maximum (10 min by default) counts as new.
-fn expired(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
+/// True after twice the maximum delay (10 min by default) without a failure.
+fn is_expired(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
     now.duration_since(entry.last_update).as_secs() > 2 * policy.max.as_secs() as i64
 }
 
-/// True for an entry that counts for nothing under any policy: another key's may be longer than
-/// this one's.
-fn forgotten(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
+/// True for an entry that has expired under any policy in use.
+fn is_removable(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
     let max = policy.max.max(BackoffPolicy::DEFAULT.max).max(entry.delay);
-    expired(entry, BackoffPolicy { max, ..policy }, now)
+    is_expired(entry, BackoffPolicy { max, ..policy }, now)
 }
 
-/// Key of a container's restart back-off (upstream `GetBackoffKey`): changing the pod, the
-/// image or the resources starts over.
+/// Returns the key of a container's restart back-off (upstream `GetBackoffKey`); it changes with the
+/// pod, image and resources.
 pub fn restart_key(pod: &Pod, container: &Container) -> String {
     let resources = serde_json::to_string(&container.resources).unwrap_or_default();
     let text = format!(
@@ -152,7 +150,7 @@ pub fn restart_key(pod: &Pod, container: &Container) -> String {
     )
 }
 
-/// Key of an image pull's back-off: one for each pod and image, so that pods do not share it.
+/// Returns the key of an image pull's back-off, per pod and image.
 pub fn pull_key(uid: &PodUid, image: &str) -> String {
     format!("pull/{uid}/{image}")
 }
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_dated_before_the_clock_was_set_back_delays_nothing() {
+    fn failure_before_clock_was_set_back_delays_nothing() {
         let mut table = BackoffTable::default();
         table.next("k", BackoffPolicy::DEFAULT, at(0));
         let until = |now| table.until("k", at(0), BackoffPolicy::DEFAULT, at(now));
@@ -174,7 +172,7 @@ mod tests {
         assert_eq!(
             until(-5),
             Some(at(10)),
-            "clocks of two programs may differ a little"
+            "clocks may differ slightly"
         );
         assert_eq!(until(5), Some(at(10)));
     }
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_to_the_maximum_and_start_over_after_ten_quiet_minutes() {
+    fn delay_doubles_to_maximum_and_resets_after_10_min() {
         let mut table = BackoffTable::default();
         let mut now = 0;
         let mut seen = Vec::new();
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_alone_for_long_enough_is_forgotten_whatever_its_key() {
+    fn expired_entries_of_all_keys_are_removed() {
         let mut table = BackoffTable::default();
         let short = BackoffPolicy {
             initial: Duration::from_secs(1),
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_counts_from_the_event_not_from_the_failure_count() {
+    fn delay_starts_at_the_event_not_at_the_count() {
         let mut table = BackoffTable::default();
         table.next("k", BackoffPolicy::DEFAULT, at(5));
         assert_eq!(

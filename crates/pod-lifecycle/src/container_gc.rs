@@ -1,8 +1,8 @@
-//! Which dead containers, sandboxes and log files may go (upstream `containerGC`).
+//! Garbage collection of dead containers, sandboxes and log files (upstream `containerGC`).
 //!
-//! A dead container is what is left to read a crash's logs and exit code from, so the newest of
-//! each container is kept while its pod exists. Nothing of a pod counts as abandoned before
-//! every source has spoken. What runs is never collected: stopping it is the housekeeping's.
+//! The newest dead instance of each container is kept while its pod exists, for its log and exit
+//! code. Orphaned pods are only known once all sources are ready. Running containers are never
+//! collected; housekeeping stops them.
 
 #[cfg(test)]
 mod tests;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
 
-/// How many dead containers are kept and for how long.
+/// Limits for dead containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcPolicy {
     /// `maximum-dead-containers-per-container`.
     pub max_per_container: usize,
     /// `maximum-dead-containers`; `None` is unlimited.
     pub max_total: Option<usize>,
-    /// `minimum-container-ttl-duration`: younger ones are left alone.
+    /// `minimum-container-ttl-duration`: minimum age.
     pub min_age: Duration,
 }
 
@@ -34,17 +34,16 @@ impl GcPolicy {
     };
 }
 
-/// Everything the decision looks at. Take `known` after the lists of the runtime: a pod that
-/// appeared in between must not look abandoned.
+/// Input of [`plan`]. Collect `known` after the runtime lists, so that a new pod is not orphaned.
 #[derive(Clone, Copy, Debug)]
 pub struct GcInput<'a> {
     /// All containers.
     pub containers: &'a [ContainerSummary],
     /// All sandboxes.
     pub sandboxes: &'a [SandboxSummary],
-    /// Pods that are desired or worked on.
+    /// Pods that are desired or have a worker.
     pub known: &'a BTreeSet<PodUid>,
-    /// Known pods that are finished and whose content may go entirely.
+    /// Known finished pods, whose content is removable.
     pub finished: &'a BTreeSet<PodUid>,
     /// Every configured source has delivered once.
     pub sources_ready: bool,
@@ -52,18 +51,18 @@ pub struct GcInput<'a> {
     pub log_dirs: &'a [String],
     /// Names of the links under `/var/log/containers` whose target does not exist.
     pub dangling_links: &'a [String],
-    /// How much to keep.
+    /// Limits.
     pub policy: GcPolicy,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What to remove, in this order.
+/// Objects to remove, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcPlan {
     /// Containers, oldest first.
     pub containers: Vec<ContainerId>,
-    /// Sandboxes; none of them has containers once the ones above are gone.
+    /// Sandboxes, empty after the removal of the containers.
     pub sandboxes: Vec<SandboxId>,
     /// Names of pod log directories.
     pub log_dirs: Vec<String>,
@@ -99,7 +98,7 @@ impl fmt::Display for GcPlan {
     }
 }
 
-/// Decides what to remove from the whole node.
+/// Plans the garbage collection of the node.
 pub fn plan(input: GcInput<'_>) -> GcPlan {
     let mut removable = dead_containers(&input);
     removable.sort_by_key(|c| c.created_at);
@@ -117,7 +116,7 @@ pub fn plan(input: GcInput<'_>) -> GcPlan {
     }
 }
 
-/// True if nothing of the pod needs to be kept.
+/// True if nothing of the pod must be kept.
 fn is_removable(input: &GcInput<'_>, uid: &PodUid) -> bool {
     input.sources_ready && (!input.known.contains(uid) || input.finished.contains(uid))
 }
@@ -125,7 +124,7 @@ fn is_removable(input: &GcInput<'_>, uid: &PodUid) -> bool {
 fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
     let mut by_name: BTreeMap<(&PodUid, &str), Vec<&ContainerSummary>> = BTreeMap::new();
     for container in input.containers {
-        // Without a pod UID it is not ours.
+        // without a pod UID it belongs to another client of the runtime
         if !container.uid.as_str().is_empty() {
             let key = (&container.uid, container.name.as_str());
             by_name.entry(key).or_default().push(container);
@@ -140,7 +139,7 @@ fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
         for instance in instances {
             let stopped = match instance.state {
                 ContainerState::Exited => true,
-                // The newest may be about to be started at this moment.
+                // the newest may be about to start
                 ContainerState::Created => {
                     is_removable(input, uid) || newest.as_ref() != Some(&instance.id)
                 }
@@ -165,7 +164,7 @@ fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
     removable
 }
 
-/// An even share for each container first, then the oldest of all.
+/// Returns the excess over `max_total`: over an even share of each container, then the oldest.
 fn beyond_total(
     max_total: Option<usize>,
     mut kept: Vec<Vec<&ContainerSummary>>,
@@ -190,7 +189,7 @@ fn is_young(input: &GcInput<'_>, container: &ContainerSummary) -> bool {
     Duration::try_from(age).unwrap_or_default() < input.policy.min_age
 }
 
-/// Sandboxes that are stopped and empty, except the newest of a pod that goes on.
+/// Returns the stopped, empty sandboxes, except the newest of each live pod.
 fn dead_sandboxes(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<SandboxId> {
     let is_newest = |sandbox: &SandboxSummary| {
         let siblings = input.sandboxes.iter().filter(|s| s.uid == sandbox.uid);
@@ -209,7 +208,7 @@ fn dead_sandboxes(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<Sandbo
     removable.into_iter().map(|s| s.id.clone()).collect()
 }
 
-/// Log directories of pods that neither the node nor the runtime knows.
+/// Returns the log directories of pods unknown to the agent and the runtime.
 fn abandoned_log_dirs(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<String> {
     if !input.sources_ready {
         return Vec::new();
@@ -224,14 +223,13 @@ fn abandoned_log_dirs(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<St
     names.filter(|name| is_abandoned(name)).cloned().collect()
 }
 
-/// The UID in `namespace_name_uid`, the name of a pod's log directory.
+/// Returns the UID in `namespace_name_uid`, the name of a pod's log directory.
 pub(crate) fn log_dir_uid(name: &str) -> Option<PodUid> {
     let (rest, uid) = name.rsplit_once('_')?;
     (!uid.is_empty() && rest.contains('_')).then(|| PodUid::from(uid))
 }
 
-/// Links without a target. The log of a running container may be between two names while it is
-/// rotated: its link stays.
+/// Returns the dangling links, except those of running containers, whose logs may be in rotation.
 fn dead_links(input: &GcInput<'_>) -> Vec<String> {
     let is_dead = |name: &&String| {
         let Some(id) = link_container_id(name) else {
@@ -244,7 +242,7 @@ fn dead_links(input: &GcInput<'_>) -> Vec<String> {
     names.filter(is_dead).cloned().collect()
 }
 
-/// The container ID in `pod_namespace_container-<id>.log`.
+/// Returns the container ID in `pod_namespace_container-<id>.log`.
 fn link_container_id(name: &str) -> Option<&str> {
     let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     (!id.is_empty()).then_some(id)

@@ -1,13 +1,13 @@
 //! The log format of the CRI: `<RFC 3339 time> <stdout|stderr> <P|F>[:tags] <message>`.
 //!
-//! A log file is written by the runtime while it is read, rotated and truncated by others, so a
-//! line that does not parse is an error value with its kind, to be counted and skipped.
+//! A line that does not parse is an error with its kind, to be counted and skipped: files may be
+//! rotated or truncated while they are read.
 
 use std::fmt;
 
 use windlass_types::Timestamp;
 
-/// Where a container wrote a line to.
+/// Stream of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogStream {
     /// Standard output.
@@ -17,7 +17,7 @@ pub enum LogStream {
 }
 
 impl LogStream {
-    /// The word in the file.
+    /// Returns its name in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -26,22 +26,22 @@ impl LogStream {
     }
 }
 
-/// One line of a log file.
+/// A line of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
     /// When the runtime read it.
     pub time: Timestamp,
-    /// Where it was written to.
+    /// Its stream.
     pub stream: LogStream,
-    /// The container's line goes on in the next line of the same stream.
+    /// True if the container's line continues in the next line of the stream.
     pub partial: bool,
-    /// What the container wrote, without the end of line. Any bytes.
+    /// Output of the container without the end of line; any bytes.
     pub content: &'a [u8],
 }
 
 impl LogLine<'_> {
-    /// What a reader of the log gets: the content, with the end of line the container wrote. Ask
-    /// for the timestamp only where a line of the container begins.
+    /// Writes the content with its end of line. Request timestamps only at the start of a container's
+    /// line.
     pub fn write_to(&self, timestamps: bool, out: &mut Vec<u8>) {
         if timestamps {
             out.extend_from_slice(format_time(self.time).as_bytes());
@@ -67,10 +67,10 @@ impl fmt::Display for LogLine<'_> {
     }
 }
 
-/// What is wrong with a line.
+/// Error of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogLineError {
-    /// The first word is no RFC 3339 time.
+    /// The first word is not an RFC 3339 time.
     #[error("no timestamp at the beginning of the line")]
     Time,
     /// The second word is neither `stdout` nor `stderr`.
@@ -81,10 +81,10 @@ pub enum LogLineError {
     Tag,
 }
 
-/// Reads one line, with or without its end of line.
+/// Parses a line with or without its end of line.
 ///
 /// # Errors
-/// Which of the three words before the content is missing or wrong.
+/// A missing or wrong word before the content.
 pub fn parse_line(line: &[u8]) -> Result<LogLine<'_>, LogLineError> {
     let line = split_line(line)?;
     Ok(LogLine {
@@ -95,43 +95,42 @@ pub fn parse_line(line: &[u8]) -> Result<LogLine<'_>, LogLineError> {
     })
 }
 
-/// One line of a log file whose time is still text: most readers need no time, and reading it
-/// costs more than all the rest of the line.
+/// A line of a log file with an unparsed time, because parsing the time dominates the cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawLine<'a> {
-    /// When the runtime read it; looks like an RFC 3339 time and need not be one.
+    /// When the runtime read it; has the shape of an RFC 3339 time.
     pub time: &'a [u8],
-    /// Where it was written to.
+    /// Its stream.
     pub stream: LogStream,
-    /// The container's line goes on in the next line of the same stream.
+    /// True if the container's line continues in the next line of the stream.
     pub partial: bool,
-    /// What the container wrote, without the end of line. Any bytes.
+    /// Output of the container without the end of line; any bytes.
     pub content: &'a [u8],
 }
 
 impl RawLine<'_> {
-    /// When the runtime read it.
+    /// Parses the time.
     ///
     /// # Errors
-    /// There is no such moment: `Time`.
+    /// `Time` for an invalid time.
     pub fn time(&self) -> Result<Timestamp, LogLineError> {
         let text = std::str::from_utf8(self.time).ok();
         text.and_then(|text| text.parse().ok())
             .ok_or(LogLineError::Time)
     }
 
-    /// The time in the form of [`format_time`], without arithmetic for what is in UTC already.
-    /// Such texts sort by time.
+    /// Returns the time in the form of [`format_time`], which sorts by time; without arithmetic for a
+    /// time in UTC.
     ///
     /// # Errors
-    /// There is no such moment: `Time`.
+    /// `Time` for an invalid time.
     pub fn fixed_time(&self) -> Result<[u8; TIME_LENGTH], LogLineError> {
         let mut fixed = *SHAPE;
         if let Some((b'Z', digits)) = self.time.split_last()
             && in_range(digits)
         {
             fixed[..digits.len()].copy_from_slice(digits);
-            // a time without fraction has no point to copy
+            // a time without a fraction has no point
             fixed[SECONDS] = b'.';
             return Ok(fixed);
         }
@@ -140,16 +139,16 @@ impl RawLine<'_> {
     }
 }
 
-/// Reads one line, with or without its end of line, but for its time.
+/// Splits a line with or without its end of line, without parsing its time.
 ///
 /// # Errors
-/// Which of the three words before the content is missing or wrong.
+/// A missing or wrong word before the content.
 pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     usual_line(line).map_or_else(|| any_line(line), Ok)
 }
 
-/// A line word by word.
+/// Splits any line word by word.
 fn any_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let (time, rest) = word(line);
     if !looks_like_time(time) {
@@ -162,7 +161,7 @@ fn any_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
         _ => return Err(LogLineError::Stream),
     };
     let (tags, content) = word(rest);
-    // Only the first tag has a meaning; more may follow after a colon.
+    // only the first tag has a meaning; more may follow after a colon
     let partial = match tags {
         b"P" | [b'P', b':', ..] => true,
         b"F" | [b'F', b':', ..] => false,
@@ -176,8 +175,7 @@ fn any_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     })
 }
 
-/// A whole line as runtimes write it, which is nearly every line of a long log: told from its first
-/// forty bytes, eight at a time.
+/// Recognizes the usual form of a complete line by its first 40 bytes, 8 at a time.
 #[inline]
 fn usual_line(line: &[u8]) -> Option<RawLine<'_>> {
     let (head, content) = line.split_first_chunk::<40>()?;
@@ -189,8 +187,8 @@ fn usual_line(line: &[u8]) -> Option<RawLine<'_>> {
         STDERR => LogStream::Stderr,
         _ => return None,
     };
-    let misfits = HEAD[0].misfits(a) | HEAD[1].misfits(b) | HEAD[2].misfits(c) | HEAD[3].misfits(d);
-    (misfits == 0).then_some(RawLine {
+    let mismatches = HEAD[0].mismatches(a) | HEAD[1].mismatches(b) | HEAD[2].mismatches(c) | HEAD[3].mismatches(d);
+    (mismatches == 0).then_some(RawLine {
         time: &head[..TIME_LENGTH],
         stream,
         partial: false,
@@ -198,28 +196,28 @@ fn usual_line(line: &[u8]) -> Option<RawLine<'_>> {
     })
 }
 
-/// A usual line up to its second word's first letter.
+/// A usual line up to the first letter of its second word.
 const HEAD: [Shape; 4] = [
-    Shape::of(*b"0000-00-"),
-    Shape::of(*b"00T00:00"),
-    Shape::of(*b":00.0000"),
-    Shape::of(*b"00000Z s"),
+    Shape::new(*b"0000-00-"),
+    Shape::new(*b"00T00:00"),
+    Shape::new(*b":00.0000"),
+    Shape::new(*b"00000Z s"),
 ];
 
-/// What follows [`HEAD`].
+/// The rest of the first 40 bytes after [`HEAD`].
 const STDOUT: u64 = u64::from_ne_bytes(*b"tdout F ");
 const STDERR: u64 = u64::from_ne_bytes(*b"tderr F ");
 
-/// Eight bytes: digits where it has a 0, else just these.
+/// A pattern of 8 bytes: a 0 matches any digit, other bytes match themselves.
 struct Shape {
     bytes: u64,
-    /// What added to a byte that differs by more than it may sets the highest bit: a digit differs
-    /// from `0` by nine at most, anything else not at all.
+    /// Addend that sets the highest bit of a byte with too large a difference: more than 9 for a
+    /// digit, more than 0 for others.
     over: u64,
 }
 
 impl Shape {
-    const fn of(bytes: [u8; 8]) -> Self {
+    const fn new(bytes: [u8; 8]) -> Self {
         let mut over = [0x7f; 8];
         let mut at = 0;
         while at < over.len() {
@@ -234,25 +232,25 @@ impl Shape {
         }
     }
 
-    /// The highest bits of bytes that do not fit, and perhaps of others then.
+    /// Returns 0 for a match, else highest bits that include those of the mismatches.
     #[inline]
-    const fn misfits(&self, text: &[u8; 8]) -> u64 {
+    const fn mismatches(&self, text: &[u8; 8]) -> u64 {
         let differ = u64::from_ne_bytes(*text) ^ self.bytes;
-        // a byte that carries into another one has its own highest bit set
+        // a byte that carries into the next has its own highest bit set
         (differ | differ.wrapping_add(self.over)) & 0x8080_8080_8080_8080
     }
 }
 
-/// A time as [`format_time`] writes it: digits where it has a 0, else these marks.
+/// Pattern of [`format_time`]; a 0 matches any digit.
 const SHAPE: &[u8; TIME_LENGTH] = b"0000-00-00T00:00:00.000000000Z";
 
-/// Bytes of a time as [`format_time`] writes it.
+/// Length of [`format_time`] in bytes.
 pub const TIME_LENGTH: usize = "0000-00-00T00:00:00.000000000Z".len();
 
-/// Bytes of a time up to its seconds.
+/// Length of a time up to its seconds in bytes.
 const SECONDS: usize = "0000-00-00T00:00:00".len();
 
-/// Whether digits and marks are where [`SHAPE`] has them.
+/// True for a match of [`SHAPE`].
 fn has_shape(text: &[u8]) -> bool {
     let fits = |(byte, shape): (&u8, &u8)| match shape {
         b'0' => byte.is_ascii_digit(),
@@ -261,7 +259,7 @@ fn has_shape(text: &[u8]) -> bool {
     text.iter().zip(SHAPE).all(fits)
 }
 
-/// Whether it has the shape of an RFC 3339 time: digits and marks where they belong, and an offset.
+/// True for the shape of an RFC 3339 time with an offset.
 fn looks_like_time(text: &[u8]) -> bool {
     let Some((date, rest)) = text.split_at_checked(SECONDS) else {
         return false;
@@ -279,8 +277,7 @@ fn looks_like_time(text: &[u8]) -> bool {
     has_shape(date) && (offset == b"Z" || matches!(offset, [b'+' | b'-', _, _, b':', _, _]))
 }
 
-/// Whether a time of that shape, without its `Z`, is a moment, and no 29th of February, which takes
-/// arithmetic.
+/// True for a valid time of that shape, without its `Z`; false for February 29.
 fn in_range(time: &[u8]) -> bool {
     let number = |at: usize| match time.get(at..at + 2) {
         Some([tens, ones]) => tens.wrapping_sub(b'0') * 10 + ones.wrapping_sub(b'0'),
@@ -299,12 +296,12 @@ fn in_range(time: &[u8]) -> bool {
         && number(17) < 60
 }
 
-/// A time with all nine digits, as `kubectl logs --timestamps` shows it, so that lines sort.
+/// Formats a time with nine digits of fraction, as `kubectl logs --timestamps`; it sorts by time.
 pub fn format_time(time: Timestamp) -> String {
     format!("{time:.9}")
 }
 
-/// The bytes up to the first space and those after it.
+/// Returns the bytes before and after the first space.
 fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
     match bytes.iter().position(|b| *b == b' ') {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_time_stream_tag_and_content() {
+    fn line_has_time_stream_tag_and_content() {
         let full = "2016-10-06T00:17:09.669794202Z stdout F hello  world";
         check(
             b"2016-10-06T00:17:09.669794202Z stdout F hello  world\n",
@@ -353,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_told_apart() {
+    fn invalid_line_is_an_error_with_its_kind() {
         check(b"", "Time");
         check(b"\n", "Time");
         check(b"\0\0\0\0", "Time");
@@ -369,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_line_is_told_as_any_other_whatever_one_of_its_bytes_is() {
+    fn fast_path_agrees_with_slow_path_for_any_byte() {
         for stream in ["stdout", "stderr"] {
             let line = format!("2016-10-06T00:17:09.669794202Z {stream} F hello");
             let whole = any_line(line.as_bytes()).expect("a line");
@@ -390,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_brought_into_its_fixed_form() {
+    fn fixed_time_has_nine_fraction_digits() {
         #[rustfmt::skip]
         let cases = [
             ("2016-10-06T00:17:09Z", "2016-10-06T00:17:09.000000000Z"),
@@ -422,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_line_is_joined_with_the_next() {
+    fn partial_line_is_joined_with_the_next() {
         let mut out = Vec::new();
         for line in [
             b"2016-10-06T00:17:09Z stdout P ab".as_slice(),
@@ -439,12 +436,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn any_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse_line(&bytes);
         }
 
         #[test]
-        fn a_fixed_time_is_the_time(seconds in 0_i64..4_000_000_000, nanos in 0_i32..1_000_000_000) {
+        fn fixed_time_equals_formatted_time(seconds in 0_i64..4_000_000_000, nanos in 0_i32..1_000_000_000) {
             let time = Timestamp::new(seconds, nanos).expect("a time");
             let line = format!("{time} stdout F x");
             let fixed = split_line(line.as_bytes()).expect("a line").fixed_time();
@@ -452,7 +449,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read_back(
+        fn written_line_round_trips(
             content in proptest::collection::vec(any::<u8>(), 0..60),
             partial: bool,
         ) {

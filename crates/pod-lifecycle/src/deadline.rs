@@ -1,8 +1,7 @@
-//! When a pod has been active for longer than `activeDeadlineSeconds` lets it.
+//! The active deadline of a pod (`activeDeadlineSeconds`).
 //!
-//! The time counts from the pod's `startTime`. A static pod's is not kept anywhere when the agent
-//! restarts: then it counts from the oldest thing that the runtime has of the pod, which is made
-//! moments after it.
+//! The time counts from the pod's `startTime`. For a static pod after an agent restart it counts from
+//! its oldest sandbox or container.
 
 use std::fmt;
 
@@ -11,30 +10,30 @@ use windlass_types::{ObservedPod, Pod, PodExt, Reason, Timestamp};
 
 use windlass_types::{Phase, PhaseOverride};
 
-/// `status.message` and the event's text, in upstream's words.
+/// `status.message` and event message, as upstream.
 pub const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// What is known of the pod.
+/// Input of [`deadline`].
 #[derive(Clone, Copy, Debug)]
 pub struct DeadlineInput<'a> {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: &'a Pod,
-    /// Its status as it was reported last; one that was never reported has no start time.
+    /// Its last reported status; without one it has no start time.
     pub status: &'a PodStatus,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: &'a ObservedPod,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// How a pod stands to its deadline.
+/// State of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// It has none, is not active yet, or is done.
+    /// No deadline, not started, or in a terminal phase.
     None,
-    /// It may be active until then.
+    /// The deadline is in the future.
     Ahead(Timestamp),
-    /// It is to be ended as Failed.
+    /// The pod must fail.
     Passed,
 }
 
@@ -56,19 +55,14 @@ pub fn deadline(input: DeadlineInput<'_>) -> Deadline {
         observed,
         now,
     } = input;
-    let phases = [pod.status.as_ref(), Some(status)];
-    let mut phases = phases.into_iter().flatten().filter_map(|status| {
-        let phase = status.phase.as_deref()?;
-        Phase::parse(phase)
-    });
-    if phases.any(Phase::is_terminal) {
+    if Phase::is_terminal_in(status) || pod.status.as_ref().is_some_and(Phase::is_terminal_in) {
         return Deadline::None;
     }
     let seconds = PodExt::spec(pod).active_deadline_seconds;
     let (Some(seconds), Some(since)) = (seconds, active_since(pod, status, observed)) else {
         return Deadline::None;
     };
-    // what is further away than time goes is never reached
+    // a deadline beyond the range of timestamps never passes
     let length = whole_seconds(seconds);
     match since.checked_add(length) {
         Ok(at) if at <= now => Deadline::Passed,
@@ -77,7 +71,7 @@ pub fn deadline(input: DeadlineInput<'_>) -> Deadline {
     }
 }
 
-/// What a pod becomes whose deadline has passed.
+/// Returns the phase of a pod after its deadline.
 pub fn phase_override() -> PhaseOverride {
     PhaseOverride {
         phase: Phase::Failed,
@@ -93,11 +87,11 @@ fn whole_seconds(seconds: i64) -> std::time::Duration {
 
 fn active_since(pod: &Pod, status: &PodStatus, observed: &ObservedPod) -> Option<Timestamp> {
     let api = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
-    let told = [api, status.start_time.as_ref()];
-    let told = told.into_iter().flatten().map(|time| time.0);
+    let reported = [api, status.start_time.as_ref()];
+    let reported = reported.into_iter().flatten().map(|time| time.0);
     let sandboxes = observed.sandboxes.iter().map(|s| s.created_at);
     let containers = observed.containers.iter().map(|c| c.created_at);
-    told.chain(sandboxes).chain(containers).min()
+    reported.chain(sandboxes).chain(containers).min()
 }
 
 #[cfg(test)]
@@ -107,17 +101,17 @@ mod tests {
     use super::*;
     use windlass_pod_text::{at, observed, pod};
 
-    /// `told` is the status' start, seconds after the tests' zero; `found` as in the tables of
-    /// actions, where each word is ten seconds younger than the one before.
-    fn check(seconds: Option<i64>, told: Option<i64>, phase: &str, found: &str, lines: [&str; 3]) {
+    /// `start` is the reported start time in seconds; each word of `text` is 10 s newer than the one
+    /// before.
+    fn check(seconds: Option<i64>, start: Option<i64>, phase: &str, text: &str, lines: [&str; 3]) {
         let mut pod = pod("Always a");
         pod.spec.as_mut().expect("spec").active_deadline_seconds = seconds;
         let status = PodStatus {
             phase: Some(phase.to_owned()),
-            start_time: told.map(|t| Time(at(t))),
+            start_time: start.map(|t| Time(at(t))),
             ..PodStatus::default()
         };
-        let observed = observed(&pod, found);
+        let observed = observed(&pod, text);
         for (now, expected) in [29, 30, 31].into_iter().zip(lines) {
             let found = deadline(DeadlineInput {
                 pod: &pod,
@@ -132,13 +126,13 @@ mod tests {
             };
             assert_eq!(
                 line, expected,
-                "{seconds:?} {told:?} {phase} {found} at {now}"
+                "{seconds:?} {start:?} {phase} {text} at {now}"
             );
         }
     }
 
     #[test]
-    fn a_pod_may_be_active_for_its_deadline_and_no_second_longer() {
+    fn pod_is_active_until_its_deadline() {
         let never = ["no deadline"; 3];
         check(None, Some(0), "Running", "sb0 a=run", never);
         check(Some(5), None, "Pending", "", never);
@@ -154,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_runtime_has_is_older_than_a_start_that_was_told_after_a_restart() {
+    fn deadline_counts_from_runtime_objects_after_agent_restart() {
         let lines = ["until 30", "passed", "passed"];
         check(Some(30), Some(28), "Running", "sb0 a=run", lines);
         check(Some(30), None, "Running", "sb0! sb1 a=exit1", lines);
     }
 
     #[test]
-    fn a_pod_that_is_done_is_not_failed_afterwards() {
+    fn terminal_pod_has_no_deadline() {
         check(
             Some(30),
             Some(0),
@@ -179,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_has_the_words_that_users_look_for() {
+    fn phase_override_has_upstream_message() {
         let phase_override = phase_override();
         assert_eq!(phase_override.phase, Phase::Failed);
         assert_eq!(phase_override.reason, "DeadlineExceeded");

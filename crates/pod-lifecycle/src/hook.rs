@@ -1,6 +1,4 @@
-//! What a lifecycle hook does, and what its failure is called.
-//!
-//! Mirrors upstream's `handlerRunner`, with its words.
+//! Lifecycle hooks and their errors (upstream `handlerRunner`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,30 +12,29 @@ use windlass_types::{Pod, PodExt};
 use crate::http_target::{HttpTarget, Purpose};
 use crate::probe::{CheckError, ExecFailure, HttpAnswer, http_error};
 
-/// How much of each thing that a command wrote is repeated, in bytes.
-const MAX_OUTPUT: usize = 4 << 10;
+/// Maximum bytes of a command output in an error.
+const MAX_OUTPUT_BYTES: usize = 4 << 10;
 
-/// Longest text of a failure, in bytes: it goes into the pod's status, which has an end.
-const MAX_FAILURE: usize = 16 << 10;
+/// Maximum bytes of an error in the pod status.
+const MAX_FAILURE_BYTES: usize = 16 << 10;
 
-/// What a hook does, names resolved.
+/// Action of a hook, with resolved names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookAction {
-    /// Runs a command in the container, as it is written; 0 is success.
+    /// A command in the container, without expansion; exit code 0 is success.
     Exec(Vec<String>),
-    /// Asks over HTTP; any answer is success.
+    /// An HTTP request; any response is success.
     Http(HttpTarget),
-    /// Waits.
+    /// A delay.
     Sleep(Duration),
 }
 
 impl HookAction {
-    /// What a hook asks for. `pod_ip` is the address that is asked where the hook names none.
+    /// Creates the action of a hook. `pod_ip` is the default host.
     ///
     /// # Errors
-    /// In upstream's words, to be wrapped by [`failure`]: what it refers to is not there, or it
-    /// is no hook. `tcpSocket` is none: the API takes it and nobody ever ran it.
-    pub fn of(
+    /// An unresolved name or an unsupported handler such as `tcpSocket`; wrap it with [`failure`].
+    pub fn new(
         handler: &LifecycleHandler,
         container: &Container,
         pod_ip: Option<IpAddr>,
@@ -46,7 +43,7 @@ impl HookAction {
             return Ok(Self::Exec(exec.command.clone().unwrap_or_default()));
         }
         if let Some(get) = &handler.http_get {
-            let target = HttpTarget::of(get, container, pod_ip, Purpose::Hook)?;
+            let target = HttpTarget::new(get, container, pod_ip, Purpose::Hook)?;
             return Ok(Self::Http(target));
         }
         if let Some(sleep) = &handler.sleep {
@@ -71,19 +68,19 @@ impl fmt::Display for HookAction {
     }
 }
 
-/// What became of a hook's request.
+/// Outcome of an HTTP hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpHookOutcome {
-    /// The server answered, whatever it said.
+    /// The server responded.
     Succeeded,
-    /// The server speaks plain HTTP: the same request goes there ([`HttpTarget::plain`]). If that
-    /// is done, upstream tells it in a `LifecycleHTTPFallback` event.
+    /// The server speaks plain HTTP: retry with [`HttpTarget::plain`], and record a
+    /// `LifecycleHTTPFallback` event on success.
     RetryOverHttp(HttpTarget),
-    /// It failed, for this reason.
+    /// Error of the request.
     Failed(String),
 }
 
-/// Judges the answer to a hook's request. Only its head matters.
+/// Evaluates the response to an HTTP hook; its body is ignored.
 pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> HttpHookOutcome {
     match answer {
         Ok(_) | Err(CheckError::Body(_)) => HttpHookOutcome::Succeeded,
@@ -92,7 +89,7 @@ pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError
     }
 }
 
-/// The text of the `LifecycleHTTPFallback` event.
+/// Returns the message of the `LifecycleHTTPFallback` event.
 pub fn fallback_message(target: &HttpTarget) -> String {
     format!(
         "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
@@ -100,10 +97,10 @@ pub fn fallback_message(target: &HttpTarget) -> String {
     )
 }
 
-/// Judges what a hook's command came to.
+/// Evaluates the command of a hook.
 ///
 /// # Errors
-/// Why it failed, to be wrapped by [`failure`] with its output.
+/// The cause of its failure; wrap it with [`failure`].
 pub fn evaluate_exec(
     command: &[String],
     answer: &Result<ExecOutput, ExecFailure>,
@@ -121,11 +118,10 @@ pub fn evaluate_exec(
     }
 }
 
-/// Why a sleep ended early.
+/// Error of a sleep that ended early.
 pub const SLEEP_CUT_SHORT: &str = "container terminated before sleep hook finished";
 
-/// What upstream says of a failed hook: which, whose, why. `output` is what a command wrote,
-/// standard output first.
+/// Returns upstream's message for a failed hook. `output` is standard output, then standard error.
 pub fn failure(
     handler: &LifecycleHandler,
     pod: &Pod,
@@ -134,12 +130,12 @@ pub fn failure(
     output: &[u8],
 ) -> String {
     let mut text = whole_failure(handler, pod, container, error, output);
-    text.truncate(text.floor_char_boundary(MAX_FAILURE));
+    text.truncate(text.floor_char_boundary(MAX_FAILURE_BYTES));
     text
 }
 
 fn shown(output: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(&output[..output.len().min(MAX_OUTPUT)])
+    String::from_utf8_lossy(&output[..output.len().min(MAX_OUTPUT_BYTES)])
 }
 
 fn whole_failure(

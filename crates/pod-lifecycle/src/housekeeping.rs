@@ -1,39 +1,37 @@
-//! What the periodic clean-up does (upstream `HandlePodCleanups`), decided from snapshots.
+//! Housekeeping (upstream `HandlePodCleanups`), planned from snapshots.
 //!
-//! Nothing is cleaned before every configured source has spoken once: a pod nobody mentions may
-//! belong to a source that is still silent. One exception: a pod that runs under the name of a
-//! static pod was that pod before it was edited. It goes as soon as the sources of static pods
-//! have spoken, because the edit may be what brings the API server back.
+//! Nothing is removed before all sources are ready, with one exception. The previous version of an
+//! edited static pod is terminated as soon as the static sources are ready, because the edit may
+//! repair the API server.
 
 mod schedule;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use windlass_types::{Pod, PodUid};
+use windlass_types::{Phase, Pod, PodUid};
 
 pub use schedule::{CleanUp, HousekeepingRound, HousekeepingSchedule, Scope};
 
-/// What the decision looks at. Take what lies on the node first, then `in_runtime`, then
-/// `workers`: a pod that started in between then has a worker and is no orphan.
+/// Input of [`plan`]. Collect disk state first, then `in_runtime`, then `workers`, so that a pod that
+/// starts meanwhile is not orphaned.
 #[derive(Clone, Debug, Default)]
 pub struct HousekeepingInput {
     /// Every configured source has delivered once.
     pub sources_ready: bool,
     /// Every configured source of static pods has delivered once.
     pub static_sources_ready: bool,
-    /// Pods that have namespace and name of a desired static pod with another UID.
+    /// Pods with the same full name as a desired static pod with another UID.
     pub predecessors: BTreeSet<PodUid>,
-    /// Pods of which the runtime has something alive.
+    /// Pods with a running container or a ready sandbox.
     pub running: BTreeSet<PodUid>,
-    /// Pods of which the runtime has anything.
+    /// Pods with any container or sandbox.
     pub in_runtime: BTreeSet<PodUid>,
-    /// Pods with a worker, in whatever phase.
+    /// Pods with a worker in any state.
     pub workers: BTreeSet<PodUid>,
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
-    /// Desired pods whose worker is through and whose dead containers nobody reads, see
-    /// [`can_remove_pod_content`].
+    /// Desired pods with a terminated worker for which [`can_remove_pod_content`] is true.
     pub finished: BTreeSet<PodUid>,
     /// Pods with a directory under `pods/`.
     pub directories: BTreeSet<PodUid>,
@@ -41,19 +39,18 @@ pub struct HousekeepingInput {
     pub cgroups: BTreeSet<PodUid>,
 }
 
-/// What to do.
+/// Actions of a housekeeping round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HousekeepingPlan {
-    /// Pods that run although no one asks for them: kill with the shortest grace.
+    /// Orphaned pods: terminate with the minimum grace period.
     pub orphans_to_kill: BTreeSet<PodUid>,
-    /// Workers whose pod is no longer desired and that were not told: kill.
+    /// Workers of undesired pods: terminate.
     pub workers_to_kill: BTreeSet<PodUid>,
-    /// Pods that are stopped and of which the runtime still has something that nobody will ask
-    /// for: collect it now, not with the next garbage.
+    /// Stopped orphaned or finished pods: collect their dead containers now.
     pub dead_to_collect: BTreeSet<PodUid>,
-    /// Directories of pods that are neither desired nor worked on nor in the runtime.
+    /// Directories of pods that are not desired and have neither a worker nor containers.
     pub directories_to_remove: BTreeSet<PodUid>,
-    /// The same of cgroups.
+    /// Cgroups of such pods.
     pub cgroups_to_remove: BTreeSet<PodUid>,
 }
 
@@ -85,7 +82,7 @@ impl fmt::Display for HousekeepingPlan {
     }
 }
 
-/// Compares what is desired with what is worked on, what runs and what lies on the disk.
+/// Compares desired pods with workers, the runtime and the disk.
 pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
     let unknown = |uid: &&PodUid| !input.desired.contains(*uid) && !input.workers.contains(*uid);
     if !input.sources_ready {
@@ -112,13 +109,12 @@ pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
     }
 }
 
-/// True if nobody reads the pod's dead containers any more, once its worker is through (upstream
-/// `ShouldPodContentBeRemoved`): it was evicted, or deleted, and the API server knows its end.
+/// True for a pod with a terminal phase that was evicted or deleted (upstream
+/// `ShouldPodContentBeRemoved`).
 pub fn can_remove_pod_content(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
-    let phase = status.and_then(|status| status.phase.as_deref());
     let evicted = status.and_then(|status| status.reason.as_deref()) == Some("Evicted");
-    matches!(phase, Some("Failed" | "Succeeded"))
+    status.is_some_and(Phase::is_terminal_in)
         && (evicted || pod.metadata.deletion_timestamp.is_some())
 }
 
@@ -155,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_wants_or_works_on_is_cleaned() {
+    fn only_orphaned_pods_are_removed() {
         check(["a", "a", "a", "a", "a"], "nothing");
         check(["a", "a", "", "", "a"], "orphans(a)");
         check(["", "a", "", "", "a"], "dead(a)");
@@ -171,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_containers_of_a_finished_pod_go_at_once_and_its_directory_with_the_pod() {
+    fn finished_pod_keeps_its_directory_but_not_its_containers() {
         let f = "finished";
         check(["", f, f, f, f], "dead(finished)");
         check([f, f, f, f, f], "nothing");
@@ -179,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn content_goes_when_the_server_knows_the_end_of_an_evicted_or_deleted_pod() {
+    fn content_of_terminal_evicted_or_deleted_pod_is_removed() {
         fn check(phase: &str, reason: &str, deleted: bool, expected: bool) {
             let text = format!(
                 r#"{{"metadata": {{{}}}, "status": {{"phase": "{phase}", "reason": "{reason}"}}}}"#,
@@ -201,21 +197,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_static_pod_replaces_does_not_wait_for_the_api_server() {
+    fn replaced_static_pod_does_not_wait_for_api_source() {
         let mut input = HousekeepingInput {
             sources_ready: false,
             static_sources_ready: true,
             predecessors: set("old dead worked"),
-            running: set("old worked stranger"),
-            in_runtime: set("old dead worked stranger"),
+            running: set("old worked orphan"),
+            in_runtime: set("old dead worked orphan"),
             workers: set("worked new"),
             desired: set("new"),
             finished: BTreeSet::new(),
-            directories: set("old dead stranger"),
-            cgroups: set("old dead stranger"),
+            directories: set("old dead orphan"),
+            cgroups: set("old dead orphan"),
         };
         assert_eq!(plan(&input).to_string(), "orphans(old)");
-        // another static source may still ask for it
+        // another static source may still have it
         input.static_sources_ready = false;
         assert_eq!(plan(&input).to_string(), "nothing");
     }

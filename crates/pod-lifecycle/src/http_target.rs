@@ -1,7 +1,7 @@
-//! Where an HTTP probe or hook goes, and what its request says.
+//! The target and request of an HTTP probe or hook.
 //!
-//! Mirrors upstream's `NewRequestForHTTPGetAction` and the rules of Go's `net/url` and
-//! `net/http` behind it, as far as a server or a user can tell the difference.
+//! Mirrors upstream `NewRequestForHTTPGetAction` with the observable behavior of Go's `net/url` and
+//! `net/http`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use windlass_types::corev1::{Container, HTTPGetAction, HTTPHeader};
 
 mod url;
 
-/// What upstream reports as its version: the minor release this agent stands in for.
+/// Kubernetes minor version in the user agent.
 const VERSION: &str = "1.36";
 
-/// Redirects that are followed before a request is given up (Go's own limit).
+/// Maximum redirects of a request (Go's limit).
 pub const MAX_REDIRECTS: usize = 10;
 
-/// Headers that Go writes by itself or not at all.
+/// Headers that Go sets itself or omits.
 const EXCLUDED: [&str; 5] = [
     "Host",
     "User-Agent",
@@ -31,7 +31,7 @@ const EXCLUDED: [&str; 5] = [
 pub enum Scheme {
     /// Plain.
     Http,
-    /// TLS; the certificate is not verified, as upstream decides too.
+    /// TLS without certificate verification, as upstream.
     Https,
 }
 
@@ -44,7 +44,7 @@ impl Scheme {
     }
 }
 
-/// Who asks.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A probe.
@@ -54,7 +54,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The agent's name in a request (upstream `userAgent`).
+    /// Returns the user agent (upstream `userAgent`).
     pub fn user_agent(self) -> String {
         match self {
             Self::Probe => format!("kube-probe/{VERSION}"),
@@ -68,31 +68,31 @@ impl Purpose {
 pub struct HttpTarget {
     /// Scheme.
     pub scheme: Scheme,
-    /// Host that is dialled: an address (without brackets) or a name.
+    /// Host to connect to: an address without brackets, or a name.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Path and query, begins with `/`.
+    /// Path and query; starts with `/`.
     pub path: String,
-    /// All headers but `Host` where it is the default, in order; names in Go's canonical form.
+    /// Headers in order, names in Go's canonical form; without a default `Host`.
     pub headers: Vec<(String, String)>,
 }
 
-/// Where an answer with a `Location` leads.
+/// Target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// To the same host: ask there.
+    /// The same host; follow it.
     Follow(HttpTarget),
-    /// To this other host: nobody follows.
+    /// Another host; not followed.
     OtherHost(String),
 }
 
 impl HttpTarget {
-    /// The request that an action describes. `default_host` is the pod's address.
+    /// Creates the target of an action. `default_host` is the pod's address.
     ///
     /// # Errors
-    /// In upstream's words: the port has no number, the host is none.
-    pub fn of(
+    /// An unknown port or an invalid host, with upstream's message.
+    pub fn new(
         action: &HTTPGetAction,
         container: &Container,
         default_host: Option<IpAddr>,
@@ -116,12 +116,12 @@ impl HttpTarget {
         })
     }
 
-    /// Host and port as an URL has them.
+    /// Returns host and port as in a URL.
     pub fn authority(&self) -> String {
         join_host_port(&self.host, self.port)
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub fn url(&self) -> String {
         format!(
             "{}://{}{}",
@@ -131,8 +131,7 @@ impl HttpTarget {
         )
     }
 
-    /// The same request without TLS and without credentials: what a hook tries when the server
-    /// turns out to speak plain HTTP.
+    /// Returns the request without TLS and credentials, for the retry of a hook over plain HTTP.
     pub fn plain(&self) -> Self {
         let mut plain = self.clone();
         plain.scheme = Scheme::Http;
@@ -140,10 +139,10 @@ impl HttpTarget {
         plain
     }
 
-    /// The bytes of the request. The connection ends with it.
+    /// Returns the bytes of the request, with `Connection: close`.
     ///
     /// # Errors
-    /// A header cannot be sent, in Go's words. No byte of it may become part of another.
+    /// An invalid header name or value, with Go's message. This prevents header injection.
     pub fn request(&self) -> Result<Vec<u8>, String> {
         let first = |wanted: &str| {
             let mut all = self.headers.iter();
@@ -176,11 +175,10 @@ impl HttpTarget {
         Ok(text.into_bytes())
     }
 
-    /// Where an answer leads that redirects this request to `location` (upstream
-    /// `RedirectChecker`, Go's `Client.do`).
+    /// Returns the target of a redirect to `location` (upstream `RedirectChecker`, Go's `Client.do`).
     ///
     /// # Errors
-    /// It leads nowhere, in Go's words.
+    /// An invalid location, with Go's message.
     pub fn redirected(&self, location: &str) -> Result<Redirect, String> {
         let failed = |why: String| format!("failed to parse Location header {location:?}: {why}");
         let to = url::resolve(&self.path, location).map_err(failed)?;
@@ -228,7 +226,7 @@ impl HttpTarget {
 }
 
 impl fmt::Debug for HttpTarget {
-    /// Without the values of headers, which may be secret.
+    /// Omits header values, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("HttpTarget")
@@ -241,11 +239,10 @@ impl fmt::Debug for HttpTarget {
     }
 }
 
-/// The number of a port that is given by number or by the name it has in the container (upstream
-/// `ResolveContainerPort`).
+/// Resolves a port by number or container port name (upstream `ResolveContainerPort`).
 ///
 /// # Errors
-/// In upstream's words: no port has this name, or it is not a port's number.
+/// An unknown name or an invalid number, with upstream's message.
 pub fn container_port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => i64::from(*number),
@@ -266,10 +263,10 @@ pub fn container_port(port: &IntOrString, container: &Container) -> Result<u16, 
     }
 }
 
-/// The host that is asked for, else the pod's address.
+/// Returns the configured host, else the pod's address.
 ///
 /// # Errors
-/// The pod has none yet.
+/// The pod has no address yet.
 pub(crate) fn host_or(host: Option<&str>, default: Option<IpAddr>) -> Result<String, String> {
     match host {
         Some(host) if !host.is_empty() => Ok(host.to_owned()),
@@ -279,7 +276,7 @@ pub(crate) fn host_or(host: Option<&str>, default: Option<IpAddr>) -> Result<Str
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address (Go's `JoinHostPort`).
+/// Returns `host:port`, with brackets around an IPv6 address (Go's `JoinHostPort`).
 pub fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
@@ -296,7 +293,7 @@ fn scheme_named(name: &str) -> Result<Scheme, String> {
     }
 }
 
-/// The headers in the order in which Go writes them: by name, and as written for one name.
+/// Returns the headers in Go's order: sorted by name, stable for one name.
 fn headers(custom: &[HTTPHeader], purpose: Purpose) -> Vec<(String, String)> {
     let mut headers: Vec<(String, String)> = Vec::with_capacity(custom.len() + 2);
     for header in custom {
@@ -318,8 +315,7 @@ fn headers(custom: &[HTTPHeader], purpose: Purpose) -> Vec<(String, String)> {
     headers
 }
 
-/// A header's name in Go's canonical form: capitals at the start and after each hyphen. What is
-/// no name stays as it is.
+/// Returns a header name in Go's canonical form; an invalid name is unchanged.
 fn canonical(name: &str) -> String {
     if !is_token(name) {
         return name.to_owned();

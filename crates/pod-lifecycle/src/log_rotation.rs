@@ -1,8 +1,7 @@
-//! When a container's log is rotated, and what becomes of its earlier files (upstream
-//! `containerLogManager`).
+//! Rotation of container logs (upstream `containerLogManager`).
 //!
-//! The present file gets the time of its end as a suffix and stays as it is, so that a reader can
-//! go through the rest of it; the next rotation compresses it. Names sort by time, in UTC.
+//! A rotation renames the current file to a name with a UTC timestamp. The next rotation compresses
+//! it, so that a reader can finish it. Names sort by time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,53 +9,52 @@ use std::time::Duration;
 
 use windlass_types::Timestamp;
 
-/// Suffix of a file that was compressed.
+/// Suffix of a compressed file.
 pub const COMPRESSED: &str = ".gz";
-/// Suffix of a compressed file while it is written.
+/// Suffix of a compressed file during compression.
 pub const UNFINISHED: &str = ".tmp";
 
-/// How long logs may become and how many files there are of each.
+/// Limits for the logs of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationPolicy {
-    /// `containerLogMaxSize` in bytes: a log of this size is rotated.
+    /// `containerLogMaxSize` in bytes.
     pub max_size: u64,
-    /// `containerLogMaxFiles`: with the present one, at least 2.
+    /// `containerLogMaxFiles`, including the current file; at least 2.
     pub max_files: usize,
 }
 
-/// What to do about the log of a container.
+/// Action for the log of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStep {
-    /// There is none: the agent died between the two halves of a rotation, or somebody removed it.
+    /// The log is missing: the agent was killed during a rotation, or the file was removed.
     Reopen,
-    /// There is none, and the container that would write a new one has ended.
-    GiveBack,
-    /// It is long enough.
+    /// The log of an exited container is missing; restore the last rotated file.
+    Restore,
+    /// The log has reached its maximum size.
     Rotate,
 }
 
 impl RotationPolicy {
-    /// What to do about a log of `size` bytes, or about none, of a container that `runs` or has
-    /// ended.
+    /// Returns the action for a log of `size` bytes, `None` for a missing one, of a container that
+    /// `runs` or has exited.
     pub fn step(&self, runs: bool, size: Option<u64>) -> Option<LogStep> {
         match (runs, size) {
             (true, None) => Some(LogStep::Reopen),
-            (false, None) => Some(LogStep::GiveBack),
+            (false, None) => Some(LogStep::Restore),
             (true, Some(size)) => (size >= self.max_size).then_some(LogStep::Rotate),
             (false, Some(_)) => None,
         }
     }
 }
 
-/// One rotation. The files are in the directory of the log, and are treated in this order.
+/// Steps of a rotation in their order, as file names in the directory of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Are removed, the oldest first: unfinished ones, those that there is a compressed one of, and
-    /// those that are too many.
+    /// Files to remove, oldest first: unfinished, already compressed, and excess files.
     pub remove: Vec<String>,
-    /// Are compressed.
+    /// Files to compress.
     pub compress: Vec<String>,
-    /// The next name of the present file. There is no file of this name.
+    /// New, unused name of the current file.
     pub rename: String,
 }
 
@@ -71,7 +69,7 @@ impl fmt::Display for Rotation {
     }
 }
 
-/// The files of one moment.
+/// The files of one timestamp.
 #[derive(Debug, Default)]
 struct Files {
     plain: bool,
@@ -79,8 +77,7 @@ struct Files {
     unfinished: bool,
 }
 
-/// Rotates the file `log` of a directory with these `names`. Names that are of no rotation of this
-/// log mean nothing.
+/// Plans the rotation of the file `log` in a directory with these `names`; ignores unrelated names.
 pub fn rotation<'a>(
     log: &str,
     names: impl IntoIterator<Item = &'a str>,
@@ -101,7 +98,7 @@ pub fn rotation<'a>(
         }
     }
     let in_use = by_time.values().filter(|it| it.plain || it.compressed);
-    // beside the present file and the one that it becomes
+    // besides the current file before and after its rename
     let mut excess = in_use.count().saturating_sub(max_files.saturating_sub(2));
     let (mut remove, mut compress) = (Vec::new(), Vec::new());
     for (stamp, files) in &by_time {
@@ -121,7 +118,7 @@ pub fn rotation<'a>(
             remove.push(name(COMPRESSED));
         }
     }
-    // a name of this second may be taken if the clock was set back
+    // the name of this second may exist if the clock was set back
     let mut end = now;
     let mut stamp = stamp_of(end);
     while by_time.contains_key(stamp.as_str())
@@ -137,7 +134,7 @@ pub fn rotation<'a>(
     }
 }
 
-/// The file that was the log `log` last, of a directory with these `names`. It is not compressed.
+/// Returns the newest uncompressed rotated file of `log`.
 pub fn last_of<'a>(log: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &&str| rotated(log, name).is_some_and(|(_, suffix)| suffix.is_empty());
     names.into_iter().filter(plain).max()
@@ -147,7 +144,7 @@ fn stamp_of(time: Timestamp) -> String {
     time.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Time and suffix in the name of a file that a rotation of `log` left.
+/// Returns timestamp and suffix of a rotated file of `log`.
 fn rotated<'a>(log: &str, name: &'a str) -> Option<(&'a str, &'a str)> {
     let rest = name.strip_prefix(log)?.strip_prefix('.')?;
     let (stamp, suffix) = rest.split_at_checked("20260101-000000".len())?;
@@ -155,7 +152,7 @@ fn rotated<'a>(log: &str, name: &'a str) -> Option<(&'a str, &'a str)> {
     (known && is_stamp(stamp)).then_some((stamp, suffix))
 }
 
-/// Whether this is the time in a name.
+/// True for the timestamp of a file name.
 fn is_stamp(text: &str) -> bool {
     text.bytes().enumerate().all(|(at, byte)| match at {
         8 => byte == b'-',

@@ -1,8 +1,7 @@
-//! What a listing of the runtime shows, what changed between two, and one pod in detail.
+//! PLEG relists: their differences as events, and the observed state of a pod.
 //!
-//! [`diff`] is upstream's `generateEvents`: for every container and sandbox the old and the new
-//! state give at most two events. [`observe`] puts one pod's details into the order that the
-//! decisions rely on.
+//! [`diff`] is upstream `generateEvents`, with at most two events per container or sandbox.
+//! [`observe`] orders the details of a pod as the decisions require.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,46 +11,38 @@ use windlass_types::{
     ContainerState, ObservedPod, ObservedSandbox, PodLifecycleEvent, PodLifecycleEventKind, PodUid,
     Timestamp,
 };
+use windlass_units::duration::go_duration;
 
-/// A listing that is older than this means that nobody knows any more what runs (upstream's
-/// `relistThreshold`).
+/// Maximum age of the last relist of a healthy PLEG (upstream `relistThreshold`).
 pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 
-/// How old the newest listing is.
+/// Age of the last relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelistAge {
-    /// There was none for so long.
+    /// No relist since the start, for this long.
     Never(Duration),
-    /// The last was so long ago.
+    /// Time since the last relist.
     Last(Duration),
 }
 
 impl RelistAge {
-    /// Why the PLEG is not healthy, in upstream's words. One that has only just begun to list is.
+    /// Returns upstream's error text of an unhealthy PLEG.
     pub fn error(self) -> Option<String> {
         match self {
             Self::Never(age) if age > RELIST_THRESHOLD => {
                 Some("pleg has yet to be successful".to_owned())
             }
+            // whole minutes, so that the text rarely changes
             Self::Last(age) if age > RELIST_THRESHOLD => Some(format!(
                 "pleg was last seen active {} ago; threshold is 3m0s",
-                minutes(age)
+                go_duration(Duration::from_secs(age.as_secs() / 60 * 60))
             )),
             Self::Never(_) | Self::Last(_) => None,
         }
     }
 }
 
-/// Whole minutes as Go prints them, so that the text does not change with every look.
-fn minutes(age: Duration) -> String {
-    let minutes = age.as_secs() / 60;
-    match (minutes / 60, minutes % 60) {
-        (0, minutes) => format!("{minutes}m0s"),
-        (hours, minutes) => format!("{hours}h{minutes}m0s"),
-    }
-}
-
-/// State of one container or sandbox as the PLEG compares it.
+/// State of a container or sandbox in a relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlegState {
     /// Container running or sandbox ready.
@@ -60,11 +51,11 @@ pub enum PlegState {
     Exited,
     /// Container created or in a state the runtime does not know.
     Unknown,
-    /// Not in the listing.
+    /// Not listed.
     Gone,
 }
 
-/// One pod as a listing shows it: the state of each container and sandbox by ID.
+/// State of each container and sandbox of a pod, by ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PodSummary {
     namespace: String,
@@ -72,7 +63,7 @@ struct PodSummary {
     states: BTreeMap<String, PlegState>,
 }
 
-/// Everything a listing shows, by pod.
+/// All pods of a relist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimePods {
     pods: BTreeMap<PodUid, PodSummary>,
@@ -80,7 +71,7 @@ pub struct RuntimePods {
 }
 
 impl RuntimePods {
-    /// Groups the rows of a listing by pod. Rows without a pod UID are not pods' and left out.
+    /// Groups listed sandboxes and containers by pod. Omits those without a pod UID.
     pub fn new(sandboxes: Vec<SandboxSummary>, containers: Vec<ContainerSummary>) -> Self {
         let mut this = Self::default();
         for s in sandboxes {
@@ -118,22 +109,22 @@ impl RuntimePods {
         self.owners.insert(id.to_owned(), uid.clone());
     }
 
-    /// The UIDs of all pods.
+    /// Returns the UIDs of all pods.
     pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }
 
-    /// True if the listing shows anything of the pod.
+    /// True if a container or sandbox of the pod was listed.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// The pod that owns a container or sandbox.
+    /// Returns the pod of a container or sandbox.
     pub fn owner(&self, id: &str) -> Option<PodUid> {
         self.owners.get(id).cloned()
     }
 
-    /// The IDs of the pod's running containers and ready sandboxes.
+    /// Returns the IDs of the pod's running containers and ready sandboxes.
     pub fn alive_ids(&self, uid: &PodUid) -> BTreeSet<String> {
         let states = self
             .pods
@@ -147,7 +138,7 @@ impl RuntimePods {
             .collect()
     }
 
-    /// Pods of which `newer` shows something else, or nothing any more.
+    /// Returns the pods that differ in `newer`.
     pub fn changed_pods(&self, newer: &Self) -> Vec<PodUid> {
         let all: BTreeSet<_> = self.pods.keys().chain(newer.pods.keys()).collect();
         all.into_iter()
@@ -156,7 +147,7 @@ impl RuntimePods {
             .collect()
     }
 
-    /// Only this pod's part.
+    /// Returns the part of one pod.
     pub fn only(&self, uid: &PodUid) -> Self {
         let mut this = Self::default();
         this.replace(uid, self.clone_pod(uid));
@@ -174,7 +165,7 @@ impl RuntimePods {
         this
     }
 
-    /// Takes over what `newer` shows of one pod.
+    /// Replaces one pod by its part of `newer`.
     pub fn replace(&mut self, uid: &PodUid, newer: Self) {
         if let Some(old) = self.pods.remove(uid) {
             for id in old.states.keys() {
@@ -194,7 +185,7 @@ impl RuntimePods {
     }
 }
 
-/// What happened between two listings, in the order of UIDs and IDs.
+/// Returns the events between two relists, ordered by UID and ID.
 pub fn diff(old: &RuntimePods, new: &RuntimePods) -> Vec<PodLifecycleEvent> {
     let mut events = Vec::new();
     for uid in old.changed_pods(new) {
@@ -238,8 +229,8 @@ fn kinds(old: PlegState, new: PlegState) -> &'static [PodLifecycleEventKind] {
     }
 }
 
-/// Puts the details of one pod together: sandboxes by falling attempt and age, containers
-/// newest first, addresses from the newest ready sandbox.
+/// Returns the observed state of a pod: sandboxes and containers newest first, addresses from the
+/// newest ready sandbox.
 pub fn observe(
     uid: &PodUid,
     mut sandboxes: Vec<SandboxDetail>,

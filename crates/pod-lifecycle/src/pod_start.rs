@@ -1,28 +1,26 @@
-//! How long a pod took to start, by the objective that operators of clusters set themselves: from its
-//! creation until the API server's watch shows that each of its containers has started, without what
-//! is not the node's (pulls, init containers), and only of pods whose volumes are their own.
+//! The start latency of a pod (upstream's startup SLI): from its creation until the watch shows all
+//! containers started, without pulls and init containers, for pods with ephemeral volumes only.
 
 use std::fmt;
 use std::time::Duration;
 
 use windlass_types::corev1::{ContainerStatus, Volume};
-use windlass_types::{Pod, PodExt, Timestamp};
+use windlass_types::{Phase, Pod, PodExt, Timestamp};
 
-/// How a pod that the watch shows stands to its start.
+/// Progress of a pod start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartProgress {
-    /// The node has not begun: from here on its start is worth following.
+    /// The node has not started it.
     NotStarted,
-    /// It does not count: it had to wait for room in the cluster, or is over.
+    /// It does not count: it was unschedulable, or is in a terminal phase.
     Excluded,
-    /// It is under way.
+    /// In progress.
     InProgress,
-    /// It has started.
+    /// All containers have started.
     Finished {
-        /// Since its creation.
+        /// Time since its creation.
         total: Duration,
-        /// The same without pulls and init containers; `None` for a pod with volumes that are not
-        /// made for it.
+        /// The same without pulls and init containers; `None` for a pod with persistent volumes.
         objective: Option<Duration>,
     },
 }
@@ -44,13 +42,13 @@ impl fmt::Display for StartProgress {
     }
 }
 
-/// Judges what the watch shows at `now`. `pulling` is what pulls took. Upstream leaves the pauses
-/// between pulls that failed out of its objective, too; here they count.
+/// Returns the progress of a start at `now`. `pulling` is the duration of the image pulls. Unlike
+/// upstream, back-offs between failed pulls count.
 pub fn start_progress(pod: &Pod, pulling: Duration, now: Timestamp) -> StartProgress {
     let Some(status) = &pod.status else {
         return StartProgress::NotStarted;
     };
-    let over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    let over = Phase::is_terminal_in(status);
     let mut conditions = status.conditions.iter().flatten();
     if over || conditions.any(|it| it.type_ == "PodScheduled" && it.status == "False") {
         return StartProgress::Excluded;
@@ -74,10 +72,10 @@ pub fn start_progress(pod: &Pod, pulling: Duration, now: Timestamp) -> StartProg
         .sum();
     let total = between(created.0, now);
     let volumes = &PodExt::spec(pod).volumes;
-    let own = volumes.iter().flatten().all(is_own);
+    let ephemeral = volumes.iter().flatten().all(is_ephemeral);
     StartProgress::Finished {
         total,
-        objective: own.then(|| total.saturating_sub(pulling + init)),
+        objective: ephemeral.then(|| total.saturating_sub(pulling + init)),
     }
 }
 
@@ -95,7 +93,7 @@ fn runs(status: &ContainerStatus) -> bool {
     })
 }
 
-/// What an init container took that has ended, its last run if it was repeated.
+/// Returns the duration of the last run of an exited init container.
 fn ran_for(status: &ContainerStatus) -> Duration {
     let ended = status
         .state
@@ -105,8 +103,8 @@ fn ran_for(status: &ContainerStatus) -> Duration {
     times.map_or(Duration::ZERO, |(from, to)| between(from, to))
 }
 
-/// Made for the pod by the node, out of nothing or of what the API server has.
-fn is_own(volume: &Volume) -> bool {
+/// True for a volume that the node creates for the pod.
+fn is_ephemeral(volume: &Volume) -> bool {
     volume.secret.is_some()
         || volume.config_map.is_some()
         || volume.downward_api.is_some()
@@ -120,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A pod created at 04:00:00, seen at 04:00:20.
+    /// Evaluates a pod created at 04:00:00 at 04:00:20.
     #[track_caller]
     fn check(volumes: Value, status: Value, expected: &str) {
         let pod = json!({
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_over_when_the_watch_shows_all_containers_started() {
+    fn start_finishes_when_all_containers_have_started() {
         let runs = json!({"running": {"startedAt": "2026-11-22T04:00:19Z"}});
         let of = |name: &str, state: &Value| {
             json!({"name": name, "state": state, "ready": false, "restartCount": 0, "image": "i",

@@ -1,8 +1,8 @@
-//! The life of one pod on this node as a state machine: Syncing → Terminating → Terminated.
+//! The state machine of a pod worker: SyncPod → TerminatingPod → TerminatedPod.
 //!
-//! At most one job is in flight. Inputs that arrive meanwhile are remembered as "look again";
-//! a kill interrupts a sync, a shorter grace period interrupts a kill. Answers of jobs that
-//! are no longer the current one are ignored. Time is an argument, timers are effects.
+//! At most one job is in progress. Inputs that arrive meanwhile request a resync. A termination
+//! cancels a sync, and a shorter grace period restarts a terminating sync. Results of other than the
+//! current job are ignored.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,80 +11,82 @@ use windlass_types::{PodUid, Retry, Timestamp, later};
 
 use windlass_units::hash::fnv1a_64;
 
+use crate::stop::MIN_GRACE_PERIOD;
+
 /// Number of a job, unique within its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// Something to carry out.
+/// One pass of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
     /// Make the runtime match the pod (upstream `SyncPod`).
-    Sync,
+    SyncPod,
     /// Stop all containers and sandboxes (upstream `SyncTerminatingPod`).
-    Kill {
-        /// Time for the containers to end by themselves.
+    SyncTerminatingPod {
+        /// Grace period of the containers.
         grace: Duration,
     },
-    /// Release volumes and directories (upstream `SyncTerminatedPod`).
-    Release,
+    /// Tear down volumes and remove directories (upstream `SyncTerminatedPod`).
+    SyncTerminatedPod,
 }
 
 impl Job {
-    /// Upstream's name, as in its traces.
+    /// Upstream's span name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Sync => "syncPod",
-            Self::Kill { .. } => "syncTerminatingPod",
-            Self::Release => "syncTerminatedPod",
+            Self::SyncPod => "syncPod",
+            Self::SyncTerminatingPod { .. } => "syncTerminatingPod",
+            Self::SyncTerminatedPod => "syncTerminatedPod",
         }
     }
 }
 
-/// What came of a job.
+/// Result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobResult {
-    /// The sync ran to its end.
+    /// The sync completed.
     Synced {
-        /// When to look again at the latest: the end of a back-off or a retry.
+        /// Latest time of the next sync: the end of a back-off or a retry.
         retry_at: Option<Timestamp>,
-        /// All containers are done and none will be restarted.
+        /// All containers have exited and none is restarted.
         terminal: bool,
     },
-    /// The kill ended: nothing of the pod runs, or it has to be tried again.
+    /// The terminating sync ended: nothing of the pod runs, or it is retried.
     Killed(Result<(), Retry>),
-    /// The release ended.
+    /// The terminated sync ended.
     Released(Result<(), Retry>),
-    /// The job stopped because it was cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 
-/// What a worker is told.
+/// Input of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// The desired pod is new or changed.
-    Desired,
-    /// Something may have changed: look again.
-    Look,
-    /// Stop the pod. `None` takes the pod's own grace period.
-    Kill(Option<Duration>),
-    /// A job answered.
-    Done(JobId, JobResult),
+    PodUpdated,
+    /// The observed state may have changed.
+    Resync,
+    /// Terminate the pod; `None` selects its effective grace period.
+    Terminate(Option<Duration>),
+    /// A job ended.
+    JobFinished(JobId, JobResult),
     /// The armed timer fired.
-    Tick,
-    /// The runtime can (or cannot) be worked with.
-    Gate(bool),
+    TimerFired,
+    /// The runtime became ready, or not ready.
+    RuntimeReady(bool),
 }
 
-/// What the worker wants done.
+/// Effect that the worker requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start a job.
     Start(JobId, Job),
-    /// Cancel the running job; it answers `Cancelled` or, if it was faster, its result.
+    /// Cancel the running job; it ends as `Cancelled` or with its result.
     Cancel(JobId),
-    /// Arm the one timer (replaces the one before).
+    /// Arm the timer, in place of the one before.
     Wake(Timestamp),
-    /// Everything is released; no effect follows.
+    /// The worker has finished; no effect follows.
     Finished,
 }
 
@@ -103,58 +105,56 @@ impl fmt::Display for Effect {
     }
 }
 
-/// State of the worker, with what only that phase knows.
+/// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Making the runtime match the pod.
-    Syncing,
-    /// Stopping the pod within `grace`.
-    Terminating {
-        /// The shortest grace period anyone asked for.
+    SyncPod,
+    /// Terminating the pod.
+    TerminatingPod {
+        /// The shortest requested grace period.
         grace: Duration,
     },
-    /// Stopped; `released` once volumes and directories are gone.
-    Terminated {
-        /// Nothing is left to do.
+    /// Terminated.
+    TerminatedPod {
+        /// Volumes and directories are removed.
         released: bool,
     },
 }
 
-/// Delay before a job that failed in passing is tried again (upstream 1 s).
+/// Retry delay after a transient error (upstream 1 s).
 const RETRY_SOON: Duration = Duration::from_secs(1);
-/// Delay before a job that failed by its pod's fault is tried again (upstream 10 s).
+/// Retry delay after an error of the pod (upstream 10 s).
 const RETRY_LATER: Duration = Duration::from_secs(10);
-/// No grace period is shorter, whatever was asked.
-const MIN_GRACE: Duration = Duration::from_secs(1);
 
-/// One pod's state machine.
+/// The state machine of one pod.
 #[derive(Clone, Debug)]
 pub struct PodWorker {
     uid: PodUid,
     state: State,
-    own_grace: Duration,
+    grace_period: Duration,
     sync_frequency: Duration,
     runtime_ready: bool,
     resync: bool,
     job: Option<(JobId, Job)>,
     next_job: u64,
-    /// The armed timer: its end, and how long it was to run when it was armed.
+    /// The armed timer: its end, and its duration when it was armed.
     timer: Option<(Timestamp, Duration)>,
 }
 
 impl PodWorker {
-    /// A worker for a pod that is to run. `own_grace` is the pod's own grace period,
-    /// `sync_frequency` the period at which it is looked at although nothing happened.
+    /// Creates a worker in state SyncPod. `grace_period` is the effective grace period of the pod,
+    /// `sync_frequency` the resync period.
     pub fn new(
         uid: PodUid,
-        own_grace: Duration,
+        grace_period: Duration,
         sync_frequency: Duration,
         runtime_ready: bool,
     ) -> Self {
         Self {
             uid,
             state: State::SyncPod,
-            own_grace,
+            grace_period,
             sync_frequency,
             runtime_ready,
             resync: false,
@@ -169,20 +169,20 @@ impl PodWorker {
         self.state
     }
 
-    /// How long from `now` until the worker looks again by itself: a [`Input::TimerFired`] is due. A
-    /// clock that was set back makes nobody wait longer than the timer was to run.
+    /// Returns the time until [`Input::TimerFired`] is due. A clock that was set back does not extend
+    /// it.
     pub fn next_wake_up(&self, now: Timestamp) -> Option<Duration> {
         let (at, armed) = self.timer?;
         let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         Some(left.min(armed))
     }
 
-    /// The pod's own grace period changed with its spec.
-    pub fn set_own_grace(&mut self, grace: Duration) {
-        self.own_grace = grace;
+    /// Sets the effective grace period after a change of the pod.
+    pub fn set_grace_period(&mut self, grace: Duration) {
+        self.grace_period = grace;
     }
 
-    /// Takes one input and says what is to be done.
+    /// Handles an input and returns its effects.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.state == (State::TerminatedPod { released: true }) {
@@ -190,11 +190,10 @@ impl PodWorker {
         }
         match input {
             Input::PodUpdated | Input::Resync => {
-                // a pod that is being stopped is not looked at for what it should be; of one that has
-                // stopped, what kept its volumes may have gone
+                // a terminating pod is not synced; a terminated one may be able to release its volumes
                 self.resync |= !matches!(self.state, State::TerminatingPod { .. });
             }
-            Input::Terminate(grace) => self.kill(grace, &mut effects),
+            Input::Terminate(grace) => self.terminate(grace, &mut effects),
             Input::JobFinished(id, result) => self.done(id, result, now, &mut effects),
             Input::TimerFired => {
                 let due = |(at, armed)| at <= now || at > later(now, armed);
@@ -209,16 +208,16 @@ impl PodWorker {
         effects
     }
 
-    fn kill(&mut self, asked: Option<Duration>, effects: &mut Vec<Effect>) {
-        let asked = asked.unwrap_or(self.own_grace).max(MIN_GRACE);
+    fn terminate(&mut self, requested: Option<Duration>, effects: &mut Vec<Effect>) {
+        let requested = requested.unwrap_or(self.grace_period).max(MIN_GRACE_PERIOD);
         match self.state {
             State::SyncPod => {
-                self.state = State::TerminatingPod { grace: asked };
+                self.state = State::TerminatingPod { grace: requested };
                 self.resync = true;
                 self.cancel(effects);
             }
-            State::TerminatingPod { grace } if asked < grace => {
-                self.state = State::TerminatingPod { grace: asked };
+            State::TerminatingPod { grace } if requested < grace => {
+                self.state = State::TerminatingPod { grace: requested };
                 self.resync = true;
                 self.cancel(effects);
             }
@@ -240,7 +239,7 @@ impl PodWorker {
         match (self.state, result) {
             (State::SyncPod, JobResult::Synced { terminal: true, .. }) => {
                 self.state = State::TerminatingPod {
-                    grace: self.own_grace.max(MIN_GRACE),
+                    grace: self.grace_period.max(MIN_GRACE_PERIOD),
                 };
                 self.resync = true;
             }
@@ -266,12 +265,12 @@ impl PodWorker {
             (_, JobResult::Killed(Err(retry)) | JobResult::Released(Err(retry))) => {
                 let delay = match retry {
                     Retry::Soon => RETRY_SOON,
-                    // what is to be stopped or released is tried for ever
+                    // termination is retried without limit
                     Retry::Later | Retry::Never => RETRY_LATER,
                 };
                 self.wake(later(now, self.jittered(delay)), now, effects);
             }
-            // the job was overtaken by a phase change: the new phase's job follows
+            // the state changed meanwhile: its job follows
             (_, _) => self.resync = true,
         }
     }
@@ -300,8 +299,8 @@ impl PodWorker {
         effects.push(Effect::Start(id, job));
     }
 
-    /// `base` ±50 %, from the pod's UID and the job number: the same in every replay, and
-    /// different enough between pods that they do not move in step.
+    /// Returns `base` ±50 %, derived from the pod's UID and the job number: deterministic, and
+    /// desynchronized between pods.
     fn jittered(&self, base: Duration) -> Duration {
         let seed = fnv1a_64(format!("{}/{}", self.uid, self.next_job).as_bytes());
         base.mul_f64(0.5 + (seed % 1024) as f64 / 1024.0)

@@ -1,8 +1,8 @@
-//! What a probe asks, when, and what its answers come to.
+//! Container probes: specification, schedule, outcomes and results.
 //!
-//! In reading order: a pod's probe becomes a [`ProbeSpec`], [`schedule`] says when it is due, the
-//! answer is judged, and [`ProbeState`] counts what was judged until it is a verdict. Mirrors
-//! upstream's `prober` and `pkg/probe`, with their words in everything a user reads.
+//! A pod's probe becomes a [`ProbeSpec`]; [`schedule`] returns the times of its attempts. The
+//! `evaluate_*` functions turn a response into a [`ProbeOutcome`]; [`ProbeState`] applies the
+//! thresholds. Messages match upstream `prober` and `pkg/probe`.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,32 +20,31 @@ mod state;
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
 
 pub use evaluate::{http_error, evaluate_exec, evaluate_grpc, evaluate_http, evaluate_tcp};
-pub use spec::probe_grace;
-pub(crate) use spec::probe_spec;
+pub use spec::probe_grace_period;
+pub(crate) use spec::{probe_of, probe_spec};
 pub use state::ProbeState;
 
-/// How often a question is put if it cannot be put (upstream `maxProbeRetries`). The tries follow
-/// one another at once; after the last one the outcome counts for nothing.
-pub const MAX_TRIES: u32 = 3;
+/// Attempts per probe when an attempt itself fails (upstream `maxProbeRetries`), without delay.
+pub const MAX_ATTEMPTS: u32 = 3;
 
-/// Longest output or body that is kept, in bytes.
-pub const MAX_OUTPUT: usize = 10 << 10;
+/// Maximum bytes kept of an output or body.
+pub const MAX_OUTPUT_BYTES: usize = 10 << 10;
 
-/// What a probe does (one of the probe's handlers, names resolved).
+/// Handler of a probe, with resolved names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeHandler {
-    /// Runs a command in the container; 0 is success.
+    /// A command in the container; exit code 0 is success.
     Exec(Vec<String>),
-    /// Asks over HTTP; 200 to 399 is success.
+    /// An HTTP request; 200 to 399 is success.
     Http(HttpTarget),
-    /// Opens a connection.
+    /// A TCP connection.
     Tcp {
         /// Name or address.
         host: String,
         /// Port.
         port: u16,
     },
-    /// Asks the gRPC health service; SERVING is success.
+    /// A request to the gRPC health service; SERVING is success.
     Grpc {
         /// Name or address.
         host: String,
@@ -56,38 +55,38 @@ pub enum ProbeHandler {
     },
 }
 
-/// A probe with its defaults filled in.
+/// A probe with defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// What it does.
+    /// Its handler.
     pub handler: ProbeHandler,
-    /// Nothing is asked before the container has run this long.
+    /// Time from the container start to the first attempt.
     pub initial_delay: Duration,
-    /// Time between two questions.
+    /// Time between attempts.
     pub period: Duration,
-    /// An answer that takes longer is a failure.
+    /// Timeout of an attempt.
     pub timeout: Duration,
-    /// Successes in a row that make a success.
+    /// Consecutive successes for the result success.
     pub success_threshold: u32,
-    /// Failures in a row that make a failure.
+    /// Consecutive failures for the result failure.
     pub failure_threshold: u32,
 }
 
-/// What one question came to.
+/// Outcome of a probe attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// As wanted.
+    /// Success.
     Success,
-    /// As wanted, with a remark for the user.
+    /// Success with a warning.
     Warning(String),
-    /// Not as wanted.
+    /// Failure.
     Failure(String),
-    /// The question could not be put: it counts for nothing.
+    /// The attempt could not be made; it does not count.
     Error(String),
 }
 
 impl ProbeOutcome {
-    /// Whether it counts for or against; `None` if it counts for nothing.
+    /// Returns whether it counts as success; `None` if it does not count.
     pub fn counts(&self) -> Option<bool> {
         match self {
             Self::Success | Self::Warning(_) => Some(true),
@@ -96,8 +95,7 @@ impl ProbeOutcome {
         }
     }
 
-    /// What the user is told in an event: `ProbeWarning` for a warning, else `Unhealthy`.
-    /// `None` if nothing is to be told.
+    /// Returns the event message; the reason is `ProbeWarning` for a warning, else `Unhealthy`.
     pub fn event_message(&self, kind: ProbeKind) -> Option<String> {
         match self {
             Self::Success => None,

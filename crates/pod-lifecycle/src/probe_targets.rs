@@ -1,78 +1,78 @@
-//! Which containers of a pod are to be probed, and what is believed of them before they answer.
+//! The containers of a pod to probe, and their initial results.
 //!
-//! App containers and sidecars have probes, ordinary init containers and ephemeral ones do not. A
-//! probe is about one instance: the newest one, while it runs.
+//! App containers and sidecars have probes; other init containers and ephemeral containers do not. A
+//! probe concerns one instance: the newest, while it runs.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use windlass_types::corev1::{Container, ContainerStatus, ExecAction, Probe};
+use windlass_types::corev1::{Container, ContainerStatus, ExecAction};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodProbeResults,
     ProbeKind, Timestamp,
 };
 
-use crate::probe::{ProbeSpec, probe_spec};
+use crate::probe::{ProbeSpec, probe_of, probe_spec};
 use windlass_types::pod::is_sidecar;
 
-/// A container that ran this long before the agent is not new: nobody says that it is not ready
-/// before it was asked (upstream `kubeletRestartGracePeriod`).
-const BEFORE_THE_AGENT: Duration = Duration::from_secs(10);
+/// Minimum age of an instance at agent start for an unknown initial readiness (upstream
+/// `kubeletRestartGracePeriod`).
+const RESTART_GRACE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The pod whose probes are asked for.
+/// Input of [`probe_targets`].
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeTargetsInput<'a> {
-    /// Which probes.
+    /// Kind of the probes.
     pub kind: ProbeKind,
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: &'a Pod,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: &'a ObservedPod,
-    /// What its probes found so far.
+    /// Current probe results of the pod.
     pub probe_results: &'a PodProbeResults,
-    /// How far its worker is.
-    pub phase: PodWorkerState,
+    /// State of its worker.
+    pub worker_state: PodWorkerState,
 }
 
-/// A container with a probe of the kind asked for.
+/// A container with a probe of the kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeTarget<'a> {
     /// Its spec.
     pub container: &'a Container,
-    /// Its newest instance, if it ever had one.
+    /// Its newest instance, if any.
     pub instance: Option<&'a ObservedContainer>,
-    /// What is to become of the probe at present.
+    /// State of the probe.
     pub state: ProbeTargetState,
 }
 
-/// What is to become of a probe at present.
+/// State of a probe target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeTargetState {
-    /// The instance is to be asked.
+    /// The instance is probed.
     Active,
-    /// The instance runs, and its startup probe has not succeeded yet.
+    /// The instance runs; its startup probe has not succeeded.
     AwaitingStartup,
     /// No instance runs.
     NotRunning,
-    /// The pod is being stopped, and this kind of probe with it.
+    /// The pod terminates, which stops probes of this kind.
     Stopped,
 }
 
 impl ProbeTargetState {
     fn as_str(self) -> &'static str {
         match self {
-            Self::Active => "asked",
-            Self::AwaitingStartup => "gated",
-            Self::NotRunning => "resting",
+            Self::Active => "active",
+            Self::AwaitingStartup => "awaiting-startup",
+            Self::NotRunning => "not-running",
             Self::Stopped => "stopped",
         }
     }
 }
 
 impl fmt::Display for ProbeTarget<'_> {
-    /// `name:standing(instance)`.
+    /// `name:state(instance)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.container.name, self.state.as_str())?;
         match self.instance {
@@ -82,26 +82,16 @@ impl fmt::Display for ProbeTarget<'_> {
     }
 }
 
-fn probe_of(kind: ProbeKind, container: &Container) -> Option<&Probe> {
-    match kind {
-        ProbeKind::Liveness => container.liveness_probe.as_ref(),
-        ProbeKind::Readiness => container.readiness_probe.as_ref(),
-        ProbeKind::Startup => container.startup_probe.as_ref(),
-    }
-}
-
-/// A probe with its timing, and why it cannot be put at present.
+/// A probe, and why no attempt is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePlan {
     /// The probe.
     pub spec: ProbeSpec,
-    /// What it refers to that is not there, in upstream's words. It is asked for on time all the
-    /// same, and each time it is an error.
+    /// An unresolved name, with upstream's message; each attempt is an error.
     pub problem: Option<String>,
 }
 
-/// The probe of this kind that a container has, `None` if it has none. `pod_ip` is the address
-/// that is asked where the probe names none.
+/// Returns the probe of this kind of a container. `pod_ip` is the default host.
 pub fn probe_plan(
     kind: ProbeKind,
     pod: &Pod,
@@ -114,7 +104,7 @@ pub fn probe_plan(
             problem: None,
         }),
         Err(problem) => {
-            // with a command in its place there is nothing to look up
+            // an exec handler has no names to resolve
             let mut timed = container.clone();
             let probes = [
                 &mut timed.liveness_probe,
@@ -133,9 +123,9 @@ pub fn probe_plan(
     }
 }
 
-/// Every container of the pod with a probe of this kind; none once the pod has stopped.
+/// Returns the containers of the pod with a probe of this kind; none in state TerminatedPod.
 pub fn probe_targets(input: ProbeTargetsInput<'_>) -> Vec<ProbeTarget<'_>> {
-    if input.phase == PodWorkerState::TerminatedPod {
+    if input.worker_state == PodWorkerState::TerminatedPod {
         return Vec::new();
     }
     let sidecars = input.pod.init_containers().iter();
@@ -160,15 +150,14 @@ fn target_state(
     container: &Container,
     instance: Option<&ObservedContainer>,
 ) -> ProbeTargetState {
-    // what is being stopped is not restarted, but its readiness is still of interest
-    if input.phase != PodWorkerState::SyncPod && input.kind != ProbeKind::Readiness {
+    // a terminating pod is not restarted, but its readiness is still reported
+    if input.worker_state != PodWorkerState::SyncPod && input.kind != ProbeKind::Readiness {
         return ProbeTargetState::Stopped;
     }
     let Some(instance) = instance.filter(|it| it.state == ContainerState::Running) else {
         return ProbeTargetState::NotRunning;
     };
-    let gate = container.startup_probe.as_ref();
-    let waits = input.kind != ProbeKind::Startup && gate.is_some();
+    let waits = input.kind != ProbeKind::Startup && container.startup_probe.is_some();
     let started = || {
         let startup = input
             .probe_results
@@ -181,55 +170,53 @@ fn target_state(
     }
 }
 
-/// What is believed of an instance before its first answer.
+/// Result of an instance before its first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialResult {
-    /// There is a verdict on this very instance.
+    /// The stored result of this instance.
     Restored(bool),
-    /// A new one has to say first that it is ready.
+    /// A new instance is not ready.
     NotReady,
-    /// It had started before this agent knew of it, as the API server has it.
+    /// The status in the API reports the instance as started.
     Started,
-    /// Nothing is known, and nothing is said.
+    /// Unknown; nothing is reported.
     Unknown,
 }
 
 impl fmt::Display for InitialResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Restored(true) => "kept(ok)",
-            Self::Restored(false) => "kept(failed)",
+            Self::Restored(true) => "restored(success)",
+            Self::Restored(false) => "restored(failure)",
             Self::NotReady => "not ready",
             Self::Started => "started",
-            Self::Unknown => "open",
+            Self::Unknown => "unknown",
         })
     }
 }
 
-/// What is believed of an instance before its first answer. `agent_start` is when this agent
-/// started.
+/// Returns the initial result of an instance. `agent_start` is the start of this agent run.
 pub fn initial_result(
     input: &ProbeTargetsInput<'_>,
     instance: &ObservedContainer,
     agent_start: Timestamp,
 ) -> InitialResult {
-    let verdict = input
+    let stored = input
         .probe_results
         .result(input.kind, &instance.name, &instance.id);
-    if let Some(ok) = verdict {
-        return InitialResult::Restored(ok);
+    if let Some(success) = stored {
+        return InitialResult::Restored(success);
     }
     match input.kind {
         ProbeKind::Liveness => InitialResult::Unknown,
         ProbeKind::Startup if is_reported_started(input.pod, instance) => InitialResult::Started,
         ProbeKind::Startup => InitialResult::Unknown,
-        ProbeKind::Readiness if is_older(instance, agent_start, BEFORE_THE_AGENT) => InitialResult::Unknown,
+        ProbeKind::Readiness if is_older(instance, agent_start, RESTART_GRACE_PERIOD) => InitialResult::Unknown,
         ProbeKind::Readiness => InitialResult::NotReady,
     }
 }
 
-/// True if the instance ran before the agent did: many are asked for the first time then, and
-/// their questions are spread.
+/// True if the instance started before the agent; the first attempts of those are spread.
 pub fn started_before_agent(instance: &ObservedContainer, agent_start: Timestamp) -> bool {
     is_older(instance, agent_start, Duration::ZERO)
 }
@@ -239,7 +226,7 @@ fn is_older(instance: &ObservedContainer, than: Timestamp, by: Duration) -> bool
     instance.started_at.is_some_and(|at| at < limit)
 }
 
-/// True if the pod's status, as the API server has it, calls this very instance started.
+/// True if the pod status in the API reports this instance as started.
 fn is_reported_started(pod: &Pod, instance: &ObservedContainer) -> bool {
     let Some(status) = &pod.status else {
         return false;
@@ -250,7 +237,7 @@ fn is_reported_started(pod: &Pod, instance: &ObservedContainer) -> bool {
         .any(|s| s.name == instance.name && s.started == Some(true) && is_about(s, &instance.id))
 }
 
-/// The API writes a container's ID with the name of its runtime, `containerd://…`.
+/// A container ID in the API has the runtime as its scheme: `containerd://…`.
 fn is_about(status: &ContainerStatus, id: &ContainerId) -> bool {
     let text = status.container_id.as_deref().unwrap_or_default();
     text.split_once("://").map_or(text, |(_, id)| id) == id.as_str()

@@ -1,7 +1,7 @@
-//! Which pods end when, in the time a machine grants before it shuts down (KEP-2000, KEP-2712).
+//! Graceful node shutdown: the order of pods by priority group (KEP-2000, KEP-2712).
 //!
-//! Pods are sorted into groups by priority; a group ends after all groups below it have ended or
-//! had their time, so that what the others need (network, storage) goes last.
+//! A group terminates after all groups of lower priority have terminated or timed out, so that
+//! network and storage pods terminate last.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use windlass_types::{Pod, PodExt, SharedPod};
 use windlass_pod_inputs::resources::SYSTEM_CRITICAL_PRIORITY;
 use windlass_types::{Phase, PhaseOverride};
 
-/// Time for the pods from one priority up to the next.
+/// Shutdown period of the pods from one priority up to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityPeriod {
-    /// Lowest priority it is for; the lowest of all is for everything below it too.
+    /// Lowest priority of the group; the lowest group includes all lower priorities.
     pub priority: i32,
-    /// Time they get.
+    /// Time for their termination.
     pub period: Duration,
 }
 
-/// The configured periods by rising priority; empty if a shutdown is not delayed.
+/// The configured periods by rising priority; empty without graceful shutdown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownPeriods(Vec<PriorityPeriod>);
 
 impl ShutdownPeriods {
-    /// From `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`: critical pods get the
-    /// end of the time, all others what is before it. Fractions of seconds are cut off.
-    pub fn of_two(total: Duration, critical: Duration) -> Self {
+    /// Returns the periods for `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`: critical
+    /// pods terminate in the last `critical` seconds. Fractions of seconds are dropped.
+    pub fn from_totals(total: Duration, critical: Duration) -> Self {
         let seconds = |d: Duration| Duration::from_secs(d.as_secs());
         let Some(others) = total.checked_sub(critical).filter(|_| !total.is_zero()) else {
             return Self::default();
@@ -44,24 +44,23 @@ impl ShutdownPeriods {
         ])
     }
 
-    /// From `shutdownGracePeriodByPodPriority`.
+    /// Returns the periods for `shutdownGracePeriodByPodPriority`.
     pub fn by_priority(mut periods: Vec<PriorityPeriod>) -> Self {
         periods.sort_by_key(|p| p.priority);
         Self(periods)
     }
 
-    /// True if a shutdown is not delayed.
+    /// True without graceful shutdown.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How long a shutdown has to be delayed for all groups.
+    /// Returns the total delay of the shutdown.
     pub fn total(&self) -> Duration {
         self.0.iter().map(|p| p.period).sum()
     }
 
-    /// Sorts pods into groups, lowest priority first. Groups without pods are left out: nobody
-    /// waits for them.
+    /// Groups pods, lowest priority first. Omits groups without pods.
     pub fn plan(&self, pods: impl IntoIterator<Item = SharedPod>) -> ShutdownPlan {
         let mut groups: Vec<ShutdownGroup> = self
             .0
@@ -86,17 +85,17 @@ impl ShutdownPeriods {
     }
 }
 
-/// Pods that end together.
+/// Pods that terminate together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShutdownGroup {
-    /// Their priority and their time.
+    /// Their priority and period.
     pub period: PriorityPeriod,
     /// The pods.
     pub pods: Vec<SharedPod>,
 }
 
 impl ShutdownGroup {
-    /// Grace period of one of them: its own, but not more than the group has.
+    /// Returns the grace period of a pod: at most the period of the group.
     pub fn grace(&self, pod: &Pod) -> Duration {
         let own = PodExt::spec(pod).termination_grace_period_seconds;
         let own = own.map(|s| Duration::from_secs(u64::try_from(s).unwrap_or(0)));
@@ -104,7 +103,7 @@ impl ShutdownGroup {
     }
 }
 
-/// The groups in the order in which they end.
+/// The groups in the order of their termination.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShutdownPlan {
     /// Lowest priority first.
@@ -130,7 +129,7 @@ impl fmt::Display for ShutdownPlan {
     }
 }
 
-/// How a pod ends that a shutdown stopped.
+/// Returns the phase of a pod that a shutdown terminated.
 pub fn phase_override() -> PhaseOverride {
     let message = "Pod was terminated in response to imminent node shutdown.";
     PhaseOverride {
@@ -169,9 +168,9 @@ mod tests {
     }
 
     #[test]
-    fn critical_pods_get_the_end_of_the_time() {
+    fn critical_pods_terminate_last() {
         let periods =
-            ShutdownPeriods::of_two(Duration::from_millis(30_900), Duration::from_secs(10));
+            ShutdownPeriods::from_totals(Duration::from_millis(30_900), Duration::from_secs(10));
         assert_eq!(periods.total(), Duration::from_secs(30));
         let pods = [
             pod("critical", Some(2_000_000_000), Some(30)),
@@ -190,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_is_not_delayed_without_a_period() {
+    fn shutdown_is_not_delayed_without_a_period() {
         let none = |total, critical| {
             let second = Duration::from_secs;
-            ShutdownPeriods::of_two(second(total), second(critical)).is_empty()
+            ShutdownPeriods::from_totals(second(total), second(critical)).is_empty()
         };
         assert!(none(0, 0));
         assert!(none(5, 10));
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_end_by_rising_priority_and_a_pod_belongs_to_the_one_at_or_below_it() {
+    fn pod_belongs_to_the_group_at_or_below_its_priority() {
         let periods = by_priority(&[(10_000, 20), (100, 5), (1_000, 10)]);
         assert_eq!(periods.total(), Duration::from_secs(35));
         let pods = [

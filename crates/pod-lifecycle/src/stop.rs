@@ -1,26 +1,25 @@
-//! How the time that a container gets to end is spent (upstream `killContainer`).
+//! Grace periods, and how a container stop spends its grace period (upstream `killContainer`).
 //!
-//! One number is shared out in this order: the preStop hook, the wait for other containers that
-//! end first, and the time between stop signal and SIGKILL. The clock starts when the stop is
-//! asked for. Only the last part has a floor, so a pod outlives its grace period by that much.
+//! The preStop hook, the wait for containers that stop first, and the stop timeout share one grace
+//! period, in this order. Only the stop timeout has a minimum, which may exceed the grace period.
 
 use std::time::Duration;
 
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
 
-/// From stop signal to SIGKILL it is never less (upstream `minimumGracePeriodInSeconds`).
+/// Minimum time between stop signal and SIGKILL (upstream `minimumGracePeriodInSeconds`).
 pub const MIN_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Exit code of a container whose end was not seen (upstream `TerminatePod`).
+/// Exit code of a container whose exit was not observed (upstream `TerminatePod`).
 pub const UNSEEN_EXIT_CODE: i32 = 137;
-/// Message of such a container.
+/// Termination message of such a container.
 pub const UNSEEN_END: &str = "The container could not be located when the pod was terminated";
 
-/// No stop of a pod has less; a deletion by force has this much.
-pub(crate) const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
+/// Minimum grace period of a pod; a force deletion has it.
+pub const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time a container gets to end (upstream `setTerminationGracePeriod`): the deletion's, else
-/// `probe`, else the pod's. `probe` is the grace period of the probe that the container failed.
+/// Returns the effective grace period (upstream `setTerminationGracePeriod`): the deletion grace
+/// period, else `probe`, the probe grace period, else the termination grace period of the pod.
 pub fn effective_grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
     let seconds = |s: i64| Duration::from_secs(u64::try_from(s).unwrap_or(0));
     match (pod.metadata.deletion_grace_period_seconds, probe) {
@@ -30,32 +29,30 @@ pub fn effective_grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
     }
 }
 
-/// True if an earlier life of the agent knew of the pod's deletion and began to stop it: the mark
-/// was in the checkpoint.
+/// True if the previous agent run began to terminate the pod: the checkpoint has its
+/// deletionTimestamp.
 pub fn is_resumed_stop(pod: &Pod) -> bool {
     let restored = pod.annotation(names::ANN_RESTORED).is_some();
     restored && pod.metadata.deletion_timestamp.is_some()
 }
 
-/// What is left of the grace period of a pod that an earlier life of the agent began to stop:
-/// until its deletion mark, but not more than `grace` and not less than [`MIN_GRACE_PERIOD`].
-/// Without a mark it is all of `grace`.
+/// Returns the remaining grace period of a pod that the previous agent run began to terminate: until
+/// its deletionTimestamp, between [`MIN_GRACE_PERIOD`] and `grace`. Without one it is `grace`.
 pub fn remaining_grace_period(pod: &Pod, grace: Duration, now: Timestamp) -> Duration {
-    let Some(mark) = &pod.metadata.deletion_timestamp else {
+    let Some(deletion) = &pod.metadata.deletion_timestamp else {
         return grace;
     };
-    let left = Duration::try_from(mark.0.duration_since(now)).unwrap_or(Duration::ZERO);
+    let left = Duration::try_from(deletion.0.duration_since(now)).unwrap_or(Duration::ZERO);
     left.max(MIN_GRACE_PERIOD).min(grace)
 }
 
-/// After this long a stop is said to have exceeded its grace period (upstream `killPodNow`).
-pub fn is_overdue_after(grace: Duration) -> Duration {
+/// Returns the time after which a stop has exceeded its grace period (upstream `killPodNow`).
+pub fn overdue_threshold(grace: Duration) -> Duration {
     (grace + grace / 2).max(Duration::from_secs(10))
 }
 
-/// What is known of a pod that could not be read after its stop, while the runtime lists nothing of
-/// it as alive: as it was observed last, but what ran then has ended, and when and how was not seen
-/// (upstream `TerminatePod`).
+/// Returns the last observed state of a stopped pod with its running containers as exited (upstream
+/// `TerminatePod`). The time and cause of those exits were not observed.
 pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
     let mut pod = last.clone();
     for sandbox in &mut pod.sandboxes {
@@ -71,38 +68,36 @@ pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
     pod
 }
 
-/// The stop of one container. Its parts are asked for in their order, each with the time since the
-/// stop was asked for.
+/// Grace period of one container stop. `elapsed` is the time since the stop was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopBudget {
-    /// All the time there is.
+    /// Grace period of the whole stop.
     pub grace: Duration,
-    /// It has a preStop hook that has not run yet.
+    /// The container has a preStop hook that has not run yet.
     pub hook: bool,
-    /// Other containers end before it.
+    /// Other containers stop before it.
     pub ordered: bool,
 }
 
 impl StopBudget {
-    /// How long the hook is waited for; `None` if it is not run. One that takes longer goes on,
-    /// but nobody waits.
+    /// Returns how long to wait for the preStop hook; `None` without one. The hook may continue
+    /// after that.
     pub fn pre_stop_timeout(self, elapsed: Duration) -> Option<Duration> {
-        self.left(elapsed).filter(|_| self.hook)
+        self.remaining(elapsed).filter(|_| self.hook)
     }
 
-    /// How long the containers that end before this one are waited for.
+    /// Returns how long to wait for the containers that stop before this one.
     pub fn ordering_timeout(self, elapsed: Duration) -> Option<Duration> {
-        self.left(elapsed).filter(|_| self.ordered)
+        self.remaining(elapsed).filter(|_| self.ordered)
     }
 
-    /// The time from stop signal to SIGKILL, in whole seconds, because the CRI knows no others. A
-    /// second that has begun is not taken off.
+    /// Returns the argument of CRI `StopContainer`, rounded up to whole seconds.
     pub fn stop_timeout(self, elapsed: Duration) -> Duration {
         let left = self.grace.saturating_sub(elapsed).as_secs_f64().ceil();
         Duration::from_secs(left as u64).max(MIN_STOP_TIMEOUT)
     }
 
-    fn left(self, elapsed: Duration) -> Option<Duration> {
+    fn remaining(self, elapsed: Duration) -> Option<Duration> {
         Some(self.grace.saturating_sub(elapsed)).filter(|left| !left.is_zero())
     }
 }
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grace_is_the_deletions_else_the_probes_else_the_pods() {
+    fn grace_is_from_deletion_else_probe_else_pod() {
         let check = |metadata: Value, spec: Value, probe: Option<u64>, expected: u64| {
             let spec_line = format!("{metadata} {spec} {probe:?}");
             let grace = effective_grace_period(&pod(metadata, spec), probe.map(seconds));
@@ -143,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_was_begun_before_if_the_checkpoint_had_the_deletion_mark() {
+    fn stop_is_resumed_if_checkpoint_has_deletion_timestamp() {
         let check = |restored: bool, deleted: bool, expected: bool| {
             let mut metadata = json!({});
             if restored {
@@ -163,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_that_goes_on_after_a_restart_has_what_is_left_until_the_deletion_mark() {
-        let check = |mark: Option<&str>, grace: u64, expected: u64| {
+    fn resumed_stop_has_remaining_grace_until_deletion_timestamp() {
+        let check = |deletion: Option<&str>, grace: u64, expected: u64| {
             let pod = pod(
-                json!({"deletionTimestamp": mark}),
+                json!({"deletionTimestamp": deletion}),
                 json!({"containers": []}),
             );
             let now = "2026-01-01T12:00:00Z".parse().expect("time");
@@ -174,7 +169,7 @@ mod tests {
         };
         check(None, 30, 30);
         check(Some("2026-01-01T12:00:20Z"), 30, 20);
-        // a clock that is behind gives nobody more than was asked for
+        // a slow clock does not extend the grace period
         check(Some("2026-01-01T12:05:00Z"), 30, 30);
         check(Some("2026-01-01T12:00:00Z"), 30, 1);
         check(Some("2026-01-01T11:00:00Z"), 30, 1);
@@ -182,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_overdue_after_one_and_a_half_graces_but_not_before_ten_seconds() {
+    fn stop_is_overdue_after_1_5_graces_and_at_least_10_s() {
         for (grace, after) in [(0, 10), (6, 10), (8, 12), (30, 45)] {
-            assert_eq!(is_overdue_after(seconds(grace)), seconds(after));
+            assert_eq!(overdue_threshold(seconds(grace)), seconds(after));
         }
     }
 
     #[test]
-    fn the_grace_is_spent_on_the_hook_then_the_turn_then_the_signal() {
+    fn grace_is_spent_on_hook_then_ordering_then_signal() {
         let check = |stop: StopBudget, elapsed_ms: u64, expected: &str| {
             let elapsed = Duration::from_millis(elapsed_ms);
             let step = |name: &str, time: Option<Duration>| match time {
@@ -198,7 +193,7 @@ mod tests {
             };
             let line = [
                 step("hook", stop.pre_stop_timeout(elapsed)),
-                step("turn", stop.ordering_timeout(elapsed)),
+                step("ordering", stop.ordering_timeout(elapsed)),
                 step("signal", Some(stop.stop_timeout(elapsed))),
             ];
             assert_eq!(line.join(", "), expected, "{stop:?} after {elapsed:?}");
@@ -216,19 +211,19 @@ mod tests {
             ordered: true,
             ..hook
         };
-        check(plain, 0, "no hook, no turn, signal 30s");
-        check(hook, 0, "hook 30s, no turn, signal 30s");
-        check(hook, 12_500, "hook 17.5s, no turn, signal 18s");
-        check(both, 10_000, "hook 20s, turn 20s, signal 20s");
-        // the floor belongs to the signal alone
-        check(both, 29_000, "hook 1s, turn 1s, signal 2s");
-        check(both, 30_000, "no hook, no turn, signal 2s");
-        check(both, 31_000, "no hook, no turn, signal 2s");
-        // no time at all: not even the hook is run
+        check(plain, 0, "no hook, no ordering, signal 30s");
+        check(hook, 0, "hook 30s, no ordering, signal 30s");
+        check(hook, 12_500, "hook 17.5s, no ordering, signal 18s");
+        check(both, 10_000, "hook 20s, ordering 20s, signal 20s");
+        // only the stop timeout has a minimum
+        check(both, 29_000, "hook 1s, ordering 1s, signal 2s");
+        check(both, 30_000, "no hook, no ordering, signal 2s");
+        check(both, 31_000, "no hook, no ordering, signal 2s");
+        // without a grace period the hook does not run
         let none = StopBudget {
             grace: Duration::ZERO,
             ..both
         };
-        check(none, 0, "no hook, no turn, signal 2s");
+        check(none, 0, "no hook, no ordering, signal 2s");
     }
 }

@@ -1,9 +1,7 @@
-//! Which containers end before which (upstream `terminationOrdering`).
+//! Termination order of containers (upstream `terminationOrdering`).
 //!
-//! Main containers end together. A sidecar waits for them and for the sidecars declared after it,
-//! so that what a container was started with is there until its end. Unlike upstream a sidecar
-//! waits for all later ones, also if the one between has ended already. Init containers that run
-//! and ephemeral containers wait for nobody, and nobody waits for them.
+//! App containers stop together. A sidecar waits for them and, unlike upstream, for all sidecars
+//! declared after it. Other init containers and ephemeral containers take no part in the order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +10,16 @@ use windlass_types::{Pod, PodExt};
 
 use windlass_types::pod::is_sidecar;
 
-/// For each container that waits, those it waits for.
+/// The containers that each waiting container waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminationOrder(BTreeMap<String, Vec<String>>);
 
 impl TerminationOrder {
-    /// The order among the containers that run.
-    pub fn of(pod: &Pod, running: &[&str]) -> Self {
+    /// Creates the order of the running containers.
+    pub fn new(pod: &Pod, running: &[&str]) -> Self {
         let runs = |name: &str| running.contains(&name);
-        let mains = pod.containers().iter().map(|c| &c.name);
-        let mut before: Vec<String> = mains.filter(|name| runs(name)).cloned().collect();
+        let apps = pod.containers().iter().map(|c| &c.name);
+        let mut before: Vec<String> = apps.filter(|name| runs(name)).cloned().collect();
         let mut order = BTreeMap::new();
         for sidecar in pod.init_containers().iter().rev().filter(|c| is_sidecar(c)) {
             if runs(&sidecar.name) {
@@ -33,7 +31,7 @@ impl TerminationOrder {
         Self(order)
     }
 
-    /// What ends before this container.
+    /// Returns the containers that stop before this one.
     pub fn before(&self, name: &str) -> &[String] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
@@ -59,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// `init` and `containers` are names; a name that begins with `s` is a sidecar's.
+    /// Names that begin with `s` are sidecars.
     fn check(init: &[&str], containers: &[&str], running: &[&str], expected: &str) {
         let init: Vec<_> = init
             .iter()
@@ -71,11 +69,11 @@ mod tests {
         let containers: Vec<_> = containers.iter().map(|n| json!({"name": n})).collect();
         let spec = json!({"initContainers": init, "containers": containers});
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("pod");
-        assert_eq!(TerminationOrder::of(&pod, running).to_string(), expected);
+        assert_eq!(TerminationOrder::new(&pod, running).to_string(), expected);
     }
 
     #[test]
-    fn sidecars_wait_for_mains_and_for_later_sidecars_that_run() {
+    fn sidecars_wait_for_app_containers_and_later_sidecars() {
         check(&[], &["a", "b"], &["a", "b"], "together");
         check(&["s1"], &["a", "b"], &["s1", "a", "b"], "s1 after a b");
         check(
@@ -84,11 +82,11 @@ mod tests {
             &["a", "s1", "s2", "b"],
             "s1 after a b s2, s2 after a b",
         );
-        // what does not run is not waited for
+        // only running containers count
         check(&["s1"], &["a", "b"], &["s1", "b"], "s1 after b");
         check(&["s1"], &["a"], &["s1"], "together");
         check(&["s1", "s2", "s3"], &["a"], &["s1", "s3"], "s1 after s3");
-        // an init container that runs, and one that nobody knows, end with the rest
+        // a running init container and an unknown container are not ordered
         check(&["s1", "i"], &["a"], &["s1", "i", "debug"], "together");
     }
 }

@@ -8,7 +8,7 @@ use windlass_checks::{CheckError, Checks};
 use windlass_cri::{CriCode, RuntimeService};
 use windlass_mailboxes::CompletionSender;
 use windlass_pod_lifecycle::probe::{
-    ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, evaluate_exec, evaluate_grpc,
+    ExecFailure, MAX_ATTEMPTS, ProbeHandler, ProbeOutcome, ProbeSpec, evaluate_exec, evaluate_grpc,
     evaluate_http, evaluate_tcp,
 };
 use windlass_store::ProbeResultFile;
@@ -83,7 +83,7 @@ pub(crate) async fn run_attempt(
             }
             handler => run_request(checks.as_ref(), handler, attempt.spec.timeout).await,
         };
-        let again = matches!(outcome, ProbeOutcome::Error(_)) && tries < MAX_TRIES;
+        let again = matches!(outcome, ProbeOutcome::Error(_)) && tries < MAX_ATTEMPTS;
         if !again {
             return completions.send(Completion::Finished(id, outcome, begin.elapsed()));
         }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use windlass_cri::error::{CriCode, CriError};
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::hook::{
-    HookAction, HttpHookOutcome, SLEEP_CUT_SHORT, failure, fallback_message, evaluate_exec, evaluate_http,
+    HookAction, HttpHookOutcome, SLEEP_CUT_SHORT, evaluate_exec, evaluate_http, failure,
+    fallback_message,
 };
 use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::ExecFailure;
@@ -33,7 +34,7 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A command of a postStart hook has no limit. The CRI wants a number.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// HookKind a hook runs.
+/// When a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookKind {
     PostStart,
@@ -189,7 +190,7 @@ impl PodRuntime {
             true => node_ips.first().or(hook.ips.first()),
             false => hook.ips.first(),
         };
-        let action = HookAction::of(hook.handler, hook.container, ip.copied())
+        let action = HookAction::new(hook.handler, hook.container, ip.copied())
             .map_err(|error| failed(&error, &[]))?;
         tracing::debug!(
             pod = %hook.pod.full_name(),
@@ -235,7 +236,9 @@ impl PodRuntime {
                 Ok(())
             }
             HttpHookOutcome::Failed(error) => Err(error),
-            HttpHookOutcome::RetryOverHttp(_) => Err("the server answers neither HTTPS nor HTTP".to_owned()),
+            HttpHookOutcome::RetryOverHttp(_) => {
+                Err("the server answers neither HTTPS nor HTTP".to_owned())
+            }
         }
     }
 

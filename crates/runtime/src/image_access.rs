@@ -20,8 +20,8 @@ use windlass_metrics::Metrics;
 use windlass_store::{PullFiles, PullRecords, StoreError};
 use windlass_types::{Clock, Pod, Timestamp};
 
-use windlass_runtime_config::inputs::ImageCredentials;
 use crate::options::{ImageAccessOptions, PodRuntimeDeps};
+use windlass_runtime_config::inputs::ImageCredentials;
 
 /// Max time that a hung disk delays a pod.
 const DEADLINE: Duration = Duration::from_secs(10);

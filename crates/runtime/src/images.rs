@@ -15,7 +15,7 @@ use windlass_types::corev1::Container;
 use windlass_types::cri::{ImageInfo, SandboxConfig};
 use windlass_types::view::EventType;
 use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
-use windlass_units::go_duration::go_duration;
+use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
 use crate::image_access::RecordsError;
@@ -39,7 +39,7 @@ pub(crate) struct WantedImage<'a> {
     pub(crate) container: &'a Container,
     /// The image, as the pod names it: its own, or one that it mounts.
     pub(crate) image: &'a str,
-    /// HookKind it is pulled.
+    /// When it is pulled.
     pub(crate) policy: PullPolicy,
     /// Credentials that the pod may use.
     pub(crate) keyring: &'a Keyring,

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_cri::error::{CriError, CriResult};
-use windlass_pod_lifecycle::stop::{StopBudget, is_overdue_after};
+use windlass_pod_lifecycle::stop::{StopBudget, overdue_threshold};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
@@ -78,7 +78,7 @@ impl PodRuntime {
         let failures = tokio::select! {
             biased;
             failures = &mut stop => failures,
-            () = pod_stop.exceeds(is_overdue_after(req.grace)) => {
+            () = pod_stop.exceeds(overdue_threshold(req.grace)) => {
                 self.deps().events.record(
                     &pod,
                     None,
@@ -266,7 +266,7 @@ impl PodRuntime {
     ) -> Vec<(String, CriError)> {
         let containers = &targets.containers;
         let running: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();
-        let order = TerminationOrder::of(pod, &running);
+        let order = TerminationOrder::new(pod, &running);
         tracing::debug!(pod = %pod.full_name(), %order, "stopping containers");
         let ended: Vec<(&str, CancellationToken)> = running
             .iter()

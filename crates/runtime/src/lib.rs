@@ -21,7 +21,7 @@
 //! # use std::sync::Arc;
 //! use tokio_util::sync::CancellationToken;
 //! use windlass_runtime::{PodRuntime, SyncPodRequest};
-use windlass_runtime_config::inputs::PodInputs;
+//! use windlass_runtime_config::inputs::PodInputs;
 //! use windlass_types::{ObservedPod, PodExt, SharedPod};
 //!
 //! /// One pass for a pod of which nothing runs yet.
@@ -59,7 +59,7 @@ use windlass_runtime_config::inputs::PodInputs;
 //!
 //! It does not look: what runs is observed by the caller (`windlass_pod_lifecycle::pleg::observe` puts it
 //! together). It does not wait for an API server: what a pod refers to comes with the request,
-//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). HookKind to
+//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). When to
 //! come back is the caller's part too (`windlass-pod-workers`).
 
 mod cgroups;

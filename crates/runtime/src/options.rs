@@ -15,8 +15,8 @@ use windlass_types::{Clock, EventRecorder};
 
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
-use windlass_runtime_config::inputs::ImageCredentials;
 use crate::pull::PullOptions;
+use windlass_runtime_config::inputs::ImageCredentials;
 
 /// Ports and settings of a [`crate::PodRuntime`].
 #[derive(Clone, Debug)]

@@ -65,9 +65,9 @@ pub struct SyncPodOutcome {
     pub timings: StartTimings,
     /// An object of the runtime was created, started, stopped or removed.
     pub changed: bool,
-    /// HookKind the pod is worth another pass without an event: the earliest end of a delay or retry.
+    /// When the pod is worth another pass without an event: the earliest end of a delay or retry.
     pub retry_at: Option<Timestamp>,
-    /// HookKind the pod is synced before that only to show another reason.
+    /// When the pod is synced before that only to show another reason.
     pub resync_at: Option<Timestamp>,
     /// The pass was cancelled before its end; what it had done by then is in the other fields.
     pub cancelled: bool,
@@ -84,7 +84,7 @@ pub struct StartFailure {
     pub message: String,
     /// What trying again would bring.
     pub retry: Retry,
-    /// HookKind this agent tries again; `None` if something must change first.
+    /// When this agent tries again; `None` if something must change first.
     pub retry_at: Option<Timestamp>,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Display for StartFailure {
     }
 }
 
-/// HookKind a class of failure is tried again. Back-off ends, where there are any, come first.
+/// When a class of failure is tried again. Back-off ends, where there are any, come first.
 pub(crate) fn retry_time(retry: Retry, now: Timestamp) -> Option<Timestamp> {
     let after = match retry {
         Retry::Soon => Duration::from_secs(1),

@@ -18,7 +18,7 @@ use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
-use windlass_units::go_duration::go_duration;
+use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
 use crate::files::FilesError;
@@ -414,7 +414,7 @@ impl<'a> SyncPass<'a> {
         }
     }
 
-    /// HookKind the last init container that ends by itself ended.
+    /// When the last init container that ends by itself ended.
     fn init_done(&self) -> Option<windlass_types::Timestamp> {
         let ending = self
             .pod()

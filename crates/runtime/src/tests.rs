@@ -23,7 +23,9 @@ use windlass_types::{
     ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, Pod, Timestamp,
 };
 
-use crate::{MemoryFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest};
+use crate::{
+    MemoryFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
+};
 use windlass_runtime_config::inputs::PodInputs;
 
 pub(crate) use fake::{Fake, FixedClock, Recorder};

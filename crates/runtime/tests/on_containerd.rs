@@ -432,7 +432,7 @@ fn claimed(name: &str, device: &LoopDevice, block: bool, read_only: bool) -> Pod
         }),
         read_only,
         mount_options: Vec::new(),
-        claim: None,
+        pvc: None,
     }
 }
 

@@ -260,7 +260,7 @@ impl Connector {
     async fn connect(self) -> Result<TokioIo<Upgraded>, StreamError> {
         let replayed = headers::spdy_request(&self.target, translate::REMOTE_COMMAND_V4)
             .map_err(|error| StreamError::BadUrl(format!("{}: {error}", self.target)))?;
-        let outcome = request_with_timeout(&self.target, request, self.limits).await?;
+        let outcome = request_with_timeout(&self.target, replayed, self.limits).await?;
         let (mut answer, connection) = match outcome {
             UpgradeOutcome::Upgraded(answer, connection) => (answer, connection),
             UpgradeOutcome::Rejected(_, words) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{PodWorkerState, PodWorkerStatus, Releaser};
+use windlass_actors::{PodWorkerState, PodWorkerStatus, TearDownRequester};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
@@ -213,7 +213,7 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         let clean = |uid: PodUid, runtime: PodRuntime| {
             let volumes = volumes.clone();
             async move {
-                let released = volumes.tear_down(&uid, Releaser::Housekeeping).await;
+                let released = volumes.tear_down(&uid, TearDownRequester::Housekeeping).await;
                 released.map_err(|error| error.to_string())?;
                 runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string())
             }

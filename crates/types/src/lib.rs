@@ -76,7 +76,7 @@ pub use probe::{ContainerProbeResult, PodProbeResults, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
 pub use span::{FinishedSpan, SpanId, SpanKind, SpanSink, TraceId, TraceParent};
-pub use time::{Timestamp, api_time, later};
+pub use time::{ClockReading, Timestamp, api_time, later};
 pub use update::{PodOp, PodSource, PodUpdate};
 pub use volume::{
     DeviceName, DiscoveredVolume, MountedContent, MountedVolume, MountedVolumes, ReadyVolumes,

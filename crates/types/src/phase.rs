@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::corev1::PodStatus;
+
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -31,6 +33,16 @@ impl Phase {
         [Self::Pending, Self::Running, Self::Succeeded, Self::Failed]
             .into_iter()
             .find(|p| p.as_str() == text)
+    }
+
+    /// Returns the phase in a pod status.
+    pub fn from_status(status: &PodStatus) -> Option<Self> {
+        status.phase.as_deref().and_then(Self::parse)
+    }
+
+    /// True for a pod status with a terminal phase.
+    pub fn is_terminal_in(status: &PodStatus) -> bool {
+        Self::from_status(status).is_some_and(Self::is_terminal)
     }
 
     /// True for the phases that are never left.

@@ -5,6 +5,16 @@ use std::time::Duration;
 /// Wall-clock time. Decisions receive it as an argument and never read a clock.
 pub type Timestamp = jiff::Timestamp;
 
+/// One instant on two clocks. Durations are measured on the monotonic clock, because the wall clock
+/// can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    /// Wall clock: for texts and API objects.
+    pub wall: Timestamp,
+    /// Monotonic clock, from any fixed instant of this agent run: for back-off and deadlines.
+    pub monotonic: Duration,
+}
+
 /// Returns `at` plus `delay`, at most [`Timestamp::MAX`].
 pub fn later(at: Timestamp, delay: Duration) -> Timestamp {
     at.saturating_add(delay).unwrap_or(Timestamp::MAX)

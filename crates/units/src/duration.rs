@@ -1,4 +1,4 @@
-//! Go's duration text (`1m30s`, `100ms`) as a type that reads and prints it the same way.
+//! Durations in Go's text form (`1m30s`, `100ms`): parsed, printed and serialized as Go does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ const HOUR: i64 = 60 * MINUTE;
 pub struct GoDuration(i64);
 
 impl GoDuration {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// Whole seconds.
@@ -35,16 +35,27 @@ impl GoDuration {
         self.0
     }
 
-    /// The same as the standard library's type; negative durations become zero.
+    /// Converts to a standard duration; a negative duration becomes zero.
     pub fn to_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0).unwrap_or(0))
     }
 }
 
-/// The text is no Go duration.
+/// The text is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration: write a number with a unit, for example 10s, 1m30s or 500ms")]
 pub struct BadDuration(String);
+
+/// Formats a duration as Go's `time.Duration.String`: `500ms`, `1m20s`, `5m0s`. Truncates to
+/// microseconds below a second, else to milliseconds.
+pub fn go_duration(duration: Duration) -> String {
+    let unit = match duration.as_secs() {
+        0 => MICROSECOND,
+        _ => MILLISECOND,
+    };
+    let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+    GoDuration(nanos - nanos % unit).to_string()
+}
 
 impl FromStr for GoDuration {
     type Err = BadDuration;
@@ -98,7 +109,7 @@ fn unit_nanos(unit: &str) -> Option<i64> {
     })
 }
 
-/// A decimal number of units in nanoseconds; what is finer than a nanosecond is cut off.
+/// Converts a decimal number of units to nanoseconds; truncates.
 fn nanos(number: &str, unit: i64) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
@@ -112,7 +123,7 @@ fn nanos(number: &str, unit: i64) -> Option<i128> {
     let mut result = whole.checked_mul(i128::from(unit))?;
     let mut scale = i128::from(unit);
     for digit in fraction.bytes() {
-        // each digit is a tenth of the one before; below a nanosecond nothing is left
+        // each digit is a tenth of the one before
         result += i128::from(digit - b'0') * scale / 10;
         scale /= 10;
     }
@@ -174,7 +185,9 @@ impl<'de> Deserialize<'de> for GoDuration {
 
 #[cfg(test)]
 mod tests {
-    use super::GoDuration;
+    use std::time::Duration;
+
+    use super::{GoDuration, go_duration};
 
     fn check(text: &str, expected: &str) {
         let line = match text.parse::<GoDuration>() {
@@ -205,7 +218,27 @@ mod tests {
     }
 
     #[test]
-    fn text_that_go_refuses_is_refused() {
+    fn standard_durations_are_truncated_and_printed_as_go_does() {
+        let check = |millis: u64, expected: &str| {
+            assert_eq!(go_duration(Duration::from_millis(millis)), expected);
+        };
+        check(0, "0s");
+        check(7, "7ms");
+        check(10_000, "10s");
+        check(1_234, "1.234s");
+        check(60_000, "1m0s");
+        check(80_000, "1m20s");
+        check(300_000, "5m0s");
+        check(3_661_000, "1h1m1s");
+        check(3_661_500, "1h1m1.5s");
+        assert_eq!(go_duration(Duration::from_micros(1500)), "1.5ms");
+        assert_eq!(go_duration(Duration::from_micros(15)), "15\u{b5}s");
+        assert_eq!(go_duration(Duration::from_nanos(1_234_567_890)), "1.234s");
+        assert_eq!(go_duration(Duration::from_nanos(1_999)), "1\u{b5}s");
+    }
+
+    #[test]
+    fn text_that_go_rejects_is_rejected() {
         for bad in ["", "10", "s", "1x", "1m 2s", ".s", "1..2s", "-", "9999999h"] {
             check(bad, "error: ");
         }

@@ -1,6 +1,5 @@
 //! Quantities, durations and hashes as Kubernetes writes and computes them.
 
 pub mod duration;
-pub mod go_duration;
 pub mod hash;
 pub mod quantity;

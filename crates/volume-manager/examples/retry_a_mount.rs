@@ -24,7 +24,7 @@ use windlass_types::{EventRecorder, ExpansionDecision, Pod, PodExt, Reason, Shar
 use windlass_volume_manager::{
     DriverRegistrations, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
-use windlass_volume_plan::volume_plan::Releaser;
+use windlass_volume_plan::volume_reconciler::TearDownRequester;
 use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_volumes::{MemoryVolumes, VolumeStep};
 
@@ -93,7 +93,7 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     for (name, volume) in ready.mounted.iter() {
         println!("{:?}: {name} is ready: {volume:?}", began.elapsed());
     }
-    let released = handle.tear_down(&pod.uid(), Releaser::Worker).await;
+    let released = handle.tear_down(&pod.uid(), TearDownRequester::Worker).await;
     released.map_err(|error| error.message)?;
     println!(
         "{:?}: mounted now: {:?}",
@@ -118,15 +118,15 @@ impl EventRecorder for Standalone {
 
 #[async_trait]
 impl NodeExpander for Standalone {
-    async fn turn(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
+    async fn expansion_decision(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
         Err("no API server".to_owned())
     }
 
-    async fn grown(&self, _: &Pod, _: &str, _: u64) -> Result<(), String> {
+    async fn report_expanded(&self, _: &Pod, _: &str, _: u64) -> Result<(), String> {
         Err("no API server".to_owned())
     }
 
-    async fn not_grown(
+    async fn report_failure(
         &self,
         _: &Pod,
         _: &str,

@@ -1,13 +1,13 @@
 //! The VolumeManager actor.
 //!
-//! * owns: desired and actual volumes ([`VolumePlan`]) and the waiting callers; writes the volumes of
+//! * owns: desired and actual volumes ([`VolumeReconciler`]) and the waiting callers; writes the volumes of
 //!   pods that are completely set up ([`MountedVolumeCache`])
 //! * receives: `SetUpVolumes`, `TearDownVolumes`, `NodeUpdate`, `SourcesReady`, completions of its own
 //!   steps, one timer
 //! * sends: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
 //! * invariant: at most one step in progress per volume; volumes are torn down only on request; every
 //!   caller gets a reply
-//! * bound and overflow: one request per pod worker job; the plan bounds the steps in progress of each
+//! * bound and overflow: one request per pod worker job; the reconciler bounds the steps in progress of each
 //!   pod, the I/O queues of the plugins the threads
 //! * restart: users of devices are reconstructed once in the background; volumes are set up again on
 //!   request, which changes nothing, and discovered on the disk at tear-down
@@ -30,10 +30,10 @@ use windlass_metrics::Metrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
+    Clock, ClockReading, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
     VolumesNotReady,
 };
-use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_volume_plan::volume_reconciler::{Input, RequestId, Step, StepResult, VolumeReconciler};
 use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_volumes::VolumePlugins;
 
@@ -78,14 +78,14 @@ pub struct DriverRegistrations(pub u64);
 #[derive(Debug)]
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
-    plan: VolumePlan,
+    reconciler: VolumeReconciler,
     began: Instant,
     last_request: u64,
-    set_ups: BTreeMap<AskId, SetUp>,
-    tear_downs: BTreeMap<AskId, TearDownVolumes>,
+    set_ups: BTreeMap<RequestId, SetUp>,
+    tear_downs: BTreeMap<RequestId, TearDownVolumes>,
     timer: Option<SpawnHandle>,
-    completions: CompletionSender<Done>,
-    streams: Option<(Mailbox<VolumeManagerMessage>, Completions<Done>)>,
+    completions: CompletionSender<StepResult>,
+    streams: Option<(Mailbox<VolumeManagerMessage>, Completions<StepResult>)>,
 }
 
 /// A caller that waits for its volumes.
@@ -102,7 +102,7 @@ impl VolumeManager {
         let (sender, stream) = completions();
         Self {
             deps,
-            plan: VolumePlan::new(),
+            reconciler: VolumeReconciler::new(),
             began: Instant::now(),
             last_request: 0,
             set_ups: BTreeMap::new(),
@@ -114,11 +114,11 @@ impl VolumeManager {
     }
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
-        let at = Moment {
-            uptime: self.began.elapsed(),
-            now: self.deps.clock.now(),
+        let now = ClockReading {
+            wall: self.deps.clock.now(),
+            monotonic: self.began.elapsed(),
         };
-        for step in self.plan.handle(input, at) {
+        for step in self.reconciler.handle(input, now) {
             tracing::debug!(%step, "volume step");
             self.execute(step);
         }
@@ -127,23 +127,23 @@ impl VolumeManager {
 
     fn execute(&mut self, step: Step) {
         match step {
-            Step::Ready(ask, result) => {
-                if let Some(set_up) = self.set_ups.remove(&ask) {
+            Step::ReplySetUp(request, result) => {
+                if let Some(set_up) = self.set_ups.remove(&request) {
                     if let Ok(ready) = &result {
                         self.deps.mounted.put(&set_up.pod, &set_up.volumes, ready);
                     }
                     let _ = set_up.reply.send(result);
                 }
             }
-            Step::Released(ask, result) => {
-                if let Some(tear_down) = self.tear_downs.remove(&ask) {
+            Step::ReplyTearDown(request, result) => {
+                if let Some(tear_down) = self.tear_downs.remove(&request) {
                     if result.is_ok() {
                         self.deps.usages.remove_pod(&tear_down.uid);
                     }
                     let _ = tear_down.reply.send(result);
                 }
             }
-            Step::Wake(uid) => self.deps.changed.put(uid, VolumesChanged::default()),
+            Step::RequeuePod(uid) => self.deps.changed.put(uid, VolumesChanged::default()),
             Step::Record(pod, event_type, reason, message) => {
                 let events = &self.deps.events;
                 events.record(&pod, None, event_type, reason, &message);
@@ -160,11 +160,11 @@ impl VolumeManager {
                 };
                 self.deps.changed.put(pod.uid(), changed);
             }
-            Step::RecordClaim(claim, event_type, reason, message) => {
+            Step::RecordPvc(pvc, event_type, reason, message) => {
                 let events = &self.deps.events;
-                events.record_object(claim, event_type, reason, &message);
+                events.record_object(pvc, event_type, reason, &message);
             }
-            Step::InUse(devices) => {
+            Step::ReportInUse(devices) => {
                 self.deps.in_use.send_replace(Some(VolumesInUse(devices)));
             }
             step => {
@@ -181,26 +181,26 @@ impl VolumeManager {
         }
     }
 
-    /// Sets one timer for the next deadline of the plan, if any.
+    /// Sets one timer for the next deadline of the reconciler, if any.
     fn arm_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(delay) = self.plan.wakes_in(self.began.elapsed()) {
+        if let Some(delay) = self.reconciler.next_wake_up(self.began.elapsed()) {
             self.timer = Some(ctx.run_later(delay, |this, ctx| {
                 this.timer = None;
-                this.handle(Input::Tick, ctx);
+                this.handle(Input::TimerFired, ctx);
             }));
         }
     }
 
-    fn next_request(&mut self) -> AskId {
+    fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
-        AskId(self.last_request)
+        RequestId(self.last_request)
     }
 
     fn set_up(&mut self, request: SetUpVolumes, ctx: &mut Context<Self>) {
-        let ask = self.next_request();
+        let id = self.next_request();
         self.deps.mounted.forget(&request.pod.uid());
         for volume in &*request.volumes {
             self.deps.usages.track(&request.pod, volume, false);
@@ -210,22 +210,26 @@ impl VolumeManager {
             volumes: Arc::clone(&request.volumes),
             reply: request.reply,
         };
-        self.set_ups.insert(ask, set_up);
+        self.set_ups.insert(id, set_up);
         let input = Input::SetUp {
-            ask,
+            request: id,
             pod: request.pod,
             volumes: request.volumes,
-            patience: request.timeout,
+            timeout: request.timeout,
         };
         self.handle(input, ctx);
     }
 
     fn tear_down(&mut self, request: TearDownVolumes, ctx: &mut Context<Self>) {
-        let ask = self.next_request();
+        let id = self.next_request();
         let (uid, by) = (request.uid.clone(), request.by);
-        self.tear_downs.insert(ask, request);
+        self.tear_downs.insert(id, request);
         self.deps.mounted.forget(&uid);
-        self.handle(Input::TearDown { ask, uid, by }, ctx);
+        self.handle(Input::TearDown {
+            request: id,
+            uid,
+            by,
+        }, ctx);
     }
 }
 
@@ -241,7 +245,7 @@ impl Actor for VolumeManager {
         ctx.add_stream(WatchStream::new(self.deps.node.clone()));
         ctx.add_stream(WatchStream::new(self.deps.sources_ready.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.drivers.clone()));
-        self.handle(Input::Tick, ctx);
+        self.handle(Input::TimerFired, ctx);
     }
 }
 
@@ -256,13 +260,13 @@ impl StreamHandler<Delivery<VolumeManagerMessage>> for VolumeManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<Done>> for VolumeManager {
-    fn handle(&mut self, delivery: Delivery<Done>, ctx: &mut Context<Self>) {
-        delivery.open(|done| {
-            if let Done::Surveyed(result) = &done {
-                count_reconstruction(&self.deps.metrics.volumes, result);
+impl StreamHandler<Delivery<StepResult>> for VolumeManager {
+    fn handle(&mut self, delivery: Delivery<StepResult>, ctx: &mut Context<Self>) {
+        delivery.open(|result| {
+            if let StepResult::Reconstructed(reconstruction) = &result {
+                count_reconstruction(&self.deps.metrics.volumes, reconstruction);
             }
-            self.handle(Input::Done(done), ctx);
+            self.handle(Input::StepFinished(result), ctx);
         });
     }
 
@@ -292,7 +296,7 @@ impl StreamHandler<SourcesReady> for VolumeManager {
 
 impl StreamHandler<DriverRegistrations> for VolumeManager {
     fn handle(&mut self, _: DriverRegistrations, ctx: &mut Context<Self>) {
-        self.handle(Input::DriverCame, ctx);
+        self.handle(Input::DriverRegistered, ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use windlass_metrics::VolumeMetrics;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
-use windlass_volume_plan::volume_plan::{StepError, Survey};
+use windlass_volume_plan::volume_reconciler::{StepError, Reconstruction};
 use windlass_volume_plan::volume_source::PodVolume;
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
@@ -189,10 +189,10 @@ impl VolumePlugins for InstrumentedVolumes {
 }
 
 /// Counts reconstructed volumes, or the failure of the reconstruction.
-pub(crate) fn count_reconstruction(metrics: &VolumeMetrics, survey: &Result<Survey, StepError>) {
-    match survey {
-        Ok(survey) => {
-            let volumes: usize = survey.pods.values().map(Vec::len).sum();
+pub(crate) fn count_reconstruction(metrics: &VolumeMetrics, reconstruction: &Result<Reconstruction, StepError>) {
+    match reconstruction {
+        Ok(reconstruction) => {
+            let volumes: usize = reconstruction.pods.values().map(Vec::len).sum();
             metrics.reconstructed.inc_by(volumes as f64);
         }
         Err(_) => {
@@ -235,11 +235,11 @@ mod tests {
             ("a".into(), vec![found("x"), found("y")]),
             ("b".into(), vec![found("x")]),
         ];
-        let survey = Survey {
+        let reconstruction = Reconstruction {
             pods: pods.into(),
-            ..Survey::default()
+            ..Reconstruction::default()
         };
-        count_reconstruction(&metrics, &Ok(survey));
+        count_reconstruction(&metrics, &Ok(reconstruction));
         let counts = || {
             (
                 metrics.reconstructed.get(),

@@ -2,10 +2,10 @@
 
 use windlass_actors::NodeExpander;
 use windlass_types::{ExpansionDecision, PodExt, PodUid, Retry, SharedPod, Timestamp};
-use windlass_volume_plan::volume_plan::{
-    Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork,
+use windlass_volume_plan::volume_reconciler::{
+    ExpansionResult, StepResult, Step, StepError, Reconstruction, VolumeKey, VolumeWork,
 };
-use windlass_volume_plan::volume_source::{NotGrownEnd, PodVolume, not_grown};
+use windlass_volume_plan::volume_source::{FailureOutcome, PodVolume, expansion_failure};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
 /// Executes a step; `None` if it has no completion.
@@ -14,54 +14,54 @@ pub(crate) async fn execute(
     expander: &dyn NodeExpander,
     step: Step,
     now: Timestamp,
-) -> Option<Done> {
+) -> Option<StepResult> {
     Some(match step {
-        Step::Survey => Done::Surveyed(reconstruct(plugins).await.map_err(failed)),
-        Step::Find(uid) => {
+        Step::Reconstruct => StepResult::Reconstructed(reconstruct(plugins).await.map_err(failed)),
+        Step::Discover(uid) => {
             let found = plugins.find(&uid).await.map_err(failed);
-            Done::Found(uid, found)
+            StepResult::Discovered(uid, found)
         }
         Step::Stage(device, work) => {
             let staged = plugins.stage(&request(&work, now)).await;
-            Done::Staged(device, staged.map_err(failed))
+            StepResult::Staged(device, staged.map_err(failed))
         }
         Step::Unstage(device) => {
             let unstaged = plugins.unstage(&device).await;
             if let Err(error) = &unstaged {
                 tracing::warn!(%device, %error, "unstaging a device failed");
             }
-            Done::Unstaged(device, unstaged.map_err(failed))
+            StepResult::Unstaged(device, unstaged.map_err(failed))
         }
         Step::Mount(work) => {
             let mounted = plugins.set_up(&request(&work, now)).await;
             let (uid, key) = subject(work);
-            Done::Mounted(uid, key, mounted.map_err(failed))
+            StepResult::Mounted(uid, key, mounted.map_err(failed))
         }
         Step::Expand(work, failed_before) => {
             let expanded = expand(plugins, expander, &work, failed_before, now).await;
             let (uid, key) = subject(work);
-            Done::Expanded(uid, key, expanded)
+            StepResult::Expanded(uid, key, expanded)
         }
-        Step::AskLimit(work) => {
+        Step::CheckAttachLimit(work) => {
             let full = plugins.is_node_full(&work.volume).await;
             let (uid, key) = subject(work);
-            Done::LimitAsked(uid, key, full)
+            StepResult::AttachLimitChecked(uid, key, full)
         }
-        Step::GiveUp(uid) => {
+        Step::CancelOperations(uid) => {
             plugins.cancel_operations(&uid).await;
             return None;
         }
         Step::Unmount(uid, key, found) => {
             let unmounted = plugins.tear_down(&uid, &found).await;
-            Done::Unmounted(uid, key, unmounted.map_err(failed))
+            StepResult::Unmounted(uid, key, unmounted.map_err(failed))
         }
-        Step::Ready(..)
-        | Step::Released(..)
-        | Step::Wake(_)
+        Step::ReplySetUp(..)
+        | Step::ReplyTearDown(..)
+        | Step::RequeuePod(_)
         | Step::Record(..)
-        | Step::RecordClaim(..)
+        | Step::RecordPvc(..)
         | Step::Reject(..)
-        | Step::InUse(_) => return None,
+        | Step::ReportInUse(_) => return None,
     })
 }
 
@@ -72,39 +72,39 @@ async fn expand(
     work: &VolumeWork,
     failed_before: bool,
     now: Timestamp,
-) -> Result<Expanded, StepError> {
+) -> Result<ExpansionResult, StepError> {
     let Some(size) = work.volume.size() else {
-        return Ok(Expanded::NotNow);
+        return Ok(ExpansionResult::Deferred);
     };
-    let (pod, claim) = (&work.pod, size.claim.as_str());
-    let decision = expander.turn(pod, claim, size.wanted, failed_before).await;
+    let (pod, pvc) = (&work.pod, size.pvc.as_str());
+    let decision = expander.expansion_decision(pod, pvc, size.desired, failed_before).await;
     let task = match decision.map_err(pvc_error)? {
         ExpansionDecision::Expand(task) => task,
-        ExpansionDecision::AlreadyExpanded(bytes) => return Ok(Expanded::Has(bytes)),
-        ExpansionDecision::Deferred => return Ok(Expanded::NotNow),
+        ExpansionDecision::AlreadyExpanded(bytes) => return Ok(ExpansionResult::AlreadyExpanded(bytes)),
+        ExpansionDecision::Deferred => return Ok(ExpansionResult::Deferred),
     };
     let Err(error) = plugins.expand(&request(work, now), task.bytes).await else {
         if !task.reported {
-            let updated = expander.grown(pod, claim, task.bytes).await;
+            let updated = expander.report_expanded(pod, pvc, task.bytes).await;
             let failed = "mountVolume.NodeExpandVolume update pvc status failed";
             updated.map_err(|error| pvc_error(format!("{failed}: {error}")))?;
         }
-        return Ok(Expanded::Grown(task.bytes));
+        return Ok(ExpansionResult::Expanded(task.bytes));
     };
-    let failure = not_grown(&task, error.expansion_error());
-    tracing::debug!(pod = %pod.uid(), claim, %error, %failure, "volume not expanded");
-    if let Some(infeasible) = failure.told {
+    let failure = expansion_failure(&task, error.expansion_error());
+    tracing::debug!(pod = %pod.uid(), pvc, %error, %failure, "volume not expanded");
+    if let Some(infeasible) = failure.infeasible {
         let cause = error.to_string();
-        let updated = expander.not_grown(pod, claim, infeasible, &cause, now);
+        let updated = expander.report_failure(pod, pvc, infeasible, &cause, now);
         if let Err(error) = updated.await {
-            tracing::warn!(claim, %error, "PVC status not updated after failed expansion");
+            tracing::warn!(pvc, %error, "PVC status not updated after failed expansion");
         }
     }
-    match failure.end {
-        NotGrownEnd::Done => Ok(Expanded::Has(task.bytes)),
-        NotGrownEnd::Left => Ok(Expanded::Left),
-        NotGrownEnd::Failed { refused: true } => Ok(Expanded::Refused(failed(error))),
-        NotGrownEnd::Failed { refused: false } => Err(failed(error)),
+    match failure.outcome {
+        FailureOutcome::Done => Ok(ExpansionResult::AlreadyExpanded(task.bytes)),
+        FailureOutcome::SkippedInUse => Ok(ExpansionResult::SkippedInUse),
+        FailureOutcome::Failed { rejected: true } => Ok(ExpansionResult::Rejected(failed(error))),
+        FailureOutcome::Failed { rejected: false } => Err(failed(error)),
     }
 }
 
@@ -117,7 +117,7 @@ fn pvc_error(message: String) -> StepError {
 }
 
 /// Reconstructs the volumes of all pod directories and the staged devices.
-async fn reconstruct(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
+async fn reconstruct(plugins: &dyn VolumePlugins) -> Result<Reconstruction, VolumeError> {
     let reconstruction = discover(plugins).await;
     if let Err(error) = &reconstruction {
         tracing::warn!(%error, "volume reconstruction failed");
@@ -125,16 +125,16 @@ async fn reconstruct(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError>
     reconstruction
 }
 
-async fn discover(plugins: &dyn VolumePlugins) -> Result<Survey, VolumeError> {
-    let mut survey = Survey {
+async fn discover(plugins: &dyn VolumePlugins) -> Result<Reconstruction, VolumeError> {
+    let mut reconstruction = Reconstruction {
         devices: plugins.find_devices().await?,
-        ..Survey::default()
+        ..Reconstruction::default()
     };
     for uid in plugins.find_pods().await? {
         let found = plugins.find(&uid).await?;
-        survey.pods.insert(uid, found);
+        reconstruction.pods.insert(uid, found);
     }
-    Ok(survey)
+    Ok(reconstruction)
 }
 
 fn request(work: &VolumeWork, now: Timestamp) -> VolumeRequest {

@@ -1,7 +1,7 @@
 //! The VolumeManager: reconciles the actual volumes of pods with the desired ones.
 //!
 //! For programs that set up volumes of many pods, with retries, shared devices and detailed errors.
-//! `windlass_volume_plan::volume_plan` decides the steps; each step is one call of
+//! `windlass_volume_plan::volume_reconciler` decides the steps; each step is one call of
 //! `windlass_volumes::VolumePlugins`.
 //!
 //! # Entry points
@@ -19,7 +19,7 @@
 //!
 //! use windlass_actors::{VolumeManagerMessage, VolumesHandle};
 //! use windlass_mailboxes::{Mailbox, start_actor};
-//! use windlass_volume_plan::volume_plan::Releaser;
+//! use windlass_volume_plan::volume_reconciler::TearDownRequester;
 //! use windlass_volume_plan::volume_source::plain_volumes;
 //! use windlass_types::{PodExt, SharedPod};
 //! use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
@@ -37,7 +37,7 @@
 //!     for (name, volume) in ready.map_err(|error| error.message)?.mounted.iter() {
 //!         println!("{name}: {:?}", volume.content);
 //!     }
-//!     let released = handle.tear_down(&pod.uid(), Releaser::Worker).await;
+//!     let released = handle.tear_down(&pod.uid(), TearDownRequester::Worker).await;
 //!     released.map_err(|error| error.message)
 //! }
 //! ```

@@ -20,7 +20,7 @@ use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{
-    EmptyDirLimit, LOOK_PERIOD, STATS_PERIOD, VolumeStats, claim_of, empty_dir_limits, next_round,
+    EmptyDirLimit, LIMIT_CHECK_INTERVAL, STATS_PERIOD, VolumeStats, pvc_name, empty_dir_limits, next_round,
     plugin_name,
 };
 use windlass_volumes::{DiscoveredVolume, VolumePlugins};
@@ -191,7 +191,7 @@ impl VolumeUsages {
             let latest = tracked.latest.as_ref()?;
             Some(PodVolumeStats {
                 volume: name.clone(),
-                claim: claim_of(&tracked_pod.pod, name),
+                claim: pvc_name(&tracked_pod.pod, name),
                 stats: latest.stats,
                 at: latest.at,
             })
@@ -214,7 +214,7 @@ impl VolumeUsages {
                     total.push((VolumeWorld::Actual, plugin.clone()));
                 }
                 total.push((VolumeWorld::Desired, plugin));
-                let Some(claim) = claim_of(&tracked_pod.pod, name) else {
+                let Some(claim) = pvc_name(&tracked_pod.pod, name) else {
                     continue;
                 };
                 if tracked.ready
@@ -253,7 +253,7 @@ impl VolumeUsages {
         spawn_io("measure-pvc-usage", async move {
             let _guard = guard;
             for uid in old {
-                let claimed = |pod: &Pod, name: &str| claim_of(pod, name).is_some();
+                let claimed = |pod: &Pod, name: &str| pvc_name(pod, name).is_some();
                 usages.refresh(&uid, STATS_PERIOD, claimed).await;
             }
         });
@@ -389,7 +389,7 @@ impl VolumeUsages {
                     continue;
                 };
                 let periods = u32::try_from(round).unwrap_or(u32::MAX);
-                let at = self.0.began + LOOK_PERIOD.saturating_mul(periods);
+                let at = self.0.began + LIMIT_CHECK_INTERVAL.saturating_mul(periods);
                 // a new volume may be due before a distant round
                 tokio::select! {
                     biased;
@@ -437,7 +437,7 @@ impl VolumeUsages {
 
     /// The current round.
     fn round(&self) -> u64 {
-        let passed = self.0.began.elapsed().as_millis() / LOOK_PERIOD.as_millis();
+        let passed = self.0.began.elapsed().as_millis() / LIMIT_CHECK_INTERVAL.as_millis();
         u64::try_from(passed).unwrap_or(u64::MAX)
     }
 
@@ -481,7 +481,7 @@ fn values(stats: &VolumeStats) -> [u64; 6] {
 fn without_content(volume: &PodVolume) -> PodVolume {
     PodVolume {
         source: match &volume.source {
-            VolumeSource::Payload(kind, _) | VolumeSource::Withheld(kind, _) => {
+            VolumeSource::Payload(kind, _) | VolumeSource::PayloadUnavailable(kind, _) => {
                 VolumeSource::Payload(*kind, Default::default())
             }
             source => source.clone(),

@@ -90,7 +90,7 @@ pub fn empty_dir_medium(
             let page_size = page_size(pod, medium)?;
             let limit = pod_amount(pod, &resource_of(page_size));
             // less than a page would hold nothing
-            let size = least([own, limit]).filter(|size| *size >= page_size);
+            let size = smallest([own, limit]).filter(|size| *size >= page_size);
             Ok(EmptyDirMedium::HugePages { page_size, size })
         }
     }
@@ -109,7 +109,7 @@ pub fn memory_volume_size(pod: &Pod, own: Option<u64>, allocatable: u64) -> Opti
     let counts = limited(PodExt::spec(pod).resources.as_ref())
         || all.all(|container| limited(container.resources.as_ref()));
     let of_pod = counts.then(|| pod_amount(pod, "memory")).flatten();
-    least([own, of_pod, Some(allocatable)])
+    smallest([own, of_pod, Some(allocatable)])
 }
 
 /// The page size that a medium names, or else the only one that the pod asks for.
@@ -121,13 +121,13 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, EmptyDirError> {
         None if rest.is_empty() => None,
         None => return Err(unknown()),
     };
-    let mut asked = asked_page_sizes(pod);
+    let mut requested = requested_page_sizes(pod);
     match named {
-        Some(size) if asked.contains(&size) => return Ok(size),
+        Some(size) if requested.contains(&size) => return Ok(size),
         Some(_) => {}
-        None if asked.len() > 1 => return Err(EmptyDirError::SeveralPageSizes),
+        None if requested.len() > 1 => return Err(EmptyDirError::SeveralPageSizes),
         None => {
-            if let Some(size) = asked.pop() {
+            if let Some(size) = requested.pop() {
                 return Ok(size);
             }
         }
@@ -136,7 +136,7 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, EmptyDirError> {
 }
 
 /// Each once. Limits count as well: requests and limits of huge pages are equal.
-fn asked_page_sizes(pod: &Pod) -> Vec<u64> {
+fn requested_page_sizes(pod: &Pod) -> Vec<u64> {
     let containers = pod.init_containers().iter().chain(pod.containers());
     let resources = containers
         .filter_map(|container| container.resources.as_ref())
@@ -163,7 +163,7 @@ fn pod_amount(pod: &Pod, resource: &str) -> Option<u64> {
     u64::try_from(amount).ok()
 }
 
-fn least<const N: usize>(sizes: [Option<u64>; N]) -> Option<u64> {
+fn smallest<const N: usize>(sizes: [Option<u64>; N]) -> Option<u64> {
     sizes.into_iter().flatten().filter(|size| *size > 0).min()
 }
 

@@ -2,6 +2,6 @@
 
 pub mod empty_dir;
 pub mod selinux_mount;
-pub mod volume_plan;
+pub mod volume_reconciler;
 pub mod volume_source;
 pub mod volume_usage;

@@ -23,7 +23,7 @@ pub struct SelinuxMounts {
 /// Containers of one pod disagree about a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("multiple SELinux labels found: {}", .0.join(","))]
-pub struct ManyLabels(pub Vec<String>);
+pub struct ConflictingLabels(pub Vec<String>);
 
 /// The label for the mount; `None` leaves labels to the runtime.
 ///
@@ -33,7 +33,7 @@ pub fn mount_label(
     pod: &Pod,
     volume: &PodVolume,
     node: &SelinuxMounts,
-) -> Result<Option<String>, ManyLabels> {
+) -> Result<Option<String>, ConflictingLabels> {
     if !applies(volume, node) || relabels(pod) {
         return Ok(None);
     }
@@ -45,7 +45,7 @@ pub fn mount_label(
         .collect();
     if labels.len() > 1 {
         let labels = labels.into_iter().map(Option::unwrap_or_default);
-        return Err(ManyLabels(labels.collect()));
+        return Err(ConflictingLabels(labels.collect()));
     }
     Ok(labels.into_iter().next().flatten())
 }
@@ -127,7 +127,7 @@ mod tests {
             source: VolumeSource::Csi(Box::new(csi)),
             read_only: false,
             mount_options: Vec::new(),
-            claim: None,
+            pvc: None,
         }
     }
 

@@ -13,15 +13,15 @@ use windlass_types::{DeviceName, Pod, PodExt};
 use windlass_manifests::defaults::default_pull_policy;
 use windlass_pod_inputs::projection::{Projection, VolumePayload, VolumePayloads};
 
-mod claim;
-mod grown;
+mod pvc;
+mod expansion;
 mod in_tree;
 mod other;
 
-pub use claim::{PvcError, PvcInput, PvcState, Lookup, bound_volume, pvc_volume};
-pub(crate) use grown::claim_reference;
-pub use grown::{
-    ExpansionFailure, FailureOutcome, resize_failed_patch, resize_started_patch, resize_finished_patch, growth, not_grown,
+pub use pvc::{PvcError, PvcInput, PvcState, Lookup, bound_volume, pvc_volume};
+pub(crate) use expansion::pvc_reference;
+pub use expansion::{
+    ExpansionFailure, FailureOutcome, resize_failed_patch, resize_started_patch, resize_finished_patch, expansion_decision, expansion_failure,
 };
 
 /// The volumes of one pod, in the order of its spec.
@@ -39,7 +39,7 @@ pub struct PodVolume {
     /// Options of its PersistentVolume for `mount`.
     pub mount_options: Vec<String>,
     /// The claim that it stands for, if it stands for one.
-    pub claim: Option<BoundPvc>,
+    pub pvc: Option<BoundPvc>,
 }
 
 /// A claim and its PersistentVolume.
@@ -66,7 +66,7 @@ pub enum VolumeSource {
     Payload(PayloadKind, VolumePayload),
     /// The same, whose files cannot be computed at present, and why. Whoever shows it already goes on
     /// to show what it did.
-    Withheld(PayloadKind, String),
+    PayloadUnavailable(PayloadKind, String),
     /// An image or artifact that the runtime mounts.
     Image(ImageVolume),
     /// A directory or device of this node that a PersistentVolume names.
@@ -175,16 +175,16 @@ pub struct SecretRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PvcSize {
     /// Name of the claim in the pod's namespace.
-    pub claim: String,
+    pub pvc: String,
     /// Its UID.
     pub uid: String,
     /// `spec.capacity.storage` of the PersistentVolume, in bytes: what the volume has where it
     /// comes from.
-    pub wanted: u64,
+    pub desired: u64,
     /// `status.capacity.storage` of the claim, in bytes: what it is known to have.
-    pub known: u64,
+    pub reported: u64,
     /// It is not the turn of a controller, nor infeasible: the node may have something to do.
-    pub open: bool,
+    pub actionable: bool,
 }
 
 /// Upstream's plugin name of the volumes of CSI drivers.
@@ -223,14 +223,14 @@ impl VolumeSource {
         Some(match self {
             Self::EmptyDir(_) => "kubernetes.io~empty-dir",
             Self::Payload(PayloadKind::ConfigMap, _)
-            | Self::Withheld(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
-            Self::Payload(PayloadKind::Secret, _) | Self::Withheld(PayloadKind::Secret, _) => {
+            | Self::PayloadUnavailable(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
+            Self::Payload(PayloadKind::Secret, _) | Self::PayloadUnavailable(PayloadKind::Secret, _) => {
                 "kubernetes.io~secret"
             }
             Self::Payload(PayloadKind::DownwardApi, _)
-            | Self::Withheld(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
+            | Self::PayloadUnavailable(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
             Self::Payload(PayloadKind::Projected, _)
-            | Self::Withheld(PayloadKind::Projected, _) => "kubernetes.io~projected",
+            | Self::PayloadUnavailable(PayloadKind::Projected, _) => "kubernetes.io~projected",
             Self::Local(_) => "kubernetes.io~local-volume",
             Self::Nfs(_) => "kubernetes.io~nfs",
             Self::Csi(_) => "kubernetes.io~csi",
@@ -244,7 +244,7 @@ impl VolumeSource {
 
     /// True if its files are computed from API objects or the pod.
     pub fn is_computed(&self) -> bool {
-        matches!(self, Self::Payload(..) | Self::Withheld(..))
+        matches!(self, Self::Payload(..) | Self::PayloadUnavailable(..))
     }
 
     /// True if containers are given a block device instead of a directory.
@@ -282,8 +282,8 @@ impl PodVolume {
     /// Its name in messages: the PersistentVolume's, if it stands for one, also for one that only
     /// the translation to CSI made up (upstream `VolumeSpec.Name`).
     pub fn display_name(&self) -> &str {
-        match (&self.claim, &self.source) {
-            (Some(claim), _) => &claim.volume,
+        match (&self.pvc, &self.source) {
+            (Some(pvc), _) => &pvc.volume,
             (None, VolumeSource::Csi(csi)) if csi.handle.is_some() => &csi.volume_name,
             (None, _) => &self.name,
         }
@@ -295,7 +295,7 @@ impl PodVolume {
             VolumeSource::Csi(csi) => csi,
             _ => return false,
         };
-        self.claim.is_none() && csi.handle.is_some()
+        self.pvc.is_none() && csi.handle.is_some()
     }
 
     /// What its claim has and is to have; `None` for what does not grow.
@@ -330,8 +330,8 @@ pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     let security = PodExt::spec(pod).security_context.as_ref();
     let own = security.and_then(|security| security.supplemental_groups.as_deref());
     let own = own.unwrap_or_default();
-    let claims = volumes.iter().filter_map(|volume| volume.claim.as_ref());
-    let groups: BTreeSet<_> = claims.filter_map(|claim| claim.group).collect();
+    let pvcs = volumes.iter().filter_map(|volume| volume.pvc.as_ref());
+    let groups: BTreeSet<_> = pvcs.filter_map(|pvc| pvc.group).collect();
     groups
         .into_iter()
         .filter(|group| !own.contains(group))
@@ -373,7 +373,7 @@ pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>)
             Some(payload) => VolumeSource::Payload(kind, payload.clone()),
             None => VolumeSource::Unresolved(kind.field().to_owned()),
         }
-    } else if let Some(kind) = by_claim(volume) {
+    } else if let Some(kind) = pvc_field(volume) {
         VolumeSource::Unresolved(kind.to_owned())
     } else if let Some(translated) = in_tree::inline_volume(pod.namespace(), volume) {
         match translated {
@@ -391,7 +391,7 @@ pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>)
         source,
         read_only: volume.image.is_some() || read_only(volume) == Some(true) || migrated_read_only,
         mount_options: Vec::new(),
-        claim: None,
+        pvc: None,
     }
 }
 
@@ -435,7 +435,7 @@ fn inline_volume(pod: &Pod, volume: &Volume) -> VolumeSource {
             attach_required: false,
         }));
     }
-    VolumeSource::Unsupported(other::of_pod(volume).to_owned())
+    VolumeSource::Unsupported(other::for_pod(volume).to_owned())
 }
 
 /// `readOnly` of an inline source that has such a field.
@@ -445,7 +445,7 @@ fn read_only(volume: &Volume) -> Option<bool> {
 }
 
 /// The field by which a volume stands for a claim.
-pub fn by_claim(volume: &Volume) -> Option<&'static str> {
+pub fn pvc_field(volume: &Volume) -> Option<&'static str> {
     if volume.persistent_volume_claim.is_some() {
         return Some("persistentVolumeClaim");
     }
@@ -454,9 +454,9 @@ pub fn by_claim(volume: &Volume) -> Option<&'static str> {
 
 /// True if something about the volume may change while its pod runs, or somebody has to watch or
 /// measure it, also an agent that found it: each sync sets it up again.
-pub fn is_live(volume: &Volume) -> bool {
+pub fn needs_resync(volume: &Volume) -> bool {
     PayloadKind::of(volume).is_some()
-        || by_claim(volume).is_some()
+        || pvc_field(volume).is_some()
         || volume.csi.is_some()
         || in_tree::is_migrated(volume)
         || volume.empty_dir.is_some()
@@ -467,12 +467,12 @@ pub fn unsupported(volume: &Volume) -> Option<&'static str> {
     let known = volume.empty_dir.is_some()
         || volume.host_path.is_some()
         || PayloadKind::of(volume).is_some()
-        || by_claim(volume).is_some()
+        || pvc_field(volume).is_some()
         || volume.image.is_some()
         || volume.nfs.is_some()
         || volume.csi.is_some()
         || in_tree::is_migrated(volume);
-    (!known).then(|| other::of_pod(volume))
+    (!known).then(|| other::for_pod(volume))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use windlass_pod_inputs::resources::is_critical;
 use windlass_units::quantity::Quantity;
 
 /// Pause between two looks at a volume with a limit (upstream `evictionMonitoringPeriod`).
-pub const LOOK_PERIOD: Duration = Duration::from_secs(10);
+pub const LIMIT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// A look that took long is followed by this many times as long without one: at most a
 /// twenty-first of the time goes into looking at one volume.
 pub(crate) const REST_FACTOR: u32 = 20;
@@ -119,20 +119,20 @@ fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
     })
 }
 
-/// In which round of looks, one each [`LOOK_PERIOD`], a volume is looked at next whose last look ended
+/// In which round of looks, one each [`LIMIT_CHECK_INTERVAL`], a volume is looked at next whose last look ended
 /// in this round and took this long.
 pub fn next_round(round: u64, took: Duration) -> u64 {
     let rest = took.saturating_mul(REST_FACTOR).as_millis();
-    let rounds = rest.div_ceil(LOOK_PERIOD.as_millis()).max(1);
+    let rounds = rest.div_ceil(LIMIT_CHECK_INTERVAL.as_millis()).max(1);
     round.saturating_add(u64::try_from(rounds).unwrap_or(u64::MAX))
 }
 
 /// The claim behind a volume of a pod: named, or made for it (`ephemeral`).
-pub fn claim_of(pod: &Pod, volume: &str) -> Option<String> {
+pub fn pvc_name(pod: &Pod, volume: &str) -> Option<String> {
     let mut volumes = PodExt::spec(pod).volumes.iter().flatten();
     let volume = volumes.find(|it| it.name == volume)?;
-    if let Some(claim) = &volume.persistent_volume_claim {
-        return Some(claim.claim_name.clone());
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Some(source.claim_name.clone());
     }
     let made = volume.ephemeral.as_ref();
     made.map(|_| format!("{}-{}", pod.name(), volume.name))

@@ -359,7 +359,7 @@ impl VolumePlugins for MemoryVolumes {
         let place = place(volume).map(|found| (uid.clone(), found));
         let payload = match &volume.source {
             VolumeSource::Payload(_, payload) => Some(payload.clone()),
-            VolumeSource::Withheld(_, why) => match self.payload(&uid, &volume.name) {
+            VolumeSource::PayloadUnavailable(_, why) => match self.payload(&uid, &volume.name) {
                 None => return Err(VolumeError::PayloadUnavailable(why.clone())),
                 shown => shown,
             },

@@ -78,7 +78,7 @@ pub(crate) fn set_up_volume(
             set_up_payload(&dir, site, name, payload)?;
             (dir, true)
         }
-        (VolumeSource::Withheld(_, why), Some(dir)) => {
+        (VolumeSource::PayloadUnavailable(_, why), Some(dir)) => {
             if !ensure_payload(&dir)? {
                 return Err(VolumeError::PayloadUnavailable(why.clone()));
             }
@@ -234,7 +234,7 @@ fn kind_of(source: &VolumeSource) -> String {
     match source {
         VolumeSource::EmptyDir(_) => "emptyDir",
         VolumeSource::HostPath(_) => "hostPath",
-        VolumeSource::Payload(kind, _) | VolumeSource::Withheld(kind, _) => kind.field(),
+        VolumeSource::Payload(kind, _) | VolumeSource::PayloadUnavailable(kind, _) => kind.field(),
         VolumeSource::Image(_) => "image",
         VolumeSource::Local(_) => "local",
         VolumeSource::Nfs(_) => "nfs",

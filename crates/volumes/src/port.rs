@@ -2,7 +2,7 @@
 //!
 //! Every call may be repeated at any time, also after `kill -9`, and has a deadline.
 //! [`crate::HostVolumes`] implements it on the node, [`crate::MemoryVolumes`] for simulations.
-//! `windlass_volume_plan::volume_plan` decides which calls are made, the VolumeManager makes them.
+//! `windlass_volume_plan::volume_reconciler` decides which calls are made, the VolumeManager makes them.
 
 use std::fmt::Debug;
 use std::sync::Arc;

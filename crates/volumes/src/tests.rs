@@ -394,7 +394,7 @@ fn unavailable_payload_keeps_old_content_or_fails() {
     }]);
     let why = "configmap \"conf\" not found";
     let mut volume = plain_volumes(&pod, &VolumePayloads::new()).remove(0);
-    volume.source = VolumeSource::Withheld(PayloadKind::ConfigMap, why.to_owned());
+    volume.source = VolumeSource::PayloadUnavailable(PayloadKind::ConfigMap, why.to_owned());
     let site = VolumeSite {
         pod_dir: dir.path(),
         pod: &pod,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_client::{
-    ApiClient, ApiClients, ApiServerConfig, ClientIdentity, ClientLimits, ConfigError, Standing,
+    ApiClient, ApiClients, ApiServerConfig, ClientIdentity, ClientLimits, ConfigError, CertificateStatus,
 };
 use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
@@ -86,7 +86,7 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
     // certificates obtained since the server last accepted one
     let mut replaced = 0;
     loop {
-        if rotation.identity.certificate_status() == Standing::Accepted {
+        if rotation.identity.certificate_status() == CertificateStatus::Accepted {
             replaced = 0;
         }
         let next = rotation.next(replaced).await;
@@ -140,8 +140,8 @@ impl ClientRotation {
     async fn next(&self, replaced: u32) -> Step {
         let (validity, bootstrap) = self.load().await;
         let rejected_for = match self.identity.certificate_status() {
-            Standing::RefusedSince(since) => Some(Instant::now().duration_since(since)),
-            Standing::Unknown | Standing::Accepted => None,
+            CertificateStatus::RefusedSince(since) => Some(Instant::now().duration_since(since)),
+            CertificateStatus::Unknown | CertificateStatus::Accepted => None,
         };
         let state = RotationState {
             node: &self.node,

@@ -3,7 +3,7 @@
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use windlass_pod_lifecycle::probe::MAX_OUTPUT;
+use windlass_pod_lifecycle::probe::MAX_OUTPUT_BYTES;
 
 use super::dial::ConnectionEndpoints;
 use super::response::{Body, HTTP, Head, HeadEnd, not_http};
@@ -121,7 +121,7 @@ async fn read_body<S: AsyncRead + Unpin>(
     head: &Head,
     read: Vec<u8>,
 ) -> Result<Vec<u8>, CheckError> {
-    let mut body = Body::new(head.framing, read, MAX_OUTPUT);
+    let mut body = Body::new(head.framing, read, MAX_OUTPUT_BYTES);
     while !body.advance().map_err(CheckError::Body)? {
         match read_more(stream, body.buffer()).await {
             Ok(0) if body.ends_with_connection() => break,

@@ -12,7 +12,7 @@ use super::*;
 
 type RequestLog = Arc<Mutex<Vec<String>>>;
 
-/// A client whose server answers everything with these pieces, and the paths that it is asked for.
+/// A client whose server returns these chunks, and a log of the requests.
 fn answering(
     status: u16,
     pieces: impl Iterator<Item = Bytes> + Clone + Send + 'static,
@@ -86,7 +86,7 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_is_cut_before_it_goes_into_a_log() {
+async fn long_server_message_is_truncated() {
     let status = serde_json::json!({"kind": "Status", "message": "é".repeat(5000)});
     let (client, _) = answering(500, std::iter::once(Bytes::from(status.to_string())));
     let error = client.get::<Pod>(ObjectKey::namespaced("ns", "web")).await;

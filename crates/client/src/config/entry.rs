@@ -1,4 +1,4 @@
-//! What the entries of a kubeconfig mean, and what is wrong with them.
+//! The entries of a kubeconfig and their errors.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::{ConfigError, Trust, read};
 use crate::credentials::Source;
 use crate::identity::ClientIdentity;
 
-/// The entries that the current context names.
+/// Returns the entries of the current context.
 pub(super) fn current(
     path: &Path,
     file: Kubeconfig,
@@ -69,7 +69,7 @@ pub(super) fn current(
     Ok((cluster.name, cluster.cluster, user_name, user))
 }
 
-/// An entry of a kubeconfig, for what errors say.
+/// Path of a kubeconfig entry, for errors.
 pub(super) struct EntryPath<'a> {
     pub(super) path: &'a Path,
     pub(super) entry: String,
@@ -112,7 +112,7 @@ impl EntryPath<'_> {
             .filter(|name| !name.is_empty())
             .map(|name| ServerName::try_from(name.clone()))
             .transpose()
-            .map_err(|_| self.wrong("tls-server-name", "no DNS name and no IP address"))?;
+            .map_err(|_| self.wrong("tls-server-name", "not a DNS name or IP address"))?;
         Ok((server, trust, name))
     }
 
@@ -135,8 +135,12 @@ impl EntryPath<'_> {
             let fix = "not supported, nor by upstream since 1.26; use exec or a client certificate";
             return Err(self.wrong("auth-provider", fix));
         }
-        let source = Source::from_user(&user)
-            .map_err(|field| self.wrong(field, "has characters that no HTTP header may have"))?;
+        let source = Source::from_user(&user).map_err(|field| {
+            self.wrong(
+                field,
+                "has characters that are not allowed in an HTTP header",
+            )
+        })?;
         Ok((self.identity(&user)?, self.absolute(source)))
     }
 
@@ -195,7 +199,7 @@ impl EntryPath<'_> {
     }
 
     pub(super) fn authorities(&self, field: &str, pem: &[u8]) -> Result<Trust, ConfigError> {
-        let fix = "no certificates in it; it must be PEM text with CERTIFICATE blocks";
+        let fix = "no certificates found; must be PEM text with CERTIFICATE blocks";
         let found: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .collect::<Result<_, _>>()
             .map_err(|_| self.wrong(field, fix))?;
@@ -206,7 +210,7 @@ impl EntryPath<'_> {
     }
 
     fn decoded(&self, field: &str, data: &str) -> Result<Vec<u8>, ConfigError> {
-        // long values are wrapped by some tools
+        // some tools wrap long values
         let packed: String = data.split_ascii_whitespace().collect();
         STANDARD
             .decode(packed)

@@ -1,5 +1,4 @@
-//! The kubeconfig file as it is written: only the fields that are read, all others are ignored
-//! as upstream does.
+//! The format of a kubeconfig. As upstream, unknown fields are ignored.
 
 use serde::Deserialize;
 
@@ -51,7 +50,7 @@ pub(crate) struct Cluster {
     pub(crate) proxy_url: Option<String>,
 }
 
-/// A user's credentials: no `Debug`, most of it is secret.
+/// Credentials of a user; no `Debug`, most are secrets.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct User {

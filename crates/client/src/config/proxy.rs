@@ -1,8 +1,8 @@
-//! The proxy on the way to the API server: `proxy-url` of the kubeconfig, else the environment.
+//! The proxy to the API server: `proxy-url` of the kubeconfig, else the environment.
 //!
 //! The rules are those of Go's `http.ProxyFromEnvironment`: `HTTPS_PROXY` for an `https` server
-//! and `HTTP_PROXY` for an `http` one (or their lower-case names), without the hosts of
-//! `NO_PROXY`, and never for loopback addresses. `ALL_PROXY` has no meaning.
+//! and `HTTP_PROXY` for an `http` one (or their lower-case names), except the hosts of `NO_PROXY`
+//! and loopback addresses. `ALL_PROXY` is ignored.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 
-/// A proxy; [`fmt::Debug`] and [`fmt::Display`] leave its credentials out.
+/// A proxy; [`fmt::Debug`] and [`fmt::Display`] omit its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proxy {
-    /// What is spoken with it.
+    /// Its protocol.
     pub(crate) protocol: ProxyProtocol,
     /// Host name or IP address, without brackets.
     pub(crate) host: String,
@@ -23,7 +23,7 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// User and password of the URL.
     pub(crate) user: Option<(String, String)>,
-    /// The URL as it was written, with credentials.
+    /// The URL as configured, with credentials.
     url: String,
 }
 
@@ -34,15 +34,15 @@ pub(crate) enum ProxyProtocol {
     Http,
     /// HTTP `CONNECT` over TLS.
     Https,
-    /// SOCKS 5; the proxy looks host names up.
+    /// SOCKS 5; the proxy resolves host names.
     Socks5,
 }
 
 impl Proxy {
-    /// Reads a URL such as `http://user:password@proxy:3128`.
+    /// Parses a URL such as `http://user:password@proxy:3128`.
     ///
     /// # Errors
-    /// What is wrong with it, without its text, which may hold a password.
+    /// The problem, without the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
         const FIX: &str = "not the URL of a proxy; write it as http://proxy:3128";
         let (scheme, _) = url.split_once("://").ok_or(FIX)?;
@@ -74,11 +74,10 @@ impl Proxy {
         })
     }
 
-    /// The proxy that the environment names for this server, or the variable that is wrong and
-    /// what is wrong with it.
+    /// Returns the proxy from the environment for this server.
     ///
     /// # Errors
-    /// A variable that applies cannot be used.
+    /// The variable and its problem.
     pub(crate) fn from_environment(
         server: &http::Uri,
         variable: impl Fn(&str) -> Option<String>,
@@ -106,7 +105,7 @@ impl Proxy {
         }
         let url = match value.contains("://") {
             true => value,
-            // as Go reads it
+            // as in Go
             false => format!("http://{value}"),
         };
         Self::parse(&url)
@@ -114,12 +113,12 @@ impl Proxy {
             .map_err(|problem| (name, problem))
     }
 
-    /// The URL as it was written, with credentials: not for logs.
+    /// Returns the URL as configured, with credentials: not for logs.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Value of the header `Proxy-Authorization`.
+    /// Returns the value of `Proxy-Authorization`.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let (user, password) = self.user.as_ref()?;
         let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));

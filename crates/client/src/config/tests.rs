@@ -98,7 +98,7 @@ fn credentials_come_from_files_and_data_and_tokens() {
 }
 
 #[test]
-fn nothing_secret_is_sent_without_tls() {
+fn credentials_are_not_sent_without_tls() {
     let server = "server: 'http://10.0.0.1:8080'";
     for user in [
         "token: hunter2",
@@ -126,7 +126,7 @@ fn no_secret_is_in_what_a_config_shows() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
+fn unusable_cluster_error_names_field_and_fix() {
     let both = format!("{SERVER}, insecure-skip-tls-verify: true, certificate-authority: ca.crt");
     let empty = format!("{SERVER}, certificate-authority: empty.crt");
     let missing = format!("{SERVER}, certificate-authority: none.crt");
@@ -144,7 +144,7 @@ fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
         ),
         (
             &empty,
-            "kubeconfig: clusters[k].cluster.certificate-authority: no certificates in it; it must be PEM text with CERTIFICATE blocks",
+            "kubeconfig: clusters[k].cluster.certificate-authority: no certificates found; must be PEM text with CERTIFICATE blocks",
         ),
         (
             &missing,
@@ -160,7 +160,7 @@ fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
         ),
         (
             &name,
-            "kubeconfig: clusters[k].cluster.tls-server-name: no DNS name and no IP address",
+            "kubeconfig: clusters[k].cluster.tls-server-name: not a DNS name or IP address",
         ),
     ];
     for (cluster, expected) in cases {
@@ -205,7 +205,7 @@ fn a_user_that_cannot_be_used_says_which_field_and_what_to_do() {
         ),
         (
             "token: \"a\\nb\"",
-            "kubeconfig: users[u].user.token: has characters that no HTTP header may have",
+            "kubeconfig: users[u].user.token: has characters that are not allowed in an HTTP header",
         ),
     ];
     for (user, expected) in cases {
@@ -272,7 +272,7 @@ fn a_written_kubeconfig_is_private_and_reads_back() {
 }
 
 #[test]
-fn a_kubeconfig_for_the_same_server_trusts_it_alike_and_leaves_the_credentials_behind() {
+fn written_kubeconfig_keeps_trust_but_not_credentials() {
     let check = |trust: &str, expected: &str| {
         let cluster = format!("{SERVER}, {trust}");
         let config = load(&cluster, "token: joining").expect("config");

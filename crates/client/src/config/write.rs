@@ -1,4 +1,4 @@
-//! Writing a kubeconfig.
+//! Writes kubeconfigs.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,15 +21,15 @@ pub(super) fn certificate_pem(der: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
 }
 
-/// Writes a kubeconfig with one cluster and one user who has a client certificate, mode 0600, in
-/// one step.
+/// Writes a kubeconfig with one cluster and one user with a client certificate, mode 0600,
+/// atomically.
 pub(super) fn write_document(
     path: &Path,
     cluster: &serde_json::Value,
     client_cert_file: &Path,
     client_key_file: &Path,
 ) -> Result<(), ConfigError> {
-    // JSON is YAML: no second encoder
+    // JSON is valid YAML
     let document = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -56,7 +56,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
         _ => Path::new("."),
     };
     std::fs::create_dir_all(directory)?;
-    // mode 0600 is what temporary files are made with
+    // temporary files have mode 0600
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(text)?;
     file.as_file().sync_all()?;

@@ -85,7 +85,7 @@ async fn a_plugin_that_fails_is_not_run_for_each_request() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_asked_again_only_when_the_server_refuses_its_token() {
+async fn plugin_is_executed_again_only_after_a_401() {
     let directory = tempfile::tempdir().expect("directory");
     let plugin = directory.path().join("plugin");
     // each run prints another token; the exec_info is in the environment

@@ -1,4 +1,4 @@
-//! Which version of each object was delivered, so that nothing is told twice or backwards.
+//! Delivered versions of objects, so that no event is repeated or out of order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,26 +7,26 @@ use super::plan::number;
 /// Namespace and name.
 pub(super) type Key = (String, String);
 
-/// The objects of a set as its consumer knows them.
+/// The objects of a set as the consumer knows them.
 #[derive(Debug, Default)]
 pub(super) struct KnownVersions {
     present: BTreeMap<Key, String>,
-    /// Objects that were deleted, oldest first: an older event must not bring them back.
+    /// Deleted objects, oldest first: an older event must not restore them.
     deleted: VecDeque<(Key, String)>,
 }
 
-/// Deletions that are remembered. An event that is late by more than so many deletions of one
-/// node's objects has never been seen; a relist forgets them all.
-const DELETIONS: usize = 256;
+/// Maximum number of remembered deletions. Events late by more deletions of one node's objects are
+/// not expected; a relist clears them.
+const MAX_DELETIONS: usize = 256;
 
 impl KnownVersions {
-    /// The set is now this one.
+    /// Replaces the set.
     pub(super) fn replace(&mut self, objects: impl Iterator<Item = (Key, String)>) {
         self.present = objects.collect();
         self.deleted.clear();
     }
 
-    /// Notes that an object has this version; false if that is no news.
+    /// Records the version of an object; false if it is not new.
     pub(super) fn applied(&mut self, key: &Key, version: &str) -> bool {
         if self.knows(key, version) {
             return false;
@@ -36,7 +36,7 @@ impl KnownVersions {
         true
     }
 
-    /// Notes that an object was deleted at this version; false if that is no news.
+    /// Records the deletion of an object; false if it is not new.
     pub(super) fn removed(&mut self, key: &Key, version: &str) -> bool {
         // a deletion may carry the version of the last change
         let late = match self.present.get(key) {
@@ -48,7 +48,7 @@ impl KnownVersions {
         }
         self.present.remove(key);
         self.deleted.retain(|(deleted, _)| deleted != key);
-        if self.deleted.len() == DELETIONS {
+        if self.deleted.len() == MAX_DELETIONS {
             self.deleted.pop_front();
         }
         self.deleted.push_back((key.clone(), version.to_owned()));
@@ -65,7 +65,7 @@ impl KnownVersions {
     }
 }
 
-/// True if both are numbers and `version` is the lesser.
+/// Returns true if both are numbers and `version` is the smaller one.
 fn older(version: &str, than: &str) -> bool {
     match (number(version), number(than)) {
         (Some(version), Some(than)) => version < than,
@@ -82,19 +82,19 @@ mod tests {
     }
 
     #[test]
-    fn older_and_repeated_events_are_no_news() {
+    fn older_and_repeated_events_are_not_new() {
         let mut known = KnownVersions::default();
         known.replace([(key("a"), "5".to_owned())].into_iter());
         assert!(!known.applied(&key("a"), "5"));
         assert!(!known.applied(&key("a"), "4"));
         assert!(known.applied(&key("a"), "10"), "compared as numbers");
         assert!(known.applied(&key("b"), "9"), "each object by itself");
-        assert!(!known.removed(&key("a"), "9"), "of an earlier life");
+        assert!(!known.removed(&key("a"), "9"), "of a previous object");
         assert!(known.removed(&key("a"), "10"));
     }
 
     #[test]
-    fn a_late_event_does_not_bring_a_deleted_object_back() {
+    fn late_event_does_not_restore_a_deleted_object() {
         let mut known = KnownVersions::default();
         assert!(known.applied(&key("a"), "5"));
         assert!(known.removed(&key("a"), "7"));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_no_numbers_are_only_compared_for_equality() {
+    fn non_numeric_versions_are_compared_for_equality() {
         let mut known = KnownVersions::default();
         assert!(known.applied(&key("a"), "x2"));
         assert!(!known.applied(&key("a"), "x2"));
@@ -112,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_deletions_is_bounded() {
+    fn remembered_deletions_are_bounded() {
         let mut known = KnownVersions::default();
-        for n in 0..DELETIONS + 10 {
+        for n in 0..MAX_DELETIONS + 10 {
             assert!(known.removed(&key(&n.to_string()), "1"));
         }
-        assert_eq!(known.deleted.len(), DELETIONS);
+        assert_eq!(known.deleted.len(), MAX_DELETIONS);
     }
 }

@@ -1,10 +1,10 @@
-//! What a reflected set does next: pure, no I/O and no clock.
+//! Decisions of a reflector: pure, no I/O and no clock.
 //!
-//! A streaming list that the server answers with an error, whatever its code, is followed by a
-//! list at once, and lists are used for [`REPROBE`]: a storage without `RequestWatchProgress`, a
-//! disabled feature gate and a proxy that cannot stream all look different. Upstream's
+//! If the server rejects a streaming list, a list follows at once, and lists are used for
+//! [`REPROBE_INTERVAL`]. A storage without `RequestWatchProgress`, a disabled feature gate and a
+//! proxy that cannot stream all look different, so any error code has this effect. Upstream's
 //! `Reflector` falls back alike, but tries a streaming list again before each list. Errors that
-//! a list would meet as well (no connection, 401, 429) are retried as a streaming list first.
+//! also affect lists (no connection, 401, 429) are retried as a streaming list first.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,99 +16,99 @@ use crate::error::{ApiError, ApiErrorKind};
 /// The next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A watch that begins with the whole set.
+    /// A watch that starts with the whole set.
     Stream,
     /// A list; a watch follows.
     List,
-    /// A watch that goes on after this version.
+    /// A watch that continues after this version.
     Watch {
         /// The version.
         from: String,
     },
 }
 
-/// What happened to the last request.
+/// The outcome of the last request.
 #[derive(Debug)]
 pub(super) enum ReflectInput<'a> {
-    /// The server refused a request, or did not answer it.
-    Refused(&'a ApiError),
-    /// A streaming list was closed, or fell silent, before the bookmark that ends it.
+    /// A request failed.
+    Failed(&'a ApiError),
+    /// A streaming list was closed, or silent for too long, before its final bookmark.
     NoBookmark,
-    /// A watch was closed by the server.
+    /// The server closed a watch.
     Closed {
         /// How long it was open.
-        lived: Duration,
+        age: Duration,
     },
     /// A watch ended with an error.
     Broken {
         /// How long it was open.
-        lived: Duration,
+        age: Duration,
         /// Why.
         error: &'a ApiError,
     },
 }
 
-/// The next request and when.
+/// The next request and its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     /// The request.
     pub(super) step: Step,
-    /// How long to wait before it.
+    /// Delay before it.
     pub(super) pause: Duration,
-    /// Whether the consumer is told of the failure: not of what is part of normal life.
-    pub(super) told: bool,
-    /// The server as a whole has no streaming lists: other sets need not try one.
+    /// Whether the failure is reported: not if it is expected.
+    pub(super) reported: bool,
+    /// The server has no streaming lists: other sets need not try one.
     pub(super) lists_only: bool,
 }
 
-/// What is known of the set's progress.
+/// Progress of a set.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Whether a full read is a streaming list.
+    /// Whether to read the set with a streaming list.
     streaming: bool,
-    /// A full read that begins after this time tries a streaming list again.
+    /// When to try a streaming list again.
     reprobe_at: Option<Instant>,
-    /// Streaming lists in a row that failed for a reason that is not the server's.
+    /// Failed streaming lists in a row, except failures of the server.
     broken_streams: u32,
-    /// Watches in a row that the server answered with an error, before any event.
+    /// Watches in a row with a server error before any event.
     rejected: u32,
-    /// Where a watch goes on; `None` if the whole set must be read.
+    /// Version of the next watch; `None` if the whole set must be read.
     position: Option<String>,
-    /// The newest version ever delivered.
+    /// The newest delivered version.
     newest: u64,
     /// Requests that failed in a row.
     failures: u32,
-    /// Watches that ended young, in a row.
+    /// Watches in a row that ended early.
     young: u32,
-    /// Sets in a row that were older than what was delivered.
+    /// Outdated sets in a row.
     stale: u32,
     seed: u64,
 }
 
-/// First pause after a failure, doubled by each further one: upstream's values.
+/// Back-off after a failure, doubled by each further one: upstream's values.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(800);
-/// Longest pause that is not the server's wish.
+/// Maximum back-off without `Retry-After`.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// A server may ask for more patience than that, but not for more than this.
+/// Maximum `Retry-After` that is respected.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
-/// A watch that ends sooner counts as a failure, whatever ended it.
-pub(super) const YOUNG: Duration = Duration::from_secs(5);
-/// After so many sets that are too old in a row the server is believed: its storage was
-/// restored from a backup.
-const STALE_SETS: u32 = 3;
-/// How long lists are used instead of streaming lists. A list of one node's objects costs little,
-/// and an API server or its etcd is upgraded more rarely than this.
-pub(crate) const REPROBE: Duration = Duration::from_secs(3600);
-/// A full read is a list after so many broken streaming lists in a row, in case that something
-/// between agent and server breaks them.
-const BROKEN_STREAMS: u32 = 3;
-/// The whole set is read again after so many rejected watches in a row, and then before each
-/// further one: where only watches fail, pods still arrive.
-const REJECTED_WATCHES: u32 = 3;
+/// A watch that ends earlier counts as a failure.
+pub(super) const MIN_WATCH_AGE: Duration = Duration::from_secs(5);
+/// After this many outdated sets in a row the set is accepted: the storage was restored from a
+/// backup.
+const MAX_STALE_SETS: u32 = 3;
+/// How long lists are used instead of streaming lists. A list of one node's objects is cheap, and
+/// API server upgrades are rarer.
+pub(crate) const REPROBE_INTERVAL: Duration = Duration::from_secs(3600);
+/// After this many failed streaming lists in a row the set is read with a list, in case a proxy
+/// breaks them.
+const MAX_BROKEN_STREAMS: u32 = 3;
+/// After this many rejected watches in a row, the set is read before each further one. Pods then
+/// still arrive if only watches fail.
+const MAX_REJECTED_WATCHES: u32 = 3;
 
 impl Plan {
-    /// Nothing is known yet. `seed` makes the pauses of different sets differ; before
-    /// `reprobe_at` full reads are lists.
+    /// Starts without a position. `seed` is for jitter; before `reprobe_at` sets are read with
+    /// lists.
     pub(super) fn new(seed: u64, reprobe_at: Option<Instant>) -> Self {
         Self {
             streaming: reprobe_at.is_none(),
@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// The request to make.
+    /// Returns the next request.
     pub(super) fn step(&self) -> Step {
         match &self.position {
             Some(from) => Step::Watch { from: from.clone() },
@@ -134,13 +134,15 @@ impl Plan {
     }
 
     fn streams(&self) -> bool {
-        self.streaming && self.broken_streams < BROKEN_STREAMS
+        self.streaming && self.broken_streams < MAX_BROKEN_STREAMS
     }
 
-    /// The whole set was read, up to `version`. A decision means that it is older than what was
-    /// delivered before: it is thrown away.
+    /// Records that the set was read, up to `version`. A decision means that the set is outdated
+    /// and must be discarded.
     pub(super) fn read(&mut self, version: &str) -> Option<Decision> {
-        if number(version).is_some_and(|version| version < self.newest) && self.stale < STALE_SETS {
+        if number(version).is_some_and(|version| version < self.newest)
+            && self.stale < MAX_STALE_SETS
+        {
             self.stale += 1;
             self.failures += 1;
             return Some(self.decide(self.back_off(self.failures), false));
@@ -153,12 +155,12 @@ impl Plan {
         None
     }
 
-    /// A watch is open.
+    /// Records an open watch.
     pub(super) fn opened(&mut self) {
         self.failures = 0;
     }
 
-    /// An event or bookmark of the watch was dealt with. A late one does not move back.
+    /// Records an event or bookmark. A late one has no effect.
     pub(super) fn passed(&mut self, version: &str) {
         self.rejected = 0;
         if version.is_empty() {
@@ -172,14 +174,14 @@ impl Plan {
         self.position = Some(version.to_owned());
     }
 
-    /// What follows.
+    /// Decides after an outcome.
     pub(super) fn after(&mut self, input: &ReflectInput<'_>, now: Instant) -> Decision {
         match input {
             ReflectInput::NoBookmark => self.list_instead(now, true),
-            ReflectInput::Refused(error) => self.failed(error, None, now),
-            ReflectInput::Broken { lived, error } => self.failed(error, Some(*lived), now),
-            ReflectInput::Closed { lived } => {
-                self.aged(*lived);
+            ReflectInput::Failed(error) => self.failed(error, None, now),
+            ReflectInput::Broken { age, error } => self.failed(error, Some(*age), now),
+            ReflectInput::Closed { age } => {
+                self.record_age(*age);
                 let pause = match self.young {
                     0 => Duration::ZERO,
                     young => self.back_off(young),
@@ -189,9 +191,9 @@ impl Plan {
         }
     }
 
-    fn failed(&mut self, error: &ApiError, lived: Option<Duration>, now: Instant) -> Decision {
+    fn failed(&mut self, error: &ApiError, age: Option<Duration>, now: Instant) -> Decision {
         if self.position.is_none() && self.streams() {
-            match stream_failure(error, lived.is_some()) {
+            match stream_failure(error, age.is_some()) {
                 StreamFailure::WholeServer => return self.list_instead(now, true),
                 StreamFailure::OneSet => return self.list_instead(now, false),
                 StreamFailure::AnyRequest => self.broken_streams += 1,
@@ -199,8 +201,8 @@ impl Plan {
         }
         if self.position.is_some() && loses_position(error) {
             self.lose_position(now);
-            self.aged(lived.unwrap_or_default());
-            // expiry is part of a watch's life, unless it happens again and again
+            self.record_age(age.unwrap_or_default());
+            // a single expiry is normal
             let expected = error.kind == ApiErrorKind::Gone && self.young <= 1;
             let pause = match expected {
                 true => Duration::ZERO,
@@ -208,26 +210,26 @@ impl Plan {
             };
             return self.decide(pause, !expected);
         }
-        match lived {
-            Some(lived) => self.aged(lived),
+        match age {
+            Some(age) => self.record_age(age),
             None => self.failures = self.failures.saturating_add(1),
         }
         if self.position.is_some() && rejects(error) {
             self.rejected = self.rejected.saturating_add(1);
-            if self.rejected >= REJECTED_WATCHES {
+            if self.rejected >= MAX_REJECTED_WATCHES {
                 self.lose_position(now);
             }
         }
         let failures = self.failures.max(self.young).max(self.rejected);
         let pause = self.back_off(failures);
-        let wish = error.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
-        self.decide(pause.max(wish), true)
+        let retry_after = error.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+        self.decide(pause.max(retry_after), true)
     }
 
-    /// A list at once, in place of a streaming list that failed.
+    /// A list at once, in place of a failed streaming list.
     fn list_instead(&mut self, now: Instant, lists_only: bool) -> Decision {
         self.streaming = false;
-        self.reprobe_at = Some(now + REPROBE);
+        self.reprobe_at = Some(now + REPROBE_INTERVAL);
         Decision {
             lists_only,
             ..self.decide(Duration::ZERO, false)
@@ -243,8 +245,8 @@ impl Plan {
         }
     }
 
-    fn aged(&mut self, lived: Duration) {
-        if lived < YOUNG {
+    fn record_age(&mut self, age: Duration) {
+        if age < MIN_WATCH_AGE {
             self.young = self.young.saturating_add(1);
         } else {
             self.young = 0;
@@ -252,69 +254,70 @@ impl Plan {
         }
     }
 
-    /// The pause after the nth failure in a row: 800 ms doubled each time, ±50 %, at most 30 s.
+    /// Returns the back-off after the nth failure in a row: 800 ms doubled each time, ±50 %, at
+    /// most 30 s.
     fn back_off(&self, nth: u32) -> Duration {
         let doubled = INITIAL_BACKOFF * (1 << nth.saturating_sub(1).min(6));
-        let spread = fnv1a_64(self.seed, &nth.to_le_bytes()) % 1024;
+        let jitter = fnv1a_64(self.seed, &nth.to_le_bytes()) % 1024;
         let jittered = doubled
             .min(MAX_BACKOFF)
-            .mul_f64(0.5 + spread as f64 / 1024.0);
+            .mul_f64(0.5 + jitter as f64 / 1024.0);
         jittered.min(MAX_BACKOFF)
     }
 
-    fn decide(&self, pause: Duration, told: bool) -> Decision {
+    fn decide(&self, pause: Duration, reported: bool) -> Decision {
         Decision {
             step: self.step(),
             pause,
-            told,
+            reported,
             lists_only: false,
         }
     }
 }
 
-/// What the failure of a streaming list says.
+/// The scope of a streaming list's failure.
 enum StreamFailure {
-    /// The server has no streaming lists, of whatever set.
+    /// The server has no streaming lists.
     WholeServer,
-    /// This set has none, as far as is known.
+    /// This set has none.
     OneSet,
-    /// A list would have failed alike.
+    /// A list would also have failed.
     AnyRequest,
 }
 
-/// `began` is true if the error came after the server had accepted the request.
-fn stream_failure(error: &ApiError, began: bool) -> StreamFailure {
+/// `accepted` is true if the server had accepted the request.
+fn stream_failure(error: &ApiError, accepted: bool) -> StreamFailure {
     use ApiErrorKind::{Connection, Invalid, Server, Timeout, TooManyRequests, Unauthorized};
     match error.kind {
         Connection | Timeout | TooManyRequests | Unauthorized => StreamFailure::AnyRequest,
         Invalid => StreamFailure::WholeServer,
-        Server if began => StreamFailure::WholeServer,
+        Server if accepted => StreamFailure::WholeServer,
         _ => StreamFailure::OneSet,
     }
 }
 
-/// True if the server answered a watch with an error that another set or time may not have.
+/// Returns true for a server error that may not affect other sets or times.
 fn rejects(error: &ApiError) -> bool {
     matches!(error.kind, ApiErrorKind::Server | ApiErrorKind::Forbidden)
 }
 
-/// True if a watch cannot go on where the last one ended.
+/// Returns true if a watch cannot continue from the last position.
 fn loses_position(error: &ApiError) -> bool {
     match error.kind {
         ApiErrorKind::Gone | ApiErrorKind::Invalid | ApiErrorKind::NotFound => true,
-        // an event that cannot be read would come again
+        // an undecodable event would be repeated
         ApiErrorKind::Protocol => true,
-        // after a restore the server has never heard of the version
+        // after a restore the server does not know the version
         _ => error.message.contains("Too large resource version"),
     }
 }
 
-/// A resource version as a number; all of Kubernetes' own are.
+/// Returns a resource version as a number; all of Kubernetes' own are numbers.
 pub(super) fn number(version: &str) -> Option<u64> {
     version.parse().ok()
 }
 
-/// FNV-1a, the same in every build.
+/// FNV-1a, which is the same in every build.
 pub(crate) fn fnv1a_64(seed: u64, bytes: &[u8]) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed;
     bytes.iter().fold(start, |hash, byte| {
@@ -339,7 +342,7 @@ impl fmt::Display for Decision {
             true => f.write_str("now")?,
             false => write!(f, "in {} ms", self.pause.as_millis())?,
         }
-        f.write_str(if self.told { ", told" } else { "" })
+        f.write_str(if self.reported { ", reported" } else { "" })
     }
 }
 

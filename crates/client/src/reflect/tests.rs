@@ -1,4 +1,4 @@
-//! The loop against a scripted server, on paused time.
+//! The reflector against a scripted server, on paused time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,11 +15,11 @@ use kube::client::Body;
 
 use super::*;
 
-/// What the server does with one request.
+/// The response to one request.
 enum ScriptedResponse {
     /// A status code, `Retry-After` in seconds if any, a body.
     Plain(u16, Option<u32>, String),
-    /// A watch with these lines, which stays open for so long after them.
+    /// A watch with these lines, and its end.
     Watch(Vec<String>, End),
 }
 
@@ -28,7 +28,7 @@ enum End {
     Close(Duration),
     /// The connection breaks after a time.
     Break(Duration),
-    /// Nothing ever again.
+    /// Silence.
     Silence,
 }
 
@@ -190,7 +190,7 @@ fn line(event: &ReflectEvent<ConfigMap>) -> String {
     }
 }
 
-/// Takes as many events as are expected, with an hour of patience for each.
+/// Compares the next events, with a timeout of an hour each.
 async fn check(events: &mut (impl Stream<Item = ReflectEvent<ConfigMap>> + Unpin), want: &[&str]) {
     let mut got = Vec::new();
     for _ in want {
@@ -203,14 +203,14 @@ async fn check(events: &mut (impl Stream<Item = ReflectEvent<ConfigMap>> + Unpin
     assert_eq!(got, want);
 }
 
-/// Lets the stream run on; nothing may come out of it.
+/// Checks that the stream yields nothing for a while.
 async fn quiet(events: &mut (impl Stream<Item = ReflectEvent<ConfigMap>> + Unpin), seconds: u64) {
     let next = tokio::time::timeout(Duration::from_secs(seconds), events.next()).await;
     assert!(next.is_err(), "{:?}", next.map(|e| e.map(|e| line(&e))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_gives_the_set_and_then_its_changes() {
+async fn streaming_list_yields_the_set_and_then_changes() {
     let more = [
         event("MODIFIED", "a", "6"),
         event("ADDED", "b", "7"),
@@ -224,7 +224,7 @@ async fn a_streaming_list_gives_the_set_and_then_its_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
+async fn server_without_streaming_lists_is_listed_and_watched() {
     for code in [400, 403, 404, 405, 422, 500, 501, 503] {
         let server = Server::new([
             refused(code, None),
@@ -239,7 +239,7 @@ async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
     }
 }
 
-/// What a kube-apiserver answers whose etcd has no `RequestWatchProgress`, after the status 200.
+/// The response of a kube-apiserver whose etcd has no `RequestWatchProgress`, after the status 200.
 fn without_watch_progress() -> ScriptedResponse {
     ScriptedResponse::Watch(
         vec![error_event(500, "InternalError", NO_PROGRESS)],
@@ -300,7 +300,7 @@ async fn streaming_list_refused_by_server_spares_other_sets() {
     check(&mut second, &["synced a=5"]).await;
     quiet(&mut second, 1).await;
     drop((first, second));
-    tokio::time::sleep(plan::REPROBE).await;
+    tokio::time::sleep(plan::REPROBE_INTERVAL).await;
     let mut third = set();
     check(&mut third, &["synced a=5"]).await;
     let asked = server.asked();
@@ -386,7 +386,7 @@ async fn watch_after_failures_is_reported_as_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_says_that_the_set_is_complete_is_listed() {
+async fn streaming_list_without_bookmark_falls_back_to_list() {
     for end in [Silence, Close(Duration::ZERO)] {
         let ignored = ScriptedResponse::Watch(vec![event("ADDED", "a", "5")], end);
         let server = Server::new([ignored, list("5", &[("a", "5")])]);
@@ -396,7 +396,7 @@ async fn a_server_that_never_says_that_the_set_is_complete_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_watch_goes_on_from_the_last_bookmark_without_a_list() {
+async fn closed_watch_continues_from_the_last_bookmark() {
     let minutes = Duration::from_secs(290);
     let server = Server::new([
         streamed(&[bookmark("40", false)], Close(minutes)),
@@ -413,7 +413,7 @@ async fn a_closed_watch_goes_on_from_the_last_bookmark_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_and_a_silent_watch_go_on_where_they_were() {
+async fn broken_or_silent_watch_continues_from_its_position() {
     let server = Server::new([
         streamed(&[], Break(Duration::from_secs(60))),
         ScriptedResponse::Watch(Vec::new(), Silence),
@@ -438,7 +438,7 @@ async fn a_broken_and_a_silent_watch_go_on_where_they_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_close_at_once_are_not_opened_in_a_tight_loop() {
+async fn watches_that_close_at_once_back_off() {
     let closing = || ScriptedResponse::Watch(Vec::new(), Close(Duration::ZERO));
     let mut script = vec![streamed(&[], Close(Duration::ZERO))];
     script.extend((0..1000).map(|_| closing()));
@@ -451,7 +451,7 @@ async fn watches_that_close_at_once_are_not_opened_in_a_tight_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_version_reads_the_set_anew_and_silently() {
+async fn expired_version_reads_the_set_again_without_failure() {
     let again = vec![event("ADDED", "b", "90"), bookmark("99", true)];
     let server = Server::new([
         streamed(&[gone()], Silence),
@@ -463,7 +463,7 @@ async fn an_expired_version_reads_the_set_anew_and_silently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_gets_the_time_that_it_asks_for() {
+async fn retry_after_of_the_server_is_respected() {
     let server = Server::new([refused(429, Some(17)), streamed(&[], Silence)]);
     let mut events = server.events();
     check(&mut events, &["failed TooManyRequests", "synced a=5"]).await;
@@ -471,8 +471,8 @@ async fn a_busy_server_gets_the_time_that_it_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_with_their_pauses_and_end_with_the_set() {
-    // the first is the one of the streaming list, after which the list follows at once
+async fn failures_are_reported_with_backoff_until_the_set() {
+    // the streaming list fails first, and the list follows at once
     let mut script: Vec<ScriptedResponse> = [500, 500, 503, 401, 403, 500, 500, 500]
         .map(|code| refused(code, None))
         .into();
@@ -495,7 +495,7 @@ async fn failures_are_told_with_their_pauses_and_end_with_the_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replayed_and_reordered_events_are_told_once_and_never_backwards() {
+async fn repeated_and_reordered_events_are_delivered_once_in_order() {
     let more = [
         event("ADDED", "a", "5"),
         event("MODIFIED", "a", "10"),
@@ -521,7 +521,7 @@ async fn replayed_and_reordered_events_are_told_once_and_never_backwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_that_is_older_than_what_was_told_is_read_again() {
+async fn outdated_set_is_read_again() {
     let old = vec![event("ADDED", "a", "5"), bookmark("5", true)];
     let new = vec![event("ADDED", "a", "20"), bookmark("21", true)];
     let server = Server::new([
@@ -534,7 +534,7 @@ async fn a_set_that_is_older_than_what_was_told_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_cannot_be_read_means_a_new_set_and_is_not_repeated_in_the_error() {
+async fn undecodable_event_reads_the_set_again_without_its_content() {
     let secret = r#"{"type":"ADDED","object":{"data":"hunter2"}}"#.to_owned();
     let server = Server::new([streamed(&[secret], Silence), streamed(&[], Silence)]);
     let mut events = server.events();

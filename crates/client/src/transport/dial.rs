@@ -1,4 +1,4 @@
-//! Opening a connection: look up, connect, tunnel through a proxy, TLS, HTTP.
+//! Opens connections: DNS lookup, TCP, proxy, TLS, HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio_rustls::TlsConnector;
 use super::last_read::{LastRead, ReadTracker};
 use super::pool::{Connection, Sender};
 use super::tunnel::Tunnels;
-use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAMS, TransportError, tls};
+use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MAX_STREAMS, TransportError, tls};
 use crate::config::proxy::unbracketed;
 use crate::config::{ApiServerConfig, ConfigError};
 use crate::identity::ClientIdentity;
 
-/// Longest time for a connection to one address, with TLS: 15 + 8 + 5 < 30 s. An address that
-/// does not answer is tried last the next time.
+/// Timeout of a connection to one address, with TLS: 15 + 8 + 5 < 30 s. After a timeout the
+/// address is tried last.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the server may send on a stream before it is read. A connection has this for each of its
-/// streams (20 MiB), so that a watch that nobody reads does not stop the others.
+/// Flow-control window of a stream. A connection has this for each of its streams (20 MiB), so
+/// that an unread watch does not block the others.
 const STREAM_WINDOW: u32 = 256 << 10;
 
 /// Opens connections to one server.
@@ -34,10 +34,10 @@ pub(super) struct Dialer {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Through a proxy, which is then what is looked up and connected to.
+    /// The proxy to connect to, if any.
     tunnels: Option<Tunnels>,
     pub(super) identity: ClientIdentity,
-    /// Which address of the server, or of the proxy, is tried first.
+    /// The address of the server or proxy to try first.
     first: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ impl Dialer {
                 Some(name) => name.clone(),
                 None => ServerName::try_from(host.clone()).map_err(|_| ConfigError::Tls {
                     server: server.to_string(),
-                    problem: "its host is no DNS name and no IP address".to_owned(),
+                    problem: "the host is not a DNS name or IP address".to_owned(),
                 })?,
             };
             let settings = tls::client_config(config)?;
@@ -70,7 +70,7 @@ impl Dialer {
         })
     }
 
-    /// A connection to the first of the server's addresses that answers.
+    /// Connects to the first reachable address of the server.
     pub(super) async fn dial(&self) -> Result<Connection, TransportError> {
         self.identity.refresh().await;
         let addresses = self.addresses().await?;
@@ -79,7 +79,7 @@ impl Dialer {
         for turn in 0..addresses.len() {
             let at = (first + turn) % addresses.len();
             let address = addresses[at];
-            // said before the attempt: its caller may give up during it
+            // set before the attempt, because the caller may cancel it
             self.first.store(at + 1, Ordering::Relaxed);
             match tokio::time::timeout(DIAL_TIMEOUT, self.connect(address)).await {
                 Ok(Ok(connection)) => {
@@ -99,7 +99,7 @@ impl Dialer {
         }))
     }
 
-    /// Host and port of what is connected to: the proxy, or the server.
+    /// Returns host and port to connect to: the proxy or the server.
     fn peer(&self) -> (&str, u16) {
         match &self.tunnels {
             Some(tunnels) => (&tunnels.proxy.host, tunnels.proxy.port),
@@ -123,7 +123,7 @@ impl Dialer {
     }
 
     async fn connect(&self, address: SocketAddr) -> Result<Connection, TransportError> {
-        // before the handshake: a certificate that changes during it makes the connection old
+        // before the handshake, so that a certificate change during it makes the connection outdated
         let generation = self.identity.generation();
         let failed = |source| TransportError::Connect { address, source };
         let tcp = TcpStream::connect(address).await.map_err(failed)?;
@@ -140,7 +140,7 @@ impl Dialer {
         Ok(Connection::new(sender, last, generation))
     }
 
-    /// TLS and HTTP with the server.
+    /// Starts TLS and HTTP with the server.
     async fn speak<T>(
         &self,
         stream: T,
@@ -162,8 +162,7 @@ impl Dialer {
     }
 }
 
-/// Small requests leave at once, and a peer that is gone is noticed even when HTTP has no ping:
-/// the same 23 s as with one.
+/// Sends small requests at once, and detects unreachable peers after 23 s even without HTTP pings.
 fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     use rustix::net::sockopt;
     tcp.set_nodelay(true)?;
@@ -188,10 +187,10 @@ where
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(STREAM_WINDOW * STREAMS as u32)
+        .initial_connection_window_size(STREAM_WINDOW * MAX_STREAMS as u32)
         .handshake::<_, Body>(io)
         .await?;
-    let allowed = Arc::new(AtomicUsize::new(STREAMS));
+    let allowed = Arc::new(AtomicUsize::new(MAX_STREAMS));
     let known = allowed.clone();
     let mut connection = Box::pin(connection);
     spawn(std::future::poll_fn(move |context| {
@@ -216,7 +215,7 @@ where
     Ok(Sender::http1(sender))
 }
 
-/// Drives a connection; it ends when the server closes it or nobody holds its sender.
+/// Drives a connection until the server closes it or its sender is dropped.
 pub(super) fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         if let Err(error) = connection.await {

@@ -1,4 +1,4 @@
-//! When a connection last said anything.
+//! The time of the last read from a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// The moment of the last byte from the other side. Clones share it.
+/// Time of the last received byte. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct LastRead {
-    began: Instant,
+    started: Instant,
     /// Milliseconds since then, plus one; zero before the first byte.
     at: Arc<AtomicU64>,
 }
@@ -20,28 +20,28 @@ pub(super) struct LastRead {
 impl LastRead {
     pub(super) fn new() -> Self {
         Self {
-            began: Instant::now(),
+            started: Instant::now(),
             at: Arc::new(AtomicU64::new(0)),
         }
     }
 
-    /// True if anything arrived at `moment` or later.
-    pub(super) fn since(&self, moment: Instant) -> bool {
-        self.at.load(Ordering::Relaxed) > self.millis(moment)
+    /// Returns true if bytes arrived at `time` or later.
+    pub(super) fn since(&self, time: Instant) -> bool {
+        self.at.load(Ordering::Relaxed) > self.millis(time)
     }
 
-    fn note(&self) {
+    fn record(&self) {
         let now = self.millis(Instant::now()) + 1;
         self.at.store(now, Ordering::Relaxed);
     }
 
-    fn millis(&self, moment: Instant) -> u64 {
-        let elapsed = moment.saturating_duration_since(self.began).as_millis();
+    fn millis(&self, time: Instant) -> u64 {
+        let elapsed = time.saturating_duration_since(self.started).as_millis();
         u64::try_from(elapsed).unwrap_or(u64::MAX - 1)
     }
 }
 
-/// A stream of bytes that notes when some arrive.
+/// A byte stream that records the time of reads.
 pub(super) struct ReadTracker<T> {
     pub(super) inner: T,
     pub(super) last: LastRead,
@@ -56,7 +56,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for ReadTracker<T> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.last.note();
+            self.last.record();
         }
         polled
     }

@@ -1,4 +1,4 @@
-//! Which connection a request goes over.
+//! Assigns requests to connections.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,24 +17,23 @@ use tokio::time::Instant;
 
 use super::dial::Dialer;
 use super::last_read::LastRead;
-use super::{CONNECTIONS, STREAMS, TransportError};
+use super::{MAX_CONNECTIONS, MAX_STREAMS, TransportError};
 
-/// A request that was given up sooner says nothing about its connection.
+/// A request that is canceled earlier says nothing about its connection.
 const SUSPECT_THRESHOLD: Duration = Duration::from_secs(1);
-/// How often a client certificate that comes from files is compared with them.
-const IDENTITY_PERIOD: Duration = Duration::from_secs(60);
-/// A connection without a request for this long is let go if it is not needed: after a peak
-/// each would send its pings for ever.
+/// How often the files of a client certificate are read again.
+const IDENTITY_INTERVAL: Duration = Duration::from_secs(60);
+/// An unneeded connection without requests for this long is closed: after a peak each would
+/// continue to send pings.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// A connection that is closed under a request before it was sent costs a second attempt; two
-/// such in a row are an error.
-const ATTEMPTS: usize = 2;
+/// Maximum attempts if a connection closes before the request was sent.
+const MAX_ATTEMPTS: usize = 2;
 
 /// Connections to one server.
 pub(super) struct Pool {
     dialer: Dialer,
     connections: Mutex<Vec<Arc<Connection>>>,
-    /// Held while a connection is opened: a burst of requests opens one and not one for each.
+    /// Held while a connection is opened, so that a burst of requests opens only one.
     dialing: tokio::sync::Mutex<()>,
     identity_read: Mutex<Option<Instant>>,
 }
@@ -44,34 +43,34 @@ pub(super) struct Connection {
     sender: Sender,
     last_read: LastRead,
     generation: u64,
-    /// Requests whose answer has not ended.
+    /// Requests whose response has not ended.
     open: AtomicUsize,
     /// When the last of them ended.
     idle_since: Mutex<Instant>,
     suspect: AtomicBool,
 }
 
-/// What speaks HTTP over a connection.
+/// The HTTP side of a connection.
 pub(super) enum Sender {
-    /// Many requests at a time.
+    /// Concurrent requests.
     Http2 {
         /// The handle of the connection.
         sender: http2::SendRequest<Body>,
-        /// Most streams that the server allows.
+        /// Maximum number of streams that the server allows.
         allowed: Arc<AtomicUsize>,
     },
     /// One request at a time.
     Http1(Mutex<http1::SendRequest<Body>>),
 }
 
-/// A place on a connection, until the answer has ended.
+/// A permit for one request on a connection, held until the response has ended.
 pub(super) struct Lease {
     connection: Arc<Connection>,
-    /// When the request was sent, as long as there is no answer.
+    /// When the request was sent, until the response.
     waiting: Option<Instant>,
 }
 
-/// The body of an answer; it keeps its place on the connection until it ends.
+/// A response body that holds its permit until it ends.
 pub(crate) struct ResponseBody {
     body: Incoming,
     lease: Option<Lease>,
@@ -105,9 +104,9 @@ impl Pool {
                 }
                 Err(mut error) => {
                     lease.waiting = None;
-                    // a request that comes back was not sent
+                    // a returned request was not sent
                     match error.take_message() {
-                        Some(unsent) if attempt < ATTEMPTS => request = unsent,
+                        Some(unsent) if attempt < MAX_ATTEMPTS => request = unsent,
                         _ => return Err(error.into_error().into()),
                     }
                     lease.connection.suspect.store(true, Ordering::Relaxed);
@@ -121,11 +120,11 @@ impl Pool {
         if let Some(lease) = self.free() {
             return Ok(lease);
         }
-        let _turn = self.dialing.lock().await;
+        let _dialing = self.dialing.lock().await;
         if let Some(lease) = self.free() {
             return Ok(lease);
         }
-        if self.lock().len() >= CONNECTIONS {
+        if self.lock().len() >= MAX_CONNECTIONS {
             return Err(TransportError::Full);
         }
         let connection = Arc::new(Box::pin(self.dialer.dial()).await?);
@@ -134,14 +133,14 @@ impl Pool {
         Ok(lease)
     }
 
-    /// A place on an open connection. Connections that are not used any more are let go: their
-    /// last answers may still be streaming.
+    /// Returns a permit on an open connection, and drops unused connections: their last responses
+    /// may still be streaming.
     fn free(&self) -> Option<Lease> {
         let generation = self.dialer.identity.generation();
         let mut connections = self.lock();
         connections.retain(|c| c.is_good(generation));
         drop_surplus(&mut connections);
-        // the fullest first, so that the others run empty after a peak
+        // the fullest first, so that the others become idle after a peak
         connections
             .iter()
             .filter(|c| c.has_room())
@@ -155,7 +154,7 @@ impl Pool {
                 .identity_read
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let due = read.is_none_or(|at| at.elapsed() >= IDENTITY_PERIOD);
+            let due = read.is_none_or(|at| at.elapsed() >= IDENTITY_INTERVAL);
             if due {
                 *read = Some(Instant::now());
             }
@@ -173,7 +172,7 @@ impl Pool {
     }
 }
 
-/// Lets go of connections that have been idle for long, all but one that may be needed.
+/// Drops connections that have been idle for long, except one that may be needed.
 pub(super) fn drop_surplus(connections: &mut Vec<Arc<Connection>>) {
     let mut room = connections.iter().any(|c| c.is_used() && c.has_room());
     connections.retain(|c| c.is_used() || !c.is_idle() || !std::mem::replace(&mut room, true));
@@ -212,7 +211,9 @@ impl Connection {
     fn has_room(&self) -> bool {
         let open = self.open.load(Ordering::Relaxed);
         match &self.sender {
-            Sender::Http2 { allowed, .. } => open < STREAMS.min(allowed.load(Ordering::Relaxed)),
+            Sender::Http2 { allowed, .. } => {
+                open < MAX_STREAMS.min(allowed.load(Ordering::Relaxed))
+            }
             Sender::Http1(sender) => {
                 open == 0 && sender.lock().is_ok_and(|sender| sender.is_ready())
             }
@@ -282,12 +283,12 @@ impl Drop for Lease {
         let Some(sent) = self.waiting else {
             return;
         };
-        // given up without an answer: is the request slow, or the connection dead? What was
-        // under way when the connection died may still have arrived in the first half
+        // canceled without a response: bytes that were in flight when the connection died may still
+        // have arrived in the first half
         let waited = sent.elapsed();
         if waited >= SUSPECT_THRESHOLD && !self.connection.last_read.since(sent + waited / 2) {
             tracing::debug!(
-                "a connection to the API server is silent, the next request opens another"
+                "connection to the API server silent, opening another one with the next request"
             );
             self.connection.suspect.store(true, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! How the server's certificate is verified and the client's is shown.
+//! Verification of the server certificate, and use of the client certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::config::proxy::Proxy;
 use crate::config::{ApiServerConfig, ConfigError, Trust};
 
-/// Where distributions keep the certificates that a system trusts, in upstream's order.
+/// The system's CA bundles of distributions, in upstream's order.
 const SYSTEM_BUNDLES: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -22,7 +22,7 @@ const SYSTEM_BUNDLES: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The TLS settings of all connections to the server of `config`.
+/// Returns the TLS settings of all connections to the server of `config`.
 pub(crate) fn client_config(config: &ApiServerConfig) -> Result<ClientConfig, ConfigError> {
     let problem = |problem: String| ConfigError::Tls {
         server: config.server().to_string(),
@@ -54,14 +54,14 @@ pub(crate) fn client_config(config: &ApiServerConfig) -> Result<ClientConfig, Co
         })?),
     };
     let mut tls = builder.with_client_cert_resolver(Arc::new(config.identity().clone()));
-    // a resumed session would keep the client certificate that it began with
+    // a resumed session would keep the old client certificate
     tls.resumption = Resumption::disabled();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(tls)
 }
 
-/// The TLS settings of connections to an `https` proxy: it must be trusted by the system or by
-/// the authorities of the server, and is shown no client certificate.
+/// Returns the TLS settings of connections to an `https` proxy. It must be trusted by the system's
+/// CAs or those of the server, and receives no client certificate.
 pub(crate) fn proxy_config(
     config: &ApiServerConfig,
     proxy: &Proxy,
@@ -94,7 +94,7 @@ fn system_authorities() -> Option<RootCertStore> {
     })
 }
 
-/// `insecure-skip-tls-verify`: whoever answers is believed, if it holds the key it shows.
+/// `insecure-skip-tls-verify`: accepts any certificate, if the server has its key.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

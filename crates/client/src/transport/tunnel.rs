@@ -1,4 +1,4 @@
-//! A connection through a proxy: HTTP `CONNECT` or SOCKS 5, then as if there were none.
+//! A connection through a proxy: HTTP `CONNECT` or SOCKS 5.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::{AGENT, TransportError, spawn, tls};
 use crate::config::proxy::{Proxy, ProxyProtocol};
 use crate::config::{ApiServerConfig, ConfigError};
 
-/// What a tunnel is made over and is.
+/// A bidirectional byte stream.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// Makes tunnels through one proxy.
+/// Opens tunnels through one proxy.
 pub(super) struct Tunnels {
     pub(super) proxy: Proxy,
     /// TLS with the proxy itself.
@@ -31,7 +31,7 @@ pub(super) struct Tunnels {
 }
 
 impl Tunnels {
-    /// Tunnels through the proxy that `config` has, if it has one.
+    /// Returns the tunnels of `config`'s proxy, if any.
     pub(super) fn from_config(config: &ApiServerConfig) -> Result<Option<Self>, ConfigError> {
         let Some(proxy) = config.proxy.clone() else {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Tunnels {
         Ok(Some(Self { proxy, tls }))
     }
 
-    /// A tunnel to `host` and `port` over a connection to the proxy.
+    /// Opens a tunnel to `host` and `port` over a connection to the proxy.
     pub(super) async fn open<T>(
         &self,
         stream: T,
@@ -103,7 +103,7 @@ impl Tunnels {
         let response = sender.send_request(request).await?;
         let status = response.status();
         if !status.is_success() {
-            return Err(TransportError::ProxyRefused {
+            return Err(TransportError::ProxyRejected {
                 proxy: self.proxy.to_string(),
                 target,
                 status,
@@ -119,7 +119,7 @@ impl Tunnels {
     }
 }
 
-/// Lets a SOCKS 5 proxy connect `stream` to `host` and `port`.
+/// Opens a SOCKS 5 tunnel over `stream` to `host` and `port`.
 async fn socks5(
     stream: Box<dyn Duplex>,
     host: &str,

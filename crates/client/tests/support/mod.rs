@@ -1,4 +1,4 @@
-//! A small API server over TLS that notes who asked what, and a proxy that can go silent.
+//! A small API server over TLS that records requests, and a proxy that can freeze connections.
 
 #![expect(
     clippy::expect_used,
@@ -61,7 +61,7 @@ impl Authority {
     }
 }
 
-/// A request as the server saw it.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) version: http::Version,
@@ -78,14 +78,14 @@ pub(crate) struct Server {
     pub(crate) ca: String,
     seen: Arc<Mutex<Vec<RecordedRequest>>>,
     connections: Arc<AtomicUsize>,
-    /// Counts how often all connections were asked to end (GOAWAY).
+    /// Number of times that GOAWAY was sent to all connections.
     goodbyes: watch::Sender<u64>,
-    /// The only header value that is not answered with 401, if any.
+    /// The only accepted `Authorization` value, if any; others receive 401.
     pub(crate) wanted: Arc<Mutex<Option<String>>>,
 }
 
 impl Server {
-    /// With TLS; `protocols` are what it offers.
+    /// With TLS, offering these protocols.
     pub(crate) async fn start(authority: &Authority, protocols: &[&str]) -> Self {
         let pem = authority.issue("server", &["127.0.0.1", "localhost"]);
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
@@ -217,12 +217,12 @@ impl Server {
         self.seen().pop().expect("a request")
     }
 
-    /// Ends all connections as a server does that restarts: no new requests, the old may end.
+    /// Sends GOAWAY as a restarting server: requests in progress may finish.
     pub(crate) fn send_goaway(&self) {
         self.goodbyes.send_modify(|count| *count += 1);
     }
 
-    /// Connections that were ever accepted.
+    /// Number of accepted connections.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -235,7 +235,7 @@ fn common_name<T>(stream: &tokio_rustls::server::TlsStream<T>) -> Option<String>
     Some(name.as_str().ok()?.to_owned())
 }
 
-/// Forwards connections until it is told to freeze those that are open; new ones pass.
+/// Forwards connections. `freeze` stops those that are open; new ones pass.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     generation: watch::Sender<u64>,
@@ -254,7 +254,7 @@ impl Proxy {
                     changes.mark_unchanged();
                     tokio::select! {
                         biased;
-                        // black hole: the sockets stay open and nobody reads them
+                        // black hole: the sockets stay open and unread
                         _ = changes.changed() => std::future::pending().await,
                         _ = tokio::io::copy_bidirectional(&mut inner, &mut outer) => {}
                     }

@@ -7,11 +7,11 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
+use windlass_grpc_sockets::bind_socket;
 use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
-use windlass_stats::{StatsUnavailable, StatsError};
-use windlass_grpc_sockets::bind_socket;
+use windlass_stats::{StatsError, StatsUnavailable};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::explain::{Explanation, PodTimeline};
 use windlass_types::view::{

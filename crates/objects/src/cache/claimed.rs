@@ -73,7 +73,7 @@ impl ObjectCache {
         let input = PvcInput {
             pod,
             volume,
-            claim: &key.1,
+            pvc: &key.1,
             state: &state,
             node: node.as_deref(),
         };

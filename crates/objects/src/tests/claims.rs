@@ -308,7 +308,7 @@ async fn volume_expansion_is_detected_and_reported() {
     let size = async || {
         let inputs = env.inputs(&pod).await.expect("inputs");
         match source(&inputs) {
-            VolumeSource::Csi(csi) => csi.size.clone().map(|size| (size.known, size.wanted)),
+            VolumeSource::Csi(csi) => csi.size.clone().map(|size| (size.reported, size.desired)),
             other => panic!("{other:?}"),
         }
     };

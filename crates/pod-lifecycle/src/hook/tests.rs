@@ -17,7 +17,7 @@ fn container() -> Container {
 }
 
 fn check(hook: Value, expected: &str) {
-    let action = HookAction::of(&handler(hook), &container(), "10.0.0.7".parse().ok());
+    let action = HookAction::new(&handler(hook), &container(), "10.0.0.7".parse().ok());
     let shown = match action {
         Ok(action) => action.to_string(),
         Err(error) => format!("error: {error}"),
@@ -52,7 +52,7 @@ fn a_hook_does_one_thing() {
 #[test]
 fn a_hook_says_who_asks() {
     let hook = handler(json!({"httpGet": {"port": 1}}));
-    let action = HookAction::of(&hook, &container(), "10.0.0.7".parse().ok());
+    let action = HookAction::new(&hook, &container(), "10.0.0.7".parse().ok());
     let Ok(HookAction::Http(target)) = action else {
         panic!("{action:?}");
     };
@@ -63,7 +63,7 @@ fn a_hook_says_who_asks() {
 #[test]
 fn any_answer_to_a_hooks_request_is_good() {
     let get = json!({"httpGet": {"port": 443, "scheme": "HTTPS"}});
-    let action = HookAction::of(&handler(get), &container(), "10.0.0.7".parse().ok());
+    let action = HookAction::new(&handler(get), &container(), "10.0.0.7".parse().ok());
     let Ok(HookAction::Http(target)) = action else {
         panic!("{action:?}");
     };

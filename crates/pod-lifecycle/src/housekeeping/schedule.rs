@@ -1,10 +1,8 @@
-//! When the node is cleaned up and how thoroughly: what one clean-up leaves to the next.
+//! The schedule and scope of housekeeping rounds.
 //!
-//! A round begins at a tick, unless the last one goes on. Most rounds only compare pods. Once a
-//! minute the disk is looked at and the runtime's garbage is collected; in between, the disk is
-//! looked at while something of an unknown pod is left, and the garbage is collected when there is
-//! more of it or when one of them has gone. On an idle node, most ticks are skipped: a round costs
-//! time for each pod, and nothing has changed.
+//! A round starts at a tick, unless one is in progress. Most rounds only compare pods. Once a minute
+//! a round includes the disk and garbage collection. In between it includes the disk while an orphaned
+//! pod remains, and garbage collection when their number changes. An idle node skips most ticks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,32 +11,32 @@ use windlass_types::PodUid;
 
 use super::HousekeepingPlan;
 
-/// Every this many ticks the garbage is collected: once a minute if they are two seconds apart.
-const GARBAGE_EVERY: u32 = 30;
-/// A node without an event for this many ticks is idle: 30 s if they are two seconds apart.
-const IDLE_AFTER: u32 = 15;
-/// On an idle node, a round begins with every fifth tick.
-const IDLE_EVERY: u32 = 5;
+/// Ticks between garbage collections: 1 min with a tick every 2 s.
+const GARBAGE_TICKS: u32 = 30;
+/// Ticks without an event until a node is idle: 30 s with a tick every 2 s.
+const IDLE_THRESHOLD_TICKS: u32 = 15;
+/// Ticks between rounds on an idle node.
+const IDLE_TICKS: u32 = 5;
 
-/// How thorough a round is; each includes those before it.
+/// Scope of a round; each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// What runs and is worked on is compared with what is desired.
+    /// Compares desired pods, workers and the runtime.
     #[default]
     Pods,
-    /// The disk is looked at for what unknown pods left.
+    /// Also removes files of orphaned pods.
     Disk,
-    /// The runtime's garbage is collected.
+    /// Also collects garbage in the runtime.
     Garbage,
 }
 
 impl Scope {
-    /// The disk is looked at for what unknown pods left.
+    /// True if the round scans the disk.
     pub fn includes_disk(self) -> bool {
         self != Self::Pods
     }
 
-    /// The runtime's garbage is collected.
+    /// True if the round collects garbage.
     pub fn collects_garbage(self) -> bool {
         self == Self::Garbage
     }
@@ -54,31 +52,34 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A round that begins: plan it.
+/// A round that starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HousekeepingRound {
-    /// What the plan is to look at.
+    /// Scope of its plan.
     pub scope: Scope,
-    /// All Burstable pods together weigh what they request: tell, because the pods have changed,
-    /// or because a minute ago it may not have been written.
+    /// Update the CPU weight of the Burstable cgroup: the pods changed, or the last update may have
+    /// failed.
     pub update_burstable_shares: bool,
 }
 
 impl fmt::Display for HousekeepingRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let update_burstable_shares = if self.update_burstable_shares { " share-cpu" } else { "" };
-        write!(f, "begin({}){update_burstable_shares}", self.scope)
+        let shares = match self.update_burstable_shares {
+            true => " share-cpu",
+            false => "",
+        };
+        write!(f, "begin({}){shares}", self.scope)
     }
 }
 
-/// What a planned round does.
+/// Actions of a planned round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CleanUp {
-    /// Pods that run although no one asks for them.
+    /// Orphaned pods.
     pub orphans_to_kill: BTreeSet<PodUid>,
-    /// Workers whose pod is no longer desired.
+    /// Workers of undesired pods.
     pub workers_to_kill: BTreeSet<PodUid>,
-    /// What is to be removed then; `None` ends the round.
+    /// Scope of the removals that follow; `None` ends the round.
     pub finish: Option<Scope>,
 }
 
@@ -100,62 +101,60 @@ impl fmt::Display for CleanUp {
     }
 }
 
-/// One round after the other.
+/// The schedule of housekeeping rounds.
 #[derive(Debug, Default)]
 pub struct HousekeepingSchedule {
     ticks: u32,
     /// Ticks since the last event.
     idle_ticks: u32,
-    under_way: bool,
+    in_progress: bool,
     garbage_wanted: bool,
-    /// The pods that the CPU weight of all Burstable pods was told for.
-    weighed: BTreeSet<PodUid>,
-    /// Dead pods of the last plan: their collection was begun.
+    /// Pods at the last update of the Burstable CPU weight.
+    weighted: BTreeSet<PodUid>,
+    /// Dead pods of the last plan, whose collection has started.
     dead: BTreeSet<PodUid>,
-    /// Pods of the last plan that nobody knows but the runtime: their directories go next.
-    strangers: BTreeSet<PodUid>,
+    /// Orphaned pods of the last plan; their directories are removed next.
+    orphans: BTreeSet<PodUid>,
 }
 
 impl HousekeepingSchedule {
-    /// A source, the runtime, a volume or a probe has reported a change.
+    /// Records a change by a source, the runtime, a volume or a probe.
     pub fn event(&mut self) {
         self.idle_ticks = 0;
     }
 
-    /// It is time for a round. `None` while the last round is in progress, and for most ticks of an
-    /// idle node.
+    /// Starts a round; `None` during a round and for most ticks of an idle node.
     pub fn tick(&mut self, desired: impl FnOnce() -> BTreeSet<PodUid>) -> Option<HousekeepingRound> {
         self.ticks += 1;
         self.idle_ticks = self.idle_ticks.saturating_add(1);
-        self.garbage_wanted |= self.ticks % GARBAGE_EVERY == 1;
-        let is_idle = self.idle_ticks > IDLE_AFTER && self.scope() == Scope::Pods;
-        if self.under_way || (is_idle && !self.ticks.is_multiple_of(IDLE_EVERY)) {
+        self.garbage_wanted |= self.ticks % GARBAGE_TICKS == 1;
+        let is_idle = self.idle_ticks > IDLE_THRESHOLD_TICKS && self.scope() == Scope::Pods;
+        if self.in_progress || (is_idle && !self.ticks.is_multiple_of(IDLE_TICKS)) {
             return None;
         }
-        self.under_way = true;
+        self.in_progress = true;
         let desired = desired();
-        let update_burstable_shares = self.garbage_wanted || self.weighed != desired;
-        self.weighed = desired;
+        let update_burstable_shares = self.garbage_wanted || self.weighted != desired;
+        self.weighted = desired;
         Some(HousekeepingRound {
             scope: self.scope(),
             update_burstable_shares,
         })
     }
 
-    /// The plan was made while time went on: what is desired now is left alone.
+    /// Returns the actions of a plan, without pods that became desired meanwhile.
     pub fn planned(&mut self, plan: &HousekeepingPlan, desired: &BTreeSet<PodUid>) -> CleanUp {
         if *plan != HousekeepingPlan::default() {
             self.event();
         }
-        let strangers = &plan.orphans_to_kill | &plan.dead_to_collect;
-        // what cannot be collected is tried again with the garbage of each minute, not at once;
-        // the logs of one that has gone go now
+        let orphans = &plan.orphans_to_kill | &plan.dead_to_collect;
+        // a failed collection is retried once a minute; logs of a removed pod are collected now
         self.garbage_wanted |=
-            !plan.dead_to_collect.is_subset(&self.dead) || !self.strangers.is_subset(&strangers);
+            !plan.dead_to_collect.is_subset(&self.dead) || !self.orphans.is_subset(&orphans);
         let finish = Some(self.scope()).filter(|scope| scope.includes_disk());
         self.dead.clone_from(&plan.dead_to_collect);
-        self.strangers = strangers;
-        self.under_way = finish.is_some();
+        self.orphans = orphans;
+        self.in_progress = finish.is_some();
         self.garbage_wanted &= finish.is_none();
         CleanUp {
             orphans_to_kill: &plan.orphans_to_kill - desired,
@@ -164,13 +163,13 @@ impl HousekeepingSchedule {
         }
     }
 
-    /// What was to be removed is removed, or could not be.
+    /// Ends the round.
     pub fn finished(&mut self) {
-        self.under_way = false;
+        self.in_progress = false;
     }
 
     fn scope(&self) -> Scope {
-        match (self.garbage_wanted, self.strangers.is_empty()) {
+        match (self.garbage_wanted, self.orphans.is_empty()) {
             (true, _) => Scope::Garbage,
             (false, false) => Scope::Disk,
             (false, true) => Scope::Pods,
@@ -186,10 +185,10 @@ mod tests {
         words.split_whitespace().map(PodUid::from).collect()
     }
 
-    /// One thing that happens, with the desired pods if they count.
+    /// A step of a test, with the desired pods.
     enum Step<'a> {
         Tick(&'a str),
-        /// Ticks whose rounds find nothing to do.
+        /// Ticks with empty plans.
         Quiet(u32, &'a str),
         /// Orphans, undesired and dead pods of the plan, and the desired pods.
         Planned([&'a str; 3], &'a str),
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_garbage_is_collected_at_first_and_then_once_a_minute() {
+    fn garbage_is_collected_first_and_then_once_a_minute() {
         check(&[
             (Tick(""), "begin(garbage) share-cpu"),
             (NOTHING, "finish(garbage)"),
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_begins_when_the_last_one_is_over_and_a_minute_that_passed_meanwhile_counts() {
+    fn round_starts_after_the_last_one_with_its_missed_scope() {
         check(&[
             (Quiet(29, ""), ""),
             (Tick(""), "begin(pods)"),
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_of_burstable_pods_is_told_when_the_pods_change() {
+    fn burstable_weight_is_updated_when_pods_change() {
         check(&[
             (Quiet(1, "a"), ""),
             (Tick("a"), "begin(pods)"),
@@ -311,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_is_collected_at_once_then_looked_after_until_it_is_gone_and_its_logs_with_it() {
+    fn dead_pod_is_collected_at_once_and_its_logs_after_removal() {
         check(&[
             (Quiet(1, ""), ""),
             (Tick(""), "begin(pods)"),
             (Planned(["", "", "a"], ""), "finish(garbage)"),
             (Finished, ""),
             (Tick(""), "begin(disk)"),
-            // it could not be collected
+            // the collection failed
             (Planned(["", "", "a"], ""), "finish(disk)"),
             (Finished, ""),
             (Tick(""), "begin(disk)"),
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_killed_and_the_disk_is_looked_at_when_it_has_ended() {
+    fn orphan_is_killed_then_its_files_are_removed() {
         check(&[
             (Quiet(1, ""), ""),
             (Tick(""), "begin(pods)"),
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_desired_while_the_plan_was_made_is_left_alone() {
+    fn pods_desired_since_the_plan_are_kept() {
         check(&[
             (Quiet(1, ""), ""),
             (Tick(""), "begin(pods)"),

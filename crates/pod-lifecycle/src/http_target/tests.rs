@@ -15,7 +15,7 @@ fn container() -> Container {
 
 fn target(action: Value) -> Result<HttpTarget, String> {
     let action: HTTPGetAction = serde_json::from_value(action).expect("action");
-    HttpTarget::of(
+    HttpTarget::new(
         &action,
         &container(),
         "10.0.0.7".parse().ok(),
@@ -89,7 +89,7 @@ fn without_an_address_of_the_pod_there_is_no_target() {
         port: IntOrString::Int(80),
         ..HTTPGetAction::default()
     };
-    let found = HttpTarget::of(&action, &container(), None, Purpose::Hook);
+    let found = HttpTarget::new(&action, &container(), None, Purpose::Hook);
     assert_eq!(
         line(found),
         "error: failed to find networking container: the pod has no address"
@@ -159,7 +159,7 @@ fn a_request_says_who_asks_and_ends_the_connection() {
         host: Some("fd00::1".into()),
         ..HTTPGetAction::default()
     };
-    let hook = HttpTarget::of(&action, &container(), None, Purpose::Hook).expect("target");
+    let hook = HttpTarget::new(&action, &container(), None, Purpose::Hook).expect("target");
     let text = String::from_utf8(hook.request().expect("request")).expect("text");
     assert_eq!(
         text.replace("\r\n", "|"),

@@ -1,19 +1,19 @@
-//! The part of Go's `net/url` that decides what path a server sees.
+//! The part of Go's `net/url` that determines the request path.
 
-/// What a reference names, seen from the page it is on.
+/// A resolved URL reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
-    /// Scheme in lower case, if it has its own.
+    /// Scheme in lower case, if given.
     pub scheme: Option<String>,
-    /// Host without brackets, if it has its own.
+    /// Host without brackets, if given.
     pub host: Option<String>,
-    /// Port that is written out.
+    /// Port, if given.
     pub port: Option<u16>,
-    /// Path and query, begins with `/`.
+    /// Path and query; starts with `/`.
     pub path: String,
 }
 
-/// The parts of a reference as Go's `url.Parse` finds them.
+/// The parts of a reference (Go's `url.Parse`).
 struct Parts<'a> {
     scheme: Option<String>,
     authority: Option<&'a str>,
@@ -22,11 +22,11 @@ struct Parts<'a> {
     query: Option<&'a str>,
 }
 
-/// The path and query that upstream asks for when a pod says `path` (`formatURL`): parsed as a
-/// URL, of which scheme, host and fragment are dropped; taken literally if it is none.
+/// Returns path and query of a configured `path` (upstream `formatURL`): those of the URL, or the
+/// literal path if it is not a URL.
 ///
 /// # Errors
-/// It is a URL that has no path (`mailto:x`), which Go refuses to ask for.
+/// A URL without a path, such as `mailto:x`.
 pub(super) fn request_path(path: &str) -> Result<String, String> {
     let Ok(parts) = parse(path) else {
         return Ok(rooted(escape(path.as_bytes())));
@@ -37,10 +37,10 @@ pub(super) fn request_path(path: &str) -> Result<String, String> {
     Ok(with_query(rooted(parts.path), parts.query))
 }
 
-/// What `reference` names on the page `base`, a path and query that begins with `/`.
+/// Resolves `reference` relative to `base`, an absolute path with its query.
 ///
 /// # Errors
-/// Why it is no URL.
+/// An invalid URL, with Go's message.
 pub(super) fn resolve(base: &str, reference: &str) -> Result<Reference, String> {
     let parts = parse(reference)?;
     let (base_path, base_query) = match base.split_once('?') {
@@ -73,7 +73,7 @@ pub(super) fn resolve(base: &str, reference: &str) -> Result<Reference, String> 
     Ok(found)
 }
 
-/// True if Go accepts it as the host of a URL. An address with a zone is not.
+/// True for a URL host that Go accepts; an address with a zone is rejected.
 pub(super) fn is_host(host: &str) -> bool {
     let allowed =
         |b: u8| b >= 0x80 || b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&b);

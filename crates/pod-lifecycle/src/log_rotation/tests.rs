@@ -20,7 +20,7 @@ fn a_log_is_rotated_when_it_is_as_long_as_it_may_be() {
     assert_eq!(policy.step(true, Some(100)), Some(LogStep::Rotate));
     assert_eq!(policy.step(true, None), Some(LogStep::Reopen));
     assert_eq!(policy.step(false, Some(100)), None);
-    assert_eq!(policy.step(false, None), Some(LogStep::GiveBack));
+    assert_eq!(policy.step(false, None), Some(LogStep::Restore));
 }
 
 #[test]

@@ -1,19 +1,19 @@
-//! What containers answer, as the network and the runtime hand it over.
+//! Responses of containers to probe attempts and hooks.
 
 use std::time::Duration;
 
-/// A complete answer to a GET.
+/// A complete response to a GET request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpAnswer {
-    /// Status code of the last answer.
+    /// Status code of the last response.
     pub status: u16,
-    /// Its body, [`super::MAX_OUTPUT`] bytes at most.
+    /// Its body, at most [`super::MAX_OUTPUT_BYTES`].
     pub body: Vec<u8>,
-    /// Where it redirects to, if that is another host.
+    /// Redirect target, if it is another host.
     pub other_host: Option<String>,
 }
 
-/// What the health service said.
+/// Result of a gRPC health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrpcHealth {
     /// `SERVING`.
@@ -22,41 +22,40 @@ pub enum GrpcHealth {
     NotServing(String),
     /// The server has no health service; its message.
     Unimplemented(String),
-    /// The server refused to say: `rpc error: code = NotFound desc = unknown service`.
+    /// The RPC failed: `rpc error: code = NotFound desc = unknown service`.
     Refused(String),
 }
 
-/// Why there was no answer.
+/// Error of a check without a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// There was a connection, and no answer within the timeout.
+    /// No response within the timeout.
     #[error("timeout after {0:?}")]
     TimedOut(Duration),
-    /// There was no connection within the timeout.
+    /// No connection within the timeout.
     #[error("no connection within {0:?}")]
     ConnectTimedOut(Duration),
-    /// A TLS request was answered in plain HTTP.
+    /// Plain HTTP response to a TLS request.
     #[error("server gave HTTP response to HTTPS client")]
     PlainHttp,
-    /// The head of an HTTP answer came, its body did not.
+    /// HTTP response with an incomplete body.
     #[error("body: {0}")]
     Body(String),
-    /// What a redirect led to failed: the whole text, with the URL.
+    /// The redirected request failed: the whole text, with the URL.
     #[error("{0}")]
     Redirected(String),
-    /// The node itself could not ask: it has no file, no memory, no thread left. That says nothing
-    /// about the container, although upstream holds it against it.
+    /// The node has no resources for the request. Unlike upstream, it does not count as a failure.
     #[error("{0}")]
     Node(String),
-    /// Anything else: refused, reset, no route, not HTTP.
+    /// Other error: refused, reset, no route, not HTTP.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Why a command has no exit code.
+/// Error of a command without an exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecFailure {
-    /// It ran longer than the timeout and was killed.
+    /// Killed after the timeout.
     TimedOut,
     /// The runtime could not run it.
     Failed(String),

@@ -1,15 +1,15 @@
-//! What an answer comes to, in upstream's words.
+//! Outcomes of probe attempts, with upstream's messages.
 
 use std::time::Duration;
 
 use windlass_types::cri::ExecOutput;
 
-use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT, ProbeOutcome};
+use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT_BYTES, ProbeOutcome};
 use crate::http_target::{HttpTarget, join_host_port};
-use windlass_units::go_duration::go_duration;
+use windlass_units::duration::go_duration;
 
-/// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
-/// it; one that does not come at all is a failure.
+/// Evaluates an HTTP response (upstream `DoHTTPProbe`). A truncated body is an error, no response is
+/// a failure.
 pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
     let answer = match answer {
         Ok(answer) => answer,
@@ -31,7 +31,7 @@ pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError
     }
 }
 
-/// Why a request got no answer, as Go's HTTP client says it.
+/// Returns the error text of Go's HTTP client.
 pub fn http_error(url: &str, error: &CheckError) -> String {
     match error {
         CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_) => format!(
@@ -48,7 +48,7 @@ pub fn http_error(url: &str, error: &CheckError) -> String {
     }
 }
 
-/// Upstream `DoTCPProbe`.
+/// Evaluates a TCP connection (upstream `DoTCPProbe`).
 pub fn evaluate_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> ProbeOutcome {
     match answer {
         Ok(()) => ProbeOutcome::Success,
@@ -60,7 +60,7 @@ pub fn evaluate_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> P
     }
 }
 
-/// Upstream `grpcProber.Probe`: everything that is not SERVING is a failure.
+/// Evaluates a gRPC health check (upstream `grpcProber.Probe`); only SERVING is success.
 pub fn evaluate_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
     let address = join_host_port(host, port);
     let text = match answer {
@@ -87,7 +87,8 @@ pub fn evaluate_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckErr
     ProbeOutcome::Failure(text)
 }
 
-/// Upstream `execProber.Probe`. Output is standard output, then standard error.
+/// Evaluates a command (upstream `execProber.Probe`); its output is standard output, then standard
+/// error.
 pub fn evaluate_exec(
     command: &[String],
     timeout: Duration,
@@ -97,8 +98,8 @@ pub fn evaluate_exec(
         Ok(output) if output.exit_code == 0 => ProbeOutcome::Success,
         Ok(output) => {
             let mut bytes = output.stdout.clone();
-            bytes.truncate(MAX_OUTPUT);
-            let room = MAX_OUTPUT - bytes.len();
+            bytes.truncate(MAX_OUTPUT_BYTES);
+            let room = MAX_OUTPUT_BYTES - bytes.len();
             bytes.extend(output.stderr.iter().take(room));
             ProbeOutcome::Failure(text(&bytes))
         }
@@ -112,6 +113,6 @@ pub fn evaluate_exec(
 }
 
 fn text(bytes: &[u8]) -> String {
-    let end = bytes.len().min(MAX_OUTPUT);
+    let end = bytes.len().min(MAX_OUTPUT_BYTES);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

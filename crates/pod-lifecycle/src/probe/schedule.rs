@@ -1,7 +1,6 @@
-//! When a question is due.
+//! Times of probe attempts.
 //!
-//! Upstream's workers tick from the moment the pod was added, so the first question after the
-//! initial delay waits for the next tick. Here it is put when the delay is over.
+//! Unlike upstream, the first attempt starts at the end of the initial delay, not at the next period.
 
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use windlass_types::{PodUid, ProbeKind, Timestamp, later};
 use super::ProbeSpec;
 use windlass_units::hash::fnv1a_64;
 
-/// The first question to an instance that began at `started_at`. A `spread` is added, if given:
-/// see [`spread`].
+/// Returns the time of the first attempt for an instance started at `started_at`, plus `spread`.
 pub fn first(
     spec: &ProbeSpec,
     started_at: Timestamp,
@@ -19,20 +17,18 @@ pub fn first(
     now: Timestamp,
 ) -> Timestamp {
     let due = later(started_at, spec.initial_delay).max(now);
-    // a start in the future is a clock that was set back: nobody waits longer than the delay
+    // after a clock was set back the start may be in the future: wait at most the delay
     let latest = later(now, spec.initial_delay);
     later(due.min(latest), spread.unwrap_or_default())
 }
 
-/// The question after the one that was due at `due`. If that took longer than a period, it is
-/// due now.
+/// Returns the time of the attempt after the one due at `due`, at least `now`.
 pub fn next(spec: &ProbeSpec, due: Timestamp, now: Timestamp) -> Timestamp {
     let next = later(due, spec.period);
     next.max(now).min(later(now, spec.period))
 }
 
-/// How long a probe that is found at the agent's start waits, less than a period: so that not
-/// all of them are asked at once. The same for the same probe.
+/// Returns the deterministic jitter, less than a period, of a probe found at agent start.
 pub fn spread(spec: &ProbeSpec, kind: ProbeKind, uid: &PodUid, container: &str) -> Duration {
     let seed = fnv1a_64(format!("{uid}/{container}/{kind}").as_bytes());
     spec.period.mul_f64((seed % 1024) as f64 / 1024.0)

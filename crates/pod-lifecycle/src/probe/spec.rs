@@ -1,4 +1,4 @@
-//! A pod's probe with its defaults filled in and its names resolved.
+//! A pod's probe with defaults applied and names resolved.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,19 +11,16 @@ use super::{ProbeHandler, ProbeSpec};
 use crate::http_target::{HttpTarget, Purpose, container_port, host_or};
 use windlass_pod_inputs::env::expand;
 
-/// Defaults of the v1 API. A pod from a file or a checkpoint may come without them, and 0 is
-/// what the API takes for "not set".
+/// Defaults of the v1 API; 0 means "not set".
 const PERIOD: u32 = 10;
 const TIMEOUT: u32 = 1;
 const SUCCESSES: u32 = 1;
 const FAILURES: u32 = 3;
 
-/// The probe of this kind that a container has, `None` if it has none. `pod_ip` is the address
-/// that is asked where the probe names none.
+/// Returns the probe of this kind of a container. `pod_ip` is the default host.
 ///
 /// # Errors
-/// In upstream's words: what it refers to is not there. It may be later, so the probe is asked
-/// for again.
+/// An unresolved name, with upstream's message. It may resolve later, so the caller retries.
 pub(crate) fn probe_spec(
     kind: ProbeKind,
     pod: &Pod,
@@ -43,9 +40,8 @@ pub(crate) fn probe_spec(
     )
 }
 
-/// The grace period of a container that is killed because of this probe, if the probe has one
-/// of its own. It may be longer than the pod's.
-pub fn probe_grace(container: &Container, kind: ProbeKind) -> Option<Duration> {
+/// Returns the probe grace period, if the probe has one. It may be longer than the pod's.
+pub fn probe_grace_period(container: &Container, kind: ProbeKind) -> Option<Duration> {
     if kind == ProbeKind::Readiness {
         return None;
     }
@@ -53,7 +49,7 @@ pub fn probe_grace(container: &Container, kind: ProbeKind) -> Option<Duration> {
     u64::try_from(grace).ok().map(Duration::from_secs)
 }
 
-fn probe_of(kind: ProbeKind, container: &Container) -> Option<&Probe> {
+pub(crate) fn probe_of(kind: ProbeKind, container: &Container) -> Option<&Probe> {
     match kind {
         ProbeKind::Liveness => container.liveness_probe.as_ref(),
         ProbeKind::Readiness => container.readiness_probe.as_ref(),
@@ -72,7 +68,7 @@ fn handler(
         return Ok(ProbeHandler::Exec(static_command(command, container)));
     }
     if let Some(get) = &probe.http_get {
-        let target = HttpTarget::of(get, container, pod_ip, Purpose::Probe)?;
+        let target = HttpTarget::new(get, container, pod_ip, Purpose::Probe)?;
         return Ok(ProbeHandler::Http(target));
     }
     if let Some(socket) = &probe.tcp_socket {
@@ -98,8 +94,7 @@ fn handler(
     ))
 }
 
-/// The command with its `$(VAR)` replaced from the values that are written in the container, and
-/// by nothing where a variable takes its value from elsewhere (upstream
+/// Expands `$(VAR)` from literal values of the container; other variables expand to nothing (upstream
 /// `ExpandContainerCommandOnlyStatic`).
 fn static_command(command: &[String], container: &Container) -> Vec<String> {
     let vars = container.env.iter().flatten();

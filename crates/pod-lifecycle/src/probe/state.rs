@@ -1,29 +1,29 @@
-//! How outcomes add up to a result.
+//! Thresholds: from outcomes to a probe result.
 
 use windlass_types::ProbeKind;
 
 use super::{ProbeOutcome, ProbeSpec};
 
-/// What the probe of one container instance has come to. A new instance has a new state: nothing
-/// of the old one counts, where upstream keeps counting from one instance into the next.
+/// State of a probe of one container instance. Unlike upstream, counts do not carry over to the next
+/// instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeState {
     kind: ProbeKind,
     success_threshold: u32,
     failure_threshold: u32,
     result: Option<bool>,
-    /// The last outcome that counted, and how often in a row it came.
+    /// Last counted outcome, and its consecutive count.
     run: Option<(bool, u32)>,
     on_hold: bool,
 }
 
 impl ProbeState {
-    /// Of an instance that has not been asked.
+    /// Creates the state of an instance without an attempt.
     pub fn new(kind: ProbeKind, spec: &ProbeSpec) -> Self {
         Self::restored(kind, spec, Self::initial(kind))
     }
 
-    /// Of an instance on which there already is a result, from before the agent was started.
+    /// Creates the state of an instance with the result of the previous agent run.
     pub fn restored(kind: ProbeKind, spec: &ProbeSpec, result: Option<bool>) -> Self {
         let mut state = Self {
             kind,
@@ -37,7 +37,7 @@ impl ProbeState {
         state
     }
 
-    /// The result before the first question.
+    /// Returns the initial result.
     pub fn initial(kind: ProbeKind) -> Option<bool> {
         match kind {
             ProbeKind::Liveness => Some(true),
@@ -46,18 +46,18 @@ impl ProbeState {
         }
     }
 
-    /// The result so far.
+    /// Returns the current result.
     pub fn result(&self) -> Option<bool> {
         self.result
     }
 
-    /// True if this instance is not asked again: its liveness failed, or its startup is decided.
+    /// True if the probe is not repeated: liveness failed, or startup has a result.
     pub fn is_on_hold(&self) -> bool {
         self.on_hold
     }
 
-    /// Counts an outcome; the result if this changed it. An outcome that comes in while the
-    /// probe is_on_hold, or an error, changes nothing.
+    /// Counts an outcome and returns the result if it changed. Ignores errors, and outcomes while the
+    /// probe is on hold.
     pub fn record(&mut self, outcome: &ProbeOutcome) -> Option<bool> {
         let ok = outcome.counts()?;
         if self.on_hold {

@@ -170,9 +170,9 @@ fn only_liveness_and_startup_have_a_grace_period_of_their_own() {
         (ProbeKind::Startup, Some(Duration::from_secs(7))),
         (ProbeKind::Readiness, None),
     ] {
-        assert_eq!(probe_grace(&with, kind), expected, "{kind}");
-        assert_eq!(probe_grace(&without, kind), None, "{kind}");
-        assert_eq!(probe_grace(&Container::default(), kind), None, "{kind}");
+        assert_eq!(probe_grace_period(&with, kind), expected, "{kind}");
+        assert_eq!(probe_grace_period(&without, kind), None, "{kind}");
+        assert_eq!(probe_grace_period(&Container::default(), kind), None, "{kind}");
     }
 }
 
@@ -357,8 +357,8 @@ fn a_command_counts_by_its_exit_code() {
     let ProbeOutcome::Failure(text) = judge(output(&[b'a'; 9000], &[b'b'; 9000], 1)) else {
         panic!("no failure");
     };
-    assert_eq!(text.len(), MAX_OUTPUT);
-    assert_eq!(text.trim_start_matches('a').len(), MAX_OUTPUT - 9000);
+    assert_eq!(text.len(), MAX_OUTPUT_BYTES);
+    assert_eq!(text.trim_start_matches('a').len(), MAX_OUTPUT_BYTES - 9000);
 }
 
 #[test]

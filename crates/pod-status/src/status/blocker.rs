@@ -15,7 +15,7 @@ use super::Failures;
 use windlass_pod_lifecycle::actions::{DelayedRestart, restarts_after_exit};
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
-use windlass_units::go_duration::go_duration;
+use windlass_units::duration::go_duration;
 
 /// A container's readiness probe fails, or has said nothing yet.
 const NOT_READY: &str = "its readiness probe does not pass";

@@ -14,7 +14,7 @@ use windlass_pod_lifecycle::actions::{
 };
 use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 use windlass_types::pod::is_sidecar;
-use windlass_units::go_duration::go_duration;
+use windlass_units::duration::go_duration;
 
 /// Upstream's words for a container that ran and is gone.
 const GONE: &str = "The container could not be located when the pod was deleted.  The container used \

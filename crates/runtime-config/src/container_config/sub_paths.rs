@@ -84,7 +84,7 @@ pub(super) fn target(
     let dir = pod_dir.join(SUB_PATHS_DIR);
     let mut volumes = input.pod_volumes.iter();
     let volume = volumes.find(|volume| volume.name == mount.name);
-    let told = volume.map_or(mount.name.as_str(), PodVolume::told_name);
+    let told = volume.map_or(mount.name.as_str(), PodVolume::display_name);
     dir.join(volume_dir_name(&pod_dir, source).unwrap_or(told))
         .join(&input.container.name)
         .join(index.to_string())

@@ -6,7 +6,7 @@ use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
 use windlass_types::{MountedContent, MountedVolume, PodExt};
 
 use super::*;
-use windlass_volume_plan::volume_source::{BoundClaim, VolumeSource};
+use windlass_volume_plan::volume_source::{BoundPvc, VolumeSource};
 
 struct Case {
     pod: Pod,
@@ -50,7 +50,7 @@ fn node_path(group: Option<i64>) -> PodVolume {
         source: VolumeSource::HostPath(HostPathVolumeSource::default()),
         read_only: false,
         mount_options: Vec::new(),
-        claim: Some(BoundClaim {
+        pvc: Some(BoundPvc {
             name: "claim".to_owned(),
             volume: "pv-7".to_owned(),
             exclusive: false,

@@ -174,8 +174,7 @@ async fn image_pulled_for_account_is_verified_for_other_accounts() {
     let again = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!(again, ("ok".to_owned(), vec![]), "the account is recorded");
 
-    env
-        .fake
+    env.fake
         .fail("pull web:1 as other", CriCode::Other, "denied");
     env.fake.have_credentials(of_account("other", "p"));
     let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;

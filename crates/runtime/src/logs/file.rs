@@ -91,7 +91,7 @@ impl LogFile {
 pub(super) struct ReadSoFar {
     id: (u64, u64),
     position: u64,
-    /// HookKind it was written to last, in nanoseconds.
+    /// When it was written to last, in nanoseconds.
     written: i128,
 }
 

@@ -31,7 +31,7 @@ const MAX_WORKERS: usize = MAX_THREADS / 2;
 /// How logs are rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
-    /// HookKind, and how many files there may be.
+    /// When, and how many files there may be.
     pub policy: RotationPolicy,
     /// `containerLogMaxWorkers`: rotations at a time.
     pub workers: usize,
@@ -134,7 +134,7 @@ impl Rotator {
     async fn carry_out(&self, log: &ContainerLog, step: LogStep) {
         let result = match step {
             LogStep::Reopen => self.reopen(log).await,
-            LogStep::GiveBack => self.give_back(log).await,
+            LogStep::Restore => self.give_back(log).await,
             LogStep::Rotate => self.rotate(log).await,
         };
         let (container, path) = (&log.container, log.path.display());

@@ -144,8 +144,7 @@ async fn ephemeral_container_starts_and_joins_its_target() {
     assert!((count - 1.0).abs() < f64::EPSILON);
 
     let env = TestEnv::new();
-    env
-        .sync(&with_debugger(pod(&["a"]), None), found.clone())
+    env.sync(&with_debugger(pod(&["a"]), None), found.clone())
         .await;
     assert_eq!(env.fake.configs()[0].security.pid_target, None);
 

@@ -28,7 +28,7 @@ use windlass_runtime_config::inputs::ImageCredentials;
 #[derive(Debug, Default)]
 struct Model {
     calls: Vec<String>,
-    /// HookKind each call came.
+    /// When each call came.
     times: Vec<Instant>,
     failing: BTreeMap<String, CriError>,
     hanging: BTreeSet<String>,

@@ -74,8 +74,7 @@ async fn running_pod_keeps_newest_dead_instance_and_its_log() {
     assert_eq!(report.containers, 1);
     assert_eq!(removals(&env), ["remove a0"]);
     let log = |n| {
-        env
-            .files
+        env.files
             .get(format!("/var/log/pods/default_web_u1/a/{n}.log").as_ref())
     };
     assert!(log(0).is_none() && log(1).is_some());
@@ -151,8 +150,7 @@ async fn one_unstoppable_container_does_not_block_the_others() {
 async fn runtime_list_failure_skips_garbage_collection() {
     let env = TestEnv::new();
     add(&env, "a0", ContainerState::Exited, 0);
-    env
-        .fake
+    env.fake
         .fail("list-sandboxes", CriCode::Unavailable, "gone");
     let report = env.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.failures.len(), 1);
@@ -192,18 +190,10 @@ async fn cleanup_removes_the_pod_directory_and_is_repeatable() {
         known().known
     );
     for _ in 0..2 {
-        env
-            .runtime
+        env.runtime
             .cleanup_pod(&"u1".into())
             .await
             .expect("cleanup");
     }
-    assert!(
-        env
-            .runtime
-            .list_pod_dirs()
-            .await
-            .expect("list")
-            .is_empty()
-    );
+    assert!(env.runtime.list_pod_dirs().await.expect("list").is_empty());
 }

@@ -79,9 +79,7 @@ async fn invalid_name_and_failed_inspection_have_own_reasons() {
         line(&env, &outcome)
     );
     assert_eq!(outcome.retry_at, None);
-    env
-        .fake
-        .fail("image-status", CriCode::Unavailable, "gone");
+    env.fake.fail("image-status", CriCode::Unavailable, "gone");
     let outcome = env.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(
         line(&env, &outcome),
@@ -171,10 +169,7 @@ async fn missing_image_does_not_block_the_sibling_container() {
         .sync(&pod_of(Vec::new(), vec![bad, container("b")]), nothing())
         .await;
     assert_eq!(outcome.failures.len(), 1);
-    assert_eq!(
-        env.fake.calls().last().map(String::as_str),
-        Some("start b")
-    );
+    assert_eq!(env.fake.calls().last().map(String::as_str), Some("start b"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,11 +234,7 @@ async fn shared_pull_continues_when_its_first_pod_is_cancelled() {
     assert!(first.await.is_err_and(|e| e.is_cancelled()));
     tokio::task::yield_now().await;
     assert!(!second.is_finished());
-    assert_eq!(
-        pulls(&env).len(),
-        1,
-        "the second pod did not begin its own"
-    );
+    assert_eq!(pulls(&env).len(), 1, "the second pod did not begin its own");
     second.abort();
     let _ = second.await;
     // with nobody left the pull ended: the next pod begins a new one

@@ -180,16 +180,10 @@ async fn credentials_are_tried_best_match_first_until_one_works() {
         line(&env, &outcome),
         "ErrImagePull container=a retry=later: [team is denied, host is denied] | again in 10s"
     );
-    assert_eq!(
-        pulls(&env).len(),
-        2,
-        "never anonymously: {:?}",
-        pulls(&env)
-    );
+    assert_eq!(pulls(&env).len(), 2, "never anonymously: {:?}", pulls(&env));
 
     let env = TestEnv::new();
-    env
-        .sync_inputs(&pod, nothing(), with_users(&users[2..]))
+    env.sync_inputs(&pod, nothing(), with_users(&users[2..]))
         .await;
     assert_eq!(pulls(&env), [format!("pull {image}")]);
 }

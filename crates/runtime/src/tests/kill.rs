@@ -71,10 +71,7 @@ async fn app_containers_stop_first_then_sidecars_then_sandboxes() {
     env.fake.take("stop a 30s", Duration::from_secs(4));
     env.fake.take("stop b 30s", Duration::from_secs(10));
     env.fake.take("stop s2 20s", Duration::from_secs(5));
-    let result = env
-        .runtime
-        .kill_pod(kill(Some(spec), nothing(), 30))
-        .await;
+    let result = env.runtime.kill_pod(kill(Some(spec), nothing(), 30)).await;
     assert!(result.is_ok());
     assert_eq!(
         env.fake.timed_calls(),
@@ -98,10 +95,7 @@ async fn sidecars_get_2_s_if_app_uses_the_grace_period() {
     env.fake.take("stop a 10s", Duration::from_secs(10));
     env.fake.take("stop s2 2s", Duration::from_secs(2));
     env.fake.take("stop s1 2s", Duration::from_secs(2));
-    let result = env
-        .runtime
-        .kill_pod(kill(Some(spec), nothing(), 10))
-        .await;
+    let result = env.runtime.kill_pod(kill(Some(spec), nothing(), 10)).await;
     assert!(result.is_ok());
     // all wait for the same end, so the whole pod outlives its grace by two seconds, not by four
     assert_eq!(
@@ -122,10 +116,7 @@ async fn unstoppable_app_delays_sidecars_only_for_the_grace_period() {
     let spec = with_sidecars(&env);
     let stuck = CriCode::DeadlineExceeded;
     env.fake.fail("stop a 10s", stuck, "stuck in D state");
-    let result = env
-        .runtime
-        .kill_pod(kill(Some(spec), nothing(), 10))
-        .await;
+    let result = env.runtime.kill_pod(kill(Some(spec), nothing(), 10)).await;
     assert_eq!(result.expect_err("a is stuck").failures.len(), 1);
     assert_eq!(
         env.fake.timed_calls(),
@@ -174,8 +165,7 @@ async fn stop_timeout_is_the_grace_period_but_at_least_2_s() {
 async fn stop_uses_fresh_lists_or_the_observation_if_they_fail() {
     let env = TestEnv::new();
     env.fake.add_container(running("late"));
-    env
-        .runtime
+    env.runtime
         .kill_pod(kill(None, nothing(), 5))
         .await
         .expect("killed");
@@ -188,8 +178,7 @@ async fn stop_uses_fresh_lists_or_the_observation_if_they_fail() {
         seen("a", "a1", ContainerState::Running, 1),
         seen("a", "a0", ContainerState::Exited, 0),
     ]);
-    env
-        .runtime
+    env.runtime
         .kill_pod(kill(None, seen, 5))
         .await
         .expect("killed");
@@ -214,8 +203,7 @@ async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
     }
     env.fake.add_sandbox(sandbox("s0"));
     env.fake.fail("stop a 5s", CriCode::NotFound, "gone");
-    env
-        .fake
+    env.fake
         .fail("stop b 5s", CriCode::DeadlineExceeded, "stuck in D state");
     let error = env
         .runtime
@@ -304,9 +292,7 @@ async fn hung_sandbox_stops_delay_others_only_briefly() {
     }
     env.fake.add_sandbox(sandbox("healthy"));
     let begun = tokio::time::Instant::now();
-    let killing = env
-        .runtime
-        .kill_pod(kill(Some(pod(&["a"])), nothing(), 30));
+    let killing = env.runtime.kill_pod(kill(Some(pod(&["a"])), nothing(), 30));
     let mut killing = std::pin::pin!(killing);
     let wait = |duration| tokio::time::sleep(duration);
     tokio::select! {

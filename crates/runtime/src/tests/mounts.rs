@@ -145,8 +145,7 @@ async fn failed_image_volume_blocks_containers_that_mount_it() {
         ("b", mount("never")),
         ("c", mount("data")),
     ]);
-    env
-        .fake
+    env.fake
         .fail("pull model:1", CriCode::Other, "no such host");
     let outcome = sync(&env, &pod, BackoffTable::default()).await;
     assert_eq!(

@@ -158,8 +158,7 @@ async fn config_error_fails_only_its_container() {
 #[tokio::test]
 async fn failed_start_is_left_to_next_sync_and_sibling_starts() {
     let env = TestEnv::new();
-    env
-        .fake
+    env.fake
         .fail("start a", CriCode::Other, "exec format error");
     let outcome = env.sync(&pod(&["a", "b"]), nothing()).await;
     assert_eq!(
@@ -398,28 +397,19 @@ async fn termination_message_is_read_from_file_or_log() {
     let mut spec = pod(&["a"]);
     let mut exited = seen("a", "a0", ContainerState::Exited, 2);
     let paths = windlass_pod_inputs::paths::NodePaths::default();
-    assert_eq!(
-        env.runtime.termination_message(&spec, &exited).await,
-        None
-    );
+    assert_eq!(env.runtime.termination_message(&spec, &exited).await, None);
     env.files.put(
         &exited.log_path,
         "2016-10-06T00:17:09Z stdout F one\n2016-10-06T00:17:09Z stderr F two\n",
     );
-    assert_eq!(
-        env.runtime.termination_message(&spec, &exited).await,
-        None
-    );
+    assert_eq!(env.runtime.termination_message(&spec, &exited).await, None);
     if let Some(spec) = &mut spec.spec {
         spec.containers[0].termination_message_policy = Some("FallbackToLogsOnError".into());
     }
     let message = env.runtime.termination_message(&spec, &exited).await;
     assert_eq!(message.as_deref(), Some("one\ntwo\n"));
     exited.exit_code = 0;
-    assert_eq!(
-        env.runtime.termination_message(&spec, &exited).await,
-        None
-    );
+    assert_eq!(env.runtime.termination_message(&spec, &exited).await, None);
     let path = crate::termination::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
     env.files.put(path, "last words");
     let message = env.runtime.termination_message(&spec, &exited).await;

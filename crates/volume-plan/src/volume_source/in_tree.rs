@@ -142,10 +142,10 @@ pub(super) fn persistent_volume(
 ) -> Option<Result<(CsiVolume, Option<NodeSelector>), InTreeError>> {
     let source = persistent_source(spec)?;
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let claim = spec.claim_ref.as_ref();
+    let claim_ref = spec.claim_ref.as_ref();
     let owner = Owner {
         name,
-        namespace: claim
+        namespace: claim_ref
             .and_then(|claim| claim.namespace.as_deref())
             .unwrap_or_default(),
         labels: volume.metadata.labels.as_ref(),
@@ -389,7 +389,7 @@ impl AzureFile<'_> {
         match self.secret_namespace.unwrap_or(owner.namespace) {
             "" => Err((
                 "azureFile.secretNamespace",
-                "is missing and the volume has no claim; name the Secret's namespace".to_owned(),
+                "is missing and the volume has no PVC; name the Secret's namespace".to_owned(),
             )),
             namespace => Ok(namespace),
         }

@@ -7,7 +7,7 @@ use windlass_types::corev1::{PersistentVolumeSpec, Volume};
 const UNKNOWN: &str = "other than those of Kubernetes 1.36";
 
 /// The field that is set.
-pub(super) fn of_pod(volume: &Volume) -> &'static str {
+pub(super) fn for_pod(volume: &Volume) -> &'static str {
     first(&[
         ("iscsi", volume.iscsi.is_some()),
         ("fc", volume.fc.is_some()),
@@ -28,7 +28,7 @@ pub(super) fn of_pod(volume: &Volume) -> &'static str {
 }
 
 /// The field that is set.
-pub(super) fn of_persistent_volume(spec: &PersistentVolumeSpec) -> &'static str {
+pub(super) fn for_persistent_volume(spec: &PersistentVolumeSpec) -> &'static str {
     first(&[
         ("iscsi", spec.iscsi.is_some()),
         ("fc", spec.fc.is_some()),

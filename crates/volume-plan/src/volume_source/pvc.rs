@@ -13,7 +13,7 @@ use windlass_types::corev1::{
 };
 use windlass_types::{ExpansionDecision, Pod, PodExt, Retry};
 
-use super::grown::growth;
+use super::expansion::expansion_decision;
 use super::{
     BoundPvc, PvcSize, CsiVolume, LocalVolume, NfsVolume, PodVolume, SecretRef, VolumeSource,
     in_tree, other,
@@ -44,7 +44,7 @@ pub enum Lookup<T> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PvcState {
     /// The claim.
-    pub claim: Lookup<PersistentVolumeClaim>,
+    pub pvc: Lookup<PersistentVolumeClaim>,
     /// The PersistentVolume; it is not read before the claim is bound.
     pub volume: Lookup<PersistentVolume>,
 }
@@ -57,7 +57,7 @@ pub struct PvcInput<'a> {
     /// The volume.
     pub volume: &'a Volume,
     /// Name of the claim that it stands for.
-    pub claim: &'a str,
+    pub pvc: &'a str,
     /// The claim and what is behind it.
     pub state: &'a PvcState,
     /// The node's object, for the affinity of the volume; unchecked without one.
@@ -68,24 +68,24 @@ pub struct PvcInput<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PvcError {
     /// The claim or its volume is not ready.
-    #[error("error processing PVC {namespace}/{claim}: {why}")]
-    Claim {
+    #[error("error processing PVC {namespace}/{pvc}: {why}")]
+    NotReady {
         /// Namespace of the pod.
         namespace: String,
         /// Name of the claim.
-        claim: String,
+        pvc: String,
         /// What is wrong with it.
         why: String,
         /// Nobody knows: the API server did not say.
         unread: bool,
     },
     /// Somebody else made a claim of the name that this pod's claim has to have.
-    #[error("PVC {namespace}/{claim} was not created for pod {namespace}/{pod} (pod is not owner)")]
+    #[error("PVC {namespace}/{pvc} was not created for pod {namespace}/{pod} (pod is not owner)")]
     NotOwner {
         /// Namespace of both.
         namespace: String,
         /// Name of the claim.
-        claim: String,
+        pvc: String,
         /// Name of the pod.
         pod: String,
     },
@@ -110,7 +110,7 @@ impl PvcError {
     /// What trying again would bring.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Claim { unread: true, .. } => Retry::Soon,
+            Self::NotReady { unread: true, .. } => Retry::Soon,
             _ => Retry::Later,
         }
     }
@@ -124,23 +124,23 @@ impl PvcError {
 /// # Errors
 /// The pod has to wait, or can never have it.
 pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
-    let name = input.claim;
-    let fault = |why: String, unread: bool| PvcError::Claim {
+    let name = input.pvc;
+    let error = |why: String, unread: bool| PvcError::NotReady {
         namespace: input.pod.namespace().to_owned(),
-        claim: name.to_owned(),
+        pvc: name.to_owned(),
         why,
         unread,
     };
-    let claim = bound(&input.state.claim, name).map_err(|(why, unread)| fault(why, unread))?;
+    let pvc = bound_pvc(&input.state.pvc, name).map_err(|(why, unread)| error(why, unread))?;
     // an ephemeral volume's claim was made for this pod, or it is another's
-    if input.volume.persistent_volume_claim.is_none() && !is_owner(input.pod, claim) {
+    if input.volume.persistent_volume_claim.is_none() && !is_owner(input.pod, pvc) {
         return Err(PvcError::NotOwner {
             namespace: input.pod.namespace().to_owned(),
-            claim: name.to_owned(),
+            pvc: name.to_owned(),
             pod: input.pod.name().to_owned(),
         });
     }
-    let volume = claimed(&input.state.volume, claim).map_err(|(why, unread)| fault(why, unread))?;
+    let volume = bound_persistent_volume(&input.state.volume, pvc).map_err(|(why, unread)| error(why, unread))?;
     let default = PersistentVolumeSpec::default();
     let spec = volume.spec.as_ref().unwrap_or(&default);
     check_mode(input, spec)?;
@@ -156,12 +156,12 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
     {
         return Err(PvcError::Affinity(volume_name));
     }
-    let by_claim = input.volume.persistent_volume_claim.as_ref();
-    let mut read_only = by_claim.and_then(|source| source.read_only) == Some(true);
+    let pvc_field = input.volume.persistent_volume_claim.as_ref();
+    let mut read_only = pvc_field.and_then(|source| source.read_only) == Some(true);
     // the only source that promises it by itself
     read_only |= spec.nfs.as_ref().and_then(|nfs| nfs.read_only) == Some(true);
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    let size = size(name, claim, spec);
+    let size = size(name, pvc, spec);
     let source = match migrated {
         Ok(Some((csi, _))) => VolumeSource::Csi(Box::new(CsiVolume {
             volume_name: volume_name.clone(),
@@ -177,7 +177,7 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
         source,
         read_only,
         mount_options: mount_options(volume, spec),
-        claim: Some(BoundPvc {
+        pvc: Some(BoundPvc {
             name: name.to_owned(),
             volume: volume_name,
             exclusive: modes == [ONE_POD],
@@ -187,52 +187,52 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
 }
 
 /// What is wrong, and whether nobody knows.
-type Why = (String, bool);
+type NotReady = (String, bool);
 
-fn bound<'a>(
-    claim: &'a Lookup<PersistentVolumeClaim>,
+fn bound_pvc<'a>(
+    pvc: &'a Lookup<PersistentVolumeClaim>,
     name: &str,
-) -> Result<&'a PersistentVolumeClaim, Why> {
+) -> Result<&'a PersistentVolumeClaim, NotReady> {
     let unread = |error: &str| format!("failed to fetch PVC from API server: {error}");
-    let claim = match claim {
+    let pvc = match claim {
         Lookup::Unread(error) => return Err((unread(error), true)),
         Lookup::Missing => {
             let error = format!("persistentvolumeclaims {name:?} not found");
             return Err((unread(&error), false));
         }
-        Lookup::Found(claim) => claim,
+        Lookup::Found(pvc) => pvc,
     };
-    let protected = claim.metadata.finalizers.iter().flatten();
+    let protected = pvc.metadata.finalizers.iter().flatten();
     let mut protected = protected.filter(|name| *name == PROTECTED);
-    let why = if claim.metadata.deletion_timestamp.is_some() && protected.next().is_none() {
+    let why = if pvc.metadata.deletion_timestamp.is_some() && protected.next().is_none() {
         "PVC is being deleted"
-    } else if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
+    } else if pvc.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
         "PVC is not bound"
-    } else if bound_volume(claim).is_none() {
+    } else if bound_volume(pvc).is_none() {
         "PVC has empty pvc.Spec.VolumeName"
     } else {
-        return Ok(claim);
+        return Ok(pvc);
     };
     Err((why.to_owned(), false))
 }
 
 /// Name of the PersistentVolume that a claim is bound to, or about to be.
-pub fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&str> {
-    let name = claim.spec.as_ref()?.volume_name.as_deref();
+pub fn bound_volume(pvc: &PersistentVolumeClaim) -> Option<&str> {
+    let name = pvc.spec.as_ref()?.volume_name.as_deref();
     name.filter(|name| !name.is_empty())
 }
 
-fn is_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let owners = claim.metadata.owner_references.iter().flatten();
+fn is_owner(pod: &Pod, pvc: &PersistentVolumeClaim) -> bool {
+    let owners = pvc.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.any(|owner| owner.uid == pod.uid().as_str())
 }
 
-fn claimed<'a>(
+fn bound_persistent_volume<'a>(
     volume: &'a Lookup<PersistentVolume>,
-    claim: &PersistentVolumeClaim,
-) -> Result<&'a PersistentVolume, Why> {
-    let name = bound_volume(claim).unwrap_or_default();
+    pvc: &PersistentVolumeClaim,
+) -> Result<&'a PersistentVolume, NotReady> {
+    let name = bound_volume(pvc).unwrap_or_default();
     let unread = |error: &str| format!("failed to fetch PV {name} from API server: {error}");
     let volume = match volume {
         Lookup::Unread(error) => return Err((unread(error), true)),
@@ -242,20 +242,20 @@ fn claimed<'a>(
         }
         Lookup::Found(volume) => volume,
     };
-    let claimed_by = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
-    let Some(claimed_by) = claimed_by else {
+    let claim_ref = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
+    let Some(claim_ref) = claim_ref else {
         let why = format!(
             "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet \
              bound to the claim"
         );
         return Err((why, false));
     };
-    let (has, wants) = (claimed_by.uid.as_deref(), claim.metadata.uid.as_deref());
+    let (has, wants) = (claim_ref.uid.as_deref(), pvc.metadata.uid.as_deref());
     let (has, wants) = (has.unwrap_or_default(), wants.unwrap_or_default());
     if has != wants {
         let why = format!(
             "found PV object {name} but its pv.Spec.ClaimRef.UID {has} does not point to \
-             claim.UID {wants}"
+             pvc.UID {wants}"
         );
         return Err((why, false));
     }
@@ -320,7 +320,7 @@ fn source(name: &str, spec: &PersistentVolumeSpec, size: PvcSize) -> VolumeSourc
     }
     match &spec.host_path {
         Some(host_path) => VolumeSource::HostPath(host_path.clone()),
-        None => VolumeSource::Unsupported(other::of_persistent_volume(spec).to_owned()),
+        None => VolumeSource::Unsupported(other::for_persistent_volume(spec).to_owned()),
     }
 }
 
@@ -339,15 +339,15 @@ fn mount_options(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> Vec<
     }
 }
 
-fn size(name: &str, claim: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) -> PvcSize {
-    let status = claim.status.as_ref();
-    let wanted = storage(spec.capacity.as_ref());
+fn size(name: &str, pvc: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) -> PvcSize {
+    let status = pvc.status.as_ref();
+    let capacity = storage(spec.capacity.as_ref());
     PvcSize {
-        claim: name.to_owned(),
-        uid: claim.metadata.uid.clone().unwrap_or_default(),
-        wanted,
-        known: storage(status.and_then(|s| s.capacity.as_ref())),
-        open: growth(claim, wanted, false) != ExpansionDecision::Deferred,
+        pvc: name.to_owned(),
+        uid: pvc.metadata.uid.clone().unwrap_or_default(),
+        desired: capacity,
+        reported: storage(status.and_then(|s| s.capacity.as_ref())),
+        actionable: expansion_decision(pvc, capacity, false) != ExpansionDecision::Deferred,
     }
 }
 

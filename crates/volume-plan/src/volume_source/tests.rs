@@ -6,8 +6,8 @@ use windlass_pod_inputs::pod_references::volume_use;
 
 use super::*;
 
-mod claim;
-mod grown;
+mod pvc;
+mod expansion;
 mod in_tree;
 
 fn volumes(spec: Value) -> PodVolumes {
@@ -59,7 +59,7 @@ fn inline_volumes_are_what_the_pod_says() {
         let volume = volumes(json!([spec])).remove(0);
         let read_only = if volume.read_only { " read-only" } else { "" };
         assert_eq!(
-            format!("{}{read_only}", claim::shown(&volume.source)),
+            format!("{}{read_only}", pvc::shown(&volume.source)),
             expected
         );
     };
@@ -111,7 +111,7 @@ fn what_changes_or_is_measured_while_its_pod_runs_is_set_up_at_each_sync() {
         let mut volume = source.clone();
         volume["name"] = "v".into();
         let volume: Volume = serde_json::from_value(volume).expect("a volume");
-        assert_eq!(is_live(&volume), expected, "{source}");
+        assert_eq!(needs_resync(&volume), expected, "{source}");
     }
 }
 
@@ -152,7 +152,7 @@ fn volumes_of_a_persistent_volume_lie_under_its_name_and_share_a_device() {
         })),
         read_only: false,
         mount_options: Vec::new(),
-        claim: None,
+        pvc: None,
     };
     let check = |volume: PodVolume, dir: &str, device: Option<&str>| {
         assert_eq!(volume.dir(Path::new("/pod")), Some(PathBuf::from(dir)));

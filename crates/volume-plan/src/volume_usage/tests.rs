@@ -85,7 +85,7 @@ fn a_claim_is_named_or_made_for_its_pod() {
         {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
         {"name": "c", "emptyDir": {}},
     ]}));
-    let claims = ["a", "b", "c", "d"].map(|name| claim_of(&web, name));
+    let claims = ["a", "b", "c", "d"].map(|name| pvc_name(&web, name));
     let expected = [Some("data"), Some("web-b"), None, None];
     assert_eq!(claims.each_ref().map(Option::as_deref), expected);
 }

@@ -151,7 +151,7 @@ fn saturated_device_does_not_delay_config_maps() {
                 source,
                 read_only: false,
                 mount_options: Vec::new(),
-                claim: None,
+                pvc: None,
             };
             let request = VolumeRequest {
                 pod: Arc::new(pod),

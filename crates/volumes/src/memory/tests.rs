@@ -15,7 +15,7 @@ fn request(source: VolumeSource) -> VolumeRequest {
             source,
             read_only: false,
             mount_options: Vec::new(),
-            claim: None,
+            pvc: None,
         },
         now: Timestamp::UNIX_EPOCH,
     }

@@ -135,7 +135,7 @@ impl VolumeSpec {
                 source,
                 read_only: false,
                 mount_options: Vec::new(),
-                claim: None,
+                pvc: None,
             },
             fs_group: None,
         }

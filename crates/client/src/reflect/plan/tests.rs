@@ -1,4 +1,4 @@
-//! The decisions, by the lines they show.
+//! Decisions as lines.
 
 use super::*;
 
@@ -31,15 +31,15 @@ const LONG: Duration = Duration::from_secs(290);
 const SHORT: Duration = Duration::from_millis(10);
 
 #[test]
-fn a_server_without_streaming_lists_is_listed_from_then_on() {
+fn server_without_streaming_lists_is_listed_afterwards() {
     use ApiErrorKind::{Invalid, NotFound};
     for kind in [Invalid, NotFound] {
         let mut plan = Plan::new(1, None);
         assert_eq!(plan.step().to_string(), "streaming list");
-        check(&mut plan, &ReflectInput::Refused(&error(kind)), "list now");
+        check(&mut plan, &ReflectInput::Failed(&error(kind)), "list now");
         assert_eq!(plan.read("7"), None);
         let gone = error(ApiErrorKind::Gone);
-        check(&mut plan, &ReflectInput::Refused(&gone), "list now");
+        check(&mut plan, &ReflectInput::Failed(&gone), "list now");
     }
     let mut plan = Plan::new(1, None);
     check(&mut plan, &ReflectInput::NoBookmark, "list now");
@@ -57,7 +57,7 @@ fn streaming_list_failure_decides_next_request() {
         (Invalid, "list now", "list now"),
         (Server, "list now", "list now"),
         (Protocol, "list now", "list now"),
-        // a list would fail alike; 0.5 to 1.5 times 800 ms
+        // a list would also fail; 0.5 to 1.5 times 800 ms
         (Unauthorized, "streaming list later", "streaming list later"),
         (
             TooManyRequests,
@@ -73,10 +73,10 @@ fn streaming_list_failure_decides_next_request() {
     };
     for (kind, refused, broke) in all {
         let error = error(kind);
-        let decision = Plan::new(1, None).after(&ReflectInput::Refused(&error), Instant::now());
+        let decision = Plan::new(1, None).after(&ReflectInput::Failed(&error), Instant::now());
         assert_eq!(line(decision), refused, "{kind:?} refused");
         let input = ReflectInput::Broken {
-            lived: SHORT,
+            age: SHORT,
             error: &error,
         };
         let decision = Plan::new(1, None).after(&input, Instant::now());
@@ -90,7 +90,7 @@ fn streaming_list_broken_three_times_becomes_list() {
     let mut plan = Plan::new(1, None);
     let steps: Vec<Step> = (0..4)
         .map(|_| {
-            plan.after(&ReflectInput::Refused(&connection), Instant::now())
+            plan.after(&ReflectInput::Failed(&connection), Instant::now())
                 .step
         })
         .collect();
@@ -99,7 +99,7 @@ fn streaming_list_broken_three_times_becomes_list() {
     let gone = error(ApiErrorKind::Gone);
     check(
         &mut plan,
-        &ReflectInput::Refused(&gone),
+        &ReflectInput::Failed(&gone),
         "streaming list now",
     );
 }
@@ -108,16 +108,16 @@ fn streaming_list_broken_three_times_becomes_list() {
 fn streaming_list_is_tried_again_after_an_hour() {
     let mut plan = Plan::new(1, None);
     let begin = Instant::now();
-    plan.after(&ReflectInput::Refused(&error(ApiErrorKind::Server)), begin);
+    plan.after(&ReflectInput::Failed(&error(ApiErrorKind::Server)), begin);
     let gone = error(ApiErrorKind::Gone);
     for (at, step) in [
-        (REPROBE - Duration::from_secs(1), Step::List),
-        (REPROBE, Step::Stream),
+        (REPROBE_INTERVAL - Duration::from_secs(1), Step::List),
+        (REPROBE_INTERVAL, Step::Stream),
     ] {
         assert_eq!(plan.read("7"), None);
-        let closed = ReflectInput::Closed { lived: LONG };
+        let closed = ReflectInput::Closed { age: LONG };
         plan.after(&closed, begin + at);
-        let expired = ReflectInput::Refused(&gone);
+        let expired = ReflectInput::Failed(&gone);
         assert_eq!(plan.after(&expired, begin + at).step, step, "{at:?}");
     }
 }
@@ -127,16 +127,16 @@ fn watch_rejected_three_times_reads_the_set_again() {
     for kind in [ApiErrorKind::Server, ApiErrorKind::Forbidden] {
         let mut plan = synced();
         let error = error(kind);
-        let mut after = || plan.after(&ReflectInput::Refused(&error), Instant::now());
+        let mut after = || plan.after(&ReflectInput::Failed(&error), Instant::now());
         let steps: Vec<String> = (0..3).map(|_| after().step.to_string()).collect();
         assert_eq!(steps, ["watch from 7", "watch from 7", "streaming list"]);
-        // and before each further watch, ever more rarely
+        // and before each further watch, with a growing back-off
         let mut pauses = Vec::new();
         for _ in 0..6 {
             assert_eq!(plan.read("7"), None);
             plan.opened();
             let broke = ReflectInput::Broken {
-                lived: SHORT,
+                age: SHORT,
                 error: &error,
             };
             let decision = plan.after(&broke, Instant::now());
@@ -146,17 +146,17 @@ fn watch_rejected_three_times_reads_the_set_again() {
         assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
         plan.read("7");
         plan.passed("8");
-        let decision = plan.after(&ReflectInput::Refused(&error), Instant::now());
+        let decision = plan.after(&ReflectInput::Failed(&error), Instant::now());
         assert_eq!(decision.step.to_string(), "watch from 8", "it works again");
     }
 }
 
 #[test]
-fn a_streaming_list_that_breaks_is_begun_again() {
+fn broken_streaming_list_is_retried() {
     let mut plan = Plan::new(1, None);
     let broken = error(ApiErrorKind::Connection);
     let broke = ReflectInput::Broken {
-        lived: SHORT,
+        age: SHORT,
         error: &broken,
     };
     let first = plan.after(&broke, Instant::now());
@@ -165,11 +165,11 @@ fn a_streaming_list_that_breaks_is_begun_again() {
 }
 
 #[test]
-fn a_watch_that_lived_goes_on_at_once_after_it_was_closed() {
+fn closed_watch_continues_at_once() {
     let mut plan = synced();
     check(
         &mut plan,
-        &ReflectInput::Closed { lived: LONG },
+        &ReflectInput::Closed { age: LONG },
         "watch from 7 now",
     );
     plan.passed("9");
@@ -177,18 +177,18 @@ fn a_watch_that_lived_goes_on_at_once_after_it_was_closed() {
     plan.passed("");
     check(
         &mut plan,
-        &ReflectInput::Closed { lived: LONG },
+        &ReflectInput::Closed { age: LONG },
         "watch from 9 now",
     );
 }
 
 #[test]
-fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
+fn watch_closed_early_repeatedly_backs_off() {
     let mut plan = synced();
     let pauses: Vec<Duration> = (0..8)
         .map(|_| {
             plan.opened();
-            let decision = plan.after(&ReflectInput::Closed { lived: SHORT }, Instant::now());
+            let decision = plan.after(&ReflectInput::Closed { age: SHORT }, Instant::now());
             assert!(!decision.told, "a close is no error");
             decision.pause
         })
@@ -196,7 +196,7 @@ fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
     bounded(&pauses);
     check(
         &mut plan,
-        &ReflectInput::Closed { lived: LONG },
+        &ReflectInput::Closed { age: LONG },
         "watch from 7 now",
     );
 }
@@ -218,7 +218,7 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
         let error = error(kind);
         let pauses: Vec<Duration> = (0..10)
             .map(|_| {
-                let decision = plan.after(&ReflectInput::Refused(&error), Instant::now());
+                let decision = plan.after(&ReflectInput::Failed(&error), Instant::now());
                 assert_eq!(decision.step.to_string(), "watch from 7", "{kind:?}");
                 assert!(decision.told);
                 decision.pause
@@ -227,19 +227,19 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
         bounded(&pauses);
         plan.opened();
         let again = plan
-            .after(&ReflectInput::Refused(&error), Instant::now())
+            .after(&ReflectInput::Failed(&error), Instant::now())
             .pause;
         assert_eq!(again, pauses[0], "{kind:?}");
     }
 }
 
 #[test]
-fn sets_with_other_seeds_do_not_move_in_step() {
+fn different_seeds_have_different_backoff() {
     let pauses: std::collections::BTreeSet<Duration> = (0..50)
         .map(|seed| {
             let mut plan = Plan::new(fnv1a_64(0, format!("set {seed}").as_bytes()), None);
             plan.after(
-                &ReflectInput::Refused(&error(ApiErrorKind::Connection)),
+                &ReflectInput::Failed(&error(ApiErrorKind::Connection)),
                 Instant::now(),
             )
             .pause
@@ -249,29 +249,29 @@ fn sets_with_other_seeds_do_not_move_in_step() {
 }
 
 #[test]
-fn the_server_may_ask_for_more_patience() {
+fn retry_after_extends_the_backoff_up_to_a_limit() {
     let mut plan = synced();
     let mut busy = error(ApiErrorKind::TooManyRequests);
     busy.retry_after = Some(Duration::from_secs(42));
     check(
         &mut plan,
-        &ReflectInput::Refused(&busy),
-        "watch from 7 in 42000 ms, told",
+        &ReflectInput::Failed(&busy),
+        "watch from 7 in 42000 ms, reported",
     );
     busy.retry_after = Some(Duration::from_secs(86_400));
     check(
         &mut plan,
-        &ReflectInput::Refused(&busy),
-        "watch from 7 in 300000 ms, told",
+        &ReflectInput::Failed(&busy),
+        "watch from 7 in 300000 ms, reported",
     );
 }
 
 #[test]
-fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
+fn expired_version_is_read_at_once_but_not_repeatedly() {
     let gone = error(ApiErrorKind::Gone);
     let mut plan = synced();
     let broke = ReflectInput::Broken {
-        lived: LONG,
+        age: LONG,
         error: &gone,
     };
     check(&mut plan, &broke, "streaming list now");
@@ -279,14 +279,14 @@ fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
     let mut plan = synced();
     check(
         &mut plan,
-        &ReflectInput::Refused(&gone),
+        &ReflectInput::Failed(&gone),
         "streaming list now",
     );
     let mut pauses = Vec::new();
     for _ in 0..6 {
         assert_eq!(plan.read("7"), None);
         pauses.push(
-            plan.after(&ReflectInput::Refused(&gone), Instant::now())
+            plan.after(&ReflectInput::Failed(&gone), Instant::now())
                 .pause,
         );
     }
@@ -295,24 +295,24 @@ fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
 }
 
 #[test]
-fn a_version_from_the_future_is_not_waited_for() {
+fn too_large_resource_version_reads_the_set_again() {
     let mut plan = synced();
     let mut ahead = error(ApiErrorKind::Timeout);
     ahead.message = "Too large resource version: 7, current: 3".to_owned();
-    let decision = plan.after(&ReflectInput::Refused(&ahead), Instant::now());
+    let decision = plan.after(&ReflectInput::Failed(&ahead), Instant::now());
     assert_eq!(decision.step, Step::Stream);
     assert!(decision.told && !decision.pause.is_zero());
 }
 
 #[test]
-fn an_older_set_is_read_again_until_it_is_clear_that_there_is_no_newer_one() {
+fn outdated_set_is_accepted_after_repeated_reads() {
     let mut plan = synced();
     plan.passed("20");
     plan.after(
-        &ReflectInput::Refused(&error(ApiErrorKind::Gone)),
+        &ReflectInput::Failed(&error(ApiErrorKind::Gone)),
         Instant::now(),
     );
-    for _ in 0..STALE_SETS {
+    for _ in 0..MAX_STALE_SETS {
         let decision = plan.read("12").expect("too old");
         assert_eq!(decision.step, Step::Stream);
         assert!(!decision.pause.is_zero());

@@ -357,7 +357,7 @@ pub(super) fn persistent(change: impl FnOnce(&mut CsiVolume)) -> PodVolume {
         source: VolumeSource::Csi(Box::new(csi)),
         read_only: false,
         mount_options: vec!["noatime".to_owned()],
-        claim: None,
+        pvc: None,
     }
 }
 

@@ -174,7 +174,7 @@ fn failures_are_tried_again_with_growing_delays_and_the_newest_state() {
 }
 
 #[test]
-fn the_server_may_ask_for_more_patience() {
+fn retry_after_extends_the_backoff_up_to_a_limit() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));

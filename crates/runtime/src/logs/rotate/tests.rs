@@ -149,11 +149,10 @@ fn unzipped(path: &Path) -> String {
 async fn long_log_is_rotated_and_reopened() {
     let env = TestEnv::new();
     env.write("0.log", "0123456789");
-    env
-        .until(&["app"], |it| {
-            it.runtime.calls().contains(&"reopen app".into())
-        })
-        .await;
+    env.until(&["app"], |it| {
+        it.runtime.calls().contains(&"reopen app".into())
+    })
+    .await;
     assert!(env.files().starts_with(&format!("0.log.{NAME}")));
 }
 
@@ -162,8 +161,7 @@ async fn short_log_is_kept_and_missing_log_reopened() {
     let env = TestEnv::new();
     env.write("0.log", "012345678");
     fs::create_dir(env.dir.path().join("other")).expect("made");
-    env
-        .until(&["app", "other"], |it| !it.runtime.calls().is_empty())
+    env.until(&["app", "other"], |it| !it.runtime.calls().is_empty())
         .await;
     let calls = env.runtime.calls();
     assert!(calls.iter().all(|call| call == "reopen other"), "{calls:?}");
@@ -190,14 +188,13 @@ async fn hung_reopen_does_not_block_other_rotations() {
     fs::write(other.join("0.log"), "0123456789").expect("written");
     env.runtime.hang("reopen app");
     let rotated = other.join(format!("0.log.{NAME}"));
-    env
-        .until(&["app", "other"], |it| {
-            let calls = it.runtime.calls();
-            calls.contains(&"reopen app".into())
-                && calls.contains(&"reopen other".into())
-                && rotated.exists()
-        })
-        .await;
+    env.until(&["app", "other"], |it| {
+        let calls = it.runtime.calls();
+        calls.contains(&"reopen app".into())
+            && calls.contains(&"reopen other".into())
+            && rotated.exists()
+    })
+    .await;
     let calls = env.runtime.calls();
     let asked = calls.iter().filter(|call| *call == "reopen app").count();
     assert_eq!(asked, 1, "one rotation of a container at a time: {calls:?}");
@@ -272,8 +269,7 @@ async fn interrupted_rotation_is_undone_after_container_exit() {
     env.write(BEFORE, "before");
     env.write("0.log.20261122-055959", "the last");
     fs::create_dir(env.dir.path().join("other")).expect("made");
-    env
-        .until(&["app", "other", "gone"], |it| it.log().exists())
+    env.until(&["app", "other", "gone"], |it| it.log().exists())
         .await;
     assert_eq!(fs::read_to_string(env.log()).expect("log"), "the last");
     let expected = format!("0.log 0.log.20261122-040000.gz {BEFORE}");
@@ -287,11 +283,10 @@ async fn panicked_rotation_is_retried() {
     let env = TestEnv::new();
     env.write("0.log", "0123456789");
     env.clock.panics_once.store(true, Ordering::Relaxed);
-    env
-        .until(&["app"], |it| {
-            it.runtime.calls().contains(&"reopen app".into())
-        })
-        .await;
+    env.until(&["app"], |it| {
+        it.runtime.calls().contains(&"reopen app".into())
+    })
+    .await;
     assert!(!env.clock.panics_once.load(Ordering::Relaxed), "it did");
 }
 
@@ -302,8 +297,7 @@ fn compression_stops_at_shutdown_without_partial_files() {
     env.write("0.log.20261122-050000", "before");
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    env
-        .rotate_until(5, &shutdown)
+    env.rotate_until(5, &shutdown)
         .expect_err("the agent is shutting down");
     assert_eq!(env.files(), "0.log 0.log.20261122-050000");
 }
@@ -314,8 +308,7 @@ fn rotation_stops_before_the_rename_at_shutdown() {
     env.write("0.log", "now");
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    env
-        .rotate_until(5, &shutdown)
+    env.rotate_until(5, &shutdown)
         .expect_err("the agent is shutting down");
     assert_eq!(env.files(), "0.log");
 }

@@ -1,6 +1,6 @@
 //! Volumes of types that CSI drivers replaced.
 
-use super::claim::{Case, shown};
+use super::pvc::{Case, shown};
 use super::*;
 
 /// Checks one inline volume: its directory, its source and whether it may be written.
@@ -257,9 +257,9 @@ fn inline_in_tree_volume_is_a_device_of_its_driver() {
     let volume = volumes(json!([spec])).remove(0);
     let device = volume.device().expect("a device");
     assert_eq!(device.0, "kubernetes.io/csi/ebs.csi.aws.com^vol-1");
-    assert_eq!(volume.told_name(), "ebs.csi.aws.com-vol-1");
+    assert_eq!(volume.display_name(), "ebs.csi.aws.com-vol-1");
     assert!(volume.is_migrated());
     let spec: Volume = serde_json::from_value(spec).expect("a volume");
-    assert!(is_live(&spec));
+    assert!(needs_resync(&spec));
     assert_eq!(unsupported(&spec), None);
 }

@@ -23,7 +23,7 @@ fn shows(text: &str) -> PodVolume {
 
 /// The same, of which nobody knows what it is to show.
 fn withheld() -> PodVolume {
-    let source = VolumeSource::Withheld(PayloadKind::ConfigMap, GONE.to_owned());
+    let source = VolumeSource::PayloadUnavailable(PayloadKind::ConfigMap, GONE.to_owned());
     volume("v", source)
 }
 
@@ -140,7 +140,7 @@ fn other_volumes_hold_the_pod_up_all_the_same() {
 #[test]
 fn what_was_taken_from_a_pod_is_not_kept() {
     let mut world = with_volume();
-    assert_eq!(world.release("u", Releaser::Worker), "find(u)");
+    assert_eq!(world.release("u", TearDownRequester::Worker), "find(u)");
     let lies = vec![found("configmap", "v", None)];
     assert_eq!(world.ends("find(u)", Ok(lies)), "unmount(u/v)");
     assert_eq!(world.ok("unmount(u/v)"), "released#2");

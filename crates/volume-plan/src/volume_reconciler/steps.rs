@@ -10,7 +10,7 @@ use windlass_types::{
     DeviceName, DiscoveredVolume, PodExt, PodUid, ReadyVolumes, Reason, SharedPod, VolumesNotReady,
 };
 
-use super::{AskId, VolumeKey};
+use super::{RequestId, VolumeKey};
 use crate::volume_source::PodVolume;
 
 /// One volume of one pod, to be worked on.
@@ -28,7 +28,7 @@ pub struct VolumeWork {
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Look at what an earlier life left.
-    Survey,
+    Reconstruction,
     /// Look for the volumes of a pod that is to lose them.
     Find(PodUid),
     /// Make a device ready for the pods of this node.
@@ -40,7 +40,7 @@ pub enum Step {
     /// Grow the file system of a mounted volume; whether its driver refused that before.
     Expand(VolumeWork, bool),
     /// Ask why a volume is not attached, and its driver for its limit if the node is full.
-    AskLimit(VolumeWork),
+    CheckAttachLimit(VolumeWork),
     /// The pod is to fail: the node has no room for its volumes.
     Reject(SharedPod, String),
     /// The pod is to lose its volumes: end early what is under way for it and can be ended.
@@ -48,9 +48,9 @@ pub enum Step {
     /// Take a volume from its pod.
     Unmount(PodUid, VolumeKey, DiscoveredVolume),
     /// Answer a set-up.
-    Ready(AskId, Result<ReadyVolumes, VolumesNotReady>),
+    Ready(RequestId, Result<ReadyVolumes, VolumesNotReady>),
     /// Answer a release.
-    Released(AskId, Result<(), VolumesNotReady>),
+    Released(RequestId, Result<(), VolumesNotReady>),
     /// The pod, which was told otherwise before, has its volumes now or fails otherwise, or may be
     /// released now.
     Wake(PodUid),
@@ -71,30 +71,30 @@ impl fmt::Display for VolumeWork {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Survey => f.write_str("survey"),
+            Self::Reconstruct => f.write_str("reconstruction"),
             Self::Find(uid) => write!(f, "find({uid})"),
             Self::Stage(device, _) => write!(f, "stage({device})"),
             Self::Unstage(device) => write!(f, "unstage({device})"),
             Self::Mount(work) => write!(f, "mount({work})"),
             Self::Expand(work, false) => write!(f, "expand({work})"),
             Self::Expand(work, true) => write!(f, "expand({work} again)"),
-            Self::AskLimit(work) => write!(f, "ask-limit({work})"),
+            Self::CheckAttachLimit(work) => write!(f, "ask-limit({work})"),
             Self::Reject(pod, message) => write!(f, "reject({}: {message})", pod.uid()),
             Self::GiveUp(uid) => write!(f, "give-up({uid})"),
             Self::Unmount(uid, _, found) => write!(f, "unmount({uid}/{})", found.name),
-            Self::Ready(ask, Ok(ready)) => {
-                write!(f, "ready#{}({}", ask.0, ready.mounted.len())?;
+            Self::Ready(request, Ok(ready)) => {
+                write!(f, "ready#{}({}", request.0, ready.mounted.len())?;
                 match ready.kept.is_empty() {
                     true => f.write_str(")"),
                     false => write!(f, ", kept: {})", ready.kept.join("; ")),
                 }
             }
-            Self::Released(ask, Ok(())) => write!(f, "released#{}", ask.0),
-            Self::Ready(ask, Err(error)) | Self::Released(ask, Err(error)) => {
+            Self::Released(request, Ok(())) => write!(f, "released#{}", request.0),
+            Self::Ready(request, Err(error)) | Self::Released(request, Err(error)) => {
                 write!(
                     f,
                     "not#{}({}: {})",
-                    ask.0,
+                    request.0,
                     error.reason.as_str(),
                     error.message
                 )

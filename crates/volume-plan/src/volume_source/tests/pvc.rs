@@ -52,8 +52,8 @@ fn csi_line(csi: &CsiVolume) -> String {
         line.push_str(&format!(" {}", csi.access_modes.join("+")));
     }
     if let Some(size) = &csi.size {
-        let open = if size.open { "" } else { " closed" };
-        line.push_str(&format!(" {}→{}{open}", size.known, size.wanted));
+        let open = if size.actionable { "" } else { " closed" };
+        line.push_str(&format!(" {}→{}{open}", size.reported, size.desired));
     }
     line
 }
@@ -61,7 +61,7 @@ fn csi_line(csi: &CsiVolume) -> String {
 /// A world in which everything is as it should be, for a case to change something.
 pub(super) struct Case {
     pod: Value,
-    claim: Option<Value>,
+    pvc: Option<Value>,
     volume: Option<Value>,
     labels: Value,
 }
@@ -84,7 +84,7 @@ impl Case {
                     "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
                 },
             }),
-            claim: Some(json!({
+            pvc: Some(json!({
                 "metadata": {"namespace": "default", "name": "data", "uid": "claim-uid"},
                 "spec": {"volumeName": "pv-1"},
                 "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
@@ -103,8 +103,8 @@ impl Case {
         self
     }
 
-    fn claim(mut self, change: Value) -> Self {
-        merge(self.claim.as_mut().expect("there is one"), change);
+    fn pvc(mut self, change: Value) -> Self {
+        merge(self.pvc.as_mut().expect("there is one"), change);
         self
     }
 
@@ -119,12 +119,12 @@ impl Case {
         self
     }
 
-    pub(super) fn result(&self) -> Result<PodVolume, ClaimFault> {
+    pub(super) fn result(&self) -> Result<PodVolume, PvcError> {
         let read = |value: &Value| -> Pod { serde_json::from_value(value.clone()).expect("pod") };
         let pod = read(&self.pod);
-        let claim = match &self.claim {
-            Some(claim) => Lookup::Found(Arc::new(
-                serde_json::from_value::<PersistentVolumeClaim>(claim.clone()).expect("claim"),
+        let pvc = match &self.pvc {
+            Some(pvc) => Lookup::Found(Arc::new(
+                serde_json::from_value::<PersistentVolumeClaim>(pvc.clone()).expect("PVC"),
             )),
             None => Lookup::Missing,
         };
@@ -138,24 +138,24 @@ impl Case {
             serde_json::from_value(json!({"metadata": {"name": "n1", "labels": self.labels}}))
                 .expect("node");
         let spec = &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0];
-        let input = ClaimInput {
+        let input = PvcInput {
             pod: &pod,
             volume: spec,
-            claim: &claim_name(&pod, spec).expect("claim"),
-            state: &ClaimState { claim, volume },
+            pvc: &claim_name(&pod, spec).expect("PVC"),
+            state: &PvcState { pvc, volume },
             node: Some(&node),
         };
-        claimed_volume(input)
+        pvc_volume(input)
     }
 
     pub(super) fn check(&self, expected: &str) {
         let line = match self.result() {
             Ok(volume) => {
-                let claim = volume.claim.as_ref().expect("claim");
-                let mut line = format!("{}/{} {}", claim.name, claim.volume, shown(&volume.source));
+                let pvc = volume.pvc.as_ref().expect("PVC");
+                let mut line = format!("{}/{} {}", pvc.name, pvc.volume, shown(&volume.source));
                 for (on, word) in [
                     (volume.read_only, " read-only"),
-                    (claim.exclusive, " exclusive"),
+                    (pvc.exclusive, " exclusive"),
                 ] {
                     if on {
                         line.push_str(word);
@@ -166,7 +166,7 @@ impl Case {
                 }
                 line
             }
-            Err(fault) => format!("{}: {fault}", fault.retry()),
+            Err(error) => format!("{}: {error}", error.retry()),
         };
         assert_eq!(line, expected);
     }
@@ -238,7 +238,7 @@ fn who_may_write_and_how_many_pods_may_have_it() {
 fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
     let check = |status: Value, size: &str| {
         Case::new(json!({"csi": {"driver": "d", "volumeHandle": "h"}}))
-            .claim(json!({"status": status}))
+            .pvc(json!({"status": status}))
             .check(&format!("data/pv-1 csi d h fs= ReadWriteOnce{size}"));
     };
     let stage = |stage: &str| {
@@ -265,8 +265,8 @@ fn the_group_of_a_volumes_files_is_an_annotation() {
     let group = |value: &str| {
         let annotations = json!({"pv.beta.kubernetes.io/gid": value});
         let case = Case::host_path().volume(json!({"metadata": {"annotations": annotations}}));
-        let claim = case.result().expect("a volume").claim;
-        claim.expect("a claim").group
+        let pvc = case.result().expect("a volume").pvc;
+        pvc.expect("a PVC").group
     };
     assert_eq!(group("1234"), Some(1234));
     assert_eq!(group("staff"), None);
@@ -284,29 +284,29 @@ fn mount_options_may_be_in_the_old_annotation() {
 #[test]
 fn a_claim_that_is_not_ready_says_why() {
     let mut case = Case::host_path();
-    case.claim = None;
+    case.pvc = None;
     case.check(
         "later: error processing PVC default/data: failed to fetch PVC from API server: \
          persistentvolumeclaims \"data\" not found",
     );
     Case::host_path()
-        .claim(json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}))
+        .pvc(json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}))
         .check("later: error processing PVC default/data: PVC is being deleted");
     // it stays until its pods are gone, and those may come and come back
     Case::host_path()
-        .claim(json!({"metadata": {
+        .pvc(json!({"metadata": {
             "deletionTimestamp": "2026-11-22T00:00:00Z",
             "finalizers": ["kubernetes.io/pvc-protection"],
         }}))
         .check("data/pv-1 hostPath /data");
     Case::host_path()
-        .claim(json!({"status": {"phase": "Pending"}}))
+        .pvc(json!({"status": {"phase": "Pending"}}))
         .check("later: error processing PVC default/data: PVC is not bound");
     Case::host_path()
-        .claim(json!({"status": null}))
+        .pvc(json!({"status": null}))
         .check("later: error processing PVC default/data: PVC is not bound");
     Case::host_path()
-        .claim(json!({"spec": {"volumeName": ""}}))
+        .pvc(json!({"spec": {"volumeName": ""}}))
         .check("later: error processing PVC default/data: PVC has empty pvc.Spec.VolumeName");
 }
 
@@ -336,20 +336,20 @@ fn a_volume_that_is_not_this_claims_says_why() {
 fn what_could_not_be_read_is_asked_for_again_soon() {
     let pod: Pod = serde_json::from_value(Case::host_path().pod).expect("pod");
     let volume = &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0];
-    let state = ClaimState {
-        claim: Lookup::Unread("the API server did not answer".to_owned()),
+    let state = PvcState {
+        pvc: Lookup::Unread("the API server did not answer".to_owned()),
         volume: Lookup::Missing,
     };
-    let input = ClaimInput {
+    let input = PvcInput {
         pod: &pod,
         volume,
-        claim: "data",
+        pvc: "data",
         state: &state,
         node: None,
     };
-    let fault = claimed_volume(input).expect_err("unread");
+    let error = pvc_volume(input).expect_err("unread");
     assert_eq!(
-        format!("{}: {fault}", fault.retry()),
+        format!("{}: {error}", error.retry()),
         "soon: error processing PVC default/data: failed to fetch PVC from API server: \
          the API server did not answer"
     );
@@ -371,10 +371,10 @@ fn an_ephemeral_volume_has_a_claim_of_its_own() {
         }]}})
     };
     ephemeral()
-        .claim(owner("pod-uid", false))
+        .pvc(owner("pod-uid", false))
         .check("later: PVC default/web-v was not created for pod default/web (pod is not owner)");
     ephemeral()
-        .claim(owner("pod-uid", true))
+        .pvc(owner("pod-uid", true))
         .check("web-v/pv-1 hostPath /data");
 }
 

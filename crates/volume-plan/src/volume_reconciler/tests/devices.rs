@@ -11,7 +11,7 @@ fn lies() -> Vec<DiscoveredVolume> {
 
 /// Takes everything from a pod that has the device; the last line.
 fn gone(world: &mut World, pod: &str) -> String {
-    world.release(pod, Releaser::Worker);
+    world.release(pod, TearDownRequester::Worker);
     world.ends(&format!("find({pod})"), Ok(lies()));
     world.ok(&format!("unmount({pod}/pv-c)"))
 }

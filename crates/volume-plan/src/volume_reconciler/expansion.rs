@@ -10,10 +10,10 @@ use std::sync::Arc;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodUid, Reason, Retry, SharedPod};
 
-use super::pods::{Due, VolumeState};
-use super::words::{self, Work};
-use super::{Expanded, Moment, Step, StepError, VolumeKey, VolumePlan};
-use crate::volume_source::{PodVolume, claim_reference};
+use super::pods::{NextOperation, VolumeState};
+use super::messages::{self, VolumeOperation};
+use super::{Expanded, ClockReading, Step, StepError, VolumeKey, VolumeReconciler};
+use crate::volume_source::{PodVolume, pvc_reference};
 
 /// What is known of the size of a device on this node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,45 +21,45 @@ pub(super) struct DeviceSize {
     /// Bytes.
     has: Option<u64>,
     /// It does not grow while it is in use here.
-    left: bool,
+    skip_in_use: bool,
     /// Its driver has refused to grow it.
-    pub(super) refused: bool,
+    pub(super) rejected: bool,
 }
 
 impl DeviceSize {
     /// The node has to look whether it is to grow the volume.
-    pub(super) fn is_to_grow(self, volume: &PodVolume) -> bool {
-        let Some(size) = volume.size().filter(|_| !volume.read_only && !self.left) else {
+    pub(super) fn needs_expansion(self, volume: &PodVolume) -> bool {
+        let Some(size) = volume.size().filter(|_| !volume.read_only && !self.skip_in_use) else {
             return false;
         };
-        size.open && size.wanted > self.has.filter(|has| *has > 0).unwrap_or(size.known)
+        size.actionable && size.desired > self.has.filter(|has| *has > 0).unwrap_or(size.reported)
     }
 }
 
 impl VolumeState {
     /// What its growth is called.
-    pub(super) fn growth_work(&self) -> Work {
-        match self.only_grows() {
-            true => Work::Expand,
-            false => Work::ExpandNew,
+    pub(super) fn expansion_operation(&self) -> VolumeOperation {
+        match self.is_only_expanding() {
+            true => VolumeOperation::Expand,
+            false => VolumeOperation::ExpandNew,
         }
     }
 }
 
-impl VolumePlan {
+impl VolumeReconciler {
     /// What is known of the device behind a volume; of one that is seen for the first time, what
     /// its claim says.
     pub(super) fn device_size(&mut self, uid: &PodUid, key: &VolumeKey) -> DeviceSize {
         let volume = self.pods.get(uid).and_then(|pod| pod.volumes.get(key));
-        let under_way = volume.and_then(|volume| volume.under_way.as_ref());
-        let Some(volume) = under_way.map(|under_way| Arc::clone(&under_way.volume)) else {
+        let in_progress = volume.and_then(|volume| volume.in_progress.as_ref());
+        let Some(volume) = in_progress.map(|in_progress| Arc::clone(&in_progress.volume)) else {
             return DeviceSize::default();
         };
         let (Some(device), Some(size)) = (volume.device(), volume.size()) else {
             return DeviceSize::default();
         };
         let known = self.devices.entry(device).or_default();
-        known.size.has.get_or_insert(size.known);
+        known.size.has.get_or_insert(size.reported);
         known.size
     }
 
@@ -70,25 +70,25 @@ impl VolumePlan {
     }
 
     /// True if there is nothing to begin: the volume grows for another pod, or has grown.
-    pub(super) fn growth_waits(
+    pub(super) fn is_expansion_pending(
         &mut self,
         uid: &PodUid,
         key: &VolumeKey,
         volume: &Arc<PodVolume>,
     ) -> bool {
         let size = self.size_of_device(volume);
-        if !size.is_to_grow(volume) {
+        if !size.needs_expansion(volume) {
             if let Some(known) = self.pods.get_mut(uid).and_then(|s| s.volumes.get_mut(key)) {
-                (known.due, known.failure) = (Due::Nothing, None);
+                (known.next, known.failure) = (NextOperation::Nothing, None);
             }
             return true;
         }
         let device = volume.device();
         let mut volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
         volumes.any(|other| {
-            let grows = |work| matches!(work, Work::Expand | Work::ExpandNew);
-            let under_way = other.under_way.as_ref();
-            under_way.is_some_and(|it| grows(it.work)) && other.device == device
+            let grows = |work| matches!(work, VolumeOperation::Expand | VolumeOperation::ExpandNew);
+            let in_progress = other.in_progress.as_ref();
+            in_progress.is_some_and(|it| grows(it.work)) && other.device == device
         })
     }
 
@@ -96,43 +96,43 @@ impl VolumePlan {
         &mut self,
         uid: &PodUid,
         key: &VolumeKey,
-        result: Result<Expanded, StepError>,
-        at: Moment,
+        result: Result<ExpansionResult, StepError>,
+        now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
         let mut size = self.device_size(uid, key);
         match &result {
-            Ok(Expanded::Grown(bytes) | Expanded::Has(bytes)) => {
-                (size.has, size.refused) = (Some(*bytes), false);
+            Ok(ExpansionResult::Expanded(bytes) | ExpansionResult::AlreadyExpanded(bytes)) => {
+                (size.has, size.rejected) = (Some(*bytes), false);
             }
-            Ok(Expanded::Left) => size.left = true,
-            Ok(Expanded::Refused(_)) => size.refused = true,
-            Ok(Expanded::NotNow) | Err(_) => {}
+            Ok(ExpansionResult::SkippedInUse) => size.skip_in_use = true,
+            Ok(ExpansionResult::Rejected(_)) => size.rejected = true,
+            Ok(ExpansionResult::Deferred) | Err(_) => {}
         }
-        let Some((pod, volume, asked)) = self.ended(uid, key) else {
+        let Some((pod, volume, asked)) = self.take_step_in_progress(uid, key) else {
             return;
         };
         let (error, again) = match result {
-            Ok(Expanded::Refused(error)) => {
+            Ok(ExpansionResult::Rejected(error)) => {
                 let again = error.retry != Retry::Never;
                 (Some(error), again)
             }
             Err(error) => (Some(error), true),
-            Ok(Expanded::Grown(_)) => {
+            Ok(ExpansionResult::Expanded(_)) => {
                 if let Some(pod) = pod {
-                    tell_grown(pod, &asked, steps);
+                    report_expanded(pod, &asked, steps);
                 }
                 (None, false)
             }
             Ok(_) => (None, false),
         };
         if let Some(error) = error {
-            let words = words::step_failed(volume.growth_work(), &asked, &error);
-            volume.failed(pod, words, error.retry, at, steps);
+            let text = messages::step_failed(volume.expansion_operation(), &asked, &error);
+            volume.failed(pod, text, error.retry, now, steps);
         }
         if !again {
             // the pod has what there is, also where that can never be more
-            volume.tried = true;
+            volume.expansion_tried = true;
             volume.succeeded(&asked, size);
         }
         if let Some(known) = asked
@@ -145,30 +145,30 @@ impl VolumePlan {
 }
 
 /// Pod and claim hear that the volume has grown.
-fn tell_grown(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
+fn report_expanded(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
     let node = PodExt::spec(&**pod).node_name.as_deref();
-    let (name, node) = (volume.told_name(), node.unwrap_or_default());
+    let (name, node) = (volume.display_name(), node.unwrap_or_default());
     let text = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
     let reason = Reason::FileSystemResizeSuccessful;
-    tell_both(pod, volume, (EventType::Normal, reason), &text, steps);
+    record_events(pod, volume, (EventType::Normal, reason), &text, steps);
 }
 
 /// Pod and claim hear that a volume which is mounted for the first time does not grow, because the
 /// pod may only read it.
-pub(super) fn tell_read_only(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
-    let grows = |volume: &PodVolume| volume.size().is_some_and(|s| s.wanted > s.known);
+pub(super) fn report_read_only(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
+    let grows = |volume: &PodVolume| volume.size().is_some_and(|s| s.desired > s.reported);
     if volume.read_only && grows(volume) {
-        let name = volume.told_name();
+        let name = volume.display_name();
         let text = format!(
             "MountVolume.NodeExpandVolume failed for volume {name:?} requested read-only file \
              system"
         );
         let what = (EventType::Warning, Reason::FileSystemResizeFailed);
-        tell_both(pod, volume, what, &text, steps);
+        record_events(pod, volume, what, &text, steps);
     }
 }
 
-fn tell_both(
+fn record_events(
     pod: &SharedPod,
     volume: &PodVolume,
     (event_type, reason): (EventType, Reason),
@@ -178,8 +178,8 @@ fn tell_both(
     let of_pod = SharedPod::clone(pod);
     steps.push(Step::Record(of_pod, event_type, reason, text.to_owned()));
     if let Some(size) = volume.size() {
-        let claim = claim_reference(pod.namespace(), size);
+        let claim = pvc_reference(pod.namespace(), size);
         let text = text.to_owned();
-        steps.push(Step::RecordClaim(claim, event_type, reason, text));
+        steps.push(Step::RecordPvc(claim, event_type, reason, text));
     }
 }

@@ -7,10 +7,10 @@ fn attached_elsewhere() -> PodVolume {
 }
 
 fn answered(world: &mut World, full: bool) -> String {
-    let Some(Step::AskLimit(work)) = world.open.remove("ask-limit(p/c)") else {
+    let Some(Step::CheckAttachLimit(work)) = world.open.remove("ask-limit(p/c)") else {
         panic!("nobody asks");
     };
-    world.hear(Input::Done(Done::LimitAsked(
+    world.hear(Input::Done(Done::AttachLimitChecked(
         work.pod.uid(),
         work.key,
         full,

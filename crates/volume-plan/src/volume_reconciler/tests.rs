@@ -3,7 +3,7 @@
 mod attach_limit;
 mod devices;
 mod drivers;
-mod growth;
+mod expansion;
 mod invariants;
 mod kept;
 mod releases;
@@ -16,11 +16,11 @@ use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, Pod, PodExt, Timestamp};
 
 use super::*;
-use crate::volume_source::{BoundClaim, ClaimSize, CsiVolume, PodVolume, VolumeSource};
+use crate::volume_source::{BoundPvc, PvcSize, CsiVolume, PodVolume, VolumeSource};
 
 /// A plan, driven by short words.
 struct World {
-    plan: VolumePlan,
+    plan: VolumeReconciler,
     uptime: Duration,
     asked: u64,
     /// Steps that have not ended, by their line.
@@ -34,15 +34,15 @@ impl World {
     /// A plan that has seen everything of a node without volumes.
     fn new() -> Self {
         let mut world = Self::unsurveyed();
-        assert_eq!(world.tick(0.0), "survey");
-        assert_eq!(world.surveyed(Survey::default()), "");
+        assert_eq!(world.tick(0.0), "reconstruction");
+        assert_eq!(world.reconstructed(Reconstruction::default()), "");
         assert_eq!(world.hear(Input::SourcesReady), "");
         world
     }
 
     fn unsurveyed() -> Self {
         Self {
-            plan: VolumePlan::new(),
+            plan: VolumeReconciler::new(),
             uptime: Duration::ZERO,
             asked: 0,
             open: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl World {
     /// Steps that follow, in one line, with the timer that is armed then.
     fn hear(&mut self, input: Input) -> String {
         let now = Timestamp::from_second(EPOCH).expect("in range") + self.uptime;
-        let at = Moment {
+        let at = ClockReading {
             uptime: self.uptime,
             now,
         };
@@ -62,14 +62,14 @@ impl World {
             write!(line, "{separator}{step}").expect("text");
             if !matches!(
                 step,
-                Step::Ready(..)
-                    | Step::Released(..)
-                    | Step::Wake(_)
-                    | Step::GiveUp(_)
+                Step::ReplySetUp(..)
+                    | Step::ReplyTearDown(..)
+                    | Step::RequeuePod(_)
+                    | Step::CancelOperations(_)
                     | Step::Record(..)
-                    | Step::RecordClaim(..)
+                    | Step::RecordPvc(..)
                     | Step::Reject(..)
-                    | Step::InUse(_)
+                    | Step::ReportInUse(_)
             ) {
                 let before = self.open.insert(step.to_string(), step);
                 assert!(before.is_none(), "twice at a time: {line}");
@@ -80,13 +80,13 @@ impl World {
 
     /// Seconds until the timer, `idle` without one.
     fn timer(&self) -> String {
-        let wakes = self.plan.wakes_in(self.uptime);
+        let wakes = self.plan.next_wake_up(self.uptime);
         wakes.map_or("idle".into(), |left| format!("{}s", left.as_secs_f64()))
     }
 
     fn tick(&mut self, second: f64) -> String {
         self.at(second);
-        self.hear(Input::Tick)
+        self.hear(Input::TimerFired)
     }
 
     fn at(&mut self, second: f64) {
@@ -96,23 +96,23 @@ impl World {
     fn ask(&mut self, pod: &str, volumes: &[PodVolume]) -> String {
         self.asked += 1;
         let input = Input::SetUp {
-            ask: AskId(self.asked),
+            request: RequestId(self.asked),
             pod: pod_named(pod),
             volumes: Arc::new(volumes.to_vec()),
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
         };
         self.hear(input)
     }
 
-    fn release(&mut self, pod: &str, by: Releaser) -> String {
+    fn release(&mut self, pod: &str, by: TearDownRequester) -> String {
         self.asked += 1;
-        let (ask, uid) = (AskId(self.asked), PodUid::from(pod));
-        self.hear(Input::TearDown { ask, uid, by })
+        let (request, uid) = (RequestId(self.asked), PodUid::from(pod));
+        self.hear(Input::TearDown { request, uid, by })
     }
 
-    fn surveyed(&mut self, survey: Survey) -> String {
-        self.open.remove("survey").expect("under way");
-        self.hear(Input::Done(Done::Surveyed(Ok(survey))))
+    fn reconstructed(&mut self, reconstruction: Reconstruction) -> String {
+        self.open.remove("reconstruction").expect("under way");
+        self.hear(Input::StepFinished(StepResult::Reconstructed(Ok(reconstruction))))
     }
 
     fn node(&mut self, attached: &[&str], in_use: &[&str]) -> String {
@@ -128,8 +128,8 @@ impl World {
         let Some(Step::Expand(work, _)) = step else {
             panic!("{line} is not under way");
         };
-        let done = Done::Expanded(work.pod.uid(), work.key, Ok(expanded));
-        self.hear(Input::Done(done))
+        let done = StepResult::Expanded(work.pod.uid(), work.key, Ok(expanded));
+        self.hear(Input::StepFinished(done))
     }
 
     fn ok(&mut self, line: &str) -> String {
@@ -151,20 +151,20 @@ impl World {
         let step = self.open.remove(line);
         let step = step.unwrap_or_else(|| panic!("{line} is not among {open:?}"));
         let done = match step {
-            Step::Survey => Done::Surveyed(result.map(|_| Survey::default())),
-            Step::Find(uid) => Done::Found(uid, result),
-            Step::Stage(device, _) => Done::Staged(device, result.map(drop)),
-            Step::Unstage(device) => Done::Unstaged(device, result.map(drop)),
-            Step::Mount(work) => Done::Mounted(work.pod.uid(), work.key, result.map(|_| mounted())),
+            Step::Reconstruct => StepResult::Reconstructed(result.map(|_| Reconstruction::default())),
+            Step::Discover(uid) => StepResult::Discovered(uid, result),
+            Step::Stage(device, _) => StepResult::Staged(device, result.map(drop)),
+            Step::Unstage(device) => StepResult::Unstaged(device, result.map(drop)),
+            Step::Mount(work) => StepResult::Mounted(work.pod.uid(), work.key, result.map(|_| mounted())),
             Step::Expand(work, _) => {
-                let bytes = work.volume.size().expect("a size").wanted;
-                let grown = result.map(|_| Expanded::Grown(bytes));
-                Done::Expanded(work.pod.uid(), work.key, grown)
+                let bytes = work.volume.size().expect("a size").desired;
+                let grown = result.map(|_| ExpansionResult::Expanded(bytes));
+                StepResult::Expanded(work.pod.uid(), work.key, grown)
             }
-            Step::Unmount(uid, key, _) => Done::Unmounted(uid, key, result.map(drop)),
+            Step::Unmount(uid, key, _) => StepResult::Unmounted(uid, key, result.map(drop)),
             _ => panic!("{line} does not end"),
         };
-        self.hear(Input::Done(done))
+        self.hear(Input::StepFinished(done))
     }
 }
 
@@ -221,7 +221,7 @@ fn csi(name: &str, change: impl FnOnce(&mut CsiVolume)) -> PodVolume {
         attach_required: false,
     };
     change(&mut csi);
-    let claim = BoundClaim {
+    let claim = BoundPvc {
         name: name.to_owned(),
         volume: csi.volume_name.clone(),
         exclusive: false,

@@ -9,39 +9,39 @@ use std::time::Duration;
 
 use windlass_types::{PodUid, SharedPod};
 
-use super::{Moment, Step, VolumeKey, VolumePlan, VolumeWork};
+use super::{ClockReading, Step, VolumeKey, VolumeReconciler, VolumeWork};
 
 /// How long a pod waits for its volumes before it is asked why they are not attached (upstream
 /// `podAttachAndMountTimeout`), and between two such questions.
-const PATIENCE: Duration = Duration::from_secs(123);
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(123);
 
 /// A volume that waits to be attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unattached {
     /// The uptime at which it is asked about.
-    ask_at: Duration,
+    check_at: Duration,
     /// That is under way.
     asked: bool,
 }
 
-impl VolumePlan {
+impl VolumeReconciler {
     /// Asks about volumes that have waited long enough.
-    pub(super) fn watch_attachments(&mut self, at: Moment, steps: &mut Vec<Step>) {
+    pub(super) fn check_attachments(&mut self, now: ClockReading, steps: &mut Vec<Step>) {
         let mut waiting = Vec::new();
         for (uid, state) in &self.pods {
-            let goes_on = state.release.is_none() && !state.rejected;
+            let goes_on = state.tear_down.is_none() && !state.rejected;
             let pod = state.pod.as_ref().filter(|_| goes_on);
             for (key, volume) in &state.volumes {
-                let wanted = volume.wanted.as_ref().filter(|_| volume.waits_for_device());
-                let waits = pod.zip(wanted).filter(|(_, wanted)| {
-                    let device = wanted.device();
-                    device.is_some_and(|device| self.attach_words(wanted, &device).is_some())
+                let desired = volume.desired.as_ref().filter(|_| volume.waits_for_device());
+                let waits = pod.zip(desired).filter(|(_, desired)| {
+                    let device = desired.device();
+                    device.is_some_and(|device| self.attach_blocker(desired, &device).is_some())
                 });
                 if waits.is_some() || volume.unattached.is_some() {
-                    let work = waits.map(|(pod, wanted)| VolumeWork {
+                    let work = waits.map(|(pod, desired)| VolumeWork {
                         pod: SharedPod::clone(pod),
                         key: key.clone(),
-                        volume: Arc::clone(wanted),
+                        volume: Arc::clone(desired),
                     });
                     waiting.push((uid.clone(), key.clone(), work));
                 }
@@ -58,30 +58,30 @@ impl VolumePlan {
                 continue;
             };
             let known = volume.unattached.get_or_insert(Unattached {
-                ask_at: at.uptime + PATIENCE,
+                check_at: now.monotonic + ATTACH_TIMEOUT,
                 asked: false,
             });
-            if !known.asked && known.ask_at <= at.uptime {
+            if !known.asked && known.check_at <= now.monotonic {
                 known.asked = true;
-                steps.push(Step::AskLimit(work));
+                steps.push(Step::CheckAttachLimit(work));
             }
         }
     }
 
     /// When somebody is asked about next.
-    pub(super) fn attachments_wake_at(&self) -> impl Iterator<Item = Duration> {
+    pub(super) fn attachment_wake_ups(&self) -> impl Iterator<Item = Duration> {
         let volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
         let unattached = volumes.filter_map(|volume| volume.unattached);
-        unattached.filter(|it| !it.asked).map(|it| it.ask_at)
+        unattached.filter(|it| !it.asked).map(|it| it.check_at)
     }
 
     /// The driver's attacher said whether the node is full.
-    pub(super) fn limit_asked(
+    pub(super) fn attach_limit_checked(
         &mut self,
         uid: &PodUid,
         key: &VolumeKey,
         full: bool,
-        at: Moment,
+        now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
         let Some(state) = self.pods.get_mut(uid) else {
@@ -94,7 +94,7 @@ impl VolumePlan {
         let Some(known) = known.filter(|known| known.asked) else {
             return;
         };
-        (known.ask_at, known.asked) = (at.uptime + PATIENCE, false);
+        (known.check_at, known.asked) = (now.monotonic + ATTACH_TIMEOUT, false);
         if let Some(pod) = state.pod.clone().filter(|_| full) {
             let unmounted = state.names_of(|volume| !volume.is_ready());
             let unattached = state.names_of(|volume| volume.unattached.is_some());

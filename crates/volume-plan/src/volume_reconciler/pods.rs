@@ -11,12 +11,12 @@ use windlass_types::{
 };
 
 use super::attach_limit::Unattached;
-use super::devices::Gate;
-use super::growth::{self, DeviceSize};
-use super::release::Release;
-use super::words::{self, Words, Work};
+use super::devices::DeviceReadiness;
+use super::expansion::{self, DeviceSize};
+use super::tear_down::PodTearDown;
+use super::messages::{self, EventText, VolumeOperation};
 use super::{
-    AskId, Failure, Moment, OVERDUE, STEPS_OF_A_POD, Step, StepError, VolumeKey, VolumePlan,
+    RequestId, Failure, ClockReading, HUNG_STEP_THRESHOLD, MAX_CONCURRENT_STEPS, Step, StepError, VolumeKey, VolumeReconciler,
     VolumeWork,
 };
 use crate::volume_source::{PodVolume, PodVolumes, VolumeSource};
@@ -29,14 +29,14 @@ pub(super) struct PodState {
     /// Its volumes by the names that it gave them.
     names: Vec<Name>,
     pub(super) volumes: BTreeMap<VolumeKey, VolumeState>,
-    askers: Vec<Asker>,
-    pub(super) release: Option<Release>,
+    waiters: Vec<Waiter>,
+    pub(super) tear_down: Option<PodTearDown>,
     /// A driver did not take a volume away when that was asked last.
-    pub(super) kept_by_driver: bool,
+    pub(super) driver_failed: bool,
     /// The failures that the pod heard of last; it waits to hear more.
-    told: Option<Vec<Words>>,
+    reported: Option<Vec<EventText>>,
     /// It was told last that a volume shows what it did before.
-    told_kept: bool,
+    reported_stale: bool,
     /// The node has no room for it: it was told to end, which it is once.
     pub(super) rejected: bool,
 }
@@ -50,8 +50,8 @@ struct Name {
 
 /// Somebody who waits for an answer until this uptime.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
-    pub(super) ask: AskId,
+pub(super) struct Waiter {
+    pub(super) request: RequestId,
     pub(super) until: Duration,
 }
 
@@ -59,28 +59,28 @@ pub(super) struct Asker {
 #[derive(Debug, Default)]
 pub(super) struct VolumeState {
     /// What the pod is to have.
-    pub(super) wanted: Option<Arc<PodVolume>>,
-    pub(super) due: Due,
+    pub(super) desired: Option<Arc<PodVolume>>,
+    pub(super) next: NextOperation,
     /// As it was set up last.
     pub(super) shown: Option<(Arc<PodVolume>, MountedVolume)>,
     /// Its growth has ended, whatever came of it; the next sync may begin it anew.
-    pub(super) tried: bool,
+    pub(super) expansion_tried: bool,
     /// The pod was told that it has it.
-    given: bool,
+    reported_ready: bool,
     /// The last failure to grow it, while it is set up again.
-    not_grown: Option<Failure>,
+    expansion_failure: Option<Failure>,
     pub(super) device: Option<DeviceName>,
     /// It may lie on the disk.
     pub(super) on_disk: bool,
     /// It waits for a controller to attach it.
     pub(super) unattached: Option<Unattached>,
-    pub(super) under_way: Option<UnderWay>,
+    pub(super) in_progress: Option<InProgress>,
     pub(super) failure: Option<Failure>,
 }
 
 /// What is next for a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum NextOperation {
     /// It is as it should be, or nobody wants it.
     #[default]
     Nothing,
@@ -92,23 +92,23 @@ pub(super) enum Due {
 
 /// A step that has not ended.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
-    pub(super) work: Work,
+pub(super) struct InProgress {
+    pub(super) work: VolumeOperation,
     pub(super) volume: Arc<PodVolume>,
-    since: Moment,
+    since: ClockReading,
     /// It was told that it does not end.
-    told: bool,
+    reported: bool,
 }
 
 impl VolumeKey {
-    fn of(volume: &PodVolume) -> Self {
+    fn from_volume(volume: &PodVolume) -> Self {
         match volume.source.plugin_dir() {
             Some(kind) => Self::at(volume.source.is_block(), kind, volume.dir_name()),
             None => Self(volume.name.clone()),
         }
     }
 
-    pub(super) fn of_found(found: &DiscoveredVolume) -> Self {
+    pub(super) fn from_discovered(found: &DiscoveredVolume) -> Self {
         Self::at(found.block, &found.plugin_dir, &found.name)
     }
 
@@ -124,60 +124,60 @@ impl VolumeKey {
 
 impl VolumeState {
     fn ask(&mut self, volume: &PodVolume) {
-        if self.wanted.as_deref() != Some(volume) {
-            self.wanted = Some(Arc::new(volume.clone()));
+        if self.desired.as_deref() != Some(volume) {
+            self.desired = Some(Arc::new(volume.clone()));
             self.device = volume.device();
-            (self.failure, self.not_grown) = (None, None);
-        } else if self.due == Due::Expand {
-            if self.given && self.under_way.is_some() {
+            (self.failure, self.expansion_failure) = (None, None);
+        } else if self.next == NextOperation::Expand {
+            if self.reported_ready && self.in_progress.is_some() {
                 // the next sync sets it up again
                 return;
             }
-            self.not_grown = self.failure.take();
+            self.expansion_failure = self.failure.take();
         }
-        self.tried = false;
+        self.expansion_tried = false;
         let shown = self.shown.as_ref().map(|(shown, _)| &**shown);
         // a driver may have to be asked again although nothing changed, and what is lacking is told
         // again
         let again = matches!(
             volume.source,
-            VolumeSource::Csi(_) | VolumeSource::Withheld(..)
+            VolumeSource::Csi(_) | VolumeSource::PayloadUnavailable(..)
         );
-        self.due = match shown == Some(volume) && !again {
-            true => Due::Nothing,
-            false => Due::Mount,
+        self.next = match shown == Some(volume) && !again {
+            true => NextOperation::Nothing,
+            false => NextOperation::Mount,
         };
     }
 
     /// The pod is to lose it.
-    pub(super) fn forsake(&mut self) {
-        (self.wanted, self.due, self.failure) = (None, Due::Nothing, None);
-        self.not_grown = None;
+    pub(super) fn mark_undesired(&mut self) {
+        (self.desired, self.next, self.failure) = (None, NextOperation::Nothing, None);
+        self.expansion_failure = None;
     }
 
     /// It is about to be taken away: what was shown counts no longer.
-    pub(super) fn lost(&mut self) {
-        (self.shown, self.tried, self.given) = (None, false, false);
-        if self.wanted.is_some() {
-            self.due = Due::Mount;
+    pub(super) fn reset(&mut self) {
+        (self.shown, self.expansion_tried, self.reported_ready) = (None, false, false);
+        if self.desired.is_some() {
+            self.next = NextOperation::Mount;
         }
     }
 
     /// What may be begun at this moment.
-    fn begins(&self, at: Moment) -> Option<&Arc<PodVolume>> {
-        if self.due == Due::Nothing || self.under_way.is_some() || self.pauses(at) {
+    fn startable(&self, now: ClockReading) -> Option<&Arc<PodVolume>> {
+        if self.next == NextOperation::Nothing || self.in_progress.is_some() || self.is_backing_off(now) {
             return None;
         }
-        self.wanted.as_ref()
+        self.desired.as_ref()
     }
 
-    fn pauses(&self, at: Moment) -> bool {
-        self.failure.as_ref().is_some_and(|f| f.again > at.uptime)
+    fn is_backing_off(&self, now: ClockReading) -> bool {
+        self.failure.as_ref().is_some_and(|f| f.not_before > now.monotonic)
     }
 
     /// It has yet to be shown for the first time, and nothing of it is under way.
     pub(super) fn waits_for_device(&self) -> bool {
-        self.due == Due::Mount && self.under_way.is_none() && self.shown.is_none()
+        self.next == NextOperation::Mount && self.in_progress.is_none() && self.shown.is_none()
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -186,8 +186,8 @@ impl VolumeState {
 
     fn ready(&self) -> Option<&MountedVolume> {
         let settled =
-            self.due == Due::Nothing && self.under_way.is_none() && self.failure.is_none();
-        let ready = settled || self.only_grows() || self.keeps().is_some();
+            self.next == NextOperation::Nothing && self.in_progress.is_none() && self.failure.is_none();
+        let ready = settled || self.is_only_expanding() || self.stale_payload().is_some();
         let (_, shown) = self.shown.as_ref().filter(|_| ready)?;
         Some(shown)
     }
@@ -195,45 +195,45 @@ impl VolumeState {
     /// The pod has it, or another node has told the claim's growth, and its containers may come and
     /// come back whatever becomes of its growth (upstream: a volume stays mounted whose expansion
     /// fails, but one that is new is not used before).
-    pub(super) fn only_grows(&self) -> bool {
-        let told = |volume: &PodVolume| volume.size().is_some_and(|s| s.known >= s.wanted);
-        self.due == Due::Expand && (self.given || self.wanted.as_deref().is_some_and(told))
+    pub(super) fn is_only_expanding(&self) -> bool {
+        let told = |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
+        self.next == NextOperation::Expand && (self.reported_ready || self.desired.as_deref().is_some_and(told))
     }
 
     /// Why it shows what it did before and not what it should: files that cannot be had or written
     /// take nothing from a pod that has the volume (upstream: it stays mounted, only its remount
     /// fails).
-    fn keeps(&self) -> Option<&Failure> {
-        let wanted = self.wanted.as_ref()?;
-        let shows_files = wanted.source.is_computed() && self.shown.is_some();
+    fn stale_payload(&self) -> Option<&Failure> {
+        let desired = self.desired.as_ref()?;
+        let shows_files = desired.source.is_computed() && self.shown.is_some();
         self.failure.as_ref().filter(|_| shows_files)
     }
 
     /// What it shows cannot be renewed, and it shows something.
-    fn is_withheld(&self) -> bool {
-        let wanted = self.wanted.as_ref().map(|wanted| &wanted.source);
-        matches!(wanted, Some(VolumeSource::Withheld(..))) && self.shown.is_some()
+    fn is_payload_unavailable(&self) -> bool {
+        let desired = self.desired.as_ref().map(|desired| &desired.source);
+        matches!(desired, Some(VolumeSource::PayloadUnavailable(..))) && self.shown.is_some()
     }
 
     /// Why the pod has to wait.
     fn blocked_by(&self) -> Option<&Failure> {
-        let waits = !self.only_grows() && self.keeps().is_none();
+        let waits = !self.is_only_expanding() && self.stale_payload().is_none();
         self.failure.as_ref().filter(|_| waits)
     }
 
     /// A step ended well, and showed `volume`, on a device of this size, as it is.
     pub(super) fn succeeded(&mut self, volume: &PodVolume, size: DeviceSize) {
         self.failure = None;
-        let Some(wanted) = &self.wanted else {
+        let Some(desired) = &self.desired else {
             return;
         };
-        self.due = if **wanted != *volume {
-            Due::Mount
-        } else if !self.tried && size.is_to_grow(wanted) {
-            self.failure = self.not_grown.take();
-            Due::Expand
+        self.next = if **desired != *volume {
+            NextOperation::Mount
+        } else if !self.expansion_tried && size.needs_expansion(desired) {
+            self.failure = self.expansion_failure.take();
+            NextOperation::Expand
         } else {
-            Due::Nothing
+            NextOperation::Nothing
         };
     }
 
@@ -241,57 +241,57 @@ impl VolumeState {
     pub(super) fn failed(
         &mut self,
         pod: Option<&SharedPod>,
-        words: Words,
+        text: EventText,
         retry: Retry,
-        at: Moment,
+        now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
-        let Some(pod) = pod.filter(|_| self.wanted.is_some()) else {
+        let Some(pod) = pod.filter(|_| self.desired.is_some()) else {
             return;
         };
         steps.push(Step::Record(
             SharedPod::clone(pod),
             EventType::Warning,
-            words.reason,
-            words.message.clone(),
+            text.reason,
+            text.message.clone(),
         ));
-        self.failure = Some(Failure::after(self.failure.as_ref(), words, retry, at));
+        self.failure = Some(Failure::after(self.failure.as_ref(), text, retry, now));
     }
 }
 
 impl PodState {
     /// Nobody wants anything of it, and nothing is left of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.pod.is_none() && self.release.is_none() && self.volumes.is_empty()
+        self.pod.is_none() && self.tear_down.is_none() && self.volumes.is_empty()
     }
 
-    pub(super) fn busy(&self) -> bool {
-        self.volumes.values().any(|v| v.under_way.is_some())
+    pub(super) fn has_step_in_progress(&self) -> bool {
+        self.volumes.values().any(|v| v.in_progress.is_some())
     }
 
     /// What is under way, for who waits for its end.
-    pub(super) fn under_way(&self) -> Vec<Words> {
+    pub(super) fn in_progress(&self) -> Vec<EventText> {
         let volumes = self.volumes.values();
         volumes
-            .filter_map(|v| v.under_way.as_ref())
-            .map(UnderWay::words)
+            .filter_map(|v| v.in_progress.as_ref())
+            .map(InProgress::text)
             .collect()
     }
 
     /// When it has to be looked at again although nothing happened.
-    pub(super) fn wakes_at(&self) -> Option<Duration> {
-        let asked = self.askers.iter().map(|asker| asker.until);
-        let released = self.release.as_ref().and_then(Release::wakes_at);
+    pub(super) fn next_wake_up(&self) -> Option<Duration> {
+        let asked = self.waiters.iter().map(|waiter| waiter.until);
+        let released = self.tear_down.as_ref().and_then(PodTearDown::next_wake_up);
         let volumes = self.volumes.values().filter_map(|volume| {
-            if let Some(under_way) = &volume.under_way {
-                return (!under_way.told).then_some(under_way.since.uptime + OVERDUE);
+            if let Some(in_progress) = &volume.in_progress {
+                return (!in_progress.reported).then_some(in_progress.since.monotonic + HUNG_STEP_THRESHOLD);
             }
             // while it waits for something else than time, the end of its pause has passed
-            let waits = volume.due != Due::Nothing && self.release.is_none();
+            let waits = volume.next != NextOperation::Nothing && self.tear_down.is_none();
             // the next sync says whether there is something to show
-            let waits = waits && !volume.is_withheld();
-            let failure = volume.failure.as_ref().filter(|f| waits && !f.over)?;
-            Some(failure.again)
+            let waits = waits && !volume.is_payload_unavailable();
+            let failure = volume.failure.as_ref().filter(|f| waits && !f.is_expired)?;
+            Some(failure.not_before)
         });
         volumes.chain(asked).chain(released).min()
     }
@@ -303,10 +303,10 @@ impl PodState {
             Some((name.name.clone(), mounted))
         });
         let mounted: Option<MountedVolumes> = mounted.collect();
-        let kept = self.volumes.values().filter_map(VolumeState::keeps);
+        let kept = self.volumes.values().filter_map(VolumeState::stale_payload);
         Some(ReadyVolumes {
             mounted: Arc::new(mounted?),
-            kept: kept.map(|failure| failure.words.message.clone()).collect(),
+            kept: kept.map(|failure| failure.text.message.clone()).collect(),
         })
     }
 
@@ -320,29 +320,29 @@ impl PodState {
     }
 
     /// All that failed.
-    fn failures(&self) -> Vec<Words> {
+    fn failures(&self) -> Vec<EventText> {
         let failures = self.volumes.values().filter_map(VolumeState::blocked_by);
-        failures.map(|failure| failure.words.clone()).collect()
+        failures.map(|failure| failure.text.clone()).collect()
     }
 }
 
-impl UnderWay {
-    fn words(&self) -> Words {
+impl InProgress {
+    fn text(&self) -> EventText {
         let volume = &self.volume;
         let block = volume.source.is_block();
-        words::under_way(self.work, block, volume.told_name(), self.since.now)
+        messages::in_progress(self.work, block, volume.display_name(), self.since.wall)
     }
 }
 
-impl VolumePlan {
-    pub(super) fn asked(&mut self, asker: Asker, pod: SharedPod, volumes: &PodVolumes) {
+impl VolumeReconciler {
+    pub(super) fn set_up(&mut self, waiter: Waiter, pod: SharedPod, volumes: &PodVolumes) {
         let state = self.pods.entry(pod.uid()).or_default();
         state.pod = Some(pod);
-        state.askers.push(asker);
+        state.waiters.push(waiter);
         state.names.clear();
         let mut chosen = BTreeMap::<VolumeKey, &PodVolume>::new();
         for volume in volumes {
-            let key = VolumeKey::of(volume);
+            let key = VolumeKey::from_volume(volume);
             state.names.push(Name {
                 name: volume.name.clone(),
                 key: key.clone(),
@@ -361,13 +361,13 @@ impl VolumePlan {
 
     /// An earlier life left these volumes to a pod. Only who uses devices matters: what a pod is to
     /// lose is looked up when it does.
-    pub(super) fn found_on_disk(&mut self, uid: &PodUid, volumes: Vec<DiscoveredVolume>) {
+    pub(super) fn add_reconstructed_users(&mut self, uid: &PodUid, volumes: Vec<DiscoveredVolume>) {
         for found in volumes {
             let Some(device) = found.device.clone() else {
                 continue;
             };
             let state = self.pods.entry(uid.clone()).or_default();
-            let key = VolumeKey::of_found(&found);
+            let key = VolumeKey::from_discovered(&found);
             let volume = state.volumes.entry(key).or_default();
             volume.on_disk = true;
             volume.device.get_or_insert(device);
@@ -375,16 +375,16 @@ impl VolumePlan {
     }
 
     /// Nobody waits for volumes of this pod any more: it is to lose them.
-    pub(super) fn forsake(&mut self, uid: &PodUid, steps: &mut Vec<Step>) {
+    pub(super) fn mark_undesired(&mut self, uid: &PodUid, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
-        (state.pod, state.told, state.told_kept) = (None, None, false);
+        (state.pod, state.reported, state.reported_stale) = (None, None, false);
         state.names.clear();
-        state.volumes.values_mut().for_each(VolumeState::forsake);
-        for asker in state.askers.drain(..) {
-            let words = "the pod's volumes are being released";
-            steps.push(Step::Ready(asker.ask, Err(not_ready(words.to_owned()))));
+        state.volumes.values_mut().for_each(VolumeState::mark_undesired);
+        for waiter in state.waiters.drain(..) {
+            let text = "the pod's volumes are being released";
+            steps.push(Step::ReplySetUp(waiter.request, Err(not_ready(text.to_owned()))));
         }
     }
 
@@ -393,28 +393,28 @@ impl VolumePlan {
         uid: &PodUid,
         key: &VolumeKey,
         result: Result<MountedVolume, StepError>,
-        at: Moment,
+        now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
         let size = self.device_size(uid, key);
-        let Some((pod, volume, asked)) = self.ended(uid, key) else {
+        let Some((pod, volume, asked)) = self.take_step_in_progress(uid, key) else {
             return;
         };
         match result {
             Ok(mounted) => {
                 if let Some(pod) = pod.filter(|_| volume.shown.is_none()) {
-                    growth::tell_read_only(pod, &asked, steps);
+                    expansion::report_read_only(pod, &asked, steps);
                 }
                 volume.shown = Some((Arc::clone(&asked), mounted));
                 volume.succeeded(&asked, size);
-                if volume.is_withheld() {
+                if volume.is_payload_unavailable() {
                     // it was found as an earlier life left it
-                    volume.due = Due::Mount;
+                    volume.next = NextOperation::Mount;
                 }
             }
             Err(error) => {
-                let words = words::step_failed(Work::Mount, &asked, &error);
-                volume.failed(pod, words, error.retry, at, steps);
+                let text = messages::step_failed(VolumeOperation::Mount, &asked, &error);
+                volume.failed(pod, text, error.retry, now, steps);
             }
         }
     }
@@ -424,7 +424,7 @@ impl VolumePlan {
         &mut self,
         device: &DeviceName,
         error: &StepError,
-        at: Moment,
+        now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
         for state in self.pods.values_mut() {
@@ -432,91 +432,91 @@ impl VolumePlan {
             let volumes = state.volumes.values_mut();
             let of_device = volumes.filter(|v| v.device.as_ref() == Some(device));
             for volume in of_device {
-                let waits = volume.due == Due::Mount && volume.under_way.is_none();
-                let Some(wanted) = volume.wanted.clone().filter(|_| waits) else {
+                let waits = volume.next == NextOperation::Mount && volume.in_progress.is_none();
+                let Some(desired) = volume.desired.clone().filter(|_| waits) else {
                     continue;
                 };
-                let words = words::step_failed(Work::Stage, &wanted, error);
-                volume.failed(pod, words, error.retry, at, steps);
+                let text = messages::step_failed(VolumeOperation::Stage, &desired, error);
+                volume.failed(pod, text, error.retry, now, steps);
             }
         }
     }
 
     /// A pod has let go of something that one pod at a time may have.
-    pub(super) fn end_pauses_for_others(&mut self) {
+    pub(super) fn retry_blocked_pods(&mut self) {
         let volumes = self
             .pods
             .values_mut()
             .flat_map(|pod| pod.volumes.values_mut());
         for failure in volumes.filter_map(|v| v.failure.as_mut()) {
-            if failure.words.message.ends_with(words::ONE_POD) {
-                (failure.again, failure.over) = (Duration::ZERO, false);
+            if failure.text.message.ends_with(messages::ONE_POD) {
+                (failure.not_before, failure.is_expired) = (Duration::ZERO, false);
             }
         }
     }
 
     /// What a CSI driver may do now is tried at once; a release that failed by who asked for it, who is
     /// woken.
-    pub(super) fn end_pauses_for_drivers(&mut self, steps: &mut Vec<Step>) {
+    pub(super) fn retry_csi_volumes(&mut self, steps: &mut Vec<Step>) {
         for (uid, state) in &mut self.pods {
-            if std::mem::take(&mut state.kept_by_driver) {
-                steps.push(Step::Wake(uid.clone()));
+            if std::mem::take(&mut state.driver_failed) {
+                steps.push(Step::RequeuePod(uid.clone()));
             }
         }
         let volumes = self.pods.values_mut().flat_map(|pod| &mut pod.volumes);
         let of_drivers = volumes.filter(|(key, _)| key.is_csi());
         for failure in of_drivers.filter_map(|(_, volume)| volume.failure.as_mut()) {
-            (failure.again, failure.over) = (Duration::ZERO, false);
+            (failure.not_before, failure.is_expired) = (Duration::ZERO, false);
         }
-        self.try_devices_again();
+        self.retry_devices();
     }
 
     /// Begins what can be begun and answers who can be answered.
-    pub(super) fn advance_pods(&mut self, at: Moment, steps: &mut Vec<Step>) {
+    pub(super) fn advance_pods(&mut self, now: ClockReading, steps: &mut Vec<Step>) {
         let uids: Vec<_> = self.pods.keys().cloned().collect();
         for uid in uids {
-            self.advance_release(&uid, at, steps);
-            self.keep(&uid, at, steps);
-            self.begin(&uid, at, steps);
-            self.tell_overdue(&uid, at, steps);
-            self.answer(&uid, at, steps);
+            self.advance_tear_down(&uid, now, steps);
+            self.report_unavailable_payloads(&uid, now, steps);
+            self.start_steps(&uid, now, steps);
+            self.report_hung_steps(&uid, now, steps);
+            self.reply(&uid, now, steps);
         }
     }
 
     /// What a volume shows cannot be renewed: it stays, and that counts and is told as a mount that
     /// failed.
-    fn keep(&mut self, uid: &PodUid, at: Moment, steps: &mut Vec<Step>) {
+    fn report_unavailable_payloads(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
-        let pod = state.pod.as_ref().filter(|_| state.release.is_none());
-        for volume in state.volumes.values_mut().filter(|v| v.is_withheld()) {
-            let Some(wanted) = volume.begins(at).cloned() else {
+        let pod = state.pod.as_ref().filter(|_| state.tear_down.is_none());
+        for volume in state.volumes.values_mut().filter(|v| v.is_payload_unavailable()) {
+            let Some(desired) = volume.startable(now).cloned() else {
                 continue;
             };
-            if let VolumeSource::Withheld(_, why) = &wanted.source {
-                let words = words::failed(Work::Mount, &wanted, why);
-                volume.due = Due::Nothing;
-                volume.failed(pod, words, Retry::Later, at, steps);
+            if let VolumeSource::PayloadUnavailable(_, why) = &desired.source {
+                let text = messages::failed(VolumeOperation::Mount, &desired, why);
+                volume.next = NextOperation::Nothing;
+                volume.failed(pod, text, Retry::Later, now, steps);
             }
         }
     }
 
-    fn begin(&mut self, uid: &PodUid, at: Moment, steps: &mut Vec<Step>) {
+    fn start_steps(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get(uid) else {
             return;
         };
-        let Some(pod) = state.pod.clone().filter(|_| state.release.is_none()) else {
+        let Some(pod) = state.pod.clone().filter(|_| state.tear_down.is_none()) else {
             return;
         };
-        let under_way = state.volumes.values().filter(|v| v.under_way.is_some());
-        let mut room = STEPS_OF_A_POD.saturating_sub(under_way.count());
-        let begins = |(key, volume): (&VolumeKey, &VolumeState)| {
-            Some((key.clone(), Arc::clone(volume.begins(at)?), volume.due))
+        let in_progress = state.volumes.values().filter(|v| v.in_progress.is_some());
+        let mut room = MAX_CONCURRENT_STEPS.saturating_sub(in_progress.count());
+        let startable = |(key, volume): (&VolumeKey, &VolumeState)| {
+            Some((key.clone(), Arc::clone(volume.startable(now)?), volume.next))
         };
-        let due: Vec<_> = state.volumes.iter().filter_map(begins).collect();
+        let due: Vec<_> = state.volumes.iter().filter_map(startable).collect();
         for (key, volume, due) in due {
-            if due == Due::Expand && self.growth_waits(uid, &key, &volume) {
+            if due == NextOperation::Expand && self.is_expansion_pending(uid, &key, &volume) {
                 continue;
             }
             let work = VolumeWork {
@@ -524,42 +524,42 @@ impl VolumePlan {
                 key: key.clone(),
                 volume: Arc::clone(&volume),
             };
-            let taken = self.taken_by_another(uid, &volume);
+            let taken = self.is_used_by_other_pod(uid, &volume);
             let gate = match room > 0 && !taken {
-                true => self.pass(&work, at, steps),
-                false => Gate::Shut,
+                true => self.ensure_staged(&work, now, steps),
+                false => DeviceReadiness::NotReady,
             };
-            let refused = self.size_of_device(&volume).refused;
+            let rejected = self.size_of_device(&volume).rejected;
             let known = self.pods.get_mut(uid).and_then(|s| s.volumes.get_mut(&key));
             let Some(known) = known else {
                 continue;
             };
             if taken {
-                let words = words::failed(Work::Mount, &volume, words::ONE_POD);
-                known.failed(Some(&pod), words, Retry::Later, at, steps);
-            } else if gate == Gate::Open {
+                let text = messages::failed(VolumeOperation::Mount, &volume, messages::ONE_POD);
+                known.failed(Some(&pod), text, Retry::Later, now, steps);
+            } else if gate == DeviceReadiness::Ready {
                 room -= 1;
                 known.on_disk = true;
                 let (step, work) = match due {
-                    Due::Expand => (Step::Expand(work, refused), known.growth_work()),
-                    Due::Mount | Due::Nothing => (Step::Mount(work), Work::Mount),
+                    NextOperation::Expand => (Step::Expand(work, rejected), known.expansion_operation()),
+                    NextOperation::Mount | NextOperation::Nothing => (Step::Mount(work), VolumeOperation::Mount),
                 };
-                known.under_way = Some(UnderWay {
+                known.in_progress = Some(InProgress {
                     work,
                     volume,
-                    since: at,
-                    told: false,
+                    since: now,
+                    reported: false,
                 });
                 steps.push(step);
             } else if let Some(failure) = &mut known.failure {
-                failure.over = true;
+                failure.is_expired = true;
             }
         }
     }
 
     /// True if the volume is for one pod at a time, and another has it.
-    fn taken_by_another(&self, uid: &PodUid, volume: &PodVolume) -> bool {
-        let exclusive = volume.claim.as_ref().is_some_and(|claim| claim.exclusive);
+    fn is_used_by_other_pod(&self, uid: &PodUid, volume: &PodVolume) -> bool {
+        let exclusive = volume.pvc.as_ref().is_some_and(|pvc| pvc.exclusive);
         let Some(device) = volume.device().filter(|_| exclusive) else {
             return false;
         };
@@ -568,62 +568,62 @@ impl VolumePlan {
         volumes.any(|v| v.on_disk && v.device.as_ref() == Some(&device))
     }
 
-    fn tell_overdue(&mut self, uid: &PodUid, at: Moment, steps: &mut Vec<Step>) {
+    fn report_hung_steps(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
         for volume in state.volumes.values_mut() {
-            let Some(step) = &mut volume.under_way else {
+            let Some(step) = &mut volume.in_progress else {
                 continue;
             };
-            if step.told || at.uptime < step.since.uptime + OVERDUE {
+            if step.reported || now.monotonic < step.since.monotonic + HUNG_STEP_THRESHOLD {
                 continue;
             }
-            step.told = true;
+            step.reported = true;
             if let Some(pod) = &state.pod {
-                let words = words::overdue(step.work, &step.volume, OVERDUE);
+                let text = messages::overdue(step.work, &step.volume, HUNG_STEP_THRESHOLD);
                 let pod = SharedPod::clone(pod);
-                let (warning, reason) = (EventType::Warning, words.reason);
-                steps.push(Step::Record(pod, warning, reason, words.message));
+                let (warning, reason) = (EventType::Warning, text.reason);
+                steps.push(Step::Record(pod, warning, reason, text.message));
             }
         }
     }
 
-    fn answer(&mut self, uid: &PodUid, at: Moment, steps: &mut Vec<Step>) {
+    fn reply(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get(uid) else {
             return;
         };
-        if state.askers.is_empty() && state.told.is_none() && !state.told_kept {
+        if state.waiters.is_empty() && state.reported.is_none() && !state.reported_stale {
             return;
         }
-        if let Some(ready) = state.ready().filter(|_| state.release.is_none()) {
+        if let Some(ready) = state.ready().filter(|_| state.tear_down.is_none()) {
             if let Some(state) = self.pods.get_mut(uid) {
-                state.volumes.values_mut().for_each(|v| v.given = true);
-                let renewed = state.told_kept && ready.kept.is_empty();
-                let renewed = renewed && state.askers.is_empty();
-                if !state.askers.is_empty() || renewed {
-                    state.told_kept = !ready.kept.is_empty();
+                state.volumes.values_mut().for_each(|v| v.reported_ready = true);
+                let renewed = state.reported_stale && ready.kept.is_empty();
+                let renewed = renewed && state.waiters.is_empty();
+                if !state.waiters.is_empty() || renewed {
+                    state.reported_stale = !ready.kept.is_empty();
                 }
-                for asker in state.askers.drain(..) {
-                    steps.push(Step::Ready(asker.ask, Ok(ready.clone())));
+                for waiter in state.waiters.drain(..) {
+                    steps.push(Step::ReplySetUp(waiter.request, Ok(ready.clone())));
                 }
-                if state.told.take().is_some() || renewed {
-                    steps.push(Step::Wake(uid.clone()));
+                if state.reported.take().is_some() || renewed {
+                    steps.push(Step::RequeuePod(uid.clone()));
                 }
             }
             return;
         }
         let failures = state.failures();
-        let blocked = |volume: &VolumeState| volume.pauses(at) && volume.blocked_by().is_some();
+        let blocked = |volume: &VolumeState| volume.is_backing_off(now) && volume.blocked_by().is_some();
         let failed = state.volumes.values().any(blocked);
-        let patient = |asker: &Asker| !failed && asker.until > at.uptime;
-        if state.askers.iter().any(|asker| !patient(asker)) {
-            let error = self.not_ready(state, at);
+        let patient = |waiter: &Waiter| !failed && waiter.until > now.monotonic;
+        if state.waiters.iter().any(|waiter| !patient(waiter)) {
+            let error = self.not_ready(state, now);
             if let Some(state) = self.pods.get_mut(uid) {
-                for asker in state.askers.extract_if(.., |asker| !patient(asker)) {
-                    steps.push(Step::Ready(asker.ask, Err(error.clone())));
+                for waiter in state.waiters.extract_if(.., |waiter| !patient(waiter)) {
+                    steps.push(Step::ReplySetUp(waiter.request, Err(error.clone())));
                 }
-                let before = state.told.replace(failures);
+                let before = state.reported.replace(failures);
                 // a failed try was told as an event when it failed
                 if let Some(pod) = state.pod.as_ref().filter(|_| !failed && before.is_none()) {
                     let text = format!("Unable to attach or mount volumes: {}", error.message);
@@ -635,63 +635,63 @@ impl VolumePlan {
             return;
         }
         // who waits hears it as an answer
-        let news = state.askers.is_empty() && failed && state.told.as_ref() != Some(&failures);
+        let news = state.waiters.is_empty() && failed && state.reported.as_ref() != Some(&failures);
         if let Some(state) = self.pods.get_mut(uid).filter(|_| news) {
-            state.told = Some(failures);
-            steps.push(Step::Wake(uid.clone()));
+            state.reported = Some(failures);
+            steps.push(Step::RequeuePod(uid.clone()));
         }
     }
 
     /// What failed or, if nothing did, what is waited for.
-    fn not_ready(&self, state: &PodState, at: Moment) -> VolumesNotReady {
+    fn not_ready(&self, state: &PodState, now: ClockReading) -> VolumesNotReady {
         let failures: Vec<_> = state
             .volumes
             .values()
             .filter_map(VolumeState::blocked_by)
             .collect();
-        if let Some(words) = words::joined(failures.iter().map(|failure| &failure.words)) {
-            let pauses = failures.iter().filter(|failure| failure.again > at.uptime);
+        if let Some(text) = messages::joined(failures.iter().map(|failure| &failure.text)) {
+            let pauses = failures.iter().filter(|failure| failure.not_before > now.monotonic);
             return VolumesNotReady {
-                reason: words.reason,
-                message: words.message,
+                reason: text.reason,
+                message: text.message,
                 retry: failures
                     .iter()
                     .map(|f| f.retry)
                     .min()
                     .unwrap_or(Retry::Later),
-                retry_at: pauses.map(|failure| failure.retry_at(at)).min(),
+                retry_at: pauses.map(|failure| failure.retry_at(now)).min(),
             };
         }
-        let waited_for = state.volumes.values().filter(|v| !v.only_grows());
+        let waited_for = state.volumes.values().filter(|v| !v.is_only_expanding());
         let waits = waited_for.filter_map(|volume| {
-            if let Some(under_way) = &volume.under_way {
-                return Some(under_way.words());
+            if let Some(in_progress) = &volume.in_progress {
+                return Some(in_progress.text());
             }
-            let waits = volume.due != Due::Nothing && state.release.is_none();
-            Some(self.waits_for(volume.wanted.as_ref().filter(|_| waits)?))
+            let waits = volume.next != NextOperation::Nothing && state.tear_down.is_none();
+            Some(self.waiting_for(volume.desired.as_ref().filter(|_| waits)?))
         });
         let waits: Vec<_> = waits.collect();
-        let words = words::joined(&waits);
-        let words = words.unwrap_or_else(|| Words {
+        let text = messages::joined(&waits);
+        let text = text.unwrap_or_else(|| EventText {
             reason: Reason::FailedMount,
             message: "the pod's former volumes are being released".to_owned(),
         });
         VolumesNotReady {
-            reason: words.reason,
-            ..not_ready(words.message)
+            reason: text.reason,
+            ..not_ready(text.message)
         }
     }
 
     /// A step of a volume ended: its pod, the volume, and what was under way.
-    pub(super) fn ended(
+    pub(super) fn take_step_in_progress(
         &mut self,
         uid: &PodUid,
         key: &VolumeKey,
     ) -> Option<(Option<&SharedPod>, &mut VolumeState, Arc<PodVolume>)> {
         let state = self.pods.get_mut(uid)?;
         let volume = state.volumes.get_mut(key)?;
-        let under_way = volume.under_way.take()?;
-        Some((state.pod.as_ref(), volume, under_way.volume))
+        let in_progress = volume.in_progress.take()?;
+        Some((state.pod.as_ref(), volume, in_progress.volume))
     }
 }
 

@@ -71,7 +71,7 @@ impl Model {
                 | Step::RecordClaim(..)
                 | Step::Reject(..)
                 // nobody answers, and nothing waits for it
-                | Step::AskLimit(_)
+                | Step::CheckAttachLimit(_)
                 | Step::InUse(_) => continue,
                 Step::Mount(work) => {
                     let uid = work.pod.uid();
@@ -114,7 +114,7 @@ impl Model {
         };
         let result = |(): ()| if ok { Ok(()) } else { Err(error) };
         Some(match self.open.remove(line)? {
-            Step::Survey => Done::Surveyed(result(()).map(|()| Survey::default())),
+            Step::Survey => Done::Reconstructed(result(()).map(|()| Survey::default())),
             Step::Find(uid) => {
                 let lies = self.lies.get(&uid).into_iter().flatten();
                 let found = lies.map(|(name, device)| DiscoveredVolume {
@@ -164,11 +164,11 @@ proptest! {
 
     #[test]
     fn nothing_in_use_is_taken_away_and_everybody_is_answered(moves in moves()) {
-        let mut plan = VolumePlan::new();
+        let mut plan = VolumeReconciler::new();
         let mut model = Model::default();
         let mut uptime = Duration::ZERO;
         let mut asked = 0;
-        let hear = |plan: &mut VolumePlan, model: &mut Model, input, uptime| {
+        let hear = |plan: &mut VolumeReconciler, model: &mut Model, input, uptime| {
             let now = Timestamp::from_second(EPOCH).expect("in range");
             model.take(plan.handle(input, Moment { uptime, now }));
         };
@@ -181,7 +181,7 @@ proptest! {
                     let devices = volumes.iter().filter_map(PodVolume::device).collect();
                     model.wants.insert(PodUid::from(PODS[pod]), devices);
                     Input::SetUp {
-                        ask: AskId(asked),
+                        ask: RequestId(asked),
                         pod: pod_named(PODS[pod]),
                         volumes: Arc::new(volumes),
                         patience: Duration::from_secs(10),
@@ -197,10 +197,10 @@ proptest! {
                         model.released.insert(uid.clone());
                     }
                     let by = match worker {
-                        true => Releaser::Worker,
-                        false => Releaser::Housekeeping,
+                        true => TearDownRequester::Worker,
+                        false => TearDownRequester::Housekeeping,
                     };
-                    Input::TearDown { ask: AskId(asked), uid, by }
+                    Input::TearDown { ask: RequestId(asked), uid, by }
                 }
                 Move::End(n, ok) => {
                     let line = model.open.keys().nth(n).cloned();

@@ -9,14 +9,14 @@ use crate::volume_source::PodVolume;
 
 /// A reason and a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Words {
+pub(super) struct EventText {
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
 /// Something that is done with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum VolumeOperation {
     Stage,
     Mount,
     /// Grow what the pod has.
@@ -26,7 +26,7 @@ pub(super) enum Work {
     Unmount,
 }
 
-impl Work {
+impl VolumeOperation {
     /// Upstream's name of the operation.
     fn operation(self, block: bool) -> &'static str {
         match (self, block) {
@@ -52,87 +52,87 @@ impl Work {
 }
 
 /// It failed.
-pub(super) fn failed(work: Work, volume: &PodVolume, error: &str) -> Words {
+pub(super) fn failed(work: VolumeOperation, volume: &PodVolume, error: &str) -> EventText {
     let block = volume.source.is_block();
-    Words {
+    EventText {
         reason: work.reason(block),
-        message: failed_message(work, block, volume.told_name(), error),
+        message: failed_message(work, block, volume.display_name(), error),
     }
 }
 
 /// It failed by itself.
-pub(super) fn step_failed(work: Work, volume: &PodVolume, error: &StepError) -> Words {
+pub(super) fn step_failed(work: VolumeOperation, volume: &PodVolume, error: &StepError) -> EventText {
     let block = volume.source.is_block();
     let operation = error.operation.unwrap_or(work.operation(block));
-    let (name, message) = (volume.told_name(), &error.message);
+    let (name, message) = (volume.display_name(), &error.message);
     let while_doing = match work {
-        Work::ExpandNew => " while expanding volume",
+        VolumeOperation::ExpandNew => " while expanding volume",
         _ => "",
     };
-    Words {
+    EventText {
         reason: work.reason(block),
         message: format!("{operation} failed{while_doing} for volume {name:?} : {message}"),
     }
 }
 
 /// The same of a volume of which only the directory is known.
-pub(super) fn unmount_failed(block: bool, name: &str, error: &str) -> Words {
-    Words {
+pub(super) fn unmount_failed(block: bool, name: &str, error: &str) -> EventText {
+    EventText {
         reason: Reason::FailedMount,
-        message: failed_message(Work::Unmount, block, name, error),
+        message: failed_message(VolumeOperation::Unmount, block, name, error),
     }
 }
 
-fn failed_message(work: Work, block: bool, name: &str, error: &str) -> String {
+fn failed_message(work: VolumeOperation, block: bool, name: &str, error: &str) -> String {
     let operation = work.operation(block);
     format!("{operation} failed for volume {name:?} : {error}")
 }
 
 /// It goes on for too long.
-pub(super) fn overdue(work: Work, volume: &PodVolume, limit: Duration) -> Words {
+pub(super) fn overdue(work: VolumeOperation, volume: &PodVolume, limit: Duration) -> EventText {
     let text = format!("did not end within {} s, is waited for", limit.as_secs());
     failed(work, volume, &text)
 }
 
 /// It goes on.
-pub(super) fn under_way(work: Work, block: bool, name: &str, since: Timestamp) -> Words {
+pub(super) fn in_progress(work: VolumeOperation, block: bool, name: &str, since: Timestamp) -> EventText {
     let operation = work.operation(block);
     let since = api_time(since);
-    Words {
+    EventText {
         reason: Reason::FailedMount,
         message: format!("{operation} of volume {name:?} is under way since {since}"),
     }
 }
 
 /// Nobody has begun yet: the pod has enough under way.
-pub(super) fn waits_for_others(name: &str) -> Words {
-    Words {
+pub(super) fn waiting_for_pod_volumes(name: &str) -> EventText {
+    EventText {
         reason: Reason::FailedMount,
         message: format!("volume {name:?} waits for others of its pod"),
     }
 }
 
 /// The device is being taken back after its last user.
-pub(super) fn waits_for_unstage(name: &str, since: Timestamp) -> Words {
+pub(super) fn waiting_for_unstage(name: &str, since: Timestamp) -> EventText {
     let since = api_time(since);
-    Words {
+    EventText {
         reason: Reason::FailedMount,
         message: format!("UnmountDevice of volume {name:?} is under way since {since}"),
     }
 }
 
 /// The controller has to see that the node is about to use the volume.
-pub(super) fn not_in_use(name: &str, device: &DeviceName) -> Words {
+pub(super) fn not_in_use(name: &str, device: &DeviceName) -> EventText {
     let text = "Volume has not been added to the list of VolumesInUse in the node's volume status";
-    Words {
+    EventText {
         reason: Reason::FailedAttachVolume,
         message: format!("{text} for volume {name:?} (UniqueName: \"{device}\")"),
     }
 }
 
 /// The controller has not attached it.
-pub(super) fn not_attached(name: &str, device: &DeviceName) -> Words {
-    Words {
+pub(super) fn not_attached(name: &str, device: &DeviceName) -> EventText {
+    EventText {
         reason: Reason::FailedAttachVolume,
         message: format!(
             "Volume not attached according to node status for volume {name:?} \
@@ -146,12 +146,12 @@ pub(super) const ONE_POD: &str =
     "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 
 /// All of them in one: the first one's reason.
-pub(super) fn joined<'a>(all: impl IntoIterator<Item = &'a Words>) -> Option<Words> {
+pub(super) fn joined<'a>(all: impl IntoIterator<Item = &'a EventText>) -> Option<EventText> {
     let mut all = all.into_iter();
-    let mut words = all.next()?.clone();
+    let mut text = all.next()?.clone();
     for further in all {
-        words.message.push_str("; ");
-        words.message.push_str(&further.message);
+        text.message.push_str("; ");
+        text.message.push_str(&further.message);
     }
-    Some(words)
+    Some(text)
 }

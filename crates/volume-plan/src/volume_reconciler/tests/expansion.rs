@@ -5,7 +5,7 @@ use super::*;
 /// A volume whose PersistentVolume has `wanted` bytes, and whose claim says `known`.
 fn sized(wanted: u64, known: u64) -> PodVolume {
     csi("c", |volume| {
-        volume.size = Some(ClaimSize {
+        volume.size = Some(PvcSize {
             claim: "c".into(),
             uid: "claim-uid".into(),
             wanted,
@@ -156,7 +156,7 @@ fn what_does_not_grow_in_use_is_left_until_its_device_was_taken_back() {
     assert_eq!(world.expanded("expand(p/c)", Expanded::Left), "");
     world.ask("p", &[sized(20, 10)]);
     assert_eq!(world.ok("mount(p/c)"), "ready#3(1)");
-    world.release("p", Releaser::Worker);
+    world.release("p", TearDownRequester::Worker);
     world.ends("find(p)", Ok(vec![found("csi", "pv-c", Some("c"))]));
     world.ok("unmount(p/pv-c)");
     world.ok("unstage(kubernetes.io/csi/d^c)");

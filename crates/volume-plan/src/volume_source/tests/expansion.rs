@@ -17,7 +17,7 @@ fn check(status: Value, capacity: &str, bytes: u64, expected: Option<Value>) {
         "metadata": {"name": "pv"}, "spec": {"capacity": {"storage": capacity}},
     }))
     .expect("volume");
-    let patch = grown_claim(&claim, Some(&volume), bytes);
+    let patch = resize_finished_patch(&claim, Some(&volume), bytes);
     let expected = expected
         .map(|status| json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": status}));
     assert_eq!(patch, expected);
@@ -104,7 +104,7 @@ fn turn(asked: &str, mode: &str, status: Value, failed_before: bool, expected: &
         "spec": {"accessModes": [mode], "resources": {"requests": {"storage": asked}}},
         "status": status,
     }));
-    let line = match growth(&claim, 3 * GIB, failed_before) {
+    let line = match expansion_decision(&claim, 3 * GIB, failed_before) {
         ExpansionDecision::Expand(growing) => {
             let flags = [
                 (growing.reported, " reported"),
@@ -177,7 +177,7 @@ fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
         "status": done,
     }));
     assert_eq!(
-        growth(&not_required, 3 * GIB, false),
+        expansion_decision(&not_required, 3 * GIB, false),
         ExpansionDecision::AlreadyExpanded(2 * GIB)
     );
 }
@@ -205,27 +205,27 @@ fn what_follows_from_a_growth_that_failed() {
             tracked: flags.contains("tracked"),
             final_attempt: flags.contains("final"),
         };
-        let line = not_grown(&growing, fault).to_string();
+        let line = expansion_failure(&growing, fault).to_string();
         assert_eq!(line, expected, "{flags} {fault:?}");
     };
     for (fault, expected) in [
         (Away, "failed"),
-        (Failed, "error, refused"),
+        (Failed, "error, rejected"),
         (Uncertain, "error, failed"),
-        (Infeasible, "infeasible, refused"),
+        (Infeasible, "infeasible, rejected"),
         (InUse, "error, left"),
-        (Unsupported, "error, refused"),
+        (Unsupported, "error, rejected"),
     ] {
         check("tracked", fault, expected);
     }
     check("tracked reported", Unsupported, "done");
-    check("tracked final", Failed, "infeasible, refused");
+    check("tracked final", Failed, "infeasible, rejected");
     check("tracked final", Uncertain, "error, failed");
     check("tracked final", InUse, "infeasible, left");
     // an old resizer is told of nothing but success
     for (fault, expected) in [
-        (Failed, "refused"),
-        (Infeasible, "refused"),
+        (Failed, "rejected"),
+        (Infeasible, "rejected"),
         (InUse, "left"),
         (Unsupported, "done"),
     ] {
@@ -241,12 +241,12 @@ fn a_claim_says_that_its_node_is_at_work_and_how_that_failed() {
     let at = |stage: &str| with(json!({"allocatedResourceStatuses": {"storage": stage}}));
     let in_progress = json!({"allocatedResourceStatuses": {"storage": "NodeResizeInProgress"}});
     assert_eq!(
-        growing_claim(&at("NodeResizePending")),
+        resize_started_patch(&at("NodeResizePending")),
         Some(json!({
             "metadata": {"uid": "u", "resourceVersion": "7"}, "status": in_progress,
         }))
     );
-    assert_eq!(growing_claim(&at("NodeResizeInProgress")), None);
+    assert_eq!(resize_started_patch(&at("NodeResizeInProgress")), None);
 
     let now = Timestamp::from_second(1_700_000_000).expect("in range");
     let condition = json!([{
@@ -254,7 +254,7 @@ fn a_claim_says_that_its_node_is_at_work_and_how_that_failed() {
         "message": "failed to expand pvc with no",
     }]);
     let failed = |claim: &PersistentVolumeClaim, infeasible| {
-        failed_claim(claim, infeasible, "no", now).map(|patch| patch["status"].clone())
+        resize_failed_patch(claim, infeasible, "no", now).map(|patch| patch["status"].clone())
     };
     let pending = at("NodeResizePending");
     assert_eq!(

@@ -1,0 +1,249 @@
+//! Taking all volumes from a pod: what is under way ends, what lies on the disk is looked up, and
+//! all of it goes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_types::{DiscoveredVolume, PodUid, VolumesNotReady};
+
+use super::pods::{Waiter, VolumeState, not_ready};
+use super::messages::{self, VolumeOperation};
+use super::{
+    RequestId, ClockReading, TEAR_DOWN_REPLY_TIMEOUT, TearDownRequester, MAX_CONCURRENT_STEPS, Step, StepError, ReconstructionState,
+    VolumeKey, VolumeReconciler,
+};
+
+/// A release that is under way.
+#[derive(Debug)]
+pub(super) struct PodTearDown {
+    waiters: Vec<Waiter>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// What is under way ends first.
+    Waiting,
+    /// Looking for what lies there.
+    Finding,
+    /// Everything that was found goes.
+    Unmounting(BTreeMap<VolumeKey, VolumeTearDown>),
+    /// It is over, like this.
+    Over(Result<(), VolumesNotReady>),
+}
+
+/// A volume that is to go.
+#[derive(Debug)]
+struct VolumeTearDown {
+    found: DiscoveredVolume,
+    state: TearDownState,
+}
+
+#[derive(Debug)]
+enum TearDownState {
+    Waiting,
+    InProgress(ClockReading),
+    Ended(Result<(), StepError>),
+}
+
+impl PodTearDown {
+    pub(super) fn next_wake_up(&self) -> Option<Duration> {
+        self.waiters.iter().map(|waiter| waiter.until).min()
+    }
+}
+
+impl VolumeReconciler {
+    pub(super) fn tear_down(
+        &mut self,
+        request: RequestId,
+        uid: &PodUid,
+        by: TearDownRequester,
+        now: ClockReading,
+        steps: &mut Vec<Step>,
+    ) {
+        let desired = self.pods.get(uid).is_some_and(|state| state.pod.is_some());
+        if by == TearDownRequester::Housekeeping && desired {
+            let message = "the pod is asked for again".to_owned();
+            steps.push(Step::ReplyTearDown(request, Err(not_ready(message))));
+            return;
+        }
+        self.mark_undesired(uid, steps);
+        let state = self.pods.entry(uid.clone()).or_default();
+        state.driver_failed = false;
+        if state.has_step_in_progress() {
+            // each time it is asked: what is under way may have gone on to what can be ended
+            steps.push(Step::CancelOperations(uid.clone()));
+        }
+        let release = state.tear_down.get_or_insert(PodTearDown {
+            waiters: Vec::new(),
+            stage: Stage::Waiting,
+        });
+        let until = now.monotonic + TEAR_DOWN_REPLY_TIMEOUT;
+        release.waiters.push(Waiter { request, until });
+    }
+
+    pub(super) fn discovered(&mut self, uid: &PodUid, result: Result<Vec<DiscoveredVolume>, StepError>) {
+        let Some(state) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let Some(release) = &mut state.tear_down else {
+            return;
+        };
+        let found = match result {
+            Ok(found) => found,
+            Err(error) => {
+                let failed = VolumesNotReady {
+                    retry: error.retry,
+                    ..not_ready(error.message)
+                };
+                release.stage = Stage::Over(Err(failed));
+                return;
+            }
+        };
+        let mut volumes = BTreeMap::new();
+        for found in found {
+            let key = VolumeKey::from_discovered(&found);
+            let volume = state.volumes.entry(key.clone()).or_default();
+            volume.device = volume.device.take().or_else(|| found.device.clone());
+            let state = TearDownState::Waiting;
+            volumes.insert(key, VolumeTearDown { found, state });
+        }
+        // the disk has the last word on what is there
+        for (key, volume) in &mut state.volumes {
+            volume.reset();
+            volume.on_disk = volumes.contains_key(key);
+        }
+        release.stage = Stage::Unmounting(volumes);
+    }
+
+    pub(super) fn unmounted(
+        &mut self,
+        uid: &PodUid,
+        key: &VolumeKey,
+        result: Result<(), StepError>,
+    ) {
+        let Some(state) = self.pods.get_mut(uid) else {
+            return;
+        };
+        state.driver_failed |= result.is_err() && key.is_csi();
+        if result.is_ok()
+            && let Some(volume) = state.volumes.get_mut(key)
+        {
+            volume.on_disk = false;
+        }
+        if let Some(PodTearDown {
+            stage: Stage::Unmounting(volumes),
+            ..
+        }) = &mut state.tear_down
+            && let Some(volumes) = volumes.get_mut(key)
+        {
+            volumes.state = TearDownState::Ended(result);
+        }
+    }
+
+    pub(super) fn advance_tear_down(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
+        let Some(state) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let (has_step_in_progress, in_progress) = (state.has_step_in_progress(), state.in_progress());
+        let Some(release) = &mut state.tear_down else {
+            return;
+        };
+        if matches!(release.stage, Stage::Waiting) && !has_step_in_progress {
+            release.stage = Stage::Finding;
+            steps.push(Step::Discover(uid.clone()));
+        }
+        if let Stage::Unmounting(volumes) = &mut release.stage {
+            start_steps(volumes, uid, now, steps);
+            if let Some(result) = outcome(volumes) {
+                release.stage = Stage::Over(result);
+            }
+        }
+        let result = match &release.stage {
+            Stage::Over(result) => result.clone(),
+            Stage::Waiting => Err(waits(in_progress)),
+            Stage::Finding => Err(not_ready("looking for the pod's volumes".to_owned())),
+            Stage::Unmounting(volumes) => Err(waits(volumes.values().filter_map(|volume| {
+                let TearDownState::InProgress(since) = &volume.state else {
+                    return None;
+                };
+                let found = &volume.found;
+                let work = VolumeOperation::Unmount;
+                Some(messages::in_progress(work, found.block, &found.name, since.wall))
+            }))),
+        };
+        let over = matches!(release.stage, Stage::Over(_));
+        let due = |waiter: &mut Waiter| over || waiter.until <= now.monotonic;
+        for waiter in release.waiters.extract_if(.., due) {
+            steps.push(Step::ReplyTearDown(waiter.request, result.clone()));
+        }
+        if over {
+            state.tear_down = None;
+            self.released(uid, result.is_ok());
+        }
+    }
+
+    /// A release came to its end, and left something or nothing.
+    fn released(&mut self, uid: &PodUid, nothing_left: bool) {
+        if let ReconstructionState::InProgress { gone, .. } = &mut self.reconstruction
+            && nothing_left
+        {
+            gone.insert(uid.clone());
+        }
+        if let Some(state) = self.pods.get_mut(uid) {
+            let of_use = |state: &VolumeState| state.desired.is_some() || state.on_disk;
+            state.volumes.retain(|_, volume| of_use(volume));
+            if state.is_idle() {
+                self.pods.remove(uid);
+            }
+        }
+        self.retry_blocked_pods();
+    }
+}
+
+fn start_steps(
+    volumes: &mut BTreeMap<VolumeKey, VolumeTearDown>,
+    uid: &PodUid,
+    now: ClockReading,
+    steps: &mut Vec<Step>,
+) {
+    let in_progress = |volume: &&VolumeTearDown| matches!(volume.state, TearDownState::InProgress(_));
+    let room = MAX_CONCURRENT_STEPS.saturating_sub(volumes.values().filter(in_progress).count());
+    let waiting = volumes
+        .iter_mut()
+        .filter(|(_, volume)| matches!(volume.state, TearDownState::Waiting));
+    for (key, volume) in waiting.take(room) {
+        volume.state = TearDownState::InProgress(now);
+        let found = volume.found.clone();
+        steps.push(Step::Unmount(uid.clone(), key.clone(), found));
+    }
+}
+
+/// What came of it, once everything has ended: all that resists.
+fn outcome(volumes: &BTreeMap<VolumeKey, VolumeTearDown>) -> Option<Result<(), VolumesNotReady>> {
+    let mut failures = Vec::new();
+    let mut retries = Vec::new();
+    for volume in volumes.values() {
+        match &volume.state {
+            TearDownState::Waiting | TearDownState::InProgress(_) => return None,
+            TearDownState::Ended(Ok(())) => {}
+            TearDownState::Ended(Err(error)) => {
+                let found = &volume.found;
+                let text = messages::unmount_failed(found.block, &found.name, &error.message);
+                failures.push(text);
+                retries.push(error.retry);
+            }
+        }
+    }
+    let Some(text) = messages::joined(&failures) else {
+        return Some(Ok(()));
+    };
+    let failed = not_ready(text.message);
+    let retry = retries.into_iter().min().unwrap_or(failed.retry);
+    Some(Err(VolumesNotReady { retry, ..failed }))
+}
+
+fn waits(text: impl IntoIterator<Item = messages::EventText>) -> VolumesNotReady {
+    let text: Vec<_> = text.into_iter().collect();
+    not_ready(messages::joined(&text).map_or_else(String::new, |text| text.message))
+}
