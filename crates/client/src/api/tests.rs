@@ -1,4 +1,4 @@
-//! What is sent and what is read, over a service of one answer.
+//! Requests and responses over a scripted service.
 
 use std::sync::Mutex;
 
@@ -36,7 +36,7 @@ fn answering(
 }
 
 #[tokio::test]
-async fn a_name_is_one_segment_of_the_path_whatever_is_in_it() {
+async fn name_is_escaped_as_one_path_segment() {
     let (client, asked) = answering(200, std::iter::once(Bytes::from_static(b"{}")));
     let check = async |namespace: &str, name: &str, expected: &str| {
         let at = ObjectKey::namespaced(namespace, name);
@@ -59,7 +59,7 @@ async fn a_name_is_one_segment_of_the_path_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_not_read_to_its_end() {
+async fn response_over_the_size_limit_is_an_error() {
     let piece = Bytes::from(vec![b' '; 1 << 20]);
     let read = Arc::new(Mutex::new(0));
     let count = read.clone();
@@ -99,7 +99,7 @@ async fn long_server_message_is_truncated() {
 }
 
 #[tokio::test]
-async fn the_text_of_an_object_is_in_no_error() {
+async fn error_does_not_contain_the_body() {
     let text = r#"{"type":"ADDED","object":{"data":{"k":7,"password":"hunter2"}}}"#;
     let (client, _) = answering(200, std::iter::once(Bytes::from(format!("{text}\n"))));
     let error = client

@@ -48,7 +48,7 @@ fn load_text(text: &str) -> Result<ApiServerConfig, String> {
 const SERVER: &str = "server: 'https://10.0.0.1:6443'";
 
 #[test]
-fn a_kubelets_own_kubeconfig_is_read() {
+fn kubeconfig_of_the_kubelet_is_read() {
     let cluster = format!("{SERVER}, certificate-authority: ca.crt, tls-server-name: kubernetes");
     let user = "client-certificate: current.pem, client-key: current.pem";
     let config = load(&cluster, user).expect("config");
@@ -112,7 +112,7 @@ fn credentials_are_not_sent_without_tls() {
 }
 
 #[test]
-fn an_empty_field_is_as_good_as_none() {
+fn empty_field_counts_as_missing() {
     let config = load(SERVER, "tokenFile: '', token: abc").expect("config");
     assert_eq!(format!("{:?}", config.source), "Fixed(..)");
     let config = load(SERVER, "token: '', username: ''").expect("config");
@@ -120,7 +120,7 @@ fn an_empty_field_is_as_good_as_none() {
 }
 
 #[test]
-fn no_secret_is_in_what_a_config_shows() {
+fn debug_output_contains_no_secret() {
     let config = load(SERVER, "token: hunter2").expect("config");
     assert!(!format!("{config:?}").contains("hunter2"));
 }
@@ -169,7 +169,7 @@ fn unusable_cluster_error_names_field_and_fix() {
 }
 
 #[test]
-fn a_user_that_cannot_be_used_says_which_field_and_what_to_do() {
+fn unusable_user_error_names_field_and_fix() {
     let cases = [
         (
             "client-key: client.key",
@@ -214,7 +214,7 @@ fn a_user_that_cannot_be_used_says_which_field_and_what_to_do() {
 }
 
 #[test]
-fn a_file_without_the_named_entries_says_which_are_missing() {
+fn missing_entry_error_names_the_entry() {
     let context = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n";
     let cluster = format!("{context}clusters: [{{name: k, cluster: {{{SERVER}}}}}]\n");
     let cases = [
@@ -241,7 +241,7 @@ fn a_file_without_the_named_entries_says_which_are_missing() {
 }
 
 #[test]
-fn text_that_is_no_yaml_is_not_repeated_in_the_error() {
+fn yaml_error_does_not_repeat_the_text() {
     let error = load_text("users:\n- name: u\n  user: [token: hunter2").expect_err("bad");
     assert!(
         error.starts_with("kubeconfig: not a kubeconfig in YAML"),
@@ -251,7 +251,7 @@ fn text_that_is_no_yaml_is_not_repeated_in_the_error() {
 }
 
 #[test]
-fn a_written_kubeconfig_is_private_and_reads_back() {
+fn written_kubeconfig_is_private_and_readable() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("new/kubeconfig");
     let (certificate, key) = pem();

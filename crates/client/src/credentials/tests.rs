@@ -11,7 +11,7 @@ fn text(header: Option<HeaderValue>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_file_is_read_again_after_a_minute() {
+async fn token_file_is_read_again_after_a_minute() {
     let file = tempfile::NamedTempFile::new().expect("file");
     let write = |token: &str| std::fs::write(file.path(), token).expect("written");
     write("one\n");
@@ -34,7 +34,7 @@ async fn a_token_file_is_read_again_after_a_minute() {
 }
 
 #[tokio::test]
-async fn a_slow_plugin_ends_although_each_request_gives_up() {
+async fn slow_plugin_finishes_after_canceled_requests() {
     let directory = tempfile::tempdir().expect("directory");
     let runs = directory.path().join("runs");
     let script = format!(
@@ -61,7 +61,7 @@ async fn a_slow_plugin_ends_although_each_request_gives_up() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_is_not_run_for_each_request() {
+async fn failing_plugin_is_not_executed_for_each_request() {
     let directory = tempfile::tempdir().expect("directory");
     let runs = directory.path().join("runs");
     let exec = Exec {
@@ -119,7 +119,7 @@ echo '{"kind":"ExecCredential","status":{"token":"'"$1-$n"'"}}'
 }
 
 #[tokio::test]
-async fn a_plugin_that_fails_is_named_without_its_output() {
+async fn plugin_error_names_the_plugin_without_its_output() {
     let exec = Exec {
         api_version: String::new(),
         command: "/bin/echo".to_owned(),

@@ -40,7 +40,7 @@ fn server(cut: Duration) -> DuplexStream {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_on_a_silent_connection_breaks_within_23_seconds() {
+async fn watch_on_a_silent_connection_fails_within_23_seconds() {
     let began = Instant::now();
     let cut = Duration::from_secs(100);
     let sender = dial::http2(server(cut), &LastRead::new())
@@ -62,7 +62,7 @@ async fn a_watch_on_a_silent_connection_breaks_within_23_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_of_a_peak_are_let_go_when_it_is_over() {
+async fn idle_connections_are_closed_after_a_peak() {
     let mut connections = Vec::new();
     for _ in 0..4 {
         let last = LastRead::new();
@@ -91,7 +91,7 @@ async fn connections_of_a_peak_are_let_go_when_it_is_over() {
 }
 
 #[test]
-fn a_dead_connection_is_replaced_within_30_seconds() {
+fn dead_connection_is_replaced_within_30_seconds() {
     let total = KEEP_ALIVE_INTERVAL + KEEP_ALIVE_TIMEOUT + dial::DIAL_TIMEOUT;
     assert!(total < Duration::from_secs(30), "{total:?}");
 }
