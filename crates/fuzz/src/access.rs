@@ -1,11 +1,11 @@
-//! Who asks, and what they need the right to.
+//! Authentication, and the permissions of a path.
 
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use windlass_auth::{token_from_authorization, token_from_websocket, user_from_certificate};
 use windlass_credentials::access::{self, AccessSettings};
 
-/// `METHOD path`. A path that is let through has one meaning only, and no `GET` executes.
+/// `METHOD path`. An accepted path is unambiguous, and executing needs the create permission.
 pub(crate) fn rights(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (method, path) = text.split_once(' ').unwrap_or(("GET", &text));
@@ -24,7 +24,7 @@ pub(crate) fn rights(data: &[u8]) {
     assert!(!parts.any(|part| part == ".."));
 }
 
-/// A header's value, as `Authorization` and as a subprotocol.
+/// A header value, as `Authorization` and as a subprotocol.
 pub(crate) fn bearer(data: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(data) else {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn bearer(data: &[u8]) {
     }
 }
 
-/// A certificate in DER.
+/// A DER certificate.
 pub(crate) fn certificate(data: &[u8]) {
     if let Ok(certificate) = user_from_certificate(data)
         && let Some(user) = certificate.user

@@ -1,23 +1,23 @@
-//! What is in files: of the administrator, of the runtime, of the kernel.
+//! Files of the administrator, the container runtime and the kernel.
 
 use std::str;
 
 use windlass_config::gates::FeatureGates;
 use windlass_config::kubelet::KubeletConfiguration;
 use windlass_config::validate::validate;
-use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_manifests::image_name::ImageName;
 use windlass_manifests::manifest::Origin;
-use windlass_pod_inputs::resources::QosClass;
 use windlass_manifests::{static_pod, yaml};
+use windlass_pod_inputs::resources::QosClass;
 use windlass_pod_lifecycle::cri_log;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::dns;
 use windlass_stats::parse;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{PodExt, PodUid};
 
-/// A manifest: what is accepted has a UID and a name, and is accepted again.
+/// A manifest: an accepted pod has a UID and a name, and is accepted again.
 pub(crate) fn manifest(data: &[u8]) {
     let origin = Origin::File("/manifests/a.yaml".to_owned());
     let Ok(loaded) = static_pod::load(data, &origin, "node") else {
@@ -30,7 +30,7 @@ pub(crate) fn manifest(data: &[u8]) {
     assert_eq!(again.ok(), Some(loaded));
 }
 
-/// A KubeletConfiguration, as one file of it is read and checked.
+/// One file of a KubeletConfiguration, with validation.
 pub(crate) fn configuration(data: &[u8]) {
     let Ok((config, _)) = yaml::from_slice::<KubeletConfiguration>(data) else {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn configuration(data: &[u8]) {
     }
 }
 
-/// A line of a container's log; what the container wrote is not changed.
+/// A line of a container log; the content is unchanged.
 pub(crate) fn log_line(data: &[u8]) {
     let Ok(line) = cri_log::split_line(data) else {
         return;
@@ -56,7 +56,7 @@ pub(crate) fn log_line(data: &[u8]) {
     let _ = cri_log::parse_line(data);
 }
 
-/// The name of an image; what it comes to is the name of the same image.
+/// An image name; its normalized form names the same image.
 pub(crate) fn image_name(data: &[u8]) {
     if let Ok(text) = str::from_utf8(data)
         && let Ok(name) = ImageName::parse(text)
@@ -65,7 +65,7 @@ pub(crate) fn image_name(data: &[u8]) {
     }
 }
 
-/// Registry credentials in both of their forms, and `resolv.conf`.
+/// Registry credentials in both formats, and `resolv.conf`.
 pub(crate) fn credentials(data: &[u8]) {
     for format in [
         DockerConfigFormat::ConfigJson,
@@ -79,7 +79,7 @@ pub(crate) fn credentials(data: &[u8]) {
     }
 }
 
-/// The name of a cgroup; the one of a pod leads back to it.
+/// A cgroup name; that of a pod maps back to the pod.
 pub(crate) fn cgroup_name(data: &[u8]) {
     let Ok(name) = str::from_utf8(data) else {
         return;
@@ -104,7 +104,7 @@ pub(crate) fn cgroup_name(data: &[u8]) {
     }
 }
 
-/// Files of the kernel.
+/// Kernel files.
 pub(crate) fn statistics(data: &[u8]) {
     let _ = parse::parse_number(data);
     let _ = parse::parse_limit(data);

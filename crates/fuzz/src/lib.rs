@@ -1,38 +1,38 @@
-//! What is fuzzed: every parser that meets bytes from outside, and what must hold of it.
+//! Fuzz targets: every parser of external input, with its invariants.
 //!
-//! For whoever changes such a parser, and for fuzzers. A target takes any bytes and panics if something is
-//! wrong; most of what can be wrong is a panic of the parser itself. `cargo xtask fuzz` gives them new bytes
-//! (the program is in `fuzz/`, a workspace of its own), and the tests of this crate give them those in
-//! `fuzz/corpus/<target>/`: what each parser is meant for, and what once made one fail.
+//! For developers of these parsers, and for fuzzers. A target accepts any bytes and panics if an
+//! invariant is violated; most failures are panics of the parser itself. `cargo xtask fuzz`
+//! generates bytes (the program is in `fuzz/`, a separate workspace). The tests of this crate run
+//! the targets on `fuzz/corpus/<target>/`: valid input, and input that failed before.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! [`TARGETS`] are all of them, [`target`] is one by its name, which is that of its directory in the corpus.
+//! [`TARGETS`] has all targets; [`target`] returns one by name, which is also the name of its
+//! corpus directory.
 //!
 //! # Example
 //!
 //! ```
-//! let manifest = windlass_fuzz::target("manifest").ok_or("there is no such target")?;
+//! let manifest = windlass_fuzz::target("manifest").ok_or("no such target")?;
 //! manifest(b"kind: Pod\nmetadata: [");
 //! manifest(b"\xff\xfe\x00");
-//! assert!(windlass_fuzz::target("unheard-of").is_none());
+//! assert!(windlass_fuzz::target("no-such-target").is_none());
 //! # Ok::<_, &str>(())
 //! ```
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It finds no bytes itself and keeps none. It has targets for what is read here, not for libraries
-//! beneath: HTTP, TLS, protobuf and YAML are fuzzed only through what we make of them. It is never
-//! published with the agent.
+//! It generates and stores no input. It covers the parsers of this workspace, not libraries: HTTP,
+//! TLS, protobuf and YAML are fuzzed only through our code. It is not published with the agent.
 
 mod access;
 mod files;
 mod requests;
 
-/// A target: its name, which is the one of its directory in the corpus, and what it does.
+/// A target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 15] = [
     ("authority", requests::authority),
     ("bearer", access::bearer),
@@ -51,7 +51,7 @@ pub const TARGETS: [Target; 15] = [
     ("stream-query", requests::stream_query),
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn target(name: &str) -> Option<fn(&[u8])> {
     let found = TARGETS.iter().find(|(known, _)| *known == name)?;
     Some(found.1)

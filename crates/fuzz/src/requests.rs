@@ -1,14 +1,14 @@
-//! What requests and answers say.
+//! Requests and responses.
 
 use std::net::Ipv4Addr;
 
 use http::Uri;
-use windlass_pod_lifecycle::http_target::{HttpTarget, Redirect, Scheme};
-use windlass_node_api::queries::{NodeQuery, PodLogOptions, StreamQuery};
 use windlass_grpc_sockets::any_authority::Rewriter;
+use windlass_node_api::queries::{NodeQuery, PodLogOptions, StreamQuery};
+use windlass_pod_lifecycle::http_target::{HttpTarget, Redirect, Scheme};
 use windlass_types::Timestamp;
 
-/// A query of `/containerLogs`. Raw bytes are what a client can send, too.
+/// A query of `/containerLogs`, which may contain raw bytes.
 pub(crate) fn log_options(data: &[u8]) {
     let query = String::from_utf8_lossy(data);
     if let Ok(options) = PodLogOptions::decode(&query)
@@ -43,8 +43,8 @@ pub(crate) fn stream_query(data: &[u8]) {
     }
 }
 
-/// A `Location` that a container answers a probe with: nobody but the container itself is asked
-/// next, and with one request.
+/// The `Location` of a probe response: the probe follows it only to the container itself, with
+/// one request.
 pub(crate) fn redirect(data: &[u8]) {
     let target = HttpTarget {
         scheme: Scheme::Http,
@@ -60,14 +60,15 @@ pub(crate) fn redirect(data: &[u8]) {
     assert_eq!(next.host, target.host);
     if let Ok(request) = next.request() {
         let text = String::from_utf8_lossy(&request);
-        // one request line, one end of the headers
+        // one request line, one end of headers
         assert_eq!(text.matches("\r\n\r\n").count(), 1, "{text:?}");
         let lines = text.lines().filter(|line| line.ends_with("HTTP/1.1"));
         assert_eq!(lines.count(), 1, "{text:?}");
     }
 }
 
-/// What a gRPC client sends, in pieces: it never grows, and pieces of any size come to the same.
+/// The bytes of a gRPC client, in pieces: the output is not larger and does not depend on the
+/// pieces.
 pub(crate) fn authority(data: &[u8]) {
     let (Some((size, bytes)), mut whole) = (data.split_first(), Rewriter::default()) else {
         return;

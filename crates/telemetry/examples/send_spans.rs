@@ -1,8 +1,8 @@
-//! Sends two spans of one trace to a collector of OpenTelemetry (OTLP over gRPC, not encrypted).
+//! Sends two spans of one trace to an OpenTelemetry collector (OTLP over gRPC, not encrypted).
 //!
 //! `cargo run -p windlass-telemetry --example send_spans -- 127.0.0.1:4317`
 //!
-//! Without an argument it sends them to a collector that it starts itself, which prints them.
+//! Without an argument it starts a collector that prints the spans.
 //!
 //! Runs without a container runtime.
 
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sink.ended(span(trace, child, Some(root), "RunPodSandbox", 900)?);
     sink.ended(span(trace, root, None, "start of a pod", 1500)?);
 
-    // the end of the agent: what is queued is sent, for at most two seconds
+    // shutdown: queued spans are sent for at most two seconds
     shutdown.cancel();
     exporter.await?;
     println!(

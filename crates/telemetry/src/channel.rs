@@ -1,4 +1,4 @@
-//! The connection to the collector: not encrypted, as upstream's.
+//! The connection to the collector; not encrypted, as upstream.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::EXPORT_TIMEOUT;
 
-/// Where the collector is.
+/// Address of the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collector {
     /// `host:port`.
     Tcp(http::uri::Authority),
     /// A Unix socket.
     Unix(PathBuf),
-    /// A Unix socket without a file.
+    /// An abstract Unix socket.
     Abstract(String),
 }
 
 impl Collector {
-    /// A channel that dials with its first call, and anew after each loss. Must be made inside a
-    /// tokio runtime.
+    /// Returns a channel that connects with its first call and reconnects after a failure. Must be
+    /// called inside a tokio runtime.
     pub(crate) fn channel(&self) -> Channel {
         let path = match self.clone() {
             Self::Tcp(host) => {
@@ -34,10 +34,10 @@ impl Collector {
                 return endpoint.connect_timeout(EXPORT_TIMEOUT).connect_lazy();
             }
             Self::Unix(path) => path,
-            // tokio's spelling of such a name
+            // tokio's notation for abstract sockets
             Self::Abstract(name) => PathBuf::from(format!("\0{name}")),
         };
-        // the authority of a socket is never resolved
+        // the authority is not resolved for sockets
         let endpoint = Endpoint::from_static("http://localhost").connect_timeout(EXPORT_TIMEOUT);
         endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let path = path.clone();

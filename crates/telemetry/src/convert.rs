@@ -1,4 +1,4 @@
-//! From our spans to OpenTelemetry's.
+//! Converts spans to OpenTelemetry.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,11 +11,10 @@ use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use windlass_types::{FinishedSpan, SpanKind as Kind, Timestamp};
 
-/// Who made the spans.
+/// The instrumentation scope.
 const SCOPE: &str = "windlass";
 
-/// Who sends: upstream's name of the service, the machine, and what `OTEL_RESOURCE_ATTRIBUTES`
-/// adds.
+/// The resource: upstream's service name, the host, and `OTEL_RESOURCE_ATTRIBUTES`.
 pub(crate) fn resource(host_name: &str) -> Resource {
     Resource::builder_empty()
         .with_detector(Box::new(EnvResourceDetector::new()))
@@ -59,7 +58,7 @@ pub(crate) fn span(span: FinishedSpan) -> SpanData {
     }
 }
 
-/// What OpenTelemetry wants to be a number is one.
+/// Converts numeric attributes to numbers.
 fn attribute((key, text): (&'static str, String)) -> KeyValue {
     let is_number = ["http.response.status_code", "network.peer.port"].contains(&key);
     match text.parse::<i64>() {
@@ -68,7 +67,7 @@ fn attribute((key, text): (&'static str, String)) -> KeyValue {
     }
 }
 
-/// Nothing is older than 1970.
+/// Clamps times before 1970.
 fn system_time(time: Timestamp) -> SystemTime {
     let since = u64::try_from(time.as_nanosecond()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_nanos(since)

@@ -1,4 +1,4 @@
-//! Sends what was taken, in batches.
+//! Sends queued spans in batches.
 
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::trace::SpanExporter as _;
@@ -10,16 +10,16 @@ use windlass_types::FinishedSpan;
 
 use crate::{BATCH_INTERVAL, EXPORT_TIMEOUT, FLUSH_TIMEOUT, MAX_BATCH_SPANS, convert};
 
-/// The other end of the queue.
+/// The receiving end of the queue.
 #[derive(Debug)]
 pub struct BatchExporter {
     exporter: SpanExporter,
     spans: mpsc::Receiver<FinishedSpan>,
-    /// Taken from the queue and not sent yet.
+    /// Received and not sent.
     batch: Vec<FinishedSpan>,
     metrics: SpanMetrics,
-    /// The last batch was lost; said once.
-    away: bool,
+    /// The last export failed; logged once.
+    failing: bool,
 }
 
 impl BatchExporter {
@@ -33,13 +33,13 @@ impl BatchExporter {
             spans,
             batch: Vec::new(),
             metrics,
-            away: false,
+            failing: false,
         }
     }
 
-    /// Sends until the shutdown, and then what is left: for at most two seconds.
+    /// Sends batches until shutdown, and then the rest for at most two seconds.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let too_late = async {
+        let flush_timeout = async {
             shutdown.cancelled().await;
             sleep(FLUSH_TIMEOUT).await;
         };
@@ -51,21 +51,21 @@ impl BatchExporter {
         tokio::select! {
             biased;
             () = work => {}
-            () = too_late => tracing::debug!("the last spans were not taken in time"),
+            () = flush_timeout => tracing::debug!("exporting the last spans timed out"),
         }
     }
 
-    /// Fills the batch; false if there is and will be nothing.
+    /// Fills the batch; false if the queue is closed and empty.
     async fn gather(&mut self, shutdown: &CancellationToken) -> bool {
         if shutdown.run_until_cancelled(self.fill()).await.is_none() {
-            // what is queued, and no more
+            // only what is already queued
             self.spans.close();
             while self.room() > 0 && self.take().await > 0 {}
         }
         !self.batch.is_empty()
     }
 
-    /// What comes within a period of the first.
+    /// Receives spans until an interval after the first.
     async fn fill(&mut self) {
         if self.take().await == 0 {
             return;
@@ -78,7 +78,7 @@ impl BatchExporter {
         MAX_BATCH_SPANS.saturating_sub(self.batch.len())
     }
 
-    /// How many were taken: none only when no more can come. May be dropped at any time.
+    /// Receives spans and returns their number, zero if the queue is closed. Cancel safe.
     async fn take(&mut self) -> usize {
         let room = self.room();
         self.spans.recv_many(&mut self.batch, room).await
@@ -91,17 +91,17 @@ impl BatchExporter {
         let failure = match exported {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer in {EXPORT_TIMEOUT:?}")),
+            Err(_) => Some(format!("no response within {EXPORT_TIMEOUT:?}")),
         };
         match &failure {
             None => self.metrics.exported.inc_by(spans),
             Some(_) => self.metrics.export_failed.inc_by(spans),
         }
-        match (&failure, self.away) {
-            (Some(error), false) => tracing::warn!(error, "collector of traces not reached"),
-            (None, true) => tracing::info!("collector of traces reached again"),
+        match (&failure, self.failing) {
+            (Some(error), false) => tracing::warn!(error, "exporting spans failed"),
+            (None, true) => tracing::info!("exporting spans works again"),
             _ => {}
         }
-        self.away = failure.is_some();
+        self.failing = failure.is_some();
     }
 }

@@ -1,19 +1,19 @@
-//! Takes finished spans out of the agent: OTLP over gRPC (`tracing` of the configuration).
+//! Exports finished spans with OTLP over gRPC (`tracing` of the configuration).
 //!
-//! For a program that has spans as values ([`FinishedSpan`]) and wants them at an OpenTelemetry collector
-//! at the price of a queue. Made only when it is configured. One task sends batches over a connection that
-//! is dialled with the first of them; whoever ends a span puts it into a queue and never waits.
+//! For a program with spans as values ([`FinishedSpan`]), at the cost of a queue. It exists only
+//! if configured. One task sends batches over a connection that is opened with the first span.
+//! Ending a span only queues it and never blocks.
 //!
-//! *owns* the queue and the connection · *hears* `SpanSink::ended` · *bound* 1024 spans, whose texts
-//! are cut to 128 bytes and their errors to 512, and one batch under way · *restart* what is
-//! queued is lost.
+//! *owns* the queue and the connection · *receives* `SpanSink::ended` · *bound* 1024 spans with
+//! texts of at most 128 bytes and errors of at most 512, and one batch in flight · *restart*
+//! queued spans are lost.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`connect`] makes both ends of the queue from a [`TelemetryConfig`]
-//! * [`OtlpSink`] is the end that takes spans, a `windlass_types::SpanSink`
-//! * [`BatchExporter`] is the end that sends them: spawn [`BatchExporter::run`]
-//! * [`Sampler`] says which traces are taken
+//! * [`connect`] creates both ends of the queue from a [`TelemetryConfig`]
+//! * [`OtlpSink`] accepts spans, as a `windlass_types::SpanSink`
+//! * [`BatchExporter`] sends them: spawn [`BatchExporter::run`]
+//! * [`Sampler`] selects the traces
 //!
 //! # Example
 //!
@@ -29,10 +29,10 @@
 //!     sampler: Sampler::per_million(500_000), // half of all traces
 //!     host_name: "n1".to_owned(),
 //! };
-//! // nothing is dialled before there is a span
+//! // the connection is opened with the first span
 //! let (sink, exporter) = connect(&config, Metrics::new()?.spans)?;
 //! tokio::spawn(exporter.run(Default::default()));
-//! assert!(sink.samples(TraceId(1)), "the name decides, wherever it is asked");
+//! assert!(sink.samples(TraceId(1)), "the trace ID decides");
 //! assert!(!sink.samples(TraceId(u128::MAX)));
 //! # Ok(())
 //! # }
@@ -40,16 +40,16 @@
 //!
 //! `cargo run -p windlass-telemetry --example send_spans` sends two spans to a collector.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * A collector that is away, slow or silent costs spans, which are counted, and nothing else: an export
-//!   ends after 10 s, the end of the agent waits 2 s for the last batches.
-//! * A batch has 512 spans and goes after 5 s, as upstream's.
+//! * An unreachable or slow collector only costs spans, which are counted. An export times out
+//!   after 10 s, and shutdown waits 2 s for the last batches.
+//! * As upstream, a batch has at most 512 spans and is sent after 5 s.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It makes no span: `windlass-timelines` and the node's API do. No TLS and no headers of the
-//! configuration's own, as upstream; the `OTEL_*` variables of the environment are the exporter's. No logs
+//! It creates no spans: `windlass-timelines` and the node API do. As upstream, no TLS and no
+//! headers from the configuration; the exporter reads the `OTEL_*` environment variables. No logs
 //! and no metrics.
 
 mod channel;
@@ -70,50 +70,50 @@ pub use channel::Collector;
 pub use export::BatchExporter;
 pub use sampler::Sampler;
 
-/// Spans that wait. The start of a pod is some thirty of them, so that a burst of 30 pods has
-/// room while a batch is sent. A span is some 400 bytes and at most 2 KiB: half a megabyte, 2 MiB at the
-/// worst, and as much again for the batch under way in its three forms (ours, the SDK's, encoded).
+/// Maximum number of queued spans. A pod start has some thirty, so a burst of 30 pods fits while a
+/// batch is sent. A span has some 400 bytes and at most 2 KiB: 0.5 MiB, 2 MiB at worst. The batch
+/// in flight takes as much again in its three forms (ours, the SDK's, encoded).
 const QUEUE_CAPACITY: usize = 1024;
 
-/// Spans in one request, as upstream.
+/// Maximum number of spans per request, as upstream.
 const MAX_BATCH_SPANS: usize = 512;
 
-/// What is not enough for a batch is sent after this time, as upstream.
+/// An incomplete batch is sent after this time, as upstream.
 const BATCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A batch that was not taken by then is lost. It is tried more than once if the collector says that
-/// it may be.
+/// A batch that is not exported within this time is lost. The exporter retries if the collector
+/// permits it.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the end of the agent waits for the last batches: less than half of what it waits for state.
+/// Timeout of the last batches at shutdown: less than half of the timeout for state.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest text of an attribute, in bytes.
+/// Maximum size of an attribute.
 const MAX_ATTRIBUTE_BYTES: usize = 128;
 
-/// Longest error, in bytes.
+/// Maximum size of an error.
 const MAX_ERROR_BYTES: usize = 512;
 
-/// How traces are taken.
+/// Settings of the export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TelemetryConfig {
     /// `tracing.endpoint`.
     pub collector: Collector,
     /// `tracing.samplingRatePerMillion`.
     pub sampler: Sampler,
-    /// The machine's name, `host.name`.
+    /// The host name, `host.name`.
     pub host_name: String,
 }
 
-/// Traces cannot be taken.
+/// Spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// What is in the environment does not fit.
-    #[error("tracing cannot be set up, see the OTEL_* variables of the environment: {0}")]
+    /// An invalid environment variable.
+    #[error("cannot set up tracing: {0}; check the OTEL_* environment variables")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// The way in. Clones share the queue.
+/// Accepts spans. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct OtlpSink {
     queue: mpsc::Sender<FinishedSpan>,
@@ -139,8 +139,8 @@ impl SpanSink for OtlpSink {
     }
 }
 
-/// Makes the sink, and what sends that which it takes: somebody has to run it. Needs a tokio
-/// runtime; nothing is dialled before there is a span.
+/// Creates the sink and the exporter, which must be spawned. Requires a tokio runtime; the
+/// connection is opened with the first span.
 ///
 /// # Errors
 /// See [`TelemetryError`].
@@ -170,7 +170,7 @@ fn connect_with_channel(
     Ok((sink, BatchExporter::new(exporter, spans, metrics)))
 }
 
-/// Cuts a text at the last character that fits.
+/// Truncates a text at a character boundary.
 fn cut(text: &mut String, max: usize) {
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max));

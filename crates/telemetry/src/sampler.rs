@@ -1,29 +1,28 @@
-//! Which traces are taken.
+//! Selects traces.
 
 use windlass_types::TraceId;
 
-/// Takes a share of all traces, the same ones wherever they are asked about (upstream
-/// `TraceIDRatioBased`).
+/// Selects a share of all traces by their IDs (upstream `TraceIDRatioBased`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampler {
     per_million: u32,
 }
 
 impl Sampler {
-    /// One million is all.
+    /// The rate of all traces.
     pub const ALL: u32 = 1_000_000;
 
-    /// `samplingRatePerMillion`; what is out of range is none or all.
+    /// `samplingRatePerMillion`; values out of range select no or all traces.
     pub fn per_million(rate: i32) -> Self {
         let per_million = u32::try_from(rate).unwrap_or(0).min(Self::ALL);
         Self { per_million }
     }
 
-    /// Whether this trace is one of them: the last 8 bytes of its name decide, but for one bit.
+    /// Returns whether this trace is selected, by the last 8 bytes of its ID without one bit.
     pub fn samples(self, trace: TraceId) -> bool {
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "the lower half of the name is meant"
+            reason = "the lower half of the ID is meant"
         )]
         let number = u128::from(trace.0 as u64 >> 1);
         number < (1_u128 << 63) * u128::from(self.per_million) / u128::from(Self::ALL)
@@ -37,7 +36,7 @@ mod tests {
     use super::Sampler;
 
     #[test]
-    fn a_trace_is_taken_by_its_name() {
+    fn trace_is_sampled_by_its_id() {
         let half = Sampler::per_million(500_000);
         assert!(half.samples(TraceId(u128::MAX << 64 | 0x7fff_ffff_ffff_ffff)));
         assert!(!half.samples(TraceId(0x8000_0000_0000_0000)));

@@ -1,4 +1,4 @@
-//! Spans on their way to a collector.
+//! Export of spans to a collector.
 
 use std::borrow::Cow;
 use std::io;
@@ -35,7 +35,7 @@ use super::{
 /// Longer than any test takes.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A collector that keeps what it is sent.
+/// A collector that records spans.
 #[derive(Clone, Default)]
 struct Received(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -75,7 +75,7 @@ impl Fixture {
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new().expect("metrics");
         let config = TelemetryConfig {
-            // the channel is there already
+            // the channel exists already
             collector: Collector::Unix("nowhere".into()),
             sampler: Sampler::per_million(rate),
             host_name: "node1".into(),
@@ -132,8 +132,8 @@ async fn listener() -> (TcpListener, Collector) {
     (listener, collector)
 }
 
-/// A channel in memory and the other ends of its connections: time that is paused stands still
-/// while something is on its way.
+/// An in-memory channel and the other ends of its connections: paused time does not advance while
+/// data is in flight.
 fn in_memory() -> (Channel, mpsc::UnboundedReceiver<DuplexStream>) {
     let (dialled, accepted) = mpsc::unbounded_channel();
     let dial = tower::service_fn(move |_: Uri| {
@@ -166,7 +166,7 @@ async fn until(done: impl Fn() -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_gets_spans_with_who_sent_them() {
+async fn collector_receives_spans_with_resource() {
     let (received, channel) = collector();
     let fixture = Fixture::over(channel, 1_000_000);
     fixture.sink.ended(span(1));
@@ -214,7 +214,7 @@ async fn a_collector_gets_spans_with_who_sent_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_that_are_no_batch_are_sent_after_a_while_and_batches_at_once() {
+async fn full_batch_is_sent_at_once_and_a_partial_one_later() {
     let (received, channel) = collector();
     let fixture = Fixture::over(channel, 1_000_000);
     let batch = MAX_BATCH_SPANS as u64;
@@ -236,7 +236,7 @@ async fn spans_that_are_no_batch_are_sent_after_a_while_and_batches_at_once() {
 }
 
 #[tokio::test]
-async fn a_socket_without_a_file_is_spoken_to() {
+async fn abstract_socket_works() {
     let name = format!("windlass-telemetry-{}", std::process::id());
     let listener = UnixListener::bind(format!("\0{name}")).expect("bound");
     let received = Received::default();
@@ -250,11 +250,11 @@ async fn a_socket_without_a_file_is_spoken_to() {
 }
 
 #[tokio::test]
-async fn a_socket_whose_queue_is_full_costs_spans_and_stops_no_thread() {
+async fn full_socket_queue_costs_spans_and_blocks_no_thread() {
     let name = format!("windlass-telemetry-full-{}", std::process::id());
     let socket = UnixSocket::new_stream().expect("socket");
     socket.bind(format!("\0{name}")).expect("bound");
-    // the kernel keeps one connection more than this for whoever accepts
+    // the kernel queues one connection more than this
     let _listener = socket.listen(0).expect("listens");
     let first = UnixStream::connect(format!("\0{name}")).await;
     let _first = first.expect("there is a place");
@@ -264,13 +264,13 @@ async fn a_socket_whose_queue_is_full_costs_spans_and_stops_no_thread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_is_away_costs_the_queue_and_nothing_else() {
-    // nobody listens there any more
+async fn unreachable_collector_costs_only_queued_spans() {
+    // the listener is closed
     let (listener, collector) = listener().await;
     drop(listener);
     let fixture = Fixture::new(collector, 1_000_000);
     let spans = QUEUE_CAPACITY as u64 + 10;
-    // the task that sends has not run yet
+    // the exporter has not run yet
     (1..=spans).for_each(|number| fixture.sink.ended(span(number)));
     assert_eq!(fixture.counts(), [0.0, 10.0, 0.0]);
     until(|| fixture.counts()[2] >= QUEUE_CAPACITY as f64).await;
@@ -286,8 +286,8 @@ async fn a_collector_that_is_away_costs_the_queue_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_hangs_delays_the_end_by_no_more_than_the_deadline() {
-    // there are connections, and nobody speaks
+async fn hung_collector_delays_shutdown_by_the_flush_timeout() {
+    // connections are accepted, but not served
     let (channel, _accepted) = in_memory();
     let fixture = Fixture::over(channel, 1_000_000);
     (1..=600).for_each(|number| fixture.sink.ended(span(number)));
@@ -299,7 +299,7 @@ async fn a_collector_that_hangs_delays_the_end_by_no_more_than_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_spans_nothing_is_dialled_and_the_end_is_at_once() {
+async fn without_spans_nothing_connects_and_shutdown_is_immediate() {
     let (listener, collector) = listener().await;
     let fixture = Fixture::new(collector, 0);
     assert!(!fixture.sink.samples(TraceId(1)));
