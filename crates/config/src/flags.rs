@@ -110,7 +110,7 @@ pub struct KubeletFlags {
         value_parser = value::whole::<i32>
     )]
     pub maximum_dead_containers: i32,
-    /// Windlass only: maximum number of concurrent pod starts. 0 derives it from the CPU count.
+    /// Windlass only: maximum number of concurrent pod starts. 0 uses the default of 4.
     #[arg(long, value_name = "N", default_value = "0", value_parser = value::whole::<usize>)]
     pub start_concurrency: usize,
     /// Windlass only: require the create permission on nodes/proxy for exec, attach, run and

@@ -1,5 +1,5 @@
-//! What a node may not do: the refusals of the node authorizer and of the admission plug-in
-//! NodeRestriction that an agent can run into.
+//! Restrictions of nodes: rejections of the node authorizer and of the admission plugin
+//! NodeRestriction that an agent can encounter.
 
 use ::http::Method;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::store::{Key, Store};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Label domains of the project itself; nodes may set only some of theirs.
+/// Label domains of the project; nodes may set only some of the labels.
 const OWN_DOMAINS: &[&str] = &["kubernetes.io", "k8s.io"];
 const OWN_PREFIXES: &[&str] = &["kubelet.kubernetes.io/", "node.kubernetes.io/"];
 const OWN_LABELS: &[&str] = &[
@@ -30,7 +30,7 @@ const OWN_LABELS: &[&str] = &[
     "topology.kubernetes.io/zone",
 ];
 
-/// Refuses what the node `node` may not ask for.
+/// Rejects requests that the node `node` may not send.
 pub(crate) fn admit_node(
     informers: Informers<'_>,
     node: &str,
@@ -93,7 +93,7 @@ fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(
     Err(StatusError::forbidden(message))
 }
 
-/// A node watches the requests of its own pods and makes them; signing is not for it.
+/// A node watches and creates requests of its own pods; it cannot sign them.
 fn pod_certificate_request(
     informers: Informers<'_>,
     node: &str,
@@ -154,7 +154,7 @@ fn pod_certificate_request(
     Ok(())
 }
 
-/// A node reads its claims and what is behind them one by one; it can watch none of them.
+/// A node reads its PVCs and their volumes by name; it cannot list or watch them.
 fn gets_only(target: &Target, reads: bool) -> Result<(), StatusError> {
     match (reads, &target.name) {
         (true, Some(_)) => Ok(()),
@@ -242,7 +242,7 @@ fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), StatusError>
     Ok(())
 }
 
-/// A node may not give itself labels by which others are kept away from it.
+/// A node may not set its own labels for node isolation.
 fn own_labels(
     store: &Store,
     node: &str,

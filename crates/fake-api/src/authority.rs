@@ -10,13 +10,13 @@ use rcgen::{
 };
 use windlass_types::Timestamp;
 
-/// How far certificates reach back, for clocks that disagree: what the real signer does.
+/// Start of certificates before now, for clock skew, as the real signer.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// A key could not be made, or a certificate not be signed.
+/// A key or certificate cannot be created.
 pub(crate) type AuthorityError = rcgen::Error;
 
-/// A certificate authority. Its key is made when it is first needed.
+/// A CA. Its key is created on first use.
 #[derive(Default)]
 pub(crate) struct Authority {
     made: OnceLock<Result<Made, String>>,
@@ -27,7 +27,7 @@ struct Made {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// What a new certificate is for.
+/// The purpose of a new certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Client,
@@ -49,12 +49,12 @@ impl Authority {
             .map_err(|_| AuthorityError::CouldNotParseKeyPair)
     }
 
-    /// Its certificate.
+    /// Returns its certificate.
     pub(crate) fn certificate(&self) -> Result<&Certificate, AuthorityError> {
         Ok(&self.made()?.certificate)
     }
 
-    /// A new key and its certificate, valid until `now + lifetime`.
+    /// Returns a new key and its certificate, valid until `now + lifetime`.
     pub(crate) fn issue(
         &self,
         mut params: CertificateParams,
@@ -67,7 +67,7 @@ impl Authority {
         Ok((params.signed_by(&key, &self.made()?.issuer)?, key))
     }
 
-    /// The certificate that a request asks for.
+    /// Returns the certificate of a CSR.
     pub(crate) fn sign(
         &self,
         mut request: CertificateSigningRequestParams,
@@ -79,7 +79,7 @@ impl Authority {
         request.signed_by(&self.made()?.issuer)
     }
 
-    /// A certificate that says this of the holder of a key.
+    /// Returns a certificate with this subject for a key.
     pub(crate) fn certify(
         &self,
         params: &CertificateParams,
@@ -93,7 +93,7 @@ fn make() -> Result<Made, AuthorityError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    // authorities of different servers differ in name, so that a foreign one is an unknown issuer
+    // CAs of different servers have different names, so that another CA is an unknown issuer
     let mark = key.der_bytes().iter().rev().take(4);
     let mark: String = mark.map(|byte| format!("{byte:02x}")).collect();
     let name = format!("windlass-fake-api {mark}");

@@ -1,5 +1,5 @@
-//! Client certificates: every one is let through the handshake, as the real server does, and
-//! judged with each request; a bad one is answered 401.
+//! Client certificates: as in the real server, every certificate passes the handshake and is
+//! verified per request; an invalid one results in 401.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::identity::User;
 
-/// Judges client certificates.
+/// Verifies client certificates.
 pub(crate) struct ClientCerts {
     strict: Arc<dyn ClientCertVerifier>,
 }
@@ -38,8 +38,7 @@ impl ClientCerts {
         Ok(Self { strict })
     }
 
-    /// The user of a connection with these certificates; `None` if they prove nothing, by the
-    /// server's clock.
+    /// Returns the user of these certificates; `None` if they are not valid at the server's time.
     pub(crate) fn user_of(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Option<User> {
         let Some((own, others)) = chain.split_first() else {
             return Some(User::anonymous());

@@ -1,12 +1,11 @@
-//! The clock of a server that was given none.
+//! The default clock of a server.
 
 use std::time::SystemTime;
 
 use tokio::time::Instant;
 use windlass_types::{Clock, Timestamp};
 
-/// The system's time when the server was made, and from there on tokio's: under paused time it
-/// stands still with it.
+/// The system time at the start of the server, advanced by tokio's clock, which may be paused.
 #[derive(Debug)]
 pub(crate) struct StartedAt {
     began: Timestamp,

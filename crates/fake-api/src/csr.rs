@@ -15,18 +15,18 @@ use crate::store::{Key, Store};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
-/// The shortest lifetime that a request may ask for.
+/// The minimum requested lifetime.
 const MIN_VALIDITY: Duration = Duration::from_secs(600);
 
-/// Says in a new request who made it.
+/// Records the user of a new CSR.
 pub(crate) fn on_create(request: &mut Value, user: &User) {
     let spec = section(request, "spec");
     spec.insert("username".to_owned(), json!(user.name));
     spec.insert("groups".to_owned(), json!(user.groups));
 }
 
-/// Approves a request and signs it, or says in it why not. `lifetime` is of the certificate,
-/// unless the request asks for less.
+/// Approves and signs a CSR, or records the failure in it. A shorter requested lifetime takes
+/// precedence over `lifetime`.
 pub(crate) fn approve(
     store: &mut Store,
     authority: &Authority,
@@ -52,7 +52,7 @@ pub(crate) fn approve(
     }
 }
 
-/// Denies a request.
+/// Denies a CSR.
 pub(crate) fn deny(
     store: &mut Store,
     now: Timestamp,
@@ -79,7 +79,7 @@ fn add_condition(
     message: &str,
 ) -> Result<(), String> {
     let csr = store.get(&key(name));
-    let mut csr = (*csr.ok_or_else(|| format!("there is no request {name:?}"))?).clone();
+    let mut csr = (*csr.ok_or_else(|| format!("no CSR {name:?}"))?).clone();
     let conditions = section(&mut csr, "status")
         .entry("conditions")
         .or_insert_with(|| json!([]));
@@ -103,7 +103,7 @@ fn sign(
     let purpose = match signer {
         CLIENT => Purpose::Client,
         SERVING => Purpose::Server,
-        other => return Err(format!("nobody signs for {other:?}")),
+        other => return Err(format!("no signer for {other:?}")),
     };
     let pem = text(csr, &["spec", "request"]).unwrap_or_default();
     let pem = STANDARD

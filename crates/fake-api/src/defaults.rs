@@ -1,10 +1,10 @@
-//! What the server fills in, and the little it knows of each type.
+//! Defaults of the server, and type-specific rules.
 
 use serde_json::{Map, Value, json};
 
 use crate::object::{as_map, section, text};
 
-/// The kind of the objects of a resource, where the objects themselves do not say it.
+/// The kind of a resource whose objects do not contain it.
 pub(crate) fn kind_of(resource: &str) -> Option<&'static str> {
     const KINDS: &[(&str, &str)] = &[
         ("pods", "Pod"),
@@ -33,7 +33,7 @@ pub(crate) fn kind_of(resource: &str) -> Option<&'static str> {
     row.map(|(_, kind)| *kind)
 }
 
-/// Types whose main resource ignores the status, and whose status has a path of its own.
+/// Types with a status subresource, whose main resource ignores the status.
 pub(crate) fn has_status(resource: &str) -> bool {
     [
         "pods",
@@ -50,7 +50,7 @@ pub(crate) fn has_status(resource: &str) -> bool {
     .contains(&resource)
 }
 
-/// Types that count the changes of their spec.
+/// Types with a generation.
 pub(crate) fn has_generation(resource: &str) -> bool {
     [
         "pods",
@@ -63,12 +63,12 @@ pub(crate) fn has_generation(resource: &str) -> bool {
     .contains(&resource)
 }
 
-/// Types whose update must say which version it is based on.
+/// Types whose update requires a resourceVersion.
 pub(crate) fn needs_version(resource: &str) -> bool {
     ["leases", "csinodes", "certificatesigningrequests"].contains(&resource)
 }
 
-/// Fills in what the server fills in when an object is created.
+/// Sets the defaults of a new object.
 pub(crate) fn on_create(resource: &str, object: &mut Value) {
     match resource {
         "pods" => pod(object),
@@ -86,7 +86,7 @@ pub(crate) fn on_create(resource: &str, object: &mut Value) {
             or_set(section(object, "status"), "phase", "Pending");
         }
         "csidrivers" => csi_driver(section(object, "spec")),
-        // what a client says of its own request is not an approval
+        // a client cannot approve its own request
         "certificatesigningrequests" => {
             as_map(object).insert("status".to_owned(), json!({}));
         }
@@ -113,7 +113,7 @@ fn pod(pod: &mut Value) {
         }
     }
     let class = qos_class(pod);
-    // the status of a new pod is the server's
+    // the server sets the status of a new pod
     as_map(pod).insert(
         "status".to_owned(),
         json!({ "phase": "Pending", "qosClass": class }),
@@ -136,7 +136,7 @@ fn container(container: &mut Value) {
     if let Some(Value::Object(resources)) = map.get_mut("resources")
         && let Some(Value::Object(limits)) = resources.get("limits").cloned()
     {
-        // a limit without a request is the request too
+        // a limit is the default of the request
         let requests = resources.entry("requests").or_insert_with(|| json!({}));
         for (name, limit) in limits {
             as_map(requests).entry(name).or_insert(limit);
@@ -162,7 +162,7 @@ fn csi_driver(spec: &mut Map<String, Value>) {
 }
 
 fn node(node: &mut Value) {
-    // the admission plug-in TaintNodesByCondition: a new node is not ready yet
+    // the admission plugin TaintNodesByCondition: a new node is not ready yet
     let taint = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
     let taints = section(node, "spec")
         .entry("taints")
@@ -174,7 +174,7 @@ fn node(node: &mut Value) {
     }
 }
 
-/// The class by the rules of the server, without what pod-level resources add to them.
+/// The QoS class, without pod-level resources.
 fn qos_class(pod: &Value) -> &'static str {
     let mut guaranteed = true;
     let mut any = false;
@@ -206,7 +206,7 @@ fn or_set(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
     }
 }
 
-/// What Go leaves out of JSON: nulls, empty lists, and empty labels and annotations.
+/// Removes what Go omits in JSON: nulls, empty lists, and empty labels and annotations.
 pub(crate) fn normalize(object: &mut Value) {
     match object {
         Value::Object(map) => {

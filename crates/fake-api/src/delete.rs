@@ -10,16 +10,16 @@ use crate::status_error::StatusError;
 use crate::store::{Key, Store, version_of};
 use crate::write::raise_generation;
 
-/// What a deletion came to.
+/// The result of a deletion.
 #[derive(Clone, Debug)]
 pub(crate) enum Deletion {
-    /// The object is gone; its last state.
+    /// The object was removed; its last state.
     Gone(Arc<Value>),
-    /// It stays until its grace period is used or its finalizers are done.
+    /// The object stays until its grace period has passed or its finalizers are removed.
     Pending(Arc<Value>),
 }
 
-/// Deletes an object as `DeleteOptions` ask for it.
+/// Deletes an object with `DeleteOptions`.
 pub(crate) fn delete(
     store: &mut Store,
     now: Timestamp,
@@ -55,7 +55,7 @@ fn delete_pod(
     let deleted_at = meta(old, "deletionTimestamp").and_then(|t| t.parse::<Timestamp>().ok());
     let mut marked = (**old).clone();
     let grace = match (deleted_at, pending) {
-        // a deletion under way can only be shortened
+        // a deletion in progress can only be shortened
         (Some(at), Some(pending)) if pending > 0 => match asked {
             Some(asked) if asked < pending => {
                 let grace = asked.max(0);
@@ -75,7 +75,7 @@ fn delete_pod(
             grace
         }
     };
-    // as the real server: the mark is written first, even if the pod goes at once
+    // as the real server: deletionTimestamp is set first, even if the pod is removed at once
     let marked = store.put(key.clone(), marked);
     if grace > 0 || has_finalizers(&marked) {
         return Deletion::Pending(marked);
@@ -83,7 +83,7 @@ fn delete_pod(
     remove(store, key, (*marked).clone())
 }
 
-/// The grace period with which the deletion of a pod begins.
+/// The deletion grace period of a pod.
 fn first_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let own = field(pod, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64);
     let finished = matches!(
@@ -94,7 +94,7 @@ fn first_grace(pod: &Value, asked: Option<i64>) -> i64 {
         return 0;
     }
     match asked.or(own).unwrap_or_default() {
-        // upstream's reading of a negative grace period: one second
+        // as upstream, a negative grace period is one second
         grace if grace < 0 => 1,
         grace => grace,
     }

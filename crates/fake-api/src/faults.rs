@@ -1,7 +1,4 @@
-//! Faults: what the server, or the way to it, does wrong on demand.
-//!
-//! A [`Fault`] acts on the calls that [`On`] describes; the first one that fits wins, in the order
-//! in which they were added. Nothing here is random.
+//! Faults that are injected into the server or its connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +7,7 @@ use crate::lag::InformerLag;
 use crate::peers::RawResponse;
 use crate::server::Shared;
 
-/// Which calls a fault acts on.
+/// The calls that a fault applies to.
 #[derive(Clone, Debug)]
 pub struct On {
     method: Option<String>,
@@ -25,7 +22,7 @@ impl On {
         Self::path("*")
     }
 
-    /// Calls to a path, without the query; each `*` stands for any text.
+    /// Calls to a path, without the query; each `*` matches any text.
     pub fn path(pattern: &str) -> Self {
         Self {
             method: None,
@@ -35,21 +32,21 @@ impl On {
         }
     }
 
-    /// Only calls with this HTTP method, or `WATCH` for watches (which are not `GET`s here).
+    /// Only calls with this HTTP method, or `WATCH` for watches (which do not match `GET`).
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
-    /// Only the next `times` of these calls; otherwise until the fault is lifted.
+    /// Only the next `times` of these calls; otherwise until the fault is removed.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Leaves the first `calls` of them alone.
+    /// Skips the first `calls` of them.
     #[must_use]
     pub fn after(mut self, calls: u32) -> Self {
         self.skip = calls;
@@ -61,30 +58,30 @@ impl On {
     }
 }
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection is refused or closed before the server sees the call.
     Down,
-    /// The call is served after this long.
+    /// The call is delayed.
     Slow(Duration),
-    /// The call is neither served nor answered.
+    /// The call hangs.
     Hang,
-    /// The call is refused with this HTTP code; with `retry_after` the answer says when to try
-    /// again (seconds, header and `Status`).
+    /// The call fails with this HTTP code, with `Retry-After` if given (seconds, header and
+    /// `Status`).
     Error {
         /// HTTP status code.
         code: u16,
         /// `Retry-After`, in seconds.
         retry_after: Option<u64>,
     },
-    /// The call is served, but the connection breaks before the answer.
+    /// The call is served, but the connection breaks before the response.
     DropReply,
-    /// The call is not served and gets this answer.
+    /// The call is not served and gets this response.
     Response(RawResponse),
 }
 
-/// Names a fault that was added, to lift it.
+/// Identifies a fault, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 
@@ -105,50 +102,51 @@ impl Faults {
         self.add(on, Fault::Down)
     }
 
-    /// The server is gone: all watches end, and no call reaches it until the fault is lifted.
+    /// The server is unreachable: all watches end, and no call reaches it until the fault is
+    /// removed.
     pub fn outage(&self) -> FaultId {
         self.close_watches();
         self.down(On::any())
     }
 
-    /// Calls take this much longer.
+    /// Delays calls.
     pub fn slow(&self, on: On, delay: Duration) -> FaultId {
         self.add(on, Fault::Slow(delay))
     }
 
-    /// Calls are never answered.
+    /// Calls hang.
     pub fn hang(&self, on: On) -> FaultId {
         self.add(on, Fault::Hang)
     }
 
-    /// Calls are refused with an HTTP code.
+    /// Calls fail with an HTTP code.
     pub fn error(&self, on: On, code: u16) -> FaultId {
         let retry_after = None;
         self.add(on, Fault::Error { code, retry_after })
     }
 
-    /// Calls are refused with an HTTP code and `Retry-After`, in seconds.
+    /// Calls fail with an HTTP code and `Retry-After`, in seconds.
     pub fn error_retry_after(&self, on: On, code: u16, seconds: u64) -> FaultId {
         let retry_after = Some(seconds);
         self.add(on, Fault::Error { code, retry_after })
     }
 
-    /// Calls get this answer in place of the server's own.
+    /// Calls get this response in place of the server's own.
     pub fn answer(&self, on: On, answer: RawResponse) -> FaultId {
         self.add(on, Fault::Response(answer))
     }
 
-    /// Calls are served, but their answers are lost.
+    /// Calls are served, but their responses are lost.
     pub fn drop_reply(&self, on: On) -> FaultId {
         self.add(on, Fault::DropReply)
     }
 
-    /// Ends one fault.
+    /// Removes one fault.
     pub fn lift(&self, id: FaultId) {
         self.change(|state| state.rules.retain(|rule| rule.id != id.0));
     }
 
-    /// Ends all faults. Watches that were silenced stay silent, as a dead connection does.
+    /// Removes all faults. Silenced watches stay silent, as a dead connection does.
     pub fn clear(&self) {
         self.change(|state| {
             let (next, closed, muted) = (state.next, state.closed, state.muted);
@@ -161,38 +159,37 @@ impl Faults {
         });
     }
 
-    /// Closes all watches that are open now, in the middle of nothing.
+    /// Closes all open watches.
     pub fn close_watches(&self) {
         self.change(|state| state.closed += 1);
     }
 
-    /// The watches that are open now stay open and say nothing any more, not even a bookmark.
+    /// Silences the open watches, including bookmarks.
     pub fn silence_watches(&self) {
         self.change(|state| state.muted += 1);
     }
 
-    /// While on, watches that begin are silent from the start.
+    /// While enabled, new watches are silent.
     pub fn silent_from_start(&self, on: bool) {
         self.change(|state| state.silent_from_start = on);
     }
 
-    /// Forgets the log of changes: a watch that goes on from an older version is told 410.
+    /// Compacts the log of changes: a watch from an older version gets 410.
     pub fn expire_versions(&self) {
         self.shared.lock().store.compact();
         self.shared.changed.notify_waiters();
     }
 
-    /// From now on, lists at any version (`resourceVersion=0`, and streaming lists that ask for
-    /// it) are answered from the state of this moment, as by a server whose cache lags behind.
+    /// From now on, lists at any version (`resourceVersion=0`, and streaming lists that accept it)
+    /// return the current state, as a server with a lagging cache.
     pub fn stale_reads(&self, on: bool) {
         let mut state = self.shared.lock();
         let version = state.store.version();
         state.faults.stale = on.then_some(version);
     }
 
-    /// From now on, what decides which requests of nodes are allowed (the node authorizer and the
-    /// admission plugin NodeRestriction) learns of each change this much later, by the server's clock.
-    /// Objects themselves are served as they are.
+    /// From now on, the node authorizer and the admission plugin NodeRestriction observe each
+    /// change with this delay, by the server's clock. Objects are served without delay.
     pub fn informer_lag(&self, delay: Duration) {
         let now = self.shared.clock.now();
         let mut state = self.shared.lock();
@@ -200,29 +197,29 @@ impl Faults {
         state.faults.informer_lag = Some(InformerLag::new(delay, now, version));
     }
 
-    /// While on, each change is sent to watches twice.
+    /// While enabled, each change is sent to watches twice.
     pub fn repeat_events(&self, on: bool) {
         self.change(|state| state.repeat = on);
     }
 
-    /// While on, changes that a watch reads at once are sent to it in reverse order, those of one
-    /// object excepted: what a server in distress might do, beyond what the API allows.
+    /// While enabled, changes that a watch reads at once are sent in reverse order, except those
+    /// of one object. The API does not allow this, but a failing server might do it.
     pub fn reorder_events(&self, on: bool) {
         self.change(|state| state.reorder = on);
     }
 
-    /// While on, `sendInitialEvents` is refused as by a server that does not know it.
+    /// While enabled, `sendInitialEvents` is rejected, as by a server without this feature.
     pub fn no_streaming_lists(&self, on: bool) {
         self.change(|state| state.no_streaming_lists = on);
     }
 
-    /// While on, streaming lists are accepted and then end with an error event, as by a server
-    /// whose etcd lacks `RequestWatchProgress` (before 3.4.31 and 3.5.13).
+    /// While enabled, streaming lists are accepted and then end with an error event, as by a
+    /// server whose etcd lacks `RequestWatchProgress` (before 3.4.31 and 3.5.13).
     pub fn no_watch_progress(&self, on: bool) {
         self.change(|state| state.no_watch_progress = on);
     }
 
-    /// While on, watches of any kind are accepted and then end with an error event of code 500.
+    /// While enabled, all watches are accepted and then end with an error event of code 500.
     pub fn fail_watches(&self, on: bool) {
         self.change(|state| state.failing_watches = on);
     }
@@ -238,9 +235,9 @@ impl Faults {
 pub(crate) struct FaultState {
     rules: Vec<Rule>,
     next: u64,
-    /// Watches that began under an older number are closed.
+    /// Watches with an older number are closed.
     pub(crate) closed: u64,
-    /// Watches that began under an older number are silent.
+    /// Watches with an older number are silent.
     pub(crate) muted: u64,
     pub(crate) silent_from_start: bool,
     pub(crate) stale: Option<u64>,
@@ -267,7 +264,7 @@ impl FaultState {
         FaultId(id)
     }
 
-    /// The fault of a call, which is thereby counted.
+    /// Returns the fault of a call and counts the call.
     pub(crate) fn take(&mut self, method: &str, path: &str) -> Option<Fault> {
         let at = self.rules.iter_mut().position(|rule| {
             let fits = rule.on.fits(method, path) && rule.on.times != Some(0);
@@ -285,7 +282,7 @@ impl FaultState {
     }
 }
 
-/// `*` stands for any text, `/` included.
+/// `*` matches any text, including `/`.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
@@ -300,7 +297,7 @@ fn glob(pattern: &str, text: &str) -> bool {
         last = Some(part);
     }
     match last {
-        // without a star nothing may be left over
+        // without a star the whole text must match
         None => rest.is_empty(),
         Some(part) => rest.is_empty() || text.ends_with(part),
     }

@@ -1,4 +1,4 @@
-//! A proxy on the way to a server: HTTP `CONNECT` and SOCKS 5 on one port of the loopback address.
+//! A proxy to a server: HTTP `CONNECT` and SOCKS 5 on one port of the loopback address.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Longest head of a request that is read.
+/// Maximum size of a request head.
 const MAX_HEAD: usize = 8 << 10;
 
 /// A proxy that records the requested connections. Dropping it closes them all.
@@ -22,14 +22,14 @@ pub struct ForwardProxy {
     accepting: JoinHandle<()>,
 }
 
-/// A connection that a client asked for.
+/// A requested connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyRequest {
     /// `host:port` as the client wrote it.
     pub target: String,
     /// User and password as `user:password`, if the client sent them.
     pub credentials: Option<String>,
-    /// True if the proxy made the connection.
+    /// True if the proxy connected.
     pub accepted: bool,
 }
 
@@ -60,11 +60,11 @@ impl ForwardProxy {
     /// Closes the port and all connections.
     pub async fn stop(mut self) {
         self.accepting.abort();
-        // it ends by the abort
+        // ended by the abort
         let _ = (&mut self.accepting).await;
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -79,7 +79,7 @@ impl ForwardProxy {
         lock(&self.rules).hosts.insert(host.to_owned(), address);
     }
 
-    /// The connections that clients asked for, in this order.
+    /// Returns the requested connections, in order.
     pub fn requests(&self) -> Vec<ProxyRequest> {
         lock(&self.rules).requests.clone()
     }
@@ -95,7 +95,7 @@ fn lock(rules: &Mutex<Rules>) -> std::sync::MutexGuard<'_, Rules> {
     rules.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves until it is aborted, which ends all connections: they live in its set.
+/// Serves until it is aborted, which closes all connections.
 async fn accept(listener: TcpListener, rules: Arc<Mutex<Rules>>) {
     let mut connections = JoinSet::new();
     loop {
@@ -129,7 +129,7 @@ async fn serve(mut client: TcpStream, rules: &Mutex<Rules>) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes a request; where to connect to, if it is accepted.
+/// Records a request and returns the address to connect to, if accepted.
 fn decide(rules: &Mutex<Rules>, target: &str, credentials: Option<String>) -> Option<String> {
     let mut rules = lock(rules);
     let required = rules.credentials.as_ref();
@@ -204,7 +204,7 @@ async fn socks5(client: &mut TcpStream, rules: &Mutex<Rules>) -> io::Result<Opti
         let user = text(client).await?;
         let password = text(client).await?;
         credentials = Some(format!("{user}:{password}"));
-        // which of them is wrong is decided with the request
+        // rejected together with the request
         client.write_all(&[1, 0]).await?;
     }
     let mut request = [0; 4];

@@ -1,4 +1,4 @@
-//! A connection that can be frozen: a network that drops packets without a word.
+//! A connection that can be frozen, as by a network that drops all packets.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! From an HTTP request to its answer: body, user, faults, log.
+//! Serves an HTTP request: body, user, faults, log.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::request::{self, ApiRequest, Reply};
 use crate::server::{RequestRecord, Shared};
 use crate::status_error::StatusError;
 
-/// The body of an answer.
+/// A response body.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Largest body that is read: the limit of the real server.
+/// Maximum body size, as in the real server.
 const LARGEST_BODY: usize = 3 << 20;
 
 /// A fault broke the connection.
@@ -37,8 +37,8 @@ impl std::fmt::Display for ConnectionLost {
 
 impl std::error::Error for ConnectionLost {}
 
-/// Serves one request of `user`, unless a token in it says who it is. `None` is a client whose
-/// certificate is no good.
+/// Serves one request of `user`, or of the user of a token in it. `None` is a client with an
+/// invalid certificate.
 pub(crate) async fn handle<B>(
     shared: Arc<Shared>,
     user: Option<User>,
@@ -134,7 +134,7 @@ fn read_body(request: &mut ApiRequest, body: &[u8]) -> Result<(), StatusError> {
     Ok(())
 }
 
-/// A call with the code 0 was not answered.
+/// A call with the code 0 had no response.
 fn record(shared: &Arc<Shared>, request: &ApiRequest, query: &str, status: u16) {
     let record = RequestRecord {
         at: shared.clock.now(),

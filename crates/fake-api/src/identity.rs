@@ -1,6 +1,6 @@
-//! Who asks.
+//! Users and their requests.
 
-/// The user of a request, as its certificate or token says.
+/// The user of a request, from its certificate or token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// For example `system:node:n1`.
@@ -10,7 +10,7 @@ pub struct User {
 }
 
 impl User {
-    /// A user with some groups.
+    /// Creates a user with these groups.
     pub fn new(name: &str, groups: &[&str]) -> Self {
         Self {
             name: name.to_owned(),
@@ -18,29 +18,29 @@ impl User {
         }
     }
 
-    /// One who may do everything: the user of calls in process.
+    /// The user of in-process calls, with all permissions.
     pub fn admin() -> Self {
         Self::new("kubernetes-admin", &["system:masters"])
     }
 
-    /// A node.
+    /// The user of a node.
     pub fn node(name: &str) -> Self {
         Self::new(&format!("system:node:{name}"), &["system:nodes"])
     }
 
-    /// One who gave neither certificate nor token.
+    /// The anonymous user.
     pub fn anonymous() -> Self {
         Self::new("system:anonymous", &["system:unauthenticated"])
     }
 
-    /// The name of the node that this user is, if it is one.
+    /// Returns the node name of this user, if it is a node.
     pub fn node_name(&self) -> Option<&str> {
         let is_node = self.groups.iter().any(|group| group == "system:nodes");
         self.name.strip_prefix("system:node:").filter(|_| is_node)
     }
 }
 
-/// What a request wants to do, as an authorizer sees it. Parts that it has not are empty.
+/// The attributes of a request for authorization; empty if not applicable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.

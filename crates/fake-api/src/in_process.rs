@@ -12,7 +12,7 @@ use crate::http::{ApiBody, handle};
 use crate::identity::User;
 use crate::server::Shared;
 
-/// An HTTP service without sockets: it works under paused time, and in the same order each time.
+/// An HTTP service without sockets: it works on paused time, and deterministically.
 #[derive(Clone, Debug)]
 pub struct InProcess {
     shared: Arc<Shared>,

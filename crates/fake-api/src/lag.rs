@@ -1,7 +1,7 @@
-//! A lag of the informers by which the server decides what nodes may do.
+//! Lag of the informers that authorize requests of nodes.
 //!
-//! A real server reads its storage when it serves objects, but the node authorizer and the admission
-//! plugin NodeRestriction know pods from informers, which learn of each change later.
+//! A real server reads its storage when it serves objects. The node authorizer and the admission
+//! plugin NodeRestriction know pods only from informers, which observe changes later.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,16 +18,17 @@ use crate::request::ApiRequest;
 use crate::status_error::StatusError;
 use crate::store::{Key, Store};
 
-/// When the storage had which version.
+/// The history of storage versions.
 #[derive(Debug)]
 pub(crate) struct InformerLag {
     delay: Duration,
-    /// Times and the versions that the storage had from then on; the first is known to informers.
+    /// Times and storage versions; the first is known to the informers.
     versions: VecDeque<(Timestamp, u64)>,
 }
 
 impl InformerLag {
-    /// Informers that know everything up to `version`, and learn of each later change after `delay`.
+    /// Informers that know everything up to `version`, and observe each later change after
+    /// `delay`.
     pub(crate) fn new(delay: Duration, now: Timestamp, version: u64) -> Self {
         Self {
             delay,
@@ -35,7 +36,7 @@ impl InformerLag {
         }
     }
 
-    /// Records the version that the storage has now.
+    /// Records the current storage version.
     pub(crate) fn record(&mut self, now: Timestamp, version: u64) {
         self.informer_version(now);
         if self
@@ -47,7 +48,7 @@ impl InformerLag {
         }
     }
 
-    /// The version that informers have now.
+    /// Returns the informers' version.
     pub(crate) fn informer_version(&mut self, now: Timestamp) -> u64 {
         let known = |at: Timestamp| at.checked_add(self.delay).is_ok_and(|at| at <= now);
         while self.versions.get(1).is_some_and(|(at, _)| known(*at)) {
@@ -57,7 +58,7 @@ impl InformerLag {
     }
 }
 
-/// The objects as informers know them.
+/// The objects in the informers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Informers<'a> {
     pub(crate) store: &'a Store,
@@ -73,8 +74,8 @@ impl Informers<'_> {
         }
     }
 
-    /// Refuses a node what only pods refer to whose binding informers do not know yet, as the node
-    /// authorizer's graph does.
+    /// As the graph of the node authorizer, rejects references of pods whose binding the informers
+    /// have not observed.
     pub(crate) fn authorize(
         &self,
         node: &str,
@@ -110,7 +111,7 @@ impl Informers<'_> {
     }
 }
 
-/// The name of the object, of a kind that the node authorizer's graph decides.
+/// Returns the name of an object of a kind in the node authorizer's graph.
 fn name_of_referent<'a>(target: &'a Target, request: &'a ApiRequest) -> Option<&'a str> {
     let reads = request.method == Method::GET;
     match (target.resource.as_str(), target.subresource.as_deref()) {
@@ -125,7 +126,7 @@ fn name_of_referent<'a>(target: &'a Target, request: &'a ApiRequest) -> Option<&
     }
 }
 
-/// True if a pod refers to an object of this resource and name, anywhere in its spec.
+/// Returns true if a pod refers to this object, anywhere in its spec.
 fn refers_to(pod: &Value, resource: &str, name: &str) -> bool {
     let Some(spec) = pod.get("spec") else {
         return false;
@@ -147,7 +148,8 @@ fn refers_to(pod: &Value, resource: &str, name: &str) -> bool {
     }
 }
 
-/// True if one of these fields, at any depth, is an object or a list of objects with this name.
+/// Returns true if one of these fields, at any depth, is an object or a list of objects with this
+/// name.
 fn contains(value: &Value, fields: &[&str], name_field: &str, name: &str) -> bool {
     let named = |value: &Value| text(value, &[name_field]) == Some(name);
     match value {
@@ -163,7 +165,7 @@ fn contains(value: &Value, fields: &[&str], name_field: &str, name: &str) -> boo
     }
 }
 
-/// Refuses a token unless it is bound to a pod that informers know on the node.
+/// Rejects a token unless it is bound to a pod that the informers know on the node.
 pub(crate) fn token_of_own_pod(
     informers: Informers<'_>,
     node: &str,

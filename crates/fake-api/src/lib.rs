@@ -1,17 +1,17 @@
 //! An in-memory Kubernetes API server, faithful in what a node agent relies on.
 //!
-//! For tests of controllers, agents and clients that watch: nothing to install, no port unless you want
-//! one, and it misbehaves on demand. It takes every resource, known or not.
+//! For tests of controllers, agents and watching clients: no installation, no port by default, and
+//! fault injection. It accepts every resource, known or not.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`FakeApiServer`] is the server; clones are handles of the same one. Tests create, change and read
-//!   objects on it directly
-//! * [`FakeApiServer::clients`] are clients in the same process; they work under paused time
-//! * [`FakeApiServer::serve_tls`] is the same server behind TLS ([`TlsServer`]), with certificates,
-//!   tokens and kubeconfig files
-//! * [`ForwardProxy`] is a proxy on the way to it, by HTTP `CONNECT` or SOCKS 5
-//! * [`FakeApiServer::faults`] makes it misbehave: [`Faults`], on the calls that [`On`] picks
+//! * [`FakeApiServer`] is the server; clones share it. Tests create, change and read objects
+//!   directly
+//! * [`FakeApiServer::clients`] are clients in the same process; they work on paused time
+//! * [`FakeApiServer::serve_tls`] is the same server behind TLS ([`TlsServer`]), with
+//!   certificates, tokens and kubeconfig files
+//! * [`ForwardProxy`] is a proxy to the server, by HTTP `CONNECT` or SOCKS 5
+//! * [`FakeApiServer::faults`] injects faults: [`Faults`], into the calls that match [`On`]
 //!
 //! # Example
 //!
@@ -28,8 +28,8 @@
 //! let client = server.clients().main;
 //!
 //! server.faults().error(On::path("/api/v1/nodes/*").times(1), 403);
-//! let refused = client.get::<Node>(ObjectKey::cluster("n1")).await;
-//! assert_eq!(refused.err().map(|error| error.kind), Some(ApiErrorKind::Forbidden));
+//! let rejected = client.get::<Node>(ObjectKey::cluster("n1")).await;
+//! assert_eq!(rejected.err().map(|error| error.kind), Some(ApiErrorKind::Forbidden));
 //! let node: Node = client.get(ObjectKey::cluster("n1")).await?;
 //! assert!(node.metadata.uid.is_some());
 //! assert_eq!(server.requests().len(), 2);
@@ -39,24 +39,24 @@
 //!
 //! `cargo run -p windlass-fake-api --example break_a_watch` follows pods through an outage.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * Versions, generations, conflicts, finalizers, grace periods, patches of all three kinds, bookmarks,
-//!   streaming lists and 410 are those of a real server, as far as the tests in `tests/api` say.
+//! * Versions, generations, conflicts, finalizers, grace periods, all three patch types,
+//!   bookmarks, streaming lists and 410 behave as in a real server, as far as tested in
+//!   `tests/api`.
 //! * The state is a plain value, changed by functions of the state and the time (`store`, `write`,
-//!   `delete`, `patch`): the same calls give the same answers. Time is tokio's, or a clock you give.
-//! * Nodes are refused what is not theirs, unless [`FakeApiServer::restrict_nodes`] turns that off.
+//!   `delete`, `patch`): the same calls have the same results. Time is tokio's, or a given clock.
+//! * Requests of nodes are restricted, unless disabled by [`FakeApiServer::restrict_nodes`].
 //! * The last 4096 changes are kept for watches and the last 65,536 requests for
-//!   [`FakeApiServer::requests`]; a body has 3 MiB at most.
+//!   [`FakeApiServer::requests`]; a body has at most 3 MiB.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! Discovery (so no kubectl), protobuf, server-side apply, `limit` and `continue` (a list is always
-//! whole), the pruning of unknown fields, validation beyond what is named in `write`, and the node
-//! authorizer's graph: a node may read any secret by name, but for what
-//! [`Faults::informer_lag`] hides from it. Nothing is kept on a disk, and no controller
-//! runs: nobody schedules, and nobody collects garbage. Methods that a test calls panic when they cannot
-//! do what they were told; it is no server for anything but tests.
+//! No discovery (so no kubectl), protobuf, server-side apply, `limit` and `continue` (lists are
+//! complete), pruning of unknown fields, or validation beyond that in `write`. Without the graph
+//! of the node authorizer, a node may read any secret by name, except those hidden by
+//! [`Faults::informer_lag`]. No storage, and no controllers: no scheduling and no garbage
+//! collection. Methods for tests panic on errors; do not use it outside tests.
 
 mod admit;
 mod authority;

@@ -1,9 +1,9 @@
-//! How lists merge in a strategic patch: the tags of the Go types, for what a node touches.
+//! Merge rules of lists in a strategic merge patch: the tags of the Go types that a node uses.
 
-/// What a strategic patch does with a list.
+/// The rule of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListRule {
-    /// The patch's list takes the place of the old one.
+    /// The list is replaced.
     Atomic,
     /// Elements with the same value under this key are merged.
     ByKey(&'static str),
@@ -13,7 +13,7 @@ pub(crate) enum ListRule {
 
 use ListRule::{ByKey, Set};
 
-/// Lists of every type.
+/// Lists of all types.
 const METADATA: &[(&str, ListRule)] = &[
     ("metadata.finalizers", Set),
     ("metadata.ownerReferences", ByKey("uid")),
@@ -71,7 +71,7 @@ pub(crate) fn list_rule(resource: &str, path: &str) -> ListRule {
         .map_or(ListRule::Atomic, |(_, rule)| *rule)
 }
 
-/// `*` stands for the beginning of one key: the three lists of containers share their rules.
+/// `*` is a prefix of one key: the three lists of containers share their rules.
 fn matches(pattern: &str, path: &str) -> bool {
     let mut path = path.split('.');
     let fits = pattern.split('.').all(|want| {

@@ -1,4 +1,4 @@
-//! Access to the parts of an object that every type has.
+//! Access to fields that every type has.
 
 use serde_json::{Map, Value, json};
 use windlass_types::Timestamp;
@@ -8,19 +8,19 @@ pub(crate) fn field<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(object, |value, key| value.get(key))
 }
 
-/// A text field by its path; an empty text counts as absent, as it does in Go.
+/// A text field by its path; as in Go, an empty text counts as missing.
 pub(crate) fn text<'a>(object: &'a Value, path: &[&str]) -> Option<&'a str> {
     field(object, path)?
         .as_str()
         .filter(|text| !text.is_empty())
 }
 
-/// A text of the object's metadata.
+/// A text field of the metadata.
 pub(crate) fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     text(object, &["metadata", key])
 }
 
-/// The value as an object; anything else is replaced by an empty one.
+/// The value as an object; anything else becomes an empty one.
 pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
@@ -31,17 +31,17 @@ pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// The section `key` of an object, made if it is not there.
+/// The section `key` of an object, created if missing.
 pub(crate) fn section<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     as_map(as_map(object).entry(key).or_insert_with(|| json!({})))
 }
 
-/// The metadata of an object, made if it is not there.
+/// The metadata of an object, created if missing.
 pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     section(object, "metadata")
 }
 
-/// Copies a field of one map to another; a field that is not there is removed.
+/// Copies a field of one map to another; a missing field is removed.
 pub(crate) fn carry(from: Option<&Value>, to: &mut Map<String, Value>, key: &str) {
     match from.and_then(|from| from.get(key)) {
         Some(value) => {
@@ -53,7 +53,7 @@ pub(crate) fn carry(from: Option<&Value>, to: &mut Map<String, Value>, key: &str
     }
 }
 
-/// A list field of the metadata that has at least one entry.
+/// A non-empty list field of the metadata.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     field(object, &["metadata", "finalizers"])
         .and_then(Value::as_array)

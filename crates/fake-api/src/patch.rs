@@ -1,4 +1,4 @@
-//! The patch types, by content type.
+//! Patches by content type.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What a path of the API means.
+//! Parses API paths.
 
 use crate::status_error::StatusError;
 use crate::store::Key;
@@ -26,7 +26,7 @@ impl Target {
         let version = version.ok_or_else(StatusError::no_such_api)?;
         let rest: Vec<&str> = parts.collect();
         let (namespace, rest) = match rest.as_slice() {
-            // `namespaces/x/status` is a part of the namespace, anything else is inside it
+            // `namespaces/x/status` is a subresource, anything else is in the namespace
             ["namespaces", namespace, resource, ..]
                 if !(group.is_empty() && ["status", "finalize"].contains(resource)) =>
             {

@@ -1,7 +1,7 @@
-//! What real API servers, and what stands before them, answer when they cannot serve: status,
-//! headers and body.
+//! Responses of real API servers and load balancers that cannot serve a request: status, headers
+//! and body.
 
-/// An answer that is given in place of the server's own.
+/// A response in place of the server's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawResponse {
     /// HTTP status code.
@@ -16,7 +16,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 const HTML: (&str, &str) = ("content-type", "text/html");
 
 impl RawResponse {
-    /// Priority and fairness rejects: its queues are full. Not a `Status` object.
+    /// Priority and fairness rejects the request: its queues are full. Not a `Status` object.
     pub fn too_many_requests() -> Self {
         Self {
             status: 429,
@@ -46,7 +46,7 @@ impl RawResponse {
         }
     }
 
-    /// The leader of etcd changed under the request.
+    /// The etcd leader changed during the request.
     pub fn etcd_leader_changed() -> Self {
         Self {
             status: 500,
@@ -55,7 +55,7 @@ impl RawResponse {
         }
     }
 
-    /// etcd did not answer in time.
+    /// etcd timed out.
     pub fn etcd_timeout() -> Self {
         Self {
             status: 500,
@@ -64,7 +64,7 @@ impl RawResponse {
         }
     }
 
-    /// The request took longer than the server allows.
+    /// The request timed out at the server.
     pub fn server_timeout() -> Self {
         Self {
             status: 504,
@@ -73,7 +73,7 @@ impl RawResponse {
         }
     }
 
-    /// The server reached behind the address has not seen a version that another one wrote.
+    /// The server has not seen a version that another one wrote.
     pub fn version_too_large() -> Self {
         Self {
             status: 504,
@@ -100,7 +100,7 @@ impl RawResponse {
         }
     }
 
-    /// A proxy answers in place of the server, and says that all is well.
+    /// A proxy responds with 200 in place of the server.
     pub fn login_page() -> Self {
         Self {
             status: 200,

@@ -1,4 +1,4 @@
-//! A signer of certificates for pods, as a cluster would have installed one.
+//! A signer of pod certificates, as installed in a cluster.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use x509_parser::prelude::FromDer;
 
 use crate::authority::Authority;
 
-/// How far certificates reach back, for clocks that disagree; the API server allows five minutes.
+/// Start of certificates before now, for clock skew; the API server allows five minutes.
 const BACKDATED: Duration = Duration::from_secs(60);
-/// A certificate is to be renewed so long before its end; the API server wants ten minutes.
+/// Renewal time before the end; the API server requires ten minutes.
 const RENEWED_BEFORE: Duration = Duration::from_secs(15 * 60);
 
-/// Signs certificates of pods with a key of its own.
+/// Signs pod certificates with its own key.
 #[derive(Debug, Default)]
 pub struct PodSigner(Authority);
 
@@ -27,11 +27,11 @@ impl PodSigner {
         Self::default()
     }
 
-    /// The status of a request that is granted: a certificate for the pod's account that lives for
-    /// `lifetime`, and is to be renewed a quarter of an hour before its end.
+    /// Returns the status of an approved request: a certificate for the pod's service account,
+    /// valid for `lifetime`, with renewal a quarter of an hour before its end.
     ///
     /// # Errors
-    /// The request carries no proof that its key is held, or none that can be read.
+    /// The request has no valid proof of possession.
     pub fn issue(
         &self,
         request: &PodCertificateRequest,
@@ -67,18 +67,18 @@ impl PodSigner {
         }))
     }
 
-    /// The status of a request that is denied.
+    /// Returns the status of a denied request.
     pub fn deny(reason: &str, message: &str, now: Timestamp) -> Value {
         json!({ "conditions": [condition("Denied", reason, message, now)] })
     }
 }
 
-/// The key that a request proves to be held.
+/// Returns the key of a request after verifying its proof of possession.
 fn public_key(request: &[u8]) -> Result<SubjectPublicKeyInfo, String> {
     let parsed = X509CertificationRequest::from_der(request);
     let (_, parsed) = parsed.map_err(|error| error.to_string())?;
     match parsed.verify_signature() {
-        // what the library cannot verify are signatures by P-521; the real API server can
+        // the library cannot verify P-521 signatures; the real API server can
         Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => {}
         Err(error) => return Err(error.to_string()),
     }

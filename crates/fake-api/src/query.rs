@@ -14,7 +14,7 @@ impl Query {
         Self(pairs.into_owned().collect())
     }
 
-    /// A value; an empty one counts as absent.
+    /// A value; an empty one counts as missing.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let value = self.0.get(name)?;
         (!value.is_empty()).then_some(value)

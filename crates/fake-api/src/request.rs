@@ -1,4 +1,4 @@
-//! One request, served against the state of the server.
+//! Serves one request against the state of the server.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// The method as faults know it.
+    /// The method for matching faults.
     pub(crate) fn verb(&self) -> &str {
         match self.is_watch() {
             true => "WATCH",
@@ -48,7 +48,7 @@ impl ApiRequest {
     }
 }
 
-/// What a request is answered with.
+/// The response to a request.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// One object with an HTTP status code.
@@ -169,13 +169,13 @@ fn create(
     let object = write::create(&mut state.store, now, target, object)?;
     if is_csr && let Some(lifetime) = state.approves_csrs {
         let name = meta(&object, "name").unwrap_or_default();
-        // why it cannot be signed is said in the request itself
+        // a signing failure is recorded in the request itself
         let _ = csr::approve(&mut state.store, &shared.authority, now, name, lifetime);
     }
     Ok(Reply::Object(201, object))
 }
 
-/// What the authorization hook is asked about.
+/// Returns the attributes for the authorization hook.
 fn access(target: &Target, request: &ApiRequest) -> Access {
     let is_set = target.name.is_none();
     let verb = match request.method {
@@ -284,7 +284,7 @@ fn read_set(
     })))
 }
 
-/// The items of a list do not repeat the type.
+/// Items of a list do not contain their type.
 fn without_type(object: &Value) -> Value {
     let mut object = object.clone();
     if let Value::Object(map) = &mut object {
@@ -294,7 +294,7 @@ fn without_type(object: &Value) -> Value {
     object
 }
 
-/// Options of a deletion may be in the query instead of the body.
+/// Options of a deletion may also be in the query.
 fn with_query(body: &Value, query: &Query) -> Value {
     let mut options = body.clone();
     let grace = query
@@ -306,7 +306,7 @@ fn with_query(body: &Value, query: &Query) -> Value {
     options
 }
 
-/// Pods are returned, for other types there is a `Status`.
+/// Returns the pod, or a `Status` for other types.
 fn deleted(key: &Key, deletion: Deletion) -> Reply {
     match deletion {
         Deletion::Gone(object) if key.resource == "pods" => Reply::Object(200, object),

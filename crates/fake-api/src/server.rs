@@ -1,4 +1,4 @@
-//! The handle of a server: what tests see and do directly.
+//! The server handle: what tests use directly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,51 +29,51 @@ use crate::subresources::Token;
 use crate::tls::TlsServer;
 use crate::write;
 
-/// One request that the server saw.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRecord {
-    /// When it was answered.
+    /// Time of the response.
     pub at: Timestamp,
     /// HTTP method.
     pub method: String,
     /// Path, without the query.
     pub path: String,
-    /// Query as it was sent.
+    /// Query as sent.
     pub query: String,
     /// Name of the user: the CN of the certificate, or the token's user.
     pub user: String,
     /// Body; null if there was none.
     pub body: Value,
-    /// HTTP status code; 0 if a fault left the request without an answer.
+    /// HTTP status code; 0 if a fault prevented the response.
     pub status: u16,
 }
 
-/// A type whose objects can be put into the server directly.
+/// A type that can be stored in the server.
 pub trait Stored: Resource + Serialize + DeserializeOwned {}
 
 impl<K: Resource + Serialize + DeserializeOwned> Stored for K {}
 
-/// An in-memory API server. Clones are handles of the same server.
+/// An in-memory API server. Clones share it.
 #[derive(Clone, Debug)]
 pub struct FakeApiServer {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Requests that are kept for [`FakeApiServer::requests`]; a long simulation drops the oldest.
+/// Maximum number of recorded requests for [`FakeApiServer::requests`].
 const REQUESTS: usize = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) authority: Authority,
-    /// Woken after each change, in the order in which they began to wait.
+    /// Waiters for changes, in order.
     pub(crate) changed: Notify,
     state: Mutex<State>,
 }
 
-/// Decides whether a user may do something.
+/// Authorizes a user's request.
 type Authorizer = Box<dyn Fn(&User, &Access) -> bool + Send>;
-/// Decides what a `SubjectAccessReview` with this spec is answered.
+/// Returns the result of a `SubjectAccessReview` with this spec.
 type AccessRules = Box<dyn Fn(&Value) -> bool + Send>;
 
 pub(crate) struct State {
@@ -84,7 +84,7 @@ pub(crate) struct State {
     pub(crate) authorizer: Option<Authorizer>,
     pub(crate) access_rules: Option<AccessRules>,
     pub(crate) restricts_nodes: bool,
-    /// Requests for certificates are approved at once, for certificates of this lifetime.
+    /// Approve CSRs at once, with this lifetime.
     pub(crate) approves_csrs: Option<Duration>,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Debug for State {
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // a test that failed while it held the lock must not hide its own message
+        // a failed test that held the lock must not hide its own message
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,14 +109,14 @@ impl State {
         self.requests.push_back(record);
     }
 
-    /// Records the version of the store for informers that lag behind.
+    /// Records the storage version for lagging informers.
     pub(crate) fn record_version(&mut self, now: Timestamp) {
         if let Some(lag) = &mut self.faults.informer_lag {
             lag.record(now, self.store.version());
         }
     }
 
-    /// Puts the user of a token in place of the connection's; an unknown token is refused.
+    /// Uses the user of a token instead of the connection's; an unknown token is rejected.
     pub(crate) fn user_of(
         &self,
         now: Timestamp,
@@ -138,12 +138,12 @@ impl Default for FakeApiServer {
 }
 
 impl FakeApiServer {
-    /// A server with the four namespaces of a new cluster. Its clock follows tokio's time.
+    /// Creates a server with the four default namespaces. Its clock follows tokio's time.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(StartedAt::now()))
     }
 
-    /// A server whose timestamps come from `clock`.
+    /// Creates a server with timestamps from `clock`.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
         let mut store = Store::new();
@@ -157,7 +157,7 @@ impl FakeApiServer {
         };
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let object = json!({ "metadata": { "name": name } });
-            // nothing in an empty store can refuse it
+            // cannot fail in an empty store
             let _ = write::create(&mut store, now, &namespaces, object);
         }
         let state = State {
@@ -180,22 +180,22 @@ impl FakeApiServer {
         }
     }
 
-    /// Clients in this process that may do everything.
+    /// In-process clients with all permissions.
     pub fn clients(&self) -> ApiClients {
         ApiClients::in_process(self.service(User::admin()))
     }
 
-    /// Clients in this process that are the node `name`, with the rights of a node.
+    /// In-process clients of the node `name`, with the permissions of a node.
     pub fn clients_of_node(&self, name: &str) -> ApiClients {
         ApiClients::in_process(self.service(User::node(name)))
     }
 
-    /// The server as an HTTP service whose callers are `user`.
+    /// Returns the server as an HTTP service with callers `user`.
     pub fn service(&self, user: User) -> InProcess {
         InProcess::new(self.shared.clone(), user)
     }
 
-    /// The server behind TLS on a free port of the loopback address.
+    /// Serves TLS on a free port of the loopback address.
     ///
     /// # Errors
     /// No port, or no certificates.
@@ -203,7 +203,7 @@ impl FakeApiServer {
         TlsServer::start(self.clone()).await
     }
 
-    /// Makes a bearer token known, to requests and to token reviews.
+    /// Adds a bearer token for requests and token reviews.
     pub fn add_token(&self, token: &str, user: User) {
         let token_of = Token {
             user,
@@ -213,24 +213,24 @@ impl FakeApiServer {
         self.shared.lock().tokens.insert(token.to_owned(), token_of);
     }
 
-    /// Makes a bearer token unknown; requests with it are answered 401.
+    /// Removes a bearer token; requests with it result in 401.
     pub fn revoke_token(&self, token: &str) {
         self.shared.lock().tokens.remove(token);
     }
 
-    /// Requests that `allowed` says no to are answered 403. Without it everybody may do
-    /// everything, but for what nodes may not. It is asked under the lock of the server.
+    /// Sets the authorizer: requests that `allowed` denies result in 403. Without it, all requests
+    /// except the restricted ones of nodes are allowed. It is called under the server's lock.
     pub fn authorize(&self, allowed: impl Fn(&User, &Access) -> bool + Send + 'static) {
         self.shared.lock().authorizer = Some(Box::new(allowed));
     }
 
-    /// Whether nodes are refused what is not theirs, as by the node authorizer and the admission
-    /// plug-in NodeRestriction. True unless changed.
+    /// Enables the restrictions of the node authorizer and the admission plugin NodeRestriction.
+    /// Enabled by default.
     pub fn restrict_nodes(&self, on: bool) {
         self.shared.lock().restricts_nodes = on;
     }
 
-    /// What access reviews are answered, by their spec; without it they are all allowed.
+    /// Sets the results of access reviews by spec; by default all are allowed.
     pub fn review_access(
         &self,
         allowed: impl Fn(&SubjectAccessReviewSpec) -> bool + Send + 'static,
@@ -241,55 +241,55 @@ impl FakeApiServer {
         self.shared.lock().access_rules = Some(Box::new(rule));
     }
 
-    /// Approves and signs every new request for a node's certificate, for certificates of this
-    /// lifetime; `None` leaves them alone.
+    /// Approves and signs every new CSR of a node with certificates of this lifetime; `None`
+    /// disables it.
     pub fn auto_approve_csrs(&self, lifetime: Option<Duration>) {
         self.shared.lock().approves_csrs = lifetime;
     }
 
-    /// Approves a request for a node's certificate and signs it.
+    /// Approves a node's CSR and signs it.
     ///
     /// # Errors
-    /// Why the signer refused it, which the request then says too.
+    /// The signer's failure, which is also recorded in the CSR.
     pub fn approve_csr(&self, name: &str, lifetime: Duration) -> Result<(), String> {
         let authority = &self.shared.authority;
         self.change(|state, now| csr::approve(&mut state.store, authority, now, name, lifetime))
     }
 
-    /// Denies a request for a certificate.
+    /// Denies a CSR.
     ///
     /// # Errors
-    /// There is no such request.
+    /// The CSR does not exist.
     pub fn deny_csr(&self, name: &str, message: &str) -> Result<(), String> {
         self.change(|state, now| csr::deny(&mut state.store, now, name, message))
     }
 
-    /// What the server, or the way to it, does wrong.
+    /// Returns the injected faults.
     pub fn faults(&self) -> Faults {
         Faults {
             shared: self.shared.clone(),
         }
     }
 
-    /// The requests so far, in the order of their answers.
+    /// Returns the recorded requests, in the order of their responses.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.shared.lock().requests.iter().cloned().collect()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the recorded requests.
     pub fn clear_requests(&self) {
         self.shared.lock().requests.clear();
     }
 
-    /// The version of the newest change.
+    /// Returns the newest version.
     pub fn version(&self) -> u64 {
         self.shared.lock().store.version()
     }
 
-    /// Creates an object as an administrator would, and returns it as stored.
+    /// Creates an object with all permissions, and returns it as stored.
     ///
     /// # Panics
-    /// If the server refuses it.
+    /// If the server rejects it.
     #[track_caller]
     pub fn create<K: Stored>(&self, object: &K) -> K {
         let object = encode(object);
@@ -322,11 +322,11 @@ impl FakeApiServer {
         set.iter().map(|(_, object)| decode(object)).collect()
     }
 
-    /// Changes an object in any of its parts, status included, past all rules, and returns it as
-    /// stored. A change of the spec counts as a generation; a change of nothing is no change.
+    /// Changes any part of an object, including the status, without validation, and returns it as
+    /// stored. A changed spec increments the generation; no change has no effect.
     ///
     /// # Panics
-    /// If there is no such object.
+    /// If the object does not exist.
     #[track_caller]
     pub fn modify<K: Stored>(
         &self,
@@ -348,11 +348,11 @@ impl FakeApiServer {
         decode(&modified)
     }
 
-    /// Deletes an object as a user would, with a grace period in seconds or the object's own.
-    /// True if it was there.
+    /// Deletes an object as a user, with a grace period in seconds or the object's own. Returns
+    /// true if it existed.
     ///
     /// # Panics
-    /// If the server refuses it.
+    /// If the server rejects it.
     #[track_caller]
     pub fn delete<K: Stored>(
         &self,
@@ -371,13 +371,13 @@ impl FakeApiServer {
         true
     }
 
-    /// Waits until `done` is true of the server; it is asked again after each change and request.
-    /// Bound it with a timeout.
+    /// Waits until `done` returns true; it is called after each change and request. Use it with a
+    /// timeout.
     pub async fn wait_for(&self, mut done: impl FnMut(&Self) -> bool) {
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
-            // registered before the question, so that no change falls between
+            // registered before the check, so that no change is missed
             changed.as_mut().enable();
             if done(self) {
                 return;
@@ -413,7 +413,10 @@ fn expect_done<T>(result: Result<T, StatusError>) -> T {
     match result {
         Ok(done) => done,
         #[expect(clippy::panic, reason = "a test that sets the scene wrongly ends here")]
-        Err(error) => panic!("the fake API server refused: {}", error.message),
+        Err(error) => panic!(
+            "the fake API server rejected the request: {}",
+            error.message
+        ),
     }
 }
 
@@ -431,6 +434,6 @@ fn decode<K: DeserializeOwned>(object: &Value) -> K {
     match K::deserialize(object) {
         Ok(object) => object,
         #[expect(clippy::panic, reason = "a test that reads the wrong type ends here")]
-        Err(error) => panic!("the stored object is not what was asked for: {error}: {object}"),
+        Err(error) => panic!("the stored object has another type: {error}: {object}"),
     }
 }

@@ -1,16 +1,16 @@
-//! How the server says no: a `Status` object.
+//! Errors of the server: `Status` objects.
 
 use serde_json::{Value, json};
 
 use crate::store::Key;
 
-/// A request that was refused.
+/// A rejected request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatusError {
     pub(crate) code: u16,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Seconds after which the server asks to try again.
+    /// `Retry-After` in seconds.
     pub(crate) retry_after: Option<u64>,
 }
 
@@ -46,13 +46,13 @@ impl StatusError {
         Self::new(404, "NotFound", message)
     }
 
-    /// An informer has no such object; listers name it in the singular.
+    /// Not found in an informer; listers use the singular.
     pub(crate) fn not_found_by_lister(kind: &str, name: &str) -> Self {
         let message = format!("{kind} \"{name}\" not found");
         Self::new(404, "NotFound", message)
     }
 
-    /// An admission plugin returned an error without a status.
+    /// An admission plugin failed without a status.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(500, "", message.into())
     }
@@ -90,20 +90,20 @@ impl StatusError {
         Self::new(422, "Invalid", message.into())
     }
 
-    /// What the watch cache says of a streaming list whose end it cannot know.
+    /// The watch cache cannot determine the end of a streaming list.
     pub(crate) fn no_watch_progress() -> Self {
         let message = "a watch stream was requested by the client but the required storage feature \
                        RequestWatchProgress is disabled";
         Self::new(500, "InternalError", message.to_owned())
     }
 
-    /// What a watch ends with whose events the server cannot make.
+    /// The server cannot create the events of a watch.
     pub(crate) fn failing_watch() -> Self {
         let message = "Internal error occurred: a fault was injected";
         Self::new(500, "InternalError", message.to_owned())
     }
 
-    /// A version that is not reached yet: the server waits a little and then says so.
+    /// The version is not reached yet: the server waits a little and then fails.
     pub(crate) fn too_new(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         Self {
@@ -112,7 +112,7 @@ impl StatusError {
         }
     }
 
-    /// What an injected fault answers.
+    /// An injected fault.
     pub(crate) fn injected(code: u16, retry_after: Option<u64>) -> Self {
         let reason = match code {
             400 => "BadRequest",
@@ -134,7 +134,7 @@ impl StatusError {
         }
     }
 
-    /// The `Status` object that says so.
+    /// Returns the `Status` object.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {},

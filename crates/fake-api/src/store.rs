@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::object::{meta, metadata};
 
-/// Names one object of any type.
+/// The key of an object of any type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) group: String,
@@ -31,13 +31,13 @@ impl Key {
     }
 }
 
-/// One change: what the object was before and what it is after.
+/// A change: the object before and after.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) version: u64,
     pub(crate) key: Key,
     pub(crate) before: Option<Arc<Value>>,
-    /// The object now; after a deletion its last state under the version of the deletion.
+    /// The current object; after a deletion its last state with the version of the deletion.
     pub(crate) after: Arc<Value>,
     pub(crate) deleted: bool,
 }
@@ -45,16 +45,16 @@ pub(crate) struct Change {
 /// All objects of one type, or those of one of its namespaces.
 pub(crate) type Objects = BTreeMap<Key, Arc<Value>>;
 
-/// Changes kept for watches; older ones are compacted away. More than a test makes in the time
-/// in which a watch reconnects, and a few megabytes at most.
+/// Maximum number of changes for watches; older ones are compacted. More than a test makes while a
+/// watch reconnects, and a few megabytes at most.
 const WINDOW: usize = 4096;
 
-/// An in-memory store with one counter of versions, as etcd has.
+/// An in-memory store with one version counter, as etcd.
 #[derive(Debug)]
 pub(crate) struct Store {
     objects: Objects,
     version: u64,
-    /// Everything up to this version is forgotten.
+    /// Changes up to this version are compacted.
     compacted: u64,
     log: VecDeque<Change>,
     issued: u64,
@@ -79,7 +79,7 @@ impl Store {
         self.objects.get(key).cloned()
     }
 
-    /// The same as it was at an older version, as far as the log reaches.
+    /// The object at an older version, as far as the log goes back.
     pub(crate) fn get_at(&self, key: &Key, version: u64) -> Option<Arc<Value>> {
         let start = self.log.partition_point(|change| change.version <= version);
         let next = self.log.range(start..).find(|change| change.key == *key);
@@ -89,12 +89,12 @@ impl Store {
         }
     }
 
-    /// Objects of a type, in the order of namespace and name.
+    /// Objects of a type, by namespace and name.
     pub(crate) fn list(&self, group: &str, resource: &str) -> Vec<(Key, Arc<Value>)> {
         of_type(&self.objects, group, resource)
     }
 
-    /// The same as they were at an older version, as far as the log reaches.
+    /// The objects at an older version, as far as the log goes back.
     pub(crate) fn list_at(
         &self,
         group: &str,
@@ -113,7 +113,7 @@ impl Store {
         objects.into_iter().collect()
     }
 
-    /// Stores an object under the next version and returns it as stored.
+    /// Stores an object with the next version and returns it.
     pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.stamp(&mut object);
         let after = Arc::new(object);
@@ -122,7 +122,7 @@ impl Store {
         after
     }
 
-    /// Removes an object; `last` is the state in which it is said to be deleted.
+    /// Removes an object; `last` is its state in the deletion event.
     pub(crate) fn remove(&mut self, key: &Key, mut last: Value) -> Option<Arc<Value>> {
         let before = self.objects.remove(key)?;
         self.stamp(&mut last);
@@ -131,7 +131,7 @@ impl Store {
         Some(after)
     }
 
-    /// Changes after a version, or `None` if some of them are forgotten.
+    /// Returns the changes after a version, or `None` if some are compacted.
     pub(crate) fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         if version < self.compacted {
             return None;
@@ -140,18 +140,18 @@ impl Store {
         Some(self.log.range(start..))
     }
 
-    /// The oldest version at which a watch can begin.
+    /// Returns the oldest version for a watch.
     pub(crate) fn oldest(&self) -> u64 {
         self.compacted
     }
 
-    /// Forgets all changes so far.
+    /// Compacts all changes.
     pub(crate) fn compact(&mut self) {
         self.log.clear();
         self.compacted = self.version;
     }
 
-    /// A number that was not given out before, for UIDs and generated names.
+    /// Returns a unique number, for UIDs and generated names.
     pub(crate) fn next_number(&mut self) -> u64 {
         self.issued += 1;
         self.issued

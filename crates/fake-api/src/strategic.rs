@@ -1,4 +1,4 @@
-//! Strategic merge patches: maps merge, lists follow their rule, directives are obeyed.
+//! Strategic merge patches: maps merge, lists follow their rule, directives apply.
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ impl Patching<'_> {
             .iter()
             .any(|c| directive(c).as_deref() == Some("replace"))
         {
-            // as it is: two elements of one key, as addresses of a node, both stay
+            // unchanged: two elements with the same key both stay, as addresses of a node
             let plain = changes.iter().filter(|c| directive(c).is_none());
             return Ok(plain.cloned().collect());
         }
@@ -169,7 +169,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// The fields of a patch that become an object as they are.
+/// Fields of a patch for a new object.
 fn plain(patch: &Map<String, Value>) -> impl Iterator<Item = (String, Value)> + '_ {
     patch
         .iter()
@@ -192,7 +192,7 @@ fn delete_from(object: &mut Map<String, Value>, list: &str, gone: &Value) {
     }
 }
 
-/// The order that a patch asks for, of the elements of one list.
+/// The element order that a patch requests for a list.
 struct Order<'a> {
     list: &'a str,
     wanted: &'a [Value],
@@ -210,8 +210,8 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// Sorts the merged list. Elements that the patch does not know keep their own order, and
-    /// stand before the first element that they preceded in the live list.
+    /// Sorts the merged list. Elements that are not in the patch keep their order, before the
+    /// first element that followed them in the live list.
     fn sort(&self, object: &mut Map<String, Value>, rule: ListRule) {
         let Some(Value::Array(items)) = object.get_mut(self.list) else {
             return;
@@ -231,7 +231,7 @@ impl<'a> Order<'a> {
         known.sort_by_key(|item| wanted.get(&id(item)).copied());
         let mut others = others.into_iter().peekable();
         for item in known {
-            // an element that is new to the server has no place to be compared with
+            // a new element has no position to compare
             if let Some(here) = live.get(&id(&item)) {
                 let precedes = |other: &Value| live.get(&id(other)).is_some_and(|at| at < here);
                 while let Some(other) = others.next_if(precedes) {

@@ -15,14 +15,14 @@ use crate::path::Target;
 use crate::status_error::StatusError;
 use crate::store::{Key, Store};
 
-/// The server's own audience: of tokens and of reviews that name none.
+/// The default audience of tokens and reviews.
 const OWN_AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// A bearer token and what it stands for.
+/// A bearer token and its meaning.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) user: User,
-    /// Empty: good for every audience.
+    /// Empty for every audience.
     pub(crate) audiences: Vec<String>,
     pub(crate) expires_at: Option<Timestamp>,
 }
@@ -33,7 +33,7 @@ impl Token {
     }
 }
 
-/// Deletes a pod with its grace period, as the eviction API does when no budget forbids it.
+/// Deletes a pod with its grace period, as the eviction API without a disruption budget.
 pub(crate) fn evict(
     store: &mut Store,
     now: Timestamp,
@@ -75,7 +75,7 @@ pub(crate) fn bind(
     Ok(success())
 }
 
-/// Issues a token of a service account: the shape of a JWT, but nobody's signature.
+/// Issues a service account token: a JWT without a valid signature.
 pub(crate) fn issue_token(
     store: &mut Store,
     tokens: &mut BTreeMap<String, Token>,
@@ -193,7 +193,7 @@ fn check_bound(store: &Store, target: &Target, bound: &Value) -> Result<(), Stat
     }
 }
 
-/// Answers a `TokenReview`.
+/// Evaluates a `TokenReview`.
 pub(crate) fn review_token(
     tokens: &BTreeMap<String, Token>,
     now: Timestamp,

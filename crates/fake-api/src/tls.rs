@@ -1,4 +1,4 @@
-//! The server behind TLS on the loopback address, with everything that can go wrong there.
+//! The server behind TLS on the loopback address, with fault injection.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,34 +24,34 @@ use crate::freeze::{Freezer, FrozenIo};
 use crate::http::handle;
 use crate::server::{FakeApiServer, Shared};
 
-/// Streams that a client may have open on one connection: the default of the real server.
+/// Maximum number of streams per connection, as in the real server.
 const STREAMS: u32 = 100;
-/// How long the server's own certificate is valid.
+/// Validity of the serving certificate.
 const VALID: Duration = Duration::from_secs(24 * 3600);
 
-/// What certificate the server shows to new connections.
+/// The serving certificate of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerCertificate {
-    /// The right one.
+    /// The valid one.
     Valid,
-    /// One that ended a minute ago.
+    /// Expired a minute ago.
     Expired,
-    /// One for `other.example`.
+    /// For `other.example`.
     OtherName,
-    /// One of an authority that nobody knows.
+    /// Of an unknown CA.
     OtherAuthority,
 }
 
-/// How a kubeconfig file proves who its user is.
+/// The credentials of a kubeconfig.
 #[derive(Clone, Copy, Debug)]
 pub enum KubeconfigUser<'a> {
-    /// Certificates and key in PEM, as [`TlsServer::issue_client_cert`] gives them, embedded.
+    /// Certificates and key in PEM, as from [`TlsServer::issue_client_cert`], embedded.
     Certificate(&'a str),
     /// A bearer token.
     Token(&'a str),
-    /// A file with certificates and key, which the client has to read.
+    /// A file with certificates and key.
     CertificateFile(&'a Path),
-    /// Not at all.
+    /// No credentials.
     Anonymous,
 }
 
@@ -104,32 +104,32 @@ impl TlsServer {
         format!("https://{}", self.address)
     }
 
-    /// Where it listens, or did.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The authority of the cluster, in PEM.
+    /// Returns the CA of the cluster, in PEM.
     ///
     /// # Errors
-    /// The authority could not be made.
+    /// The CA cannot be created.
     pub fn ca_pem(&self) -> io::Result<String> {
         let certificate = self.api.shared.authority.certificate();
         Ok(certificate.map_err(io::Error::other)?.pem())
     }
 
-    /// A client certificate and its key in one PEM text, valid from five minutes ago for
-    /// `lifetime` from now. X.509 names of this server have room for two organizations.
+    /// Returns a client certificate and its key as PEM text, valid from five minutes ago for
+    /// `lifetime` from now. At most two organizations are supported.
     ///
     /// # Errors
-    /// The certificate could not be made.
+    /// The certificate cannot be created.
     pub fn issue_client_cert(
         &self,
         common_name: &str,
         organizations: &[&str],
         lifetime: Duration,
     ) -> io::Result<String> {
-        // rcgen keeps one value for each type of name; the second is the same type by its OID
+        // rcgen keeps one value per name type; the second uses the OID of the same type
         let types = [
             DnType::OrganizationName,
             DnType::CustomDnType(vec![2, 5, 4, 10]),
@@ -153,10 +153,10 @@ impl TlsServer {
         Ok(format!("{}{}", certificate.pem(), key.serialize_pem()))
     }
 
-    /// Writes a kubeconfig file for this server.
+    /// Writes a kubeconfig for this server.
     ///
     /// # Errors
-    /// The file could not be written.
+    /// The file cannot be written.
     pub fn kubeconfig(&self, path: &Path, user: KubeconfigUser<'_>) -> io::Result<()> {
         let user = match user {
             KubeconfigUser::Certificate(pem) => json!({
@@ -180,15 +180,15 @@ impl TlsServer {
             "contexts": [{ "name": "fake", "context": { "cluster": "fake", "user": "user" }}],
             "current-context": "fake",
         });
-        // JSON is YAML too
+        // JSON is valid YAML
         std::fs::write(path, config.to_string())
     }
 
-    /// Closes the listener and all connections: new ones are refused.
+    /// Closes the listener and all connections: new ones fail.
     pub async fn stop(&mut self) {
         if let Some(accepting) = self.accepting.take() {
             accepting.abort();
-            // it ends by the abort; awaited so that the port is free afterwards
+            // ended by the abort; awaited so that the port is free afterwards
             let _ = accepting.await;
         }
     }
@@ -196,7 +196,7 @@ impl TlsServer {
     /// Listens again on the same port.
     ///
     /// # Errors
-    /// Somebody else took the port.
+    /// The port is in use.
     pub async fn restart(&mut self) -> io::Result<()> {
         self.stop().await;
         let listener = TcpListener::bind(self.address).await?;
@@ -204,16 +204,15 @@ impl TlsServer {
         Ok(())
     }
 
-    /// While on, nothing is read from or written to any connection, old or new: a network that
-    /// drops every packet.
+    /// While enabled, no connection transfers data, old or new: a network that drops every packet.
     pub fn black_hole(&self, on: bool) {
         self.front.freezer.set(on);
     }
 
-    /// The certificate that new connections are shown.
+    /// Sets the certificate of new connections.
     ///
     /// # Errors
-    /// The certificate could not be made.
+    /// The certificate cannot be created.
     pub fn set_certificate(&self, certificate: ServerCertificate) -> io::Result<()> {
         let config = server_config(&self.api, &self.front.certs, certificate)?;
         *self
@@ -237,7 +236,7 @@ impl Drop for TlsServer {
     }
 }
 
-/// Serves until it is aborted, which also ends all connections: they live in its set.
+/// Serves until it is aborted, which closes all connections.
 async fn accept(front: Arc<Front>, listener: TcpListener) {
     let mut connections = JoinSet::new();
     loop {
@@ -269,7 +268,7 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
     let chain = stream.get_ref().1.peer_certificates();
     let chain = chain.map(<[_]>::to_vec).unwrap_or_default();
     let service = service_fn(|request| {
-        // asked for each request: a certificate may end while its connection is open
+        // verified for each request: a certificate may expire while its connection is open
         let user = front.certs.user_of(&chain, front.shared.clock.now());
         handle(front.shared.clone(), user, request)
     });

@@ -1,19 +1,18 @@
-//! Containers that ended for good do not come back: a status that says so is refused.
+//! Terminated containers do not restart: such a status is rejected.
 
 use serde_json::Value;
 
 use crate::object::{field, text};
 use crate::status_error::StatusError;
 
-/// Lists of a pod's status, and where the specs of their containers are. Ephemeral containers
-/// never run twice.
+/// Container status lists of a pod and their specs. Ephemeral containers never restart.
 const LISTS: [(&str, Option<&str>); 3] = [
     ("containerStatuses", Some("containers")),
     ("initContainerStatuses", Some("initContainers")),
     ("ephemeralContainerStatuses", None),
 ];
 
-/// Compares the status of a pod with the one before (upstream `ValidatePodStatusUpdate`).
+/// Compares the old and new status of a pod (upstream `ValidatePodStatusUpdate`).
 pub(crate) fn check(old: &Value, new: &Value) -> Result<(), StatusError> {
     for (statuses, specs) in LISTS {
         if specs.is_some() && all_may_restart(old) {
@@ -41,7 +40,7 @@ pub(crate) fn check(old: &Value, new: &Value) -> Result<(), StatusError> {
     Ok(())
 }
 
-/// A rule of one container may restart all of them.
+/// A restart rule of one container may restart all of them.
 fn all_may_restart(pod: &Value) -> bool {
     let of = |specs| list(pod, &["spec", specs]).iter();
     of("containers").chain(of("initContainers")).any(|spec| {

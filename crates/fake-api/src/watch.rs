@@ -17,9 +17,9 @@ use crate::server::{Shared, State};
 use crate::status_error::StatusError;
 use crate::store::Change;
 
-/// How often a watch that asked for bookmarks gets one.
+/// Interval of bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long a watch lasts that did not say; the real server draws 30 to 60 minutes.
+/// Default timeout of a watch; the real server uses 30 to 60 minutes.
 const LASTS: Duration = Duration::from_secs(30 * 60);
 
 /// One watch, between its request and its end.
@@ -28,12 +28,12 @@ pub(crate) struct Watching {
     shared: Arc<Shared>,
     target: Target,
     selection: Selection,
-    /// Changes up to this version are sent, or need not be.
+    /// Changes up to this version are sent or skipped.
     version: u64,
     bookmarks: bool,
     next_bookmark: Instant,
     ends_at: Instant,
-    /// Faults up to these numbers came before this watch.
+    /// Faults up to these numbers precede this watch.
     closed: u64,
     muted: u64,
     silent: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Begins a watch; the set it begins with, if any, is read here and now.
+    /// Starts a watch; its initial set, if any, is read immediately.
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         state: &State,
@@ -87,7 +87,7 @@ impl Watching {
                 watching.bookmark(version, true);
             }
             (Some(false), None | Some(0)) => {}
-            // no version, or any: the set first, then what changes
+            // no version, or any: the set first, then changes
             (None, None | Some(0)) => {
                 let version = watching.version;
                 watching.send_set(state, version);
@@ -97,7 +97,7 @@ impl Watching {
         Ok(watching)
     }
 
-    /// The body of the answer.
+    /// Returns the response body.
     pub(crate) fn into_stream(self) -> impl Stream<Item = Bytes> + Send {
         stream::unfold(self, |mut watching| async move {
             let line = watching.next().await?;
@@ -118,7 +118,7 @@ impl Watching {
             let shared = self.shared.clone();
             let changed = shared.changed.notified();
             tokio::pin!(changed);
-            // registered before the log is read, so that no change falls between
+            // registered before the log is read, so that no change is missed
             changed.as_mut().enable();
             self.read();
             if self.over || (!self.silent && !self.ready.is_empty()) {
@@ -151,7 +151,7 @@ impl Watching {
         }
     }
 
-    /// Reads what is new.
+    /// Reads new changes.
     fn read(&mut self) {
         let shared = self.shared.clone();
         let state = shared.lock();
@@ -185,7 +185,7 @@ impl Watching {
         self.version = self.version.max(state.store.version());
     }
 
-    /// What a change is to those who see only a selection.
+    /// Returns the change as seen in a selection.
     fn event(&self, change: &Change) -> Option<(&'static str, Value)> {
         if !change.key.is(&self.target.group, &self.target.resource) {
             return None;
@@ -197,7 +197,7 @@ impl Watching {
             (false, false) => None,
             (false, true) => Some(("ADDED", (*change.after).clone())),
             (true, true) => Some(("MODIFIED", (*change.after).clone())),
-            // an object that leaves the selection is sent as it was, under the new version
+            // an object that leaves the selection is sent in its old state with the new version
             (true, false) => {
                 let before = change.before.as_deref().unwrap_or(&change.after);
                 let mut last = match change.deleted {
@@ -273,7 +273,7 @@ fn check_options(state: &State, query: &Query, initial: Option<bool>) -> Result<
     )))
 }
 
-/// Objects in reverse order of their first change, the changes of each in their own order.
+/// Sorts objects in reverse order of their first change, the changes of each in order.
 fn reorder(events: &mut Vec<(&Change, &'static str, Value)>) {
     let mut groups: Vec<Vec<(&Change, &'static str, Value)>> = Vec::new();
     for event in events.drain(..) {

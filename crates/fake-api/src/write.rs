@@ -1,4 +1,4 @@
-//! Create, update and patch: what becomes of an object, and when it may not.
+//! Create, update and patch with their rules.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(crate) fn create(
     Ok(store.put(key, object))
 }
 
-/// Replaces an object, or the part of it that a subresource is about.
+/// Replaces an object or one of its subresources.
 pub(crate) fn update(
     store: &mut Store,
     now: Timestamp,
@@ -94,7 +94,7 @@ pub(crate) fn update(
     replace(store, target, key, &old, object)
 }
 
-/// Patches an object, or the part of it that a subresource is about.
+/// Patches an object or one of its subresources.
 pub(crate) fn patch(
     store: &mut Store,
     target: &Target,
@@ -108,8 +108,8 @@ pub(crate) fn patch(
     replace(store, target, key, &old, object)
 }
 
-/// Puts the new state of an object in place, after the checks and less what the client may not
-/// set. What changes nothing is neither stored nor announced.
+/// Stores the new state of an object after the checks, without fields that the client may not set.
+/// No change is neither stored nor sent.
 fn replace(
     store: &mut Store,
     target: &Target,
@@ -148,7 +148,7 @@ fn replace(
     let status_only = target.subresource.as_deref() == Some("status");
     if status_only {
         if key.resource == "pods" {
-            // old agents broke them, so the server does not take them from a status
+            // as upstream, because of old agents, the server ignores them in a status
             carry(old_metadata, metadata, "ownerReferences");
         }
         carry(Some(old), as_map(&mut object), "spec");
@@ -172,7 +172,7 @@ fn replace(
     Ok(store.put(key.clone(), object))
 }
 
-/// Puts any new state of an object in place, past the rules for clients.
+/// Stores any new state of an object without the rules for clients.
 pub(crate) fn overwrite(
     store: &mut Store,
     key: &Key,
@@ -189,7 +189,7 @@ pub(crate) fn overwrite(
     Ok(store.put(key.clone(), object))
 }
 
-/// Counts a change of the spec, or the beginning of the deletion.
+/// Increments the generation for a changed spec or a started deletion.
 pub(crate) fn raise_generation(object: &mut Value) {
     let generation = field(object, &["metadata", "generation"]).and_then(Value::as_i64);
     if let Some(generation) = generation.filter(|generation| *generation > 0) {
@@ -197,7 +197,7 @@ pub(crate) fn raise_generation(object: &mut Value) {
     }
 }
 
-/// Deleted with no grace left: only its finalizers held it.
+/// Deleted without a remaining grace period: only its finalizers remain.
 fn is_to_vanish(object: &Value) -> bool {
     let grace = field(object, &["metadata", "deletionGracePeriodSeconds"]);
     meta(object, "deletionTimestamp").is_some()
@@ -212,10 +212,10 @@ fn name_type(target: &Target, object: &mut Value) {
     }
 }
 
-/// Five characters of the alphabet that upstream uses for generated names.
+/// Five characters of upstream's alphabet for generated names.
 fn suffix(number: u64) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    // an odd factor spreads neighbours over the alphabet
+    // an odd factor distributes consecutive numbers over the alphabet
     let mut rest = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24;
     let mut text = String::new();
     for _ in 0..5 {

@@ -1,9 +1,8 @@
-//! Fills in what the API server fills in (upstream `SetObjectDefaults_Pod`).
+//! Defaults of the v1 API (upstream `SetObjectDefaults_Pod`).
 //!
-//! Pods of the API server arrive defaulted; a manifest does not, and everything after it relies
-//! on these values. A zero value counts as absent exactly where Go's non-pointer fields do.
-//! Left out are the sources of volumes that need a cluster (ISCSI, RBD, AzureDisk, ScaleIO).
-//! Applying the defaults twice changes nothing.
+//! The API server applies them to its pods; a manifest needs them too. A zero value counts as absent
+//! where the Go field is not a pointer. Volume sources that need a cluster (ISCSI, RBD, AzureDisk,
+//! ScaleIO) get no defaults. The function is idempotent.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +29,7 @@ pub fn apply(pod: &mut Pod) {
     spec.termination_grace_period_seconds.get_or_insert(30);
     spec.security_context.get_or_insert_default();
     spec.enable_service_links.get_or_insert(true);
-    // The deprecated field and its successor always say the same.
+    // the deprecated field always equals its successor
     if is_empty(&spec.service_account_name) {
         spec.service_account_name
             .clone_from(&spec.service_account.clone().filter(|s| !s.is_empty()));
@@ -127,7 +126,7 @@ impl Fields<'_> {
         self.resize_policies();
     }
 
-    /// On the node's network a container port is a port of the node.
+    /// On the host network, a container port is also a host port.
     fn host_ports(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.host_port.unwrap_or(0) == 0 {
@@ -136,7 +135,7 @@ impl Fields<'_> {
         }
     }
 
-    /// CPU and memory that are asked for may be resized without a restart, unless said otherwise.
+    /// The default resize policy of CPU and memory is `NotRequired`.
     fn resize_policies(&mut self) {
         let Some(resources) = self.resources else {
             return;
@@ -159,13 +158,13 @@ impl Fields<'_> {
     }
 }
 
-/// `Always` for a moving tag (`latest` or none), `IfNotPresent` for anything else.
+/// Returns `Always` for the tag `latest` or no tag, else `IfNotPresent`.
 pub fn default_pull_policy(image: &str) -> &'static str {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),
     };
-    // A colon before the last slash belongs to the registry's port.
+    // a colon before the last slash separates the port of the registry
     let last = name.rsplit('/').next().unwrap_or(name);
     match (last.split_once(':'), digest) {
         (Some((_, "latest")), _) | (None, None) if !image.is_empty() => "Always",
@@ -194,7 +193,7 @@ fn apply_to_handler(handler: &mut LifecycleHandler) {
     }
 }
 
-/// What is limited and not requested is requested up to its limit.
+/// A missing request defaults to the limit.
 fn requests_from_limits(resources: &mut Option<ResourceRequirements>) {
     let Some(resources) = resources else { return };
     let Some(limits) = resources.limits.as_ref().filter(|l| !l.is_empty()) else {

@@ -1,8 +1,7 @@
-//! Image references: what is checked and completed before an image is pulled, and whether to pull.
+//! Image references: validation, the default tag, and the decision whether to pull.
 //!
-//! The grammar is that of the distribution project's `reference` package, which upstream uses
-//! through `parsers.ParseImageName`. The reference handed to the runtime stays as the user wrote
-//! it, short names included: only a missing tag is added.
+//! The grammar is that of the distribution `reference` package (upstream `parsers.ParseImageName`).
+//! The runtime gets the reference unchanged, short names included, except for a missing tag.
 
 use std::fmt;
 
@@ -17,40 +16,40 @@ const MAX_TAG: usize = 128;
 /// A valid image reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageName {
-    /// As the user wrote it, with `:latest` added if it had neither tag nor digest.
+    /// The text, with `:latest` appended if it has neither tag nor digest.
     pub reference: String,
-    /// Registry host and port; `docker.io` if none was written.
+    /// Registry host and port; `docker.io` by default.
     pub registry: String,
-    /// Repository in the registry; `library/` is added for one-word names on `docker.io`.
+    /// Repository; one-word names on `docker.io` get the prefix `library/`.
     pub repository: String,
-    /// Tag, `latest` if neither tag nor digest was written.
+    /// Tag; `latest` without tag and digest.
     pub tag: Option<String>,
-    /// Digest with its algorithm.
+    /// Digest, with its algorithm.
     pub digest: Option<String>,
 }
 
-/// The text is no image reference (`InvalidImageName`).
+/// The text is not an image reference (`InvalidImageName`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("couldn't parse image reference {image:?}: {fault}")]
+#[error("couldn't parse image reference {image:?}: {kind}")]
 pub struct ImageNameError {
-    /// What the user wrote.
+    /// The text.
     pub image: String,
-    /// What is wrong with it.
-    pub fault: ImageNameErrorKind,
+    /// The kind of error.
+    pub kind: ImageNameErrorKind,
 }
 
-/// What can be wrong with an image reference.
+/// Kind of an [`ImageNameError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageNameErrorKind {
-    /// It does not follow the grammar.
+    /// Not in the grammar.
     Format,
-    /// It has capital letters in the repository.
+    /// Upper-case letters in the repository.
     Uppercase,
-    /// It is the bare hash of an image.
+    /// The hash of an image.
     BareId,
-    /// The repository is longer than 255 characters.
+    /// Repository longer than 255 characters.
     TooLong,
-    /// The digest is not one of a known algorithm and length.
+    /// Digest with an unknown algorithm or a wrong length.
     Digest,
 }
 
@@ -67,7 +66,7 @@ impl fmt::Display for ImageNameErrorKind {
 }
 
 impl ImageNameError {
-    /// The container's waiting reason.
+    /// Returns the waiting reason of the container.
     pub fn reason(&self) -> Reason {
         Reason::InvalidImageName
     }
@@ -84,28 +83,28 @@ pub enum PullPolicy {
     Never,
 }
 
-/// What to do about an image before a container starts.
+/// What to do before a container starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullDecision {
     /// Pull it.
     Pull,
-    /// Use the one on the node.
+    /// Use the present image.
     UsePresent,
-    /// It is not on the node and must not be pulled.
+    /// Fail: the image is not present and must not be pulled.
     ErrImageNeverPull,
 }
 
 impl PullPolicy {
-    /// The container's policy; if it has none, what the API server would have filled in:
-    /// `Always` for the tag `latest`, else `IfNotPresent`.
+    /// Returns the policy of a container. The default is that of the API server: `Always` for the
+    /// tag `latest`, else `IfNotPresent`.
     pub fn for_container(container: &Container) -> Self {
         let image = container.image.as_deref().unwrap_or_default();
         Self::for_image(container.image_pull_policy.as_deref(), image)
     }
 
-    /// The policy `written` for an image, or its default as above.
-    pub fn for_image(written: Option<&str>, image: &str) -> Self {
-        match written {
+    /// Returns the policy for an image: `explicit`, or the default as above.
+    pub fn for_image(explicit: Option<&str>, image: &str) -> Self {
+        match explicit {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
             Some("IfNotPresent") => Self::IfNotPresent,
@@ -120,7 +119,7 @@ impl PullPolicy {
     }
 }
 
-/// Whether to pull an image.
+/// Decides whether to pull an image.
 pub fn should_pull(policy: PullPolicy, present: bool) -> PullDecision {
     match (policy, present) {
         (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, false) => PullDecision::Pull,
@@ -130,18 +129,18 @@ pub fn should_pull(policy: PullPolicy, present: bool) -> PullDecision {
 }
 
 impl ImageName {
-    /// Checks an image reference and adds the default tag.
+    /// Parses an image reference and adds the default tag.
     ///
     /// # Errors
     /// It is not a valid reference.
     pub fn parse(image: &str) -> Result<Self, ImageNameError> {
-        parse(image).map_err(|fault| ImageNameError {
+        parse(image).map_err(|kind| ImageNameError {
             image: image.to_owned(),
-            fault,
+            kind,
         })
     }
 
-    /// Registry and repository, without tag and digest.
+    /// Returns registry and repository, without tag and digest.
     pub fn name(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
@@ -156,7 +155,7 @@ fn parse(image: &str) -> Result<ImageName, ImageNameErrorKind> {
         None => (image, None),
     };
     let (registry, rest) = split_domain(named);
-    // a colon after the last slash starts the tag; ports belong to the domain, which is gone
+    // a colon after the last slash starts the tag; the port is in the domain
     let (path, tag) = match rest.rsplit_once(':') {
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
         _ => (rest, None),
@@ -198,7 +197,7 @@ fn parse(image: &str) -> Result<ImageName, ImageNameErrorKind> {
     })
 }
 
-/// The first component is a registry if it could not be part of a Docker Hub name.
+/// The first component is a registry if it cannot be part of a Docker Hub name.
 fn split_domain(named: &str) -> (Option<&str>, &str) {
     match named.split_once('/') {
         Some((first, rest))

@@ -1,8 +1,8 @@
-//! A manifest's bytes become pods, or one error that says what to change and where.
+//! Parses a manifest into pods, or one error with the position and the fix.
 //!
-//! Accepted are a Pod, a PodList or List of Pods, and several of them as YAML documents; the Go
-//! kubelet reads the first document only. Unknown fields are kept as warnings. Defaults and
-//! validation come later, see [`static_pod::load`](crate::static_pod::load).
+//! A manifest is a Pod, a PodList or a List of Pods, or several of them as YAML documents; the Go
+//! kubelet reads only the first document. Unknown fields become warnings.
+//! [`static_pod::load`](crate::static_pod::load) adds defaults and validation.
 
 mod error;
 #[cfg(test)]
@@ -17,21 +17,21 @@ use crate::yaml::{self, YamlError};
 
 pub use error::{ManifestError, Problem};
 
-/// Largest manifest that is read, 10 MiB: a few hundred times the largest real one, and small
-/// enough that a directory full of mistakes does not exhaust the node.
+/// Max size of a manifest, 10 MiB: far above real manifests, and small enough that a directory of
+/// wrong files does not exhaust memory.
 pub const MAX_MANIFEST_BYTES: u64 = 10 * 1024 * 1024;
 
-/// Where a manifest came from.
+/// Origin of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// Absolute path of a file.
     File(String),
-    /// The URL it was fetched from.
+    /// A URL.
     Url(String),
 }
 
 impl Origin {
-    /// The pod source that this kind of origin belongs to.
+    /// Returns the pod source.
     pub fn source(&self) -> PodSource {
         match self {
             Self::File(_) => PodSource::File,
@@ -48,20 +48,20 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One pod of a manifest, decoded and otherwise untouched.
+/// A decoded pod of a manifest, without defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedPod {
     /// The pod.
     pub pod: Pod,
-    /// Which non-empty document of the text it is in, from 0.
+    /// Index of its document among the non-empty documents.
     pub document: usize,
-    /// Its path within the document: empty, or `items[2]`.
+    /// Path in the document: empty, or `items[2]`.
     pub path: String,
-    /// Paths of fields nobody knows, relative to the document.
+    /// Paths of unknown fields, relative to the document.
     pub unknown_fields: Vec<String>,
 }
 
-/// Decodes a manifest. The list is empty only for an empty PodList.
+/// Parses a manifest. The list is empty only for an empty PodList.
 pub fn parse(bytes: &[u8], origin: &Origin) -> Result<Vec<ParsedPod>, ManifestError> {
     let fail = |problem| ManifestError::new(origin, problem);
     check_size(bytes.len() as u64, origin)?;
@@ -92,7 +92,7 @@ pub fn parse(bytes: &[u8], origin: &Origin) -> Result<Vec<ParsedPod>, ManifestEr
     Ok(pods)
 }
 
-/// Refuses a manifest by its size, so that it need not be read.
+/// Rejects a manifest that is too large, before it is read.
 pub fn check_size(size: u64, origin: &Origin) -> Result<(), ManifestError> {
     if size > MAX_MANIFEST_BYTES {
         return Err(ManifestError::new(origin, Problem::TooLarge { size }));
@@ -100,16 +100,16 @@ pub fn check_size(size: u64, origin: &Origin) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// What a value claims to be.
+/// Kind of a value.
 enum Kind {
     Pod,
-    /// `item_kind` is the kind of items that do not say one.
+    /// `item_kind` is the default kind of its items.
     List {
         item_kind: &'static str,
     },
 }
 
-/// The document being read, for error positions.
+/// The current document, for error positions.
 struct Context<'a> {
     bytes: &'a [u8],
     origin: &'a Origin,
@@ -117,7 +117,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// `implied` is the kind of an item of a typed list, which may leave out kind and apiVersion.
+    /// `implied` is the default kind of an item of a typed list.
     fn kind(
         &self,
         value: &Value,
@@ -206,7 +206,7 @@ fn name_of(value: &Value) -> &'static str {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a mapping",
     }

@@ -1,13 +1,13 @@
-//! Merges what the sources say into one stream of changes (upstream `PodConfig`, `podStorage`).
+//! Merges the pod sources into one stream of changes (upstream `PodConfig`, `podStorage`).
 //!
-//! Each source has its own set of pods, by UID; sources do not see each other, so that a file
-//! and a URL may both ask for a pod of one name and the pod workers decide which runs. A merge
-//! compares a source's news with its set and answers with at most one notification per pod, in
-//! a fixed order: restores, removes, adds, updates, deletes, reconciles.
+//! Each source has its own set of pods, by UID. If two sources have a pod with the same full name,
+//! the pod workers decide which one runs. A merge compares an update with the set of its source and
+//! returns at most one notification per pod, in the order restores, removes, adds, updates, deletes,
+//! reconciles.
 //!
-//! Differences from upstream, on purpose: in the two snapshot modes a status-only change is not
-//! lost, and a `Set` carries the pods of its source alone; a second pod of one UID in one
-//! snapshot is refused; a refusal is reported once, not at every relist.
+//! Differences from upstream: in the two snapshot modes a status change is not lost, and a `Set` has
+//! only the pods of its source; a duplicate UID in a snapshot is rejected; a rejection is reported
+//! once, not at every list.
 
 mod compare;
 mod outcome;
@@ -22,34 +22,33 @@ use windlass_types::{PodExt, PodOp, PodSource, PodUid, Timestamp, names};
 
 pub use compare::Change;
 pub(crate) use compare::check_and_update_pod;
-pub use outcome::{Merged, RejectedPod};
+pub use outcome::{MergeResult, RejectedPod};
 
 use outcome::Changes;
 
-/// How changes are told (upstream `PodConfigNotificationMode`).
+/// Form of the notifications (upstream `PodConfigNotificationMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each change by its own operation.
+    /// Each change as its own operation.
     Incremental,
-    /// Additions and removals as the source's whole set, other changes by their operation.
+    /// Additions and removals as the whole set of the source, other changes as operations.
     SnapshotAndUpdates,
-    /// Any change as the source's whole set.
+    /// Any change as the whole set of the source.
     Snapshot,
 }
 
-/// What a source says.
+/// Update from a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceUpdate {
-    /// Who.
+    /// The source.
     pub source: PodSource,
-    /// `Set` for all it has, the others for a part.
+    /// `Set` for all pods of the source, else a part.
     pub op: PodOp,
-    /// The pods; validated, each in the source's own order.
+    /// The pods, validated, in the order of the source.
     pub pods: Vec<SharedPod>,
 }
 
-/// The desired pods of all sources. In-memory truth: authoritative for a source once that
-/// source was seen.
+/// The desired pods of all sources; complete for a source after its first `Set`.
 #[derive(Debug)]
 pub struct PodStorage {
     mode: Mode,
@@ -57,18 +56,18 @@ pub struct PodStorage {
     sources: BTreeMap<PodSource, SourceState>,
 }
 
-/// What one source has said so far.
+/// Pods of one source.
 #[derive(Debug, Default)]
 struct SourceState {
     pods: BTreeMap<PodUid, SharedPod>,
-    /// A `Set` has been merged.
+    /// A `Set` was merged.
     seen: bool,
-    /// Refused at the last `Set`, so that the same refusal is not reported again.
+    /// Pods rejected at the last `Set`, which are not reported again.
     rejected: Vec<RejectedPod>,
 }
 
 impl PodStorage {
-    /// An empty storage that waits for these sources.
+    /// Creates an empty storage for these sources.
     pub fn new(mode: Mode, configured: impl IntoIterator<Item = PodSource>) -> Self {
         Self {
             mode,
@@ -77,8 +76,8 @@ impl PodStorage {
         }
     }
 
-    /// Merges what a source says and answers what changed.
-    pub fn merge(&mut self, update: SourceUpdate, now: Timestamp) -> Merged {
+    /// Merges an update and returns the changes.
+    pub fn merge(&mut self, update: SourceUpdate, now: Timestamp) -> MergeResult {
         let SourceUpdate { source, op, pods } = update;
         let state = self.sources.entry(source).or_default();
         let seen_before = state.seen;
@@ -119,7 +118,7 @@ impl PodStorage {
             PodOp::Restore => {
                 let (pods, rejected) = filter_duplicates(pods, source);
                 for pod in pods {
-                    // What a source has said since is newer than any checkpoint.
+                    // an update of the source is newer than the checkpoint
                     if let std::collections::btree_map::Entry::Vacant(slot) =
                         state.pods.entry(pod.uid())
                     {
@@ -132,20 +131,20 @@ impl PodStorage {
             }
         };
         let first_set = !seen_before && state.seen;
-        Merged {
+        MergeResult {
             updates: changes.notify(self.mode, source, first_set, &state.pods),
             rejected,
         }
     }
 
-    /// What a source's last snapshot contained and was refused.
+    /// Returns the rejected pods of the last snapshot of a source.
     pub fn rejected(&self, source: PodSource) -> &[RejectedPod] {
         self.sources
             .get(&source)
             .map_or(&[], |state| state.rejected.as_slice())
     }
 
-    /// True once every configured source has delivered a snapshot (upstream `SeenAllSources`).
+    /// Returns whether every configured source has delivered a snapshot (upstream `SeenAllSources`).
     pub fn all_sources_seen(&self) -> bool {
         let seen = |source| self.sources.get(source).is_some_and(|state| state.seen);
         self.configured.iter().all(seen)
@@ -181,8 +180,8 @@ fn filter_duplicates(
     (kept.collect(), rejected)
 }
 
-/// Writes the annotations that the merger owns into a pod seen for the first time. A first-seen
-/// time that came with the pod (from a checkpoint) stays.
+/// Sets the source and first-seen annotations of a new pod; a first-seen time from a checkpoint is
+/// kept.
 fn mark(mut pod: SharedPod, source: PodSource, now: Timestamp) -> SharedPod {
     let annotations = annotations_mut(&mut pod);
     annotations.insert(
@@ -195,7 +194,7 @@ fn mark(mut pod: SharedPod, source: PodSource, now: Timestamp) -> SharedPod {
     pod
 }
 
-/// The annotations of a pod about to be changed; clones the pod if others hold it.
+/// Returns the annotations of a pod for writing; clones a shared pod.
 fn annotations_mut(pod: &mut SharedPod) -> &mut BTreeMap<String, String> {
     Arc::make_mut(pod)
         .metadata

@@ -1,10 +1,9 @@
-//! A manifest becomes static pods: parse, default, name, validate, refuse API references.
+//! Loads static pods from a manifest: parse, default, name, validate, reject API references.
 //!
-//! One pure function for both static sources. A static pod gets the node's name as suffix so
-//! that its mirror is unique in the cluster, and a UID that is a hash of what was decoded, of
-//! the node and of the origin: white space does not change it, any field does, and a changed
-//! manifest is therefore another pod that replaces the first. The hash is taken before
-//! defaulting, so that an agent that learns a new default restarts nothing.
+//! The node name is a suffix of the pod name, so that the mirror pod is unique in the cluster. The
+//! UID is a hash of the decoded pod, the node name and the origin, so a changed field makes another
+//! pod and changed white space does not. It is computed before defaulting, so that a new default in
+//! a later version restarts no pod.
 
 mod references;
 #[cfg(test)]
@@ -24,20 +23,19 @@ use windlass_units::hash::fnv1a_128;
 pub use references::ApiReference;
 pub(crate) use references::api_references;
 
-/// Unknown fields of one pod that are listed one by one.
-const MOST_WARNINGS: usize = 20;
+/// Max unknown fields of one pod in the warnings.
+const MAX_WARNINGS: usize = 20;
 
-/// What a good manifest holds.
+/// Content of a valid manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadedManifest {
-    /// The pods, ready for the merger. Empty only for an empty PodList.
+    /// The pods, validated. Empty only for an empty PodList.
     pub pods: Vec<SharedPod>,
-    /// What the user should know although the pods run: unknown fields.
+    /// Warnings for the user: unknown fields.
     pub warnings: Vec<String>,
 }
 
-/// Reads the static pods of a manifest. One bad pod refuses the whole manifest, because half of
-/// a manifest is rarely what was meant; other manifests are not concerned.
+/// Loads the static pods of a manifest. One invalid pod rejects the whole manifest, but no other.
 pub fn load(
     bytes: &[u8],
     origin: &Origin,
@@ -74,8 +72,8 @@ pub fn load(
                 Problem::ApiReferences(references),
             ));
         }
-        let more = unknown_fields.len().saturating_sub(MOST_WARNINGS);
-        for field in unknown_fields.into_iter().take(MOST_WARNINGS) {
+        let more = unknown_fields.len().saturating_sub(MAX_WARNINGS);
+        for field in unknown_fields.into_iter().take(MAX_WARNINGS) {
             let line = positions
                 .locate(document, &field)
                 .map_or(String::new(), |p| format!("line {}: ", p.line));
@@ -95,7 +93,7 @@ pub fn load(
 
 /// Turns a decoded pod into a static pod of this node (upstream `applyDefaults`).
 ///
-/// The annotation with the first-seen time is the merger's.
+/// [`PodStorage`](crate::merge::PodStorage) adds the annotation with the first-seen time.
 pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
     let uid = match pod.metadata.uid.take().filter(|uid| !uid.is_empty()) {
         Some(uid) => uid,
@@ -105,7 +103,7 @@ pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
 
     let meta = &mut pod.metadata;
     meta.uid = Some(uid.clone());
-    // A missing name stays missing: validation asks for it.
+    // validation rejects a missing name
     if let Some(name) = meta.name.as_mut().filter(|name| !name.is_empty()) {
         *name = format!("{name}-{}", node_name.to_lowercase());
     }
@@ -113,7 +111,7 @@ pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
         meta.namespace = Some("default".to_owned());
     }
     let annotations = meta.annotations.get_or_insert_default();
-    // Only the API server's copy of a static pod is a mirror, never the pod itself.
+    // only the mirror pod has this annotation
     annotations.remove(names::ANN_CONFIG_MIRROR);
     annotations.insert(names::ANN_CONFIG_HASH.to_owned(), uid);
     annotations.insert(
@@ -124,7 +122,7 @@ pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
     if origin.source() == PodSource::File {
-        // Node problems do not evict what runs the node.
+        // node conditions must not evict pods that run the node
         let everything = Toleration {
             operator: Some("Exists".to_owned()),
             effect: Some("NoExecute".to_owned()),
@@ -135,16 +133,16 @@ pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
             tolerations.push(everything);
         }
     }
-    // A status copied out of a cluster says nothing about this node.
+    // a status in the manifest is from another cluster or node
     pod.status = Some(PodStatus {
         phase: Some("Pending".to_owned()),
         ..PodStatus::default()
     });
 }
 
-/// Hex FNV-1a-128 over the decoded pod as JSON, the node and the origin.
+/// Returns the hex FNV-1a-128 of the decoded pod as JSON, the node name and the origin.
 fn manifest_hash(pod: &Pod, origin: &Origin, node_name: &str) -> String {
-    // Serialization of a decoded object cannot fail; an empty dump would still hash the origin.
+    // a decoded object always serializes
     let mut dump = serde_json::to_vec(pod).unwrap_or_default();
     let kind = match origin {
         Origin::File(_) => "file",

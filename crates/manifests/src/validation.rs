@@ -1,11 +1,9 @@
-//! Checks a defaulted pod as the API server would, as far as a static pod needs it.
+//! Validates a defaulted static pod as the API server validates its pods.
 //!
-//! A pod of the API server was validated there. A manifest was not: this keeps nonsense away
-//! from the runtime and names and paths that could leave their directories away from the file
-//! system. All errors of a pod are reported together, with upstream's field paths and words.
-//! Not checked: fields that only a scheduler or an API server evaluates (affinity, topology
-//! spread, service accounts, cluster volumes; references to API objects are refused by
-//! [`static_pod`](crate::static_pod)) and Windows options.
+//! All errors of a pod are returned together, with the field paths and messages of upstream. Names
+//! and paths that could leave their directory are rejected. Not validated: fields of the scheduler
+//! and the API server (affinity, topology spread, service accounts, cluster volumes) and Windows
+//! options. [`static_pod`](crate::static_pod) rejects references to API objects.
 
 mod container;
 mod field;
@@ -26,10 +24,10 @@ pub use names::qualified as qualified_name;
 
 use field::Errors;
 
-/// Total size of all annotation keys and values.
+/// Max total size of annotation keys and values.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// Every error of a pod, in the order of its fields; empty for a valid one.
+/// Returns all errors of a pod, in the order of its fields.
 pub(crate) fn validate(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Errors::default();
     metadata(&pod.metadata, &mut errors);
@@ -42,7 +40,7 @@ fn metadata(meta: &ObjectMeta, errors: &mut Errors) {
     errors.name("metadata.name", name, names::subdomain);
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     errors.name("metadata.namespace", namespace, names::label);
-    // The UID becomes a directory name and a label value.
+    // the UID is a directory name and a label value
     errors.name(
         "metadata.uid",
         meta.uid.as_deref().unwrap_or_default(),
@@ -105,7 +103,6 @@ fn spec(spec: &PodSpec, errors: &mut Errors) {
             errors.name(field, value, names::label);
         }
     }
-    // The node's name is the agent's own; only its consequence is checked.
     let assigned = spec.node_name.as_deref().is_some_and(|n| !n.is_empty());
     if assigned
         && spec
@@ -170,7 +167,7 @@ fn dns(spec: &PodSpec, errors: &mut Errors) {
     let servers = config.and_then(|c| c.nameservers.as_deref());
     let servers = servers.unwrap_or_default();
     if spec.dns_policy.as_deref() == Some("None") && servers.is_empty() {
-        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"; // lang: keep
         errors.required("spec.dnsConfig.nameservers", detail);
     }
     if servers.len() > 3 {

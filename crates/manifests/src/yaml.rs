@@ -1,11 +1,9 @@
-//! The one place where YAML (and JSON, which is YAML) becomes data.
+//! The YAML and JSON parser for manifests and configuration files.
 //!
-//! Bytes become plain JSON values first and typed objects second, as upstream's decoder does,
-//! so that fields nobody knows can be listed with their paths instead of being lost. YAML 1.1
-//! octal numbers (`defaultMode: 0644`) and booleans (`yes`) mean what they mean to the Go
-//! kubelet; a duplicate key is an error, in a configuration file a warning; nesting, aliases and
-//! node counts are bounded.
-//! Manifests and the agent's own configuration file are both read here.
+//! Bytes are parsed to JSON values and then to typed objects, as upstream, so that unknown fields
+//! are listed with their paths. YAML 1.1 octal numbers (`defaultMode: 0644`) and booleans (`yes`)
+//! are read as in the Go kubelet. A duplicate key is an error, in a configuration file a warning.
+//! Nesting, aliases and node counts are limited.
 
 mod locate;
 #[cfg(test)]
@@ -21,7 +19,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 pub(crate) use locate::Locator;
 pub use locate::locate;
 
-/// A place in a text, both counted from 1.
+/// A position in a text; both numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line.
@@ -36,25 +34,25 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a text did not become what was asked for.
+/// Why a text could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
     /// The bytes are not UTF-8 text.
     #[error("not UTF-8 text: invalid byte at offset {offset}")]
     NotText {
-        /// Offset of the first offending byte.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// The text is not YAML, or exceeds a bound.
+    /// The text is not YAML, or exceeds a limit.
     #[error("{}{message}", prefix(.position, None))]
     Syntax {
-        /// Where.
+        /// Position, if known.
         position: Option<Position>,
-        /// What the parser says.
+        /// Message of the parser.
         message: String,
     },
-    /// There is no document, or more than one where one is needed.
-    #[error("found {found} documents where exactly one is needed")]
+    /// Not exactly one document.
+    #[error("found {found} documents, expected exactly one")]
     Documents {
         /// Number of non-empty documents.
         found: usize,
@@ -62,7 +60,7 @@ pub enum YamlError {
     /// A value has the wrong type.
     #[error("{}{message}", prefix(.position, Some(.field)))]
     Type {
-        /// Where, if it could be found.
+        /// Position, if known.
         position: Option<Position>,
         /// Path of the field, as in `spec.containers[0].image`; empty for the whole document.
         field: String,
@@ -82,14 +80,14 @@ fn prefix(position: &Option<Position>, field: Option<&String>) -> String {
     text
 }
 
-/// All non-empty documents of a text, in order.
+/// Returns all non-empty documents of a text, in order.
 pub fn documents(bytes: &[u8]) -> Result<Vec<Value>, YamlError> {
     let text = text(bytes)?;
     match serde_saphyr::from_multiple_with_options(text, options(DuplicateKeyPolicy::Error)) {
         Ok(documents) => Ok(documents),
         Err(error) => {
-            // JSON that YAML cannot carry: tabs as indentation, surrogate pairs. A duplicate
-            // key stays an error, serde_json would silently take the last one.
+            // JSON that is not YAML: tabs as indentation, surrogate pairs; serde_json would accept
+            // duplicate keys
             let duplicate = matches!(
                 error.without_snippet(),
                 serde_saphyr::Error::DuplicateMappingKey { .. }
@@ -105,25 +103,25 @@ pub fn documents(bytes: &[u8]) -> Result<Vec<Value>, YamlError> {
     }
 }
 
-/// As [`documents`], but of a key that comes twice the last counts. With it comes what
-/// [`documents`] has to say of such a text.
+/// As [`documents`], but the last of duplicate keys counts. Also returns the error of
+/// [`documents`] for such a text.
 pub fn documents_with_duplicates(
     bytes: &[u8],
 ) -> Result<(Vec<Value>, Option<YamlError>), YamlError> {
-    let refused = match documents(bytes) {
+    let rejected = match documents(bytes) {
         Ok(documents) => return Ok((documents, None)),
         Err(error) => error,
     };
     let lenient = options(DuplicateKeyPolicy::LastWins);
     match serde_saphyr::from_multiple_with_options(text(bytes)?, lenient) {
-        Ok(documents) => Ok((documents, Some(refused))),
-        Err(_) => Err(refused),
+        Ok(documents) => Ok((documents, Some(rejected))),
+        Err(_) => Err(rejected),
     }
 }
 
-/// Decodes a value and lists the paths of the fields that `T` does not know.
+/// Decodes a value and returns the paths of its unknown fields.
 ///
-/// The error is always [`YamlError::Type`], without a position; [`locate`] finds one.
+/// The error is always [`YamlError::Type`], without a position; see [`locate`].
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<String>), YamlError> {
     let mut unknown = Vec::new();
     let mut note = |path: serde_ignored::Path<'_>| unknown.push(render(&path));
@@ -144,7 +142,7 @@ pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<String>), Ya
     }
 }
 
-/// Decodes a text with exactly one document, and lists unknown fields. Errors carry positions.
+/// Decodes a text with exactly one document and returns unknown fields. Errors have positions.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Vec<String>), YamlError> {
     let documents = documents(bytes)?;
     let [document] = documents.as_slice() else {
@@ -164,7 +162,7 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, YamlError> {
 }
 
 impl YamlError {
-    /// Adds the position of a type error's field, looked up in the text it came from.
+    /// Adds the position of the field to a type error.
     ///
     /// `document` counts non-empty documents from 0; `parent` is the path of the decoded value
     /// within its document (`items[2]`), empty for the document itself.
@@ -204,8 +202,8 @@ fn text(bytes: &[u8]) -> Result<&str, YamlError> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// Parser settings. The bounds fit any real manifest (a pod has a few hundred nodes) and end an
-/// alias bomb after a few milliseconds.
+/// Returns parser settings. The limits fit any real manifest and end an alias bomb after a few
+/// milliseconds.
 fn options(duplicates: DuplicateKeyPolicy) -> serde_saphyr::Options {
     let mut options = serde_saphyr::Options::default();
     options.duplicate_keys = duplicates;
@@ -227,11 +225,11 @@ fn syntax(error: &serde_saphyr::Error) -> YamlError {
     let error = error.without_snippet();
     let position = error.location().map(position).filter(|p| p.line > 0);
     let mut message = error.to_string();
-    // its advice is for whoever calls the parser
+    // advice for callers of the parser
     if let Some(end) = message.find(", set DuplicateKeyPolicy") {
         message.truncate(end);
     }
-    // The position is a field of ours; the parser repeats it in its text.
+    // the parser repeats the position in its message
     if let Some(position) = position {
         let repeated = format!(" at {position}");
         message = message.replace(&repeated, "");
@@ -252,7 +250,7 @@ fn position(location: serde_saphyr::Location) -> Position {
     }
 }
 
-/// `serde_ignored` writes `spec.?.containers.0`; Kubernetes writes `spec.containers[0]`.
+/// Returns the path as in Kubernetes: `spec.containers[0]`, not `spec.?.containers.0`.
 fn render(path: &serde_ignored::Path<'_>) -> String {
     use serde_ignored::Path;
     match path {

@@ -259,6 +259,7 @@ async fn timeline_and_explain_return_records_and_blocker() {
         reason: Reason::FailedMount,
         container: None,
         message: "configmap \"c\" not found".into(),
+        probe: None,
         since: Timestamp::UNIX_EPOCH,
         next_retry: None,
     });
@@ -289,7 +290,7 @@ async fn timeline_and_explain_return_records_and_blocker() {
     let blocker = &explanation["blocker"];
     assert_eq!(blocker["reason"], "FailedMount");
     assert_eq!(blocker["since"], "1970-01-01T00:00:00Z");
-    let who = "whoever made the pod: nothing happens by itself";
+    let who = "user: fix the pod spec or manifest (no automatic retry)";
     assert_eq!(blocker["waitingFor"], who);
     assert_eq!(explanation["records"][0]["message"], "not found");
     assert_eq!(explanation["records"].as_array().map(Vec::len), Some(1));

@@ -58,8 +58,6 @@ mod pod_cidr;
 pub mod shutdown;
 mod status;
 
-#[cfg(test)]
-mod fake_runtime;
 mod jitter;
 
 use windlass_mailboxes::ActorKind;

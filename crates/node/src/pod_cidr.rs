@@ -134,10 +134,14 @@ async fn elapsed(backoff: Option<Duration>) {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
+    use windlass_cri::CriCode;
+    use windlass_mailboxes::SimClock;
+    use windlass_testing::FakeRuntime;
+    use windlass_testing::fake_runtime::{Fault, Operation};
+    use windlass_types::Timestamp;
 
     use super::*;
-    use crate::fake_runtime::FakeRuntime;
 
     struct TestEnv {
         runtime: FakeRuntime,
@@ -156,7 +160,8 @@ mod tests {
 
     impl TestEnv {
         fn start(configured: &str) -> Self {
-            let runtime = FakeRuntime::new();
+            let clock = SimClock::starting_at(Timestamp::UNIX_EPOCH);
+            let runtime = FakeRuntime::new(Arc::new(clock), 1);
             let (state, runtime_state) = watch::channel(RuntimeState::unknown());
             let (seen, node) = watch::channel(NodeUpdate::default());
             tokio::spawn(run_pod_cidr_sync(PodCidrDeps {
@@ -180,13 +185,10 @@ mod tests {
 
         /// Returns the CIDRs that the runtime receives within the next minute.
         async fn received_cidrs(&self) -> Vec<String> {
-            let begin = Instant::now();
-            let mut received = Vec::new();
-            while begin.elapsed() < Duration::from_secs(60) {
-                sleep(Duration::from_millis(100)).await;
-                received.extend(self.runtime.take_pod_cidrs());
-            }
-            received
+            self.runtime.clear_calls();
+            sleep(Duration::from_secs(60)).await;
+            let calls = self.runtime.calls_of(Operation::UpdateRuntimeConfig, "");
+            calls.into_iter().map(|call| call.subject).collect()
         }
     }
 
@@ -220,25 +222,22 @@ mod tests {
         env.ranges(&["10.2.0.0/24"]);
         assert_eq!(env.received_cidrs().await, ["10.2.0.0/24"]);
         // standalone: no Node object
-        let TestEnv {
-            runtime,
-            state: checks,
-            seen,
-        } = TestEnv::start("10.88.0.0/16");
-        drop(seen);
-        checks.send_replace(state(true));
-        sleep(Duration::from_secs(60)).await;
-        assert_eq!(runtime.take_pod_cidrs(), ["10.88.0.0/16"]);
+        let mut env = TestEnv::start("10.88.0.0/16");
+        env.seen = watch::channel(NodeUpdate::default()).0;
+        env.state.send_replace(state(true));
+        assert_eq!(env.received_cidrs().await, ["10.88.0.0/16"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn pod_cidr_error_is_retried_with_backoff_up_to_10_s() {
         let env = TestEnv::start("10.88.0.0/16");
-        env.runtime.reject_pod_cidrs(true);
+        let unimplemented = CriCode::Unimplemented;
+        let operation = Operation::UpdateRuntimeConfig;
+        env.runtime
+            .inject(Fault::fail(operation, 9, unimplemented, "not here"));
         env.state.send_replace(state(true));
         // at 0, 1, 3, 7, 15, 25, 35, 45 and 55 s
         assert_eq!(env.received_cidrs().await.len(), 9);
-        env.runtime.reject_pod_cidrs(false);
         assert_eq!(env.received_cidrs().await.len(), 1);
         assert!(env.received_cidrs().await.is_empty());
     }

@@ -7,6 +7,7 @@
 //!
 //! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
 //! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
+//! * [`KeyedSemaphores`] bound the concurrent work of each key
 //! * [`RateLimit`] is a token bucket with a queue
 //!
 //! # Example
@@ -48,10 +49,12 @@
 //! A hung call still runs after its permit was freed, so more calls than permits may run. Nothing is
 //! cancelled; the caller sets timeouts.
 
+mod keyed;
 mod limiter;
 mod permit;
 mod rate_limit;
 
+pub use keyed::KeyedSemaphores;
 pub use limiter::Limiter;
 pub use permit::run_with_permit;
 pub use rate_limit::RateLimit;

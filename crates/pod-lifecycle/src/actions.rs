@@ -1,18 +1,16 @@
-//! What must happen to make the runtime match a pod (upstream `computePodActions`).
+//! The actions that make the runtime match a pod (upstream `computePodActions`).
 //!
-//! The pod as asked is compared with the pod as found; the answer is a value that the runtime
-//! crate carries out and that an empty comparison turns into `nothing`. Whether a pod may run at
-//! all (admission, deletion, deadline) is decided before. A sidecar holds back what comes after
-//! it until it runs and its startup probe has passed; an ephemeral container is started once.
+//! Compares the desired with the observed pod; the runtime crate executes the actions. Admission,
+//! deletion and deadline are decided before. Containers after a sidecar wait until it runs and its
+//! startup probe succeeds. An ephemeral container starts once.
 //!
-//! Three rules go beyond upstream. Init containers count only if they ran in the current sandbox,
-//! so that a new sandbox reruns them without anyone having to purge the old ones first. And a
-//! container that was created but never started (the agent died in between) is removed before
-//! its successor is created, which keeps its attempt and restart count. And a container that
-//! fails a probe and is not to be restarted is killed alone, with the probe's own grace period
-//! and words, before the pod is found to be done.
+//! Three rules differ from upstream. Init containers count only if they ran in the current sandbox,
+//! so that a new sandbox reruns them. A container that was created but never started is removed before
+//! its next instance, which keeps its attempt and restart count. A container that fails a probe and is
+//! not restarted is killed alone, with the probe grace period, before the pod terminates.
 
 mod ephemeral;
+mod kill;
 mod reset;
 mod restart;
 #[cfg(test)]
@@ -24,81 +22,66 @@ use std::time::Duration;
 use windlass_types::corev1::Container;
 use windlass_types::pod::RestartPolicy;
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodProbeResults,
-    ProbeKind, Reason, SandboxId, Timestamp,
+    ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodProbeResults, ProbeKind,
+    Reason, SandboxId, Timestamp,
 };
 
 use windlass_types::pod::is_sidecar;
 use windlass_units::hash::container_hash;
 
 use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
-use crate::probe::probe_grace;
+use crate::probe::probe_grace_period;
 
 pub use ephemeral::{as_container, ephemeral_containers, find_container};
+pub use kill::{ContainerToKill, KillCause};
 pub use reset::{ContainerToReset, restarts_all_containers};
 pub use restart::{SandboxDecision, restarts_after_exit, sandbox_decision, should_be_started};
 pub(crate) use restart::{never_restarts, policy_of};
 
-/// Everything the decision looks at.
+/// Input of [`compute_pod_actions`].
 #[derive(Clone, Copy, Debug)]
 pub struct ActionsInput<'a> {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: &'a Pod,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: &'a ObservedPod,
-    /// Delays in force.
+    /// Current back-offs.
     pub backoff: &'a BackoffTable,
-    /// What the probes say.
+    /// Probe results.
     pub probe_results: &'a PodProbeResults,
-    /// Policy of the restart delays.
+    /// Restart back-off policy.
     pub policy: BackoffPolicy,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What to do, in this order: kill, sandbox, ephemeral containers, init container, containers.
+/// Actions in their order: kill, sandbox, ephemeral containers, init containers, app containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodActions {
-    /// Kill every container and the sandbox first.
+    /// Kill all containers and the sandbox.
     pub kill_pod: bool,
-    /// Then create a sandbox.
+    /// Create a sandbox.
     pub create_sandbox: bool,
-    /// The sandbox to use; `None` if one is to be created or the pod only gets killed.
+    /// The sandbox to use; `None` if one is created or the pod is only killed.
     pub sandbox_id: Option<SandboxId>,
-    /// Attempt of the sandbox to be created.
+    /// Attempt of the sandbox to create.
     pub attempt: u32,
-    /// Containers to stop; empty if the whole pod is killed.
+    /// Containers to stop or remove; empty if the whole pod is killed.
     pub containers_to_kill: Vec<ContainerToKill>,
-    /// Containers to stop at once and to remove, so that the pod begins anew in its sandbox; the
-    /// ones whose exits ask for it come last. Nothing else is done in the same pass.
+    /// Containers to kill and remove for a restart of all containers; those whose exits cause it are
+    /// last. Excludes all other actions.
     pub containers_to_reset: Vec<ContainerToReset>,
     /// Ephemeral containers to start, in spec order.
     pub ephemeral_to_start: Vec<ContainerToStart>,
-    /// Init containers to start, in order (one, or restartable ones before it).
+    /// Init containers to start, in order: one, and sidecars before it.
     pub init_to_start: Vec<ContainerToStart>,
     /// App containers to start, in spec order.
     pub containers_to_start: Vec<ContainerToStart>,
-    /// Containers whose restart is delayed.
+    /// Restarts that are in back-off.
     pub backing_off: Vec<DelayedRestart>,
 }
 
-/// A container to stop and why.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ContainerToKill {
-    /// Which instance.
-    pub id: ContainerId,
-    /// Its name.
-    pub name: String,
-    /// The text of the `Killing` event.
-    pub message: String,
-    /// Grace period override, for a probe that has its own.
-    pub grace: Option<Duration>,
-    /// True if it was created but never started: there is nothing to stop, the instance is to
-    /// be removed so that its successor can take its name and attempt.
-    pub remove: bool,
-}
-
-/// Which list of the pod spec a container is in.
+/// List of the pod spec that has a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerKind {
     /// `spec.initContainers`.
@@ -110,7 +93,7 @@ pub enum ContainerKind {
 }
 
 impl ContainerKind {
-    /// Label of upstream's metrics of container starts.
+    /// Returns its label in upstream's metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Init => "init_container",
@@ -129,28 +112,28 @@ pub struct ContainerToStart {
     pub index: usize,
     /// Its list.
     pub kind: ContainerKind,
-    /// Restart count of the new instance, equal to its attempt; `None` if the runtime knows
-    /// no earlier instance, so that the executor recovers it from the log directory.
+    /// Restart count and attempt of the new instance; `None` if the executor must recover it from the
+    /// log directory.
     pub restart_count: Option<u32>,
-    /// True if this start follows a failure and must be counted in the back-off table.
+    /// True for a restart, which counts in the back-off table.
     pub restart: bool,
 }
 
-/// A container whose restart is delayed.
+/// A container restart in back-off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayedRestart {
     /// Name in the pod spec.
     pub name: String,
-    /// When the delay ends.
+    /// End of the delay.
     pub until: Timestamp,
-    /// The delay in force.
+    /// Current delay.
     pub delay: Duration,
     /// `CrashLoopBackOff`.
     pub reason: Reason,
 }
 
 impl PodActions {
-    /// True if nothing is to be done now.
+    /// True without an action.
     pub fn is_empty(&self) -> bool {
         !self.kill_pod
             && !self.create_sandbox
@@ -159,7 +142,7 @@ impl PodActions {
             && !self.starts_something()
     }
 
-    /// True if a sandbox or a container is to be created.
+    /// True if a sandbox or container is created.
     pub fn starts_something(&self) -> bool {
         self.create_sandbox
             || !self.ephemeral_to_start.is_empty()
@@ -204,7 +187,7 @@ impl fmt::Display for PodActions {
     }
 }
 
-/// Compares the pod as asked with the pod as found.
+/// Compares the desired with the observed pod.
 pub fn compute_pod_actions(input: ActionsInput<'_>) -> PodActions {
     let mut decision = Decision {
         input,
@@ -221,34 +204,27 @@ pub fn compute_pod_actions(input: ActionsInput<'_>) -> PodActions {
     decision.actions
 }
 
-/// How far the init containers are.
+/// Progress of the init containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Initialization {
-    /// The app containers may run.
+    /// App containers may run.
     Done,
-    /// Something is running, starting or waiting.
-    Underway,
-    /// One failed for good: so does the pod.
+    /// An init container runs, starts or waits.
+    InProgress,
+    /// One failed without a restart.
     Failed,
 }
 
-/// The actions while they are being put together.
+/// A decision in progress.
 struct Decision<'a> {
     input: ActionsInput<'a>,
     actions: PodActions,
-    /// All containers are to be restarted, but the one that asks for it is in its back-off.
+    /// A restart of all containers waits for a back-off.
     reset_waits: bool,
 }
 
-/// Why a container that runs must not go on as it is.
-enum KillCause {
-    Changed,
-    Failed(ProbeKind),
-}
-
 impl<'a> Decision<'a> {
-    /// The sandbox is missing or useless: kill what is left and begin again, unless everything
-    /// is done or may not run twice.
+    /// Replaces a missing or unusable sandbox, unless no container may run again.
     fn with_new_sandbox(&mut self, attempt: u32) {
         let ActionsInput { pod, observed, .. } = self.input;
         let has_run = observed
@@ -279,7 +255,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// A running container is about to be killed with its sandbox, which is a failure of it.
+    /// A running container is killed with its sandbox, which counts as a failure.
     fn starts_in_new_sandbox(&self, container: &Container) -> bool {
         match self.input.observed.latest(&container.name) {
             Some(latest) if latest.state == ContainerState::Running => {
@@ -289,45 +265,45 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// The sandbox serves: look at the containers.
+    /// Decides on the containers in the current sandbox.
     fn in_sandbox(&mut self, sandbox: SandboxId, attempt: u32) {
         self.actions.attempt = attempt;
-        self.kill_strays(&sandbox);
-        let goes_on = match self.init_containers(&sandbox) {
+        self.kill_outdated(&sandbox);
+        let runs = match self.init_containers(&sandbox) {
             Initialization::Done => self.app_containers(&sandbox),
-            Initialization::Underway => true,
+            Initialization::InProgress => true,
             Initialization::Failed => false,
         };
-        if goes_on || self.reset_waits {
+        if runs || self.reset_waits {
             self.start_ephemeral();
             self.actions.sandbox_id = Some(sandbox);
         } else {
-            // Neither sidecars nor debuggers keep a pod alive whose work is done.
+            // sidecars and ephemeral containers do not keep a pod running
             self.only_kill();
         }
     }
 
-    /// Live instances that are not the current one of a container of this pod: of a container
-    /// that is no longer in the spec, in an old sandbox, or with a newer instance.
-    fn kill_strays(&mut self, sandbox: &SandboxId) {
+    /// Kills running instances that are not in the spec, are in an old sandbox, or have a newer
+    /// instance.
+    fn kill_outdated(&mut self, sandbox: &SandboxId) {
         let ActionsInput { pod, observed, .. } = self.input;
         for instance in observed.running() {
             let name = &instance.name;
-            let message = if !is_in_spec(pod, name) {
-                format!("Container {name} is no longer part of the pod")
+            let cause = if !is_in_spec(pod, name) {
+                KillCause::NotInSpec
             } else if instance.sandbox_id != *sandbox {
-                format!("Container {name} runs in an outdated sandbox")
+                KillCause::OutdatedSandbox
             } else if observed.latest(name).is_some_and(|l| l.id != instance.id) {
-                format!("Container {name} has a newer instance")
+                KillCause::NewerInstance
             } else {
                 continue;
             };
-            self.kill(instance, message);
+            self.kill(instance, cause);
         }
     }
 
-    /// Walks from the last init container to the first: completed ones may have been removed
-    /// from the runtime, so the last one that is known tells how far the pod is.
+    /// Walks from the last init container to the first; the last known one determines the progress,
+    /// because completed ones may have been removed.
     fn init_containers(&mut self, sandbox: &SandboxId) -> Initialization {
         let ActionsInput { pod, observed, .. } = self.input;
         let specs = pod.init_containers();
@@ -353,8 +329,7 @@ impl<'a> Decision<'a> {
             };
             if later_known && !is_sidecar(spec) {
                 if instance.state.may_run() {
-                    let name = &spec.name;
-                    self.kill(instance, format!("Init container {name} is past its turn"));
+                    self.kill_init(instance, KillCause::Initialized);
                 }
                 continue;
             }
@@ -366,20 +341,14 @@ impl<'a> Decision<'a> {
                 ContainerState::Running if !is_sidecar(spec) => false,
                 ContainerState::Running => match self.kill_cause(spec, instance) {
                     Some(cause) => {
-                        let name = &spec.name;
-                        let (message, grace) = match cause {
-                            KillCause::Changed => (
-                                format!(
-                                    "Init container {name} definition changed, will be restarted"
-                                ),
-                                None,
-                            ),
-                            KillCause::Failed(kind) => (
-                                format!("Init container {name} failed {} probe", lower(kind)),
-                                probe_grace(spec, kind),
-                            ),
-                        };
-                        self.kill_within(instance, message, grace);
+                        let mut message = cause.message("Init container", &spec.name);
+                        if cause == KillCause::SpecChanged {
+                            message.push_str(RESTARTED);
+                        }
+                        let grace = cause
+                            .probe()
+                            .and_then(|kind| probe_grace_period(spec, kind));
+                        self.kill_with(instance, cause, message, grace);
                         to_start.push(index);
                         false
                     }
@@ -401,11 +370,7 @@ impl<'a> Decision<'a> {
                     if !is_sidecar(spec) && !restarts_after_exit(pod, spec, KILLED) {
                         return Initialization::Failed;
                     }
-                    self.kill(
-                        instance,
-                        "Init container is in \"unknown\" state, try killing it before restart"
-                            .to_owned(),
-                    );
+                    self.kill_init(instance, KillCause::UnknownState);
                     to_start.push(index);
                     false
                 }
@@ -428,11 +393,11 @@ impl<'a> Decision<'a> {
         if done {
             Initialization::Done
         } else {
-            Initialization::Underway
+            Initialization::InProgress
         }
     }
 
-    /// Returns false if every app container is done and none is to be started.
+    /// Returns false if all app containers have exited and none is started.
     fn app_containers(&mut self, sandbox: &SandboxId) -> bool {
         let ActionsInput { pod, observed, .. } = self.input;
         let mut wanted = false;
@@ -443,19 +408,15 @@ impl<'a> Decision<'a> {
                     if latest.sandbox_id != *sandbox {
                         restarts_after_exit(pod, spec, KILLED)
                     } else {
-                        // what is killed and not restarted ends the pod when it has ended
+                        // a killed container without a restart terminates the pod after its exit
                         wanted = true;
                         self.running_app(spec, latest)
                     }
                 }
                 latest => {
                     if let Some(latest) = latest.filter(|l| l.state == ContainerState::Unknown) {
-                        // It may well be running: two instances must never run side by side.
-                        self.kill(
-                            latest,
-                            "Container is in \"unknown\" state, try killing it before restart"
-                                .to_owned(),
-                        );
+                        // it may run: two instances must not run concurrently
+                        self.kill(latest, KillCause::UnknownState);
                     }
                     should_be_started(pod, spec, latest)
                 }
@@ -468,27 +429,26 @@ impl<'a> Decision<'a> {
         wanted
     }
 
-    /// Looks at an app container that runs; true if it is to be killed and started again.
+    /// Kills a running app container if necessary; true if it is restarted.
     fn running_app(&mut self, spec: &Container, instance: &ObservedContainer) -> bool {
-        let name = &spec.name;
-        let (why, grace, restart) = match self.kill_cause(spec, instance) {
-            None => return false,
-            Some(KillCause::Changed) => (format!("Container {name} definition changed"), None, true),
-            Some(KillCause::Failed(kind)) => (
-                format!("Container {name} failed {} probe", lower(kind)),
-                probe_grace(spec, kind),
-                policy_of(self.input.pod, spec) != RestartPolicy::Never,
-            ),
+        let Some(cause) = self.kill_cause(spec, instance) else {
+            return false;
         };
-        let end = if restart { ", will be restarted" } else { "" };
-        self.kill_within(instance, format!("{why}{end}"), grace);
+        let probe = cause.probe();
+        let restart = probe.is_none() || policy_of(self.input.pod, spec) != RestartPolicy::Never;
+        let mut message = cause.message("Container", &spec.name);
+        if restart {
+            message.push_str(RESTARTED);
+        }
+        let grace = probe.and_then(|kind| probe_grace_period(spec, kind));
+        self.kill_with(instance, cause, message, grace);
         restart
     }
 
-    /// What is wrong with an instance that runs.
+    /// Returns the cause to kill a running instance.
     fn kill_cause(&self, spec: &Container, instance: &ObservedContainer) -> Option<KillCause> {
         if is_changed(spec, instance) {
-            return Some(KillCause::Changed);
+            return Some(KillCause::SpecChanged);
         }
         let probe_results = self.input.probe_results;
         [
@@ -499,17 +459,17 @@ impl<'a> Decision<'a> {
         .filter(|(_, probe)| probe.is_some())
         .map(|(kind, _)| kind)
         .find(|kind| probe_results.result(*kind, &spec.name, &instance.id) == Some(false))
-        .map(KillCause::Failed)
+        .map(KillCause::ProbeFailed)
     }
 
-    /// True if what comes after a sidecar may start: it runs, and its startup probe has passed.
+    /// True for a running sidecar whose startup probe has succeeded.
     fn is_started(&self, spec: &Container, instance: &ObservedContainer) -> bool {
         let probe_results = self.input.probe_results;
         spec.startup_probe.is_none()
             || probe_results.result(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
     }
 
-    /// Nothing is to run (any more): stop what does.
+    /// Replaces all actions by the kill of the pod, if something runs.
     fn only_kill(&mut self) {
         self.actions = PodActions {
             kill_pod: is_alive(self.input.observed),
@@ -533,7 +493,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// A start, unless the container's restart is still delayed.
+    /// Returns the start of a container, unless it is in back-off.
     fn start(
         &mut self,
         spec: &Container,
@@ -547,14 +507,12 @@ impl<'a> Decision<'a> {
         if last_dead.is_some_and(|dead| self.is_backing_off(spec, dead)) {
             return None;
         }
-        // In a new sandbox a leftover is not worth a call of its own: its successor takes the
-        // next attempt, and the leftover is collected with the old sandbox.
+        // with a new sandbox a created instance is removed by garbage collection
         let replace = !self.actions.create_sandbox;
         if replace {
             for instance in observed.instances(&spec.name) {
                 if instance.state == ContainerState::Created {
-                    let message = format!("Container {} was never started", spec.name);
-                    self.kill(instance, message);
+                    self.kill(instance, KillCause::NeverStarted);
                 }
             }
         }
@@ -567,7 +525,7 @@ impl<'a> Decision<'a> {
         })
     }
 
-    /// True, and noted, if the delay after the end of this instance is not over.
+    /// True, and recorded, if the instance is in back-off.
     fn is_backing_off(&mut self, spec: &Container, dead: &ObservedContainer) -> bool {
         let ActionsInput {
             pod,
@@ -591,44 +549,15 @@ impl<'a> Decision<'a> {
         }
         true
     }
-
-    fn kill(&mut self, instance: &ObservedContainer, message: String) {
-        self.kill_within(instance, message, None);
-    }
-
-    fn kill_within(
-        &mut self,
-        instance: &ObservedContainer,
-        message: String,
-        grace: Option<Duration>,
-    ) {
-        let kills = &mut self.actions.containers_to_kill;
-        if kills.iter().any(|k| k.id == instance.id) {
-            return;
-        }
-        kills.push(ContainerToKill {
-            id: instance.id.clone(),
-            name: instance.name.clone(),
-            message,
-            grace,
-            remove: instance.state == ContainerState::Created,
-        });
-    }
 }
 
-/// A probe's name within a sentence.
-fn lower(kind: ProbeKind) -> &'static str {
-    match kind {
-        ProbeKind::Liveness => "liveness",
-        ProbeKind::Readiness => "readiness",
-        ProbeKind::Startup => "startup",
-    }
-}
+/// Suffix of the `Killing` event of a container that is restarted.
+const RESTARTED: &str = ", will be restarted";
 
-/// Exit code of a process that was killed.
+/// Exit code of a killed process.
 const KILLED: i32 = 137;
 
-/// One more than the highest known, or the same again if that instance never ran and is
+/// Returns the highest known restart count plus one, or unchanged if that instance never ran and is
 /// replaced.
 fn next_restart_count(observed: &ObservedPod, name: &str, replace: bool) -> Option<u32> {
     let highest = observed
@@ -640,14 +569,12 @@ fn next_restart_count(observed: &ObservedPod, name: &str, replace: bool) -> Opti
     })
 }
 
-/// True if the runtime has something of the pod to stop. A container that was never started
-/// needs no stopping, and a sandbox that is not ready is stopped already.
+/// True if a container runs or a sandbox is ready.
 fn is_alive(observed: &ObservedPod) -> bool {
     observed.sandboxes.iter().any(|s| s.ready) || observed.running().next().is_some()
 }
 
-/// True if name or image differ from what the instance was created with. An instance without a
-/// hash is left alone: in doubt nothing is restarted.
+/// True if the instance was created from another name or image; false without a hash.
 fn is_changed(spec: &Container, instance: &ObservedContainer) -> bool {
     instance.hash.is_some_and(|h| h != container_hash(spec))
 }

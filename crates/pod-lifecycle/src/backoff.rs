@@ -96,7 +96,10 @@ impl BackoffTable {
         policy: BackoffPolicy,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let entry = self.entries.get(key).filter(|e| !is_expired(e, policy, now))?;
+        let entry = self
+            .entries
+            .get(key)
+            .filter(|e| !is_expired(e, policy, now))?;
         let end = event.saturating_add(entry.delay).ok()?;
         let plausible = event <= now.saturating_add(entry.delay).ok()?;
         (now < end && plausible).then_some(end)
@@ -169,11 +172,7 @@ mod tests {
         table.next("k", BackoffPolicy::DEFAULT, at(0));
         let until = |now| table.until("k", at(0), BackoffPolicy::DEFAULT, at(now));
         assert_eq!(until(-3600), None);
-        assert_eq!(
-            until(-5),
-            Some(at(10)),
-            "clocks may differ slightly"
-        );
+        assert_eq!(until(-5), Some(at(10)), "clocks may differ slightly");
         assert_eq!(until(5), Some(at(10)));
     }
 

@@ -187,7 +187,10 @@ fn usual_line(line: &[u8]) -> Option<RawLine<'_>> {
         STDERR => LogStream::Stderr,
         _ => return None,
     };
-    let mismatches = HEAD[0].mismatches(a) | HEAD[1].mismatches(b) | HEAD[2].mismatches(c) | HEAD[3].mismatches(d);
+    let mismatches = HEAD[0].mismatches(a)
+        | HEAD[1].mismatches(b)
+        | HEAD[2].mismatches(c)
+        | HEAD[3].mismatches(d);
     (mismatches == 0).then_some(RawLine {
         time: &head[..TIME_LENGTH],
         stream,

@@ -81,7 +81,10 @@ pub enum HttpHookOutcome {
 }
 
 /// Evaluates the response to an HTTP hook; its body is ignored.
-pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> HttpHookOutcome {
+pub fn evaluate_http(
+    target: &HttpTarget,
+    answer: &Result<HttpAnswer, CheckError>,
+) -> HttpHookOutcome {
     match answer {
         Ok(_) | Err(CheckError::Body(_)) => HttpHookOutcome::Succeeded,
         Err(CheckError::PlainHttp) => HttpHookOutcome::RetryOverHttp(target.plain()),

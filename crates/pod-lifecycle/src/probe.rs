@@ -19,7 +19,7 @@ mod state;
 
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
 
-pub use evaluate::{http_error, evaluate_exec, evaluate_grpc, evaluate_http, evaluate_tcp};
+pub use evaluate::{evaluate_exec, evaluate_grpc, evaluate_http, evaluate_tcp, http_error};
 pub use spec::probe_grace_period;
 pub(crate) use spec::{probe_of, probe_spec};
 pub use state::ProbeState;
@@ -100,12 +100,24 @@ impl ProbeOutcome {
         match self {
             Self::Success => None,
             Self::Warning(text) => Some(format!("{kind} probe warning: {text}")),
-            Self::Failure(text) => Some(format!("{kind} probe failed: {text}")),
+            Self::Failure(text) => Some(format!("{kind} {FAILED}{text}")),
             Self::Error(text) => Some(format!(
                 "{kind} probe errored and resulted in unknown state: {text}"
             )),
         }
     }
+}
+
+/// Prefix of a failure in an event message, after the kind of the probe.
+const FAILED: &str = "probe failed: ";
+
+/// Returns the text after the prefix of an [event message](ProbeOutcome::event_message).
+pub fn event_detail(kind: ProbeKind, message: &str) -> &str {
+    let text = message.strip_prefix(kind.as_str()).unwrap_or(message);
+    let text = text.trim_start();
+    let detail = text.strip_prefix(FAILED);
+    let detail = detail.or_else(|| text.strip_prefix("probe "));
+    detail.unwrap_or(text).trim()
 }
 
 impl fmt::Display for ProbeOutcome {

@@ -211,7 +211,9 @@ pub fn initial_result(
         ProbeKind::Liveness => InitialResult::Unknown,
         ProbeKind::Startup if is_reported_started(input.pod, instance) => InitialResult::Started,
         ProbeKind::Startup => InitialResult::Unknown,
-        ProbeKind::Readiness if is_older(instance, agent_start, RESTART_GRACE_PERIOD) => InitialResult::Unknown,
+        ProbeKind::Readiness if is_older(instance, agent_start, RESTART_GRACE_PERIOD) => {
+            InitialResult::Unknown
+        }
         ProbeKind::Readiness => InitialResult::NotReady,
     }
 }

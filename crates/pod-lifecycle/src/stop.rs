@@ -165,7 +165,10 @@ mod tests {
                 json!({"containers": []}),
             );
             let now = "2026-01-01T12:00:00Z".parse().expect("time");
-            assert_eq!(remaining_grace_period(&pod, seconds(grace), now), seconds(expected));
+            assert_eq!(
+                remaining_grace_period(&pod, seconds(grace), now),
+                seconds(expected)
+            );
         };
         check(None, 30, 30);
         check(Some("2026-01-01T12:00:20Z"), 30, 20);

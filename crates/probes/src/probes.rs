@@ -421,9 +421,9 @@ impl ProbeSet {
                 ProbeOutcome::Warning(_) => Reason::ProbeWarning,
                 _ => Reason::Unhealthy,
             };
-            let name = Some(probe.container.as_str());
+            let (pod, container) = (&probe.pod, probe.container.as_str());
             let events = &self.deps.events;
-            events.record(&probe.pod, name, EventType::Warning, reason, &text);
+            events.record_probe(pod, container, self.kind, EventType::Warning, reason, &text);
         }
         if let Some(ok) = probe.state.record(outcome) {
             self.change_result(id, ok);

@@ -1,9 +1,8 @@
-//! Pods' cgroups: made before a sandbox, removed after everything. Each pod has a queue for this
-//! besides the one of its files: here nothing hangs, and a volume that does is not waited for.
+//! Cgroups of pods: created before the sandbox, removed last. They have their own I/O queue per pod,
+//! so that a hung volume does not delay them.
 //!
-//! The runtime is asked once which driver it uses, when the first pod needs a cgroup; before that
-//! nothing is touched. A pod that runs in another cgroup, because an earlier agent started it,
-//! stays there until its containers start anew.
+//! The cgroup driver is read from the runtime when the first pod needs a cgroup. A pod that a
+//! previous agent run started in another cgroup stays there until its containers restart.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,35 +22,35 @@ use crate::files::FilesError;
 
 /// IoQueue of what belongs to no pod.
 const NODE_QUEUE: &str = "node:cgroups";
-/// Tries to empty and remove a pod's cgroup, as upstream; what was killed needs a moment.
+/// Attempts to remove a pod's cgroup, as upstream; killed processes need some time to exit.
 const MAX_REMOVAL_ATTEMPTS: u32 = 5;
-/// Pause between them.
+/// Interval between the attempts.
 const REMOVAL_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What cgroups of pods are made of; without it the runtime puts pods where it likes.
+/// Settings of pod cgroups; without them the runtime chooses the cgroups.
 #[derive(Clone, Debug)]
 pub struct CgroupSettings {
-    /// The kernel's cgroups, or a model of them.
+    /// The cgroup file system.
     pub tree: Arc<dyn CgroupTree>,
-    /// The manager of slices, if the driver is systemd's.
+    /// The slice manager, for the systemd driver.
     pub slices: Option<Arc<dyn Slices>>,
-    /// `cgroupRoot`: where `kubepods` is.
+    /// `cgroupRoot`: parent of `kubepods`.
     pub root: String,
-    /// `cgroupDriver`, for a runtime that does not say which it uses.
+    /// `cgroupDriver`, for a runtime that does not report its driver.
     pub driver: CgroupDriver,
-    /// What all pods together may use.
+    /// Limits of all pods together.
     pub node: NodeLimits,
-    /// `podPidsLimit`, if it limits.
+    /// `podPidsLimit`, if set.
     pub pids_limit: Option<i64>,
 }
 
-/// A pod's cgroup that cannot be had.
+/// A pod's cgroup could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PodCgroupError {
-    /// The runtime does not say which driver it uses.
-    #[error("cannot learn the cgroup driver: {0}")]
+    /// The driver could not be read from the runtime.
+    #[error("cannot read the cgroup driver: {0}")]
     Driver(#[source] CriError),
-    /// The kernel refuses, or does not answer.
+    /// The kernel rejected the operation, or it timed out.
     #[error(transparent)]
     Files(#[from] FilesError),
 }
@@ -66,7 +65,7 @@ impl PodCgroupError {
 }
 
 impl PodRuntime {
-    /// Makes the pod's cgroup and says what the runtime is to put below which.
+    /// Creates the pod's cgroup and returns the cgroup parent for the runtime.
     pub(crate) async fn ensure_cgroup(&self, pod: &Pod) -> Result<String, PodCgroupError> {
         let deps = self.deps();
         let (Some(settings), Some(cgroups)) = (&deps.cgroups, self.cgroups().await?) else {
@@ -87,22 +86,21 @@ impl PodRuntime {
         Ok(parent)
     }
 
-    /// True if somebody removed the cgroup of a running pod, so that its containers are where no
-    /// limit of the pod's holds.
+    /// True if the cgroup of a running pod was removed, so that its limits have no effect.
     pub(crate) fn is_cgroup_removed(&self, uid: &PodUid) -> bool {
-        // every sync asks: a few lookups of paths in the kernel's memory take no thread
+        // called in every sync: a few path lookups in kernel memory need no thread
         let cgroups = self.0.cgroups.get();
         cgroups.is_some_and(|cgroups| cgroups.is_removed(uid))
     }
 
-    /// Kills what is left in a pod's cgroup and removes it.
+    /// Kills the processes in a pod's cgroup and removes it.
     ///
     /// # Errors
-    /// Something does not die, or the kernel refuses; trying again is safe.
+    /// A process does not exit, or the kernel rejects the removal; retrying is safe.
     pub async fn remove_cgroup(&self, uid: &PodUid) -> Result<(), FilesError> {
         let cgroups = match self.cgroups().await {
             Ok(Some(cgroups)) => cgroups.clone(),
-            // a runtime that does not say where pods are has none of this pod
+            // without a known driver no cgroup of the pod exists
             Ok(None) | Err(PodCgroupError::Driver(_)) => return Ok(()),
             Err(PodCgroupError::Files(error)) => return Err(error),
         };
@@ -124,10 +122,10 @@ impl PodRuntime {
         }
     }
 
-    /// Pods that have a cgroup, for a caller that looks for those nobody asks for.
+    /// Pods with a cgroup, for the search for orphaned pods.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The cgroups cannot be read.
     pub async fn list_cgroups(&self) -> Result<BTreeSet<PodUid>, FilesError> {
         match self.cgroups().await {
             Ok(Some(cgroups)) => {
@@ -140,10 +138,10 @@ impl PodRuntime {
         }
     }
 
-    /// Gives all Burstable pods together the weight of what they request.
+    /// Sets the CPU shares of all Burstable pods together.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the value.
     pub async fn update_burstable_shares(&self, burstable: i64) -> Result<(), FilesError> {
         let Ok(Some(cgroups)) = self.cgroups().await else {
             return Ok(());
@@ -158,15 +156,15 @@ impl PodRuntime {
         Ok(())
     }
 
-    /// The cgroups, made when they are first needed; `None` if they are the runtime's to choose.
+    /// The cgroups, created on first use; `None` if the runtime chooses them.
     async fn cgroups(&self) -> Result<Option<&PodCgroups>, PodCgroupError> {
         let deps = self.deps();
         let Some(settings) = &deps.cgroups else {
             return Ok(None);
         };
         let made = self.0.cgroups.get_or_try_init(async || {
-            let told = deps.runtime.cgroup_driver().await;
-            let driver = told.map_err(PodCgroupError::Driver)?;
+            let driver = deps.runtime.cgroup_driver().await;
+            let driver = driver.map_err(PodCgroupError::Driver)?;
             let driver = driver.unwrap_or(settings.driver);
             let layout = CgroupLayout::new(driver, &settings.root);
             let cgroups = PodCgroups::new(layout, settings.tree.clone(), settings.slices.clone());

@@ -1,4 +1,4 @@
-//! Collects what the configurations of a sandbox and its containers are made of.
+//! Collects the inputs of sandbox and container configurations.
 
 use std::path::Path;
 
@@ -28,12 +28,12 @@ use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
 use windlass_runtime_config::inputs::PodInputs;
 
-/// The node's own names, the base for pods on its network.
+/// The node's hosts file, the base for pods on the host network.
 const NODE_HOSTS: &str = "/etc/hosts";
 
 impl PodRuntime {
-    /// The request for a pod's sandbox. The resolver file is read each time: it may change
-    /// under a running agent. `announce` tells the user what is wrong with the pod's DNS.
+    /// Creates the sandbox configuration of a pod. The resolver file is read each time, as it may
+    /// change. `announce` records events for DNS problems.
     pub(crate) async fn make_sandbox_config(
         &self,
         pod: &Pod,
@@ -80,7 +80,7 @@ impl PodRuntime {
         .map_err(|error| invalid(error.to_string(), error.retry()))
     }
 
-    /// The handler that a pod's sandbox is made with.
+    /// RuntimeClass handler of a pod's sandbox.
     pub(crate) fn handler<'a>(&'a self, inputs: &'a PodInputs) -> &'a str {
         match inputs.runtime_handler.as_deref() {
             Some(handler) if !handler.is_empty() => handler,
@@ -88,8 +88,8 @@ impl PodRuntime {
         }
     }
 
-    /// What a pod asks for that a runtime may not know of: an older one would leave it out
-    /// without a word. It is asked for such pods only.
+    /// Checks isolation features that an older runtime would silently ignore. The runtime status is
+    /// read only for pods that use them.
     async fn isolation(
         &self,
         pod: &Pod,
@@ -114,7 +114,7 @@ impl PodRuntime {
     }
 }
 
-/// What the request for a container is made of besides its pod and its node.
+/// Inputs of a container configuration besides the pod and the node.
 #[derive(Clone, Copy)]
 pub(crate) struct ContainerFacts<'a> {
     /// The container.
@@ -125,16 +125,16 @@ pub(crate) struct ContainerFacts<'a> {
     pub(crate) mounted: &'a MountedImages,
     /// Its pod's sandbox.
     pub(crate) sandbox: &'a Sandbox,
-    /// Which instance it is.
+    /// Attempt of the container instance.
     pub(crate) restart_count: u32,
-    /// What files of volumes say of its variables.
+    /// Environment files from volumes.
     pub(crate) env_files: &'a EnvFiles,
-    /// The runtime's handler makes mounts read-only with everything below them.
+    /// Whether the runtime handler supports recursive read-only mounts.
     pub(crate) recursive_read_only: bool,
 }
 
 impl SyncPass<'_> {
-    /// The request for one container, and what is to be bound of volumes before it is sent.
+    /// Creates the configuration of one container, and the subPaths to bind before its creation.
     pub(crate) fn make_container_config(
         &self,
         facts: ContainerFacts<'_>,
@@ -175,14 +175,14 @@ impl SyncPass<'_> {
         let made = container_config(input);
         let made = made.and_then(|config| Ok((config, sub_paths(input)?)));
         made.inspect_err(|error| {
-            // the user is told upstream's words, which leave out why
+            // upstream's message omits the cause
             if let ConfigError::Env(EnvError::File { path, cause }) = error {
                 tracing::warn!(pod = %pod.full_name(), path, cause, "variables not read");
             }
         })
     }
 
-    /// Reads what the variables of a container come from that the pod itself wrote.
+    /// Reads the environment files of a container, which the pod wrote into its volumes.
     pub(crate) async fn read_env_files(&self, container: &Container) -> EnvFiles {
         let deps = self.runtime.deps();
         let mut files = EnvFiles::default();
@@ -214,8 +214,8 @@ impl SyncPass<'_> {
         files
     }
 
-    /// Writes the pod's hosts file anew for a container that sees it: host aliases and, on the
-    /// host network, the node's own file may have changed.
+    /// Writes the pod's hosts file before each container start: host aliases and, on the host network,
+    /// the node's file may have changed.
     pub(crate) async fn write_hosts(
         &self,
         sandbox: &Sandbox,
@@ -227,7 +227,7 @@ impl SyncPass<'_> {
             return Ok(());
         }
         let node_hosts = if pod.host_network() {
-            // a node without the file has no names to pass on
+            // a missing file is empty
             let text = deps.files.read_node_file(Path::new(NODE_HOSTS)).await;
             text.unwrap_or_default()
         } else {

@@ -1,8 +1,8 @@
-//! Port to everything of a pod that lies in the node's file system.
+//! Port to the files of pods on the node.
 //!
-//! A path may lead to a file system that hangs (a dead NFS server behind a hostPath), so every
-//! call has a deadline and belongs to the queue of one pod: a pod waits for its own hung call and
-//! no other pod does. [`HostFiles`] is the node, [`MemoryFiles`] a model for simulations.
+//! A path may be on a hung file system (a dead NFS server behind a hostPath), so each call has a
+//! deadline and runs in the I/O queue of its pod: a hung call delays only its own pod. [`HostFiles`]
+//! is the node's file system, [`MemoryFiles`] a model for simulations.
 
 mod host;
 mod memory;
@@ -26,11 +26,10 @@ pub use memory::MemoryFiles;
 /// Work of a queue, see [`PodFiles::run`].
 pub type FileWork = Box<dyn FnOnce() -> Result<(), FilesError> + Send>;
 
-/// Files of pods. All calls are idempotent; all fail with [`FilesError::IoQueue`] rather than
-/// hang.
+/// Files of pods. All calls are idempotent and fail with [`FilesError::IoQueue`] instead of hanging.
 #[async_trait]
 pub trait PodFiles: Send + Sync + Debug + 'static {
-    /// Makes the pod's directories (data and logs).
+    /// Creates the pod's directories (data and logs).
     async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
@@ -42,19 +41,18 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
         volume: &Path,
         path: &str,
     ) -> Result<String, FilesError>;
-    /// Binds a part of a volume for a container. It may hang as the volume does, so it waits with
-    /// the pod's volumes and not with its other files.
+    /// Binds a subPath of a volume for a container. Runs in the queue of the pod's volumes, because it
+    /// may hang with the volume.
     async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError>;
-    /// Every pod's note of its user IDs, as [`PodFiles::write_user_namespace`] wrote it.
+    /// User namespace files of all pods, as [`PodFiles::write_user_namespace`] wrote them.
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError>;
-    /// Writes the pod's note of its user IDs so that it survives a crash of the machine. The
-    /// pod's directory exists; the note goes with it.
+    /// Writes the pod's user namespace file durably into its directory, which must exist.
     async fn write_user_namespace(&self, uid: &PodUid, text: &str) -> Result<(), FilesError>;
     /// Replaces the pod's `etc-hosts` file, mode 0644.
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError>;
-    /// Makes the empty termination log of one container instance, mode 0666.
+    /// Creates the empty termination log of one container instance, mode 0666.
     async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
-    /// Removes the termination log of a container instance that is gone.
+    /// Removes the termination log of a removed container instance.
     async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
     /// The last `max_bytes` of a termination log; empty if it is missing.
     async fn read_termination_message(
@@ -73,30 +71,29 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     ) -> Result<String, FilesError>;
     /// Names in a container's log directory; empty if it is missing.
     async fn list_log_names(&self, uid: &PodUid, dir: &Path) -> Result<Vec<String>, FilesError>;
-    /// Makes or replaces the link in `/var/log/containers`. Only the name of `link` counts.
+    /// Creates or replaces the link in `/var/log/containers`. Only the name of `link` is used.
     async fn link_container_log(
         &self,
         uid: &PodUid,
         link: &Path,
         log: &Path,
     ) -> Result<(), FilesError>;
-    /// Removes the log of one container instance, its rotated parts and its link.
+    /// Removes the log of one container instance, its rotated files and its link.
     async fn remove_container_log(
         &self,
         uid: &PodUid,
         link: &Path,
         log: &Path,
     ) -> Result<(), FilesError>;
-    /// Removes the pod's directory, whose volumes are released; refuses while something is mounted
-    /// in it.
+    /// Removes the directory of a pod without volumes; fails while something is mounted in it.
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError>;
-    /// Pods that have a directory.
+    /// Pods with a directory.
     async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError>;
     /// Names of the pods' log directories, `<namespace>_<name>_<uid>`.
     async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError>;
     /// Removes a pod's log directory.
     async fn remove_log_dir(&self, name: &str) -> Result<(), FilesError>;
-    /// Names of the links in `/var/log/containers` whose log is gone.
+    /// Names of the dangling links in `/var/log/containers`.
     async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError>;
     /// Removes a link in `/var/log/containers`.
     async fn remove_link(&self, name: &str) -> Result<(), FilesError>;
@@ -115,30 +112,30 @@ pub enum FilesError {
     /// A tree could not be removed.
     #[error(transparent)]
     Remove(#[from] RemoveError),
-    /// A cgroup could not be made, set or removed.
+    /// A cgroup could not be created, written or removed.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A name in the pod cannot be part of a path.
+    /// A name of the pod is not a valid path component.
     #[error(transparent)]
     UnsafeName(#[from] UnsafeName),
-    /// A part of a volume could not be bound for a container.
+    /// A subPath could not be bound for a container.
     #[error(transparent)]
     SubPath(#[from] SubPathError),
-    /// What was bound of volumes could not be released.
+    /// A subPath could not be unmounted.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The file system refused.
+    /// The file system rejected the operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Failed action.
         action: &'static str,
-        /// On what.
+        /// Path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The file system does not answer.
+    /// The operation timed out or its queue is saturated.
     #[error(transparent)]
     IoQueue(#[from] IoQueueError),
 }
@@ -152,7 +149,7 @@ impl FilesError {
         }
     }
 
-    /// What trying again would bring.
+    /// Retry class.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Remove(error) => error.retry(),

@@ -1,6 +1,7 @@
-//! Removes what is dead: containers beyond the kept ones, empty sandboxes, logs of unknown pods.
+//! Garbage collection of dead containers, empty sandboxes and logs of unknown pods.
 //!
-//! What may go is decided in `windlass_pod_lifecycle::container_gc`; what runs is never touched here.
+//! `windlass_pod_lifecycle::container_gc` decides what is removable. Running containers are never
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,13 +19,12 @@ use crate::PodRuntime;
 use crate::kill::{ignore_missing, orphan};
 use crate::termination::termination_log_path;
 
-/// Removals under way at the same time: a pass must not occupy the runtime.
+/// Limits the load of a collection on the runtime.
 const MAX_CONCURRENT_REMOVALS: usize = 4;
-/// A removal that takes longer than this is left to the next pass: a sandbox that hangs must not
-/// keep the garbage of others.
+/// A removal that takes longer is left to the next collection: a hung sandbox must not block others.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What one collection removed and what it could not.
+/// Result of one collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
     /// Containers removed.
@@ -35,7 +35,7 @@ pub struct GcReport {
     pub log_dirs: usize,
     /// Dangling links removed.
     pub links: usize,
-    /// What did not work; the next collection tries again.
+    /// Failures; the next collection retries.
     pub failures: Vec<String>,
 }
 
@@ -53,29 +53,29 @@ impl fmt::Display for GcReport {
     }
 }
 
-/// Which pods a collection spares.
+/// Pods that a collection keeps.
 #[derive(Clone, Debug, Default)]
 pub struct KnownPods {
-    /// Pods that are desired or worked on; those that begin a pass meanwhile are added.
+    /// Pods that are desired or have a worker; those that begin a sync in the meantime are added.
     pub known: BTreeSet<PodUid>,
-    /// Those of them that ended for good: their dead containers may go entirely.
+    /// Known pods in a terminal phase: all their dead containers are removable.
     pub finished: BTreeSet<PodUid>,
-    /// Every source has spoken; unless it has, no pod counts as unknown or finished.
+    /// All pod sources are ready; before that no pod counts as unknown or finished.
     pub sources_ready: bool,
 }
 
-/// A container to remove and where its log is.
+/// A container to remove and the path of its log.
 struct RemovableContainer {
     id: ContainerId,
     uid: PodUid,
     name: String,
     attempt: u32,
-    /// Link and log; `None` if the pod's name is not known, then its log directory goes later.
+    /// Link and log; `None` if the pod's name is unknown: then its log directory is removed later.
     files: Option<(std::path::PathBuf, std::path::PathBuf)>,
 }
 
 impl PodRuntime {
-    /// Removes the older dead containers of a pod; those that are kept to read a crash from stay.
+    /// Removes the dead containers of a pod beyond those that are kept.
     pub async fn remove_older_dead_containers(&self, observed: &ObservedPod) -> GcReport {
         let pod = orphan(&observed.uid, &observed.namespace, &observed.name);
         let containers: Vec<ContainerSummary> = observed
@@ -122,7 +122,7 @@ impl PodRuntime {
         report
     }
 
-    /// Looks at everything the runtime and the log directories have, and removes what is dead.
+    /// Collects dead containers, sandboxes and logs.
     pub async fn collect_garbage(&self, pods: &KnownPods) -> GcReport {
         let mut report = GcReport::default();
         let deps = self.deps();
@@ -134,7 +134,7 @@ impl PodRuntime {
         );
         let (containers, sandboxes) = match lists.await {
             Ok(lists) => lists,
-            // without both lists nothing can be told dead
+            // both lists are needed to detect dead containers
             Err(error) => {
                 report.failures.push(error.to_string());
                 return report;
@@ -163,7 +163,7 @@ impl PodRuntime {
         self.remove_sandboxes(&removable.sandboxes, &mut report)
             .await;
         self.remove_log_dirs(&removable.log_dirs, &mut report).await;
-        // last: what has just been removed is what links dangle for
+        // last: the removals above leave dangling links
         let links = or_note(deps.files.list_dangling_links().await, &mut report);
         let left: Vec<ContainerSummary> = containers
             .iter()
@@ -178,7 +178,7 @@ impl PodRuntime {
         self.remove_links(&dangling.links, &mut report).await;
         self.image_records().prune().await;
         for failure in &report.failures {
-            tracing::warn!(failure, "not collected");
+            tracing::warn!(failure, "garbage collection failed");
         }
         report
     }
@@ -218,7 +218,7 @@ impl PodRuntime {
             let deps = self.deps();
             ignore_missing(deps.runtime.remove_container(&container.id).await)
                 .map_err(|error| format!("container {}: {error}", container.id))?;
-            // after the container: its log is no use to anyone without it, not the reverse
+            // after the container: a container without its log would be incomplete
             if let Some((link, log)) = &container.files {
                 let removed = deps.files.remove_container_log(&container.uid, link, log);
                 if let Err(error) = removed.await {
@@ -232,8 +232,8 @@ impl PodRuntime {
         report.containers = note(removals.collect(), &mut report.failures).await;
     }
 
-    /// A container that restarts for years would fill its pod's directory with what nobody can
-    /// ask for any more. One that cannot be removed goes with the directory.
+    /// Removes the termination log of a removed container instance, which would accumulate
+    /// otherwise. After a failure it is removed with the pod's directory.
     pub(crate) async fn remove_termination_logs(&self, uid: &PodUid, name: &str, attempt: u32) {
         let deps = self.deps();
         if paths::check_component("container name", name).is_err() {
@@ -249,7 +249,7 @@ impl PodRuntime {
         let removals = sandboxes.iter().map(|id| async move {
             let runtime = &self.deps().runtime;
             let failed = |error| format!("sandbox {id}: {error}");
-            // a sandbox whose network was not torn down keeps its address until it is stopped
+            // a sandbox keeps its IP address until it is stopped
             ignore_missing(runtime.stop_pod_sandbox(id).await).map_err(failed)?;
             ignore_missing(runtime.remove_pod_sandbox(id).await).map_err(failed)
         });
@@ -275,7 +275,7 @@ impl PodRuntime {
     }
 }
 
-/// Runs removals a few at a time, counts those that worked and notes the others.
+/// Runs removals with limited concurrency, counts the successful ones and records the failures.
 async fn note<F: Future<Output = Result<(), String>>>(
     removals: Vec<F>,
     failures: &mut Vec<String>,
@@ -283,7 +283,7 @@ async fn note<F: Future<Output = Result<(), String>>>(
     let removals = removals.into_iter().map(|removal| async {
         tokio::time::timeout(REMOVAL_TIMEOUT, removal)
             .await
-            .unwrap_or_else(|_| Err("a removal was not answered in time".to_owned()))
+            .unwrap_or_else(|_| Err("removal timed out".to_owned()))
     });
     let results: Vec<_> = futures::stream::iter(removals)
         .buffer_unordered(MAX_CONCURRENT_REMOVALS)
@@ -302,8 +302,8 @@ fn or_note<T: Default, E: fmt::Display>(result: Result<T, E>, report: &mut GcRep
     })
 }
 
-/// Pods in a pass, so that a pod that appeared after the caller made its list of known pods
-/// does not look abandoned while its containers are being created.
+/// Pods in a sync, so that a pod that is newer than the caller's list of known pods does not count
+/// as unknown.
 #[derive(Debug, Default)]
 pub(crate) struct ActivePods(Mutex<Active>);
 
@@ -335,7 +335,7 @@ impl ActivePods {
     }
 }
 
-/// One pass; ends when dropped, also by cancellation.
+/// A sync in progress; ends when dropped, also by cancellation.
 #[derive(Debug)]
 pub(crate) struct ActiveSync<'a> {
     pods: &'a ActivePods,

@@ -1,9 +1,8 @@
-//! Lifecycle hooks: what a container's user wants done after its start and before its stop.
+//! Lifecycle hooks: postStart and preStop.
 //!
-//! What a hook does and how its failure reads is decided in [`windlass_pod_lifecycle::hook`]; when it runs
-//! and how long it is waited for, in [`crate::kill`] and [`crate::start`]. A hook runs in the
-//! future of whoever waits for it: dropped, it is cancelled, and nothing of it outlives its pod's
-//! job. Its events leave out what it said, which may be secret.
+//! [`windlass_pod_lifecycle::hook`] decides the action of a hook and its failure message;
+//! [`crate::kill`] and [`crate::start`] decide when it runs and its timeout. A hook runs in the future
+//! of its caller and is cancelled with it. Events omit the output of a hook, which may be secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,21 +26,21 @@ use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, Reason};
 use crate::PodRuntime;
 use crate::kill::ContainerKill;
 
-/// How often a sleep looks whether its container is still there.
+/// Interval at which a sleep checks whether its container has exited.
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a stop waits to be told the hook of a container that is in no spec any more.
+/// Timeout for reading the hook of a container that is not in the spec any more.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A command of a postStart hook has no limit. The CRI wants a number.
+/// Timeout of a postStart command, which has none; the CRI requires a value.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// When a hook runs.
+/// Kind of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HookKind {
     PostStart,
     PreStop,
 }
 
-/// A hook and whose it is.
+/// A hook of a container.
 #[derive(Clone, Copy)]
 pub(crate) struct Hook<'a> {
     pub(crate) kind: HookKind,
@@ -49,12 +48,12 @@ pub(crate) struct Hook<'a> {
     pub(crate) container: &'a Container,
     pub(crate) id: &'a ContainerId,
     pub(crate) handler: &'a LifecycleHandler,
-    /// Addresses of the pod; none where it has the node's.
+    /// Addresses of the pod; empty on the host network.
     pub(crate) ips: &'a [IpAddr],
 }
 
-/// The preStop hooks that had their time although their container has not ended yet: asked for
-/// again, the stop goes on without them.
+/// PreStop hooks that finished or timed out before their container ended: a repeated stop skips
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedPreStopHooks(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
 
@@ -87,7 +86,7 @@ impl FinishedPreStopHooks {
     }
 }
 
-/// A sleep that has not ended: dropped, it counts as cut short.
+/// A sleep in progress: counts as cut short when dropped.
 struct Sleep<'a>(Option<&'a Metrics>);
 
 impl Drop for Sleep<'_> {
@@ -102,7 +101,7 @@ impl PodRuntime {
     /// Runs a postStart hook to its end.
     ///
     /// # Errors
-    /// It failed; in upstream's words. The event is recorded.
+    /// The hook failed; the text matches upstream. The event is recorded.
     pub(crate) async fn run_post_start(&self, hook: Hook<'_>) -> Result<(), String> {
         let result = self.run_hook(hook, NO_TIMEOUT).await;
         if let Err(message) = &result {
@@ -111,9 +110,9 @@ impl PodRuntime {
         result
     }
 
-    /// The container whose preStop hook a stop has to run, `None` if there is none to run.
+    /// The container with the preStop hook to run; `None` without one.
     ///
-    /// A container that is in no spec any more brings its hook along in its annotations.
+    /// The hook of a container that is not in the spec any more is read from its annotations.
     pub(crate) async fn pre_stop(&self, kill: &ContainerKill<'_>) -> Option<Container> {
         if self.finished_hooks().contains(&kill.pod.uid(), kill.id) {
             return None;
@@ -135,8 +134,8 @@ impl PodRuntime {
         Some(container)
     }
 
-    /// Runs the preStop hook of a container that has one. False if it failed, which is recorded
-    /// and nothing more.
+    /// Runs the preStop hook of a container, if it has one. Returns false after a failure, which is
+    /// recorded.
     pub(crate) async fn run_pre_stop(
         &self,
         kill: &ContainerKill<'_>,
@@ -154,7 +153,7 @@ impl PodRuntime {
             handler,
             ips: kill.ips,
         };
-        // by then its container has been killed
+        // the container has been killed by then
         let limit = kill.grace + MIN_STOP_TIMEOUT;
         match self.run_hook(hook, limit).await {
             Ok(()) => true,
@@ -165,7 +164,7 @@ impl PodRuntime {
         }
     }
 
-    /// Records that a preStop hook failed or was not through when its container was.
+    /// Records that a preStop hook failed or outlived its container.
     pub(crate) fn pre_stop_failed(&self, kill: &ContainerKill<'_>, why: &str) {
         self.hook_failed(kill.pod, kill.name, why, HookKind::PreStop);
     }
@@ -196,7 +195,7 @@ impl PodRuntime {
             pod = %hook.pod.full_name(),
             container = %hook.container.name,
             kind = ?hook.kind,
-            "hook runs"
+            "running hook"
         );
         match action {
             HookAction::Exec(command) => {
@@ -242,7 +241,7 @@ impl PodRuntime {
         }
     }
 
-    /// Waits, but before a stop not for a container that is gone.
+    /// Sleeps; a preStop sleep ends with its container.
     async fn sleep(&self, hook: Hook<'_>, duration: Duration) -> Result<(), &'static str> {
         let mut cut_short = Sleep(Some(&self.deps().metrics));
         tokio::select! {
@@ -255,7 +254,7 @@ impl PodRuntime {
         }
     }
 
-    /// Ends when a container has. A runtime that does not answer says nothing about it.
+    /// Returns when a container has exited. Errors of the runtime are ignored.
     async fn ended(&self, id: &ContainerId) {
         loop {
             tokio::time::sleep(SLEEP_CHECK_INTERVAL).await;

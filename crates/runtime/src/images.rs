@@ -1,4 +1,4 @@
-//! Brings the image of a container onto the node (upstream `EnsureImageExists`).
+//! Pulls the image of a container unless it is present (upstream `EnsureImageExists`).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

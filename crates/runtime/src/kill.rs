@@ -1,9 +1,9 @@
-//! Stops a pod: all containers at once, each with its hook and in its turn, then sandboxes.
+//! Stops a pod: all containers concurrently, with hooks and in termination order, then sandboxes.
 //!
-//! A preStop hook begins at once, also that of a sidecar whose turn comes late. What a hook and
-//! the wait for others take is taken off the container's grace period ([`windlass_pod_lifecycle::stop`]).
-//! Dropping a stop at any await is safe: asked for again it goes on with what still runs, and a
-//! hook that had its time is not run again.
+//! All preStop hooks start immediately, also those of sidecars that stop later. The time of a hook
+//! and of the wait for others reduces the stop timeout ([`windlass_pod_lifecycle::stop`]).
+//! Dropping a stop at any await is safe: a repeated stop continues with the running containers and
+//! skips finished hooks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
-use windlass_types::{ContainerId, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId, names};
+use windlass_types::{
+    ContainerId, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, SandboxId, names,
+};
 
 use crate::PodRuntime;
 use crate::request::{KillPodError, KillPodRequest};
@@ -33,19 +35,21 @@ pub(crate) struct ContainerKill<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) name: &'a str,
     pub(crate) id: &'a ContainerId,
-    /// From now to SIGKILL, hook included.
+    /// Time until SIGKILL, including the hook.
     pub(crate) grace: Duration,
     /// Text of the event; empty means `Stopping container <name>`.
     pub(crate) message: &'a str,
-    /// Addresses of the pod, for a hook that asks it over HTTP.
+    /// The failed probe, if it is the cause.
+    pub(crate) probe: Option<ProbeKind>,
+    /// Addresses of the pod, for HTTP hooks.
     pub(crate) ips: &'a [IpAddr],
-    /// Cancelled as the containers end that end before this one.
+    /// Cancelled when the containers end that stop before this one.
     pub(crate) after: Vec<CancellationToken>,
     /// The stop of the whole pod, whose limits apply.
     pub(crate) pod_stop: Option<&'a PodStop<'a>>,
 }
 
-/// What of a pod is to be stopped.
+/// Containers and sandboxes to stop.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Targets {
     containers: Vec<(String, ContainerId)>,
@@ -63,11 +67,11 @@ impl Targets {
 }
 
 impl PodRuntime {
-    /// Stops all containers of a pod and then its sandboxes. Nothing is removed: that is
-    /// [`PodRuntime::collect_garbage`]'s part, after the status has been read.
+    /// Stops all containers of a pod and then its sandboxes. [`PodRuntime::collect_garbage`] removes
+    /// them after their status has been read.
     ///
     /// # Errors
-    /// What could not be stopped; everything else is stopped nevertheless.
+    /// Containers or sandboxes that could not be stopped; all others are stopped.
     pub async fn kill_pod(&self, req: KillPodRequest) -> Result<(), KillPodError> {
         let pod = req.pod.clone().unwrap_or_else(|| {
             let seen = &req.observed;
@@ -120,11 +124,11 @@ impl PodRuntime {
         failures
     }
 
-    /// What of a pod is alive, as the runtime lists it: `container <name>` for each that runs,
-    /// `sandbox <id>` for each that is ready.
+    /// Running containers (`container <name>`) and ready sandboxes (`sandbox <id>`) of a pod, from the
+    /// runtime's lists.
     ///
     /// # Errors
-    /// The runtime does not answer.
+    /// A list failed.
     pub async fn live_objects(&self, uid: &PodUid) -> Result<Vec<String>, KillPodError> {
         let filter = ListFilter::of_pod(uid);
         let runtime = &self.deps().runtime;
@@ -145,8 +149,8 @@ impl PodRuntime {
             .collect())
     }
 
-    /// A pod of the same namespace and name but another UID that has something alive. Asks the
-    /// runtime itself: what was listed before may not show it yet.
+    /// Another pod with the same namespace and name that is running. Reads the runtime's lists: the
+    /// cache may not have it yet.
     pub async fn live_pod_with_same_name(&self, pod: &Pod) -> CriResult<Option<PodUid>> {
         let labels = [
             (names::LABEL_POD_NAME, pod.name()),
@@ -168,7 +172,7 @@ impl PodRuntime {
         Ok(ready.chain(running).find(|uid| *uid != own))
     }
 
-    /// Stops one container, after its hook and in its turn, and records why.
+    /// Stops one container, after its hook and in termination order, and records the reason.
     pub(crate) async fn kill_container(&self, kill: ContainerKill<'_>) -> CriResult<()> {
         let ContainerKill { pod, name, id, .. } = kill;
         let begun = Instant::now();
@@ -178,7 +182,11 @@ impl PodRuntime {
             message => message,
         };
         let events = &self.deps().events;
-        events.record(pod, Some(name), EventType::Normal, Reason::Killing, text);
+        let (event_type, reason) = (EventType::Normal, Reason::Killing);
+        match kill.probe {
+            Some(probe) => events.record_probe(pod, name, probe, event_type, reason, text),
+            None => events.record(pod, Some(name), event_type, reason, text),
+        }
 
         let action = self.pre_stop(&kill).await;
         let plan = StopBudget {
@@ -198,7 +206,7 @@ impl PodRuntime {
         if let Some(within) = plan.ordering_timeout(begun.elapsed()) {
             let others = join_all(kill.after.iter().map(CancellationToken::cancelled));
             if tokio::time::timeout(within, others).await.is_err() {
-                tracing::info!(pod = %pod.full_name(), container = name, "stopped before its turn");
+                tracing::info!(pod = %pod.full_name(), container = name, "termination order timed out, stopping container");
             }
         }
         let grace = plan.stop_timeout(begun.elapsed());
@@ -209,7 +217,7 @@ impl PodRuntime {
                 None => stop.await,
             }
         });
-        // a hook that used up its time goes on for as long as its container does
+        // a hook that timed out continues until its container ends
         let result = tokio::select! {
             biased;
             result = &mut stop => {
@@ -227,8 +235,8 @@ impl PodRuntime {
         result
     }
 
-    /// Asks the runtime once more, because a container that the last pass started after the
-    /// observation would otherwise die with its sandbox, without its grace period.
+    /// Lists the objects to stop: a container started after the observation would otherwise be killed
+    /// with its sandbox, without a grace period.
     async fn list_alive(&self, observed: &ObservedPod) -> Targets {
         let filter = ListFilter::of_pod(&observed.uid);
         let runtime = &self.deps().runtime;
@@ -284,13 +292,14 @@ impl PodRuntime {
                     id,
                     grace: req.grace,
                     message: &req.message,
+                    probe: None,
                     ips: &req.observed.ips,
                     after: others.map(|(_, token)| token.clone()).collect(),
                     pod_stop: Some(pod_stop),
                 };
                 async move {
                     let result = self.kill_container(kill).await;
-                    // what did not stop is waited for until the time is up
+                    // others wait for a failed stop until their timeout
                     if result.is_ok() {
                         done.cancel();
                     }
@@ -312,7 +321,7 @@ pub(crate) fn ignore_missing(result: CriResult<()>) -> CriResult<()> {
     }
 }
 
-/// Just enough of a pod for events and paths of one that nobody asks for any more.
+/// Minimal pod object of an orphaned pod, for events and paths.
 pub(crate) fn orphan(uid: &PodUid, namespace: &str, name: &str) -> SharedPod {
     Arc::new(Pod {
         metadata: ObjectMeta {

@@ -1,8 +1,8 @@
 //! Carries out what `windlass-core` decides for one pod: sandbox, init containers, images,
 //! containers, hooks, stops, collection of what is dead, logs.
 //!
-//! For whoever runs pods on a container runtime without the rest of an agent: hand it a pod and
-//! what runs of it, and it makes one follow from the other.
+//! For programs that run pods on a container runtime without the rest of an agent: it reconciles the
+//! observed state of a pod with its desired state.
 //!
 //! # The way in
 //!
@@ -10,9 +10,9 @@
 //!   [`PodRuntime::cleanup_pod`], [`PodRuntime::collect_garbage`]
 //! * [`PodRuntimeDeps`] are its ports: the runtime, requests to containers, files, events, the
 //!   clock
-//! * [`HostFiles`] is the machine's file system, [`MemoryFiles`] one for tests
-//! * [`SyncPodRequest`] goes into a pass, [`SyncPodOutcome`] comes out of it: what was decided,
-//!   what failed and when to come back
+//! * [`HostFiles`] is the host's file system, [`MemoryFiles`] one for tests
+//! * [`SyncPodRequest`] is the input of a sync, [`SyncPodOutcome`] its result: the plan, the failures
+//!   and the time of the next sync
 //! * [`logs::LogReader`] reads and follows containers' logs
 //!
 //! # Example
@@ -24,8 +24,8 @@
 //! use windlass_runtime_config::inputs::PodInputs;
 //! use windlass_types::{ObservedPod, PodExt, SharedPod};
 //!
-//! /// One pass for a pod of which nothing runs yet.
-//! async fn first_pass(runtime: &PodRuntime, pod: SharedPod) {
+//! /// First sync of a pod.
+//! async fn first_sync(runtime: &PodRuntime, pod: SharedPod) {
 //!     let request = SyncPodRequest {
 //!         observed: Arc::new(ObservedPod { uid: pod.uid(), ..ObservedPod::default() }),
 //!         pod,
@@ -45,22 +45,20 @@
 //!
 //! # What it promises
 //!
-//! * It has no state of its own that matters: every pass starts from an observation and may be
-//!   dropped or killed at any await; the next pass converges. Two instances of one container never
-//!   exist at once.
-//! * A pass never fails as a whole: what did not work is listed with its reason, in upstream's
-//!   words, and when it is tried again.
-//! * What cannot be done within its deadline is left, and told. A pull has none and ends when
-//!   nobody waits for it any more; pods that want one image share its pull.
-//! * A container can lead nothing here astray: files under its control are opened without following
-//!   links out of the pod's directory.
+//! * Syncs are stateless: each starts from an observation and may be dropped at any await; the next
+//!   one converges. Two instances of one container never exist at the same time.
+//! * A sync never fails as a whole: each failure has a reason and message as upstream, and a retry
+//!   time.
+//! * Operations that exceed their deadline are abandoned and reported. A pull has no deadline: it
+//!   ends when no pod waits for it. Pods share the pull of an image.
+//! * Files under the control of a container are opened without following links out of the pod's
+//!   directory.
 //!
 //! # What it does not do
 //!
-//! It does not look: what runs is observed by the caller (`windlass_pod_lifecycle::pleg::observe` puts it
-//! together). It does not wait for an API server: what a pod refers to comes with the request,
-//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). When to
-//! come back is the caller's part too (`windlass-pod-workers`).
+//! It does not observe: the caller provides the observed pod
+//! (`windlass_pod_lifecycle::pleg::observe`), its resolved references (`PodInputs`) and its volumes
+//! (`windlass-volume-manager`), and schedules the syncs (`windlass-pod-workers`).
 
 mod cgroups;
 mod config;
@@ -111,14 +109,14 @@ struct Inner {
     image_access: image_access::ImageRecords,
     active: gc::ActivePods,
     stop_limits: stop_limits::StopLimits,
-    /// Made when a pod first needs one.
+    /// Created when a pod first needs a cgroup.
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
     finished_hooks: hooks::FinishedPreStopHooks,
 }
 
 impl PodRuntime {
-    /// Nothing happens until the first call.
+    /// Creates an executor.
     pub fn new(deps: PodRuntimeDeps) -> Self {
         Self(Arc::new(Inner {
             puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
@@ -133,11 +131,11 @@ impl PodRuntime {
         }))
     }
 
-    /// Releases the files of a pod whose containers are gone: memory volumes are unmounted, the
-    /// pod's directory and its cgroup are removed. Its logs stay until the pod is unknown.
+    /// Removes the directory and the cgroup of a terminated pod. Its logs stay until the pod is
+    /// removed.
     ///
     /// # Errors
-    /// Something is still mounted or the file system refuses; trying again is safe.
+    /// Something is still mounted, or the file system rejects the removal; retrying is safe.
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
         self.finished_hooks().forget_pod(uid);
@@ -152,7 +150,7 @@ impl PodRuntime {
         Ok(())
     }
 
-    /// Pods that have a directory, for a caller that looks for those nobody asks for.
+    /// Pods with a directory, for the search for orphaned pods.
     ///
     /// # Errors
     /// The directory of pods cannot be read.

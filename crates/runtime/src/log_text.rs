@@ -2,8 +2,8 @@
 
 use windlass_pod_lifecycle::cri_log::parse_line;
 
-/// The text of the last lines of a log's end. What is not a log line, such as a first line cut
-/// by the block, is left out.
+/// Text of the last lines of a log's end. Invalid lines, such as a first line cut by the block, are
+/// skipped.
 pub(crate) fn tail_of_log(bytes: &[u8], max_bytes: usize, max_lines: usize) -> String {
     let mut text = Vec::new();
     let mut starts = vec![0];

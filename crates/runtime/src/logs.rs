@@ -1,14 +1,13 @@
-//! Reads container logs for users: the last lines, everything since, or as it comes.
+//! Reads container logs: the last lines, lines since a time, or following.
 //!
-//! A pod with a hostPath volume can write into the log directory, so a log is opened below it
-//! without following a link (`openat2`, RESOLVE_BENEATH): a link planted there would otherwise
-//! show any file of the node. Following survives rotation: the old file is read to its end
-//! before the next one is opened, and a reader who fell behind goes through every file that is
-//! not compressed yet.
+//! A pod with a hostPath volume can write to the log directory, so a log is opened without following
+//! links (`openat2`, RESOLVE_BENEATH): a link could expose any file of the node. Following survives
+//! rotation: the old file is read to its end before the next one is opened, and a slow reader reads
+//! every file that is not compressed yet.
 //!
-//! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
-//! as it is taken, a block ahead: by its taker what the kernel has in memory, on a thread what
-//! takes the disk; whoever waits for lines holds no buffer and runs on no thread · *bound*
+//! *owns* the permits of readers and one inotify descriptor · *invariant* a reader is at most one
+//! block ahead of its client; cached data is read by the client's task, other data on a blocking
+//! thread; a follower that waits for lines holds no buffer and no thread · *bound*
 //! [`MAX_READERS`] of [`BLOCK_BYTES`], on [`MAX_THREADS`].
 
 mod file;
@@ -36,50 +35,46 @@ use follow::{Changes, LogWatch};
 use lines::Lines;
 pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 
-/// Bytes read at once. What is made of them is sent in one write: a TLS connection takes 64 KiB. It
-/// stays well below the 128 KiB from which the allocator maps and unmaps each buffer, which costs a
-/// page fault for every 4 KiB.
+/// Block size of reads, and of the writes to the client. Below the 128 KiB from which the allocator
+/// maps and unmaps each buffer, which costs a page fault for every 4 KiB.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// Bytes of a file copied at once: there is nothing to make of them, and each block takes a turn on
-/// a thread.
+/// Block size of copies, which are larger because each block needs a blocking thread.
 const COPY_BLOCK_BYTES: usize = 96 * 1024;
 
-/// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
-/// four blocks (to read into, read, on its way, at the client's connection): 256 KiB; all of them
-/// 300 MiB. One who waits for lines holds next to nothing.
+/// Maximum concurrent readers, for 1,000 followers. A reader with a slow client holds four blocks
+/// (256 KiB), all of them 300 MiB; one that waits for lines holds almost nothing.
 const MAX_READERS: usize = 1200;
 
-/// Threads on which files are read at a time. The pool they are of is everybody's: a disk that
-/// hangs, or many who want the end of a long log, must leave manifests and state files theirs. A
-/// block takes some 50 µs, so that 16 are more than the processors of most nodes can use.
+/// Maximum blocking threads for reading files. They are part of a shared pool: a hung disk, or many
+/// readers of long logs, must not block manifests and state files. A block takes some 50 µs.
 pub const MAX_THREADS: usize = 16;
 
-/// A file that was renamed is looked at again after this time: the runtime may still write lines
-/// into it that it had taken from the container before it opened the new one.
+/// Delay before a renamed file is read once more: the runtime may still write to it before it opens
+/// the new one.
 const RENAMED_FILE_DELAY: Duration = Duration::from_millis(100);
 
-/// Which log.
+/// Location of a log.
 #[derive(Clone, Debug)]
 pub struct LogSource {
     /// `podLogsDir`, which the path must not leave.
     pub root: PathBuf,
-    /// Absolute path of the log; of the previous instance's for `--previous`.
+    /// Absolute path of the log.
     pub path: PathBuf,
 }
 
-/// What of it.
+/// Options of reading a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
-    /// Go on as lines come, until the container is done and its file is read.
+    /// Follow the log until the container has exited and its log is read.
     pub follow: bool,
-    /// Only the last lines; counted as in the file, where a long line is several.
+    /// Only the last lines; long lines count as several, as in the file.
     pub tail: Option<u64>,
-    /// Only lines written at or after this moment.
+    /// Only lines written at or after this time.
     pub since: Option<Timestamp>,
     /// End after this many bytes.
     pub limit_bytes: Option<u64>,
-    /// Put the time of writing before each line.
+    /// Include a timestamp on each line.
     pub timestamps: bool,
     /// Only this stream.
     pub stream: Option<LogStream>,
@@ -91,27 +86,27 @@ pub enum LogError {
     /// The file does not exist or is outside the log directory.
     #[error("failed to open log file {path:?}: {source}")]
     Open {
-        /// Which.
+        /// Path of the log.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// It began well.
+    /// A read failed after the log was opened.
     #[error("failed to read log file {path:?}: {source}")]
     Read {
-        /// Which.
+        /// Path of the log.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// As many logs are read as may be.
-    #[error("{MAX_READERS} logs are being read, which is the most at a time; try again later")]
+    /// The limit of concurrent readers is reached.
+    #[error("too many concurrent log readers (limit: {MAX_READERS}); try again later")]
     Busy,
 }
 
-/// Who reads logs. Clones share its places and its watch on directories.
+/// Reads logs. Clones share the permits and the directory watches.
 #[derive(Clone, Debug)]
 pub struct LogReader {
     permits: Arc<Semaphore>,
@@ -130,16 +125,15 @@ impl Default for LogReader {
 }
 
 impl LogReader {
-    /// The log as a stream of blocks of whole lines, each with its newline unless it is part of a
-    /// longer one.
+    /// Returns the log as a stream of blocks of whole lines, each with its newline unless it is part
+    /// of a longer one.
     ///
-    /// `done` is cancelled by the caller when the container has ended: then the rest of the file
-    /// is the rest of the stream. Without `follow` it is not looked at. Needs a tokio runtime;
-    /// dropping the stream stops the reading. What the kernel has in memory is read while the stream is
-    /// polled, a block (64 KiB) at a time.
+    /// The caller cancels `done` when the container has exited: then the stream ends with the file.
+    /// It is ignored without `follow`. Requires a tokio runtime; dropping the stream stops the reader.
+    /// Cached data is read while the stream is polled, in blocks of 64 KiB.
     ///
     /// # Errors
-    /// There is no such log, or no permit for one reader more.
+    /// The log does not exist, or the limit of readers is reached.
     pub async fn read(
         &self,
         source: LogSource,
@@ -165,7 +159,7 @@ impl LogReader {
             Ok(file) => file,
             Err(source) => return Err(LogError::Open { path, source }),
         };
-        // one on its way, one in the making
+        // one block in the channel, one being read
         let (sender, receiver) = mpsc::channel(1);
         let reader = Reader {
             reading: Reading {
@@ -183,16 +177,16 @@ impl LogReader {
         Ok(received(receiver, async move {
             let sender = reader.sender.clone();
             if let Err(source) = reader.run(file).await {
-                // the other end may be gone, then nobody wants to know
+                // the receiver may be dropped
                 let _ = sender.send(Err(LogError::Read { path, source })).await;
             }
         }))
     }
 
-    /// The first `length` bytes of an open file, as they are.
+    /// Returns the first `length` bytes of an open file, unchanged.
     ///
     /// # Errors
-    /// There is no permit for one reader more.
+    /// The limit of readers is reached.
     pub fn copy(
         &self,
         file: std::fs::File,
@@ -217,10 +211,10 @@ impl LogReader {
         )))
     }
 
-    /// Looks at files on one of the threads of logs, when one is free.
+    /// Runs `work` on one of the blocking threads for logs, once one is free.
     ///
     /// # Errors
-    /// Those of `look`, and that the process is about to end.
+    /// Errors of `work`, and shutdown.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -228,10 +222,10 @@ impl LogReader {
         self.threads.run(work).await
     }
 
-    /// A permit for a reader of something else, kept as long as the answer.
+    /// Acquires a permit for a reader of other data, held until the end of the response.
     ///
     /// # Errors
-    /// There is none.
+    /// The limit of readers is reached.
     pub fn permit(&self) -> Result<OwnedSemaphorePermit, LogError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         permit.map_err(|_| LogError::Busy)
@@ -269,7 +263,7 @@ impl Reader {
     async fn run(mut self, mut file: LogFile) -> io::Result<()> {
         let mut changes: Option<Changes> = None;
         loop {
-            // asked before reading: what was written before the end is then read below
+            // checked before reading, so that everything written before the end is read below
             let done = !self.follow || self.done.is_cancelled();
             let Some(back) = self.read_to_end(file).await? else {
                 return Ok(());
@@ -284,7 +278,7 @@ impl Reader {
                         return Ok(());
                     }
                 }
-                // the runtime finishes a line before it reopens, so a torn one stays torn
+                // the runtime finishes a line before it reopens, so an incomplete one stays incomplete
                 self.reading.lines.forget_torn_line();
                 file = next;
                 continue;
@@ -296,7 +290,7 @@ impl Reader {
                 return Ok(());
             }
             let Some(changes) = &mut changes else {
-                // what happens from here on wakes; what happened before is read first
+                // read again: changes before the watch cause no event
                 changes = Some(self.watch_directory().await?);
                 continue;
             };
@@ -308,7 +302,7 @@ impl Reader {
         }
     }
 
-    /// Sends what there is. `None` if the stream is to end.
+    /// Sends the rest of the file; `None` if the stream ends.
     async fn read_to_end(&mut self, mut file: LogFile) -> io::Result<Option<LogFile>> {
         while !self.reading.lines.ended() {
             let read = match self.reading.block_of(|block| file.read_cached(block)) {
@@ -329,7 +323,7 @@ impl Reader {
                 return Ok(Some(file));
             };
             if out.is_empty() {
-                // whatever is not wanted is read beside other work
+                // lets other tasks run while lines are skipped
                 tokio::task::yield_now().await;
             } else if self.sender.send(Ok(Bytes::from(out))).await.is_err() {
                 return Ok(None);
@@ -338,7 +332,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// The file that follows the one just read to its end.
+    /// The file after the one that was read to its end.
     async fn next_file(&self, file: &LogFile) -> io::Result<Option<LogFile>> {
         let source = self.source.clone();
         let read = file.read_so_far()?;
@@ -347,13 +341,13 @@ impl Reader {
 
     async fn watch_directory(&self) -> io::Result<Changes> {
         let (watch, source) = (self.watch.clone(), self.source.clone());
-        // the watch's task belongs to this runtime, and a thread of its pool knows it too
-        let look = move || Ok(watch.directory_of(&source));
-        self.threads.run(look).await
+        // threads of the pool can spawn the watch's task on this runtime
+        let add_watch = move || Ok(watch.directory_of(&source));
+        self.threads.run(add_watch).await
     }
 }
 
-/// The lines of a file, and room for the block they are taken from.
+/// The lines of a file, and the buffer of the current block.
 #[derive(Debug, Default)]
 struct Reading {
     lines: Lines,
@@ -361,7 +355,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// What is wanted of the next block; `None` at the end of the file.
+    /// Selected lines of the next block; `None` at the end of the file.
     fn block_of(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
@@ -369,7 +363,7 @@ impl Reading {
         self.block.resize(BLOCK_BYTES, 0);
         let read = read(&mut self.block)?;
         if read == 0 {
-            // whoever waits for lines holds no buffer
+            // a waiting follower holds no buffer
             self.block = Vec::new();
             return Ok(None);
         }
@@ -379,12 +373,12 @@ impl Reading {
     }
 }
 
-/// Permits for [`MAX_THREADS`] of the pool's. Clones share them.
+/// Permits for [`MAX_THREADS`] blocking threads. Clones share them.
 #[derive(Clone, Debug)]
 struct Threads(Arc<Semaphore>);
 
 impl Threads {
-    /// Runs `work` when there is a thread for it, which it keeps to its end.
+    /// Runs `work` once a thread is free.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -393,7 +387,7 @@ impl Threads {
         if let Ok(thread) = Arc::clone(&threads).try_acquire_owned() {
             return on_thread(thread, work).await;
         }
-        // waited for by a task: a stream that nobody polls would keep the thread that it is given
+        // in a task: an unpolled stream would hold its permit without using the thread
         let waiting = tokio::spawn(async move {
             let thread = threads.acquire_owned().await.map_err(io::Error::other)?;
             on_thread(thread, work).await

@@ -1,5 +1,5 @@
-//! What has to be done for a container's mounts before it is created: parts of volumes are bound,
-//! images that it mounts are pulled, and the runtime is asked what it can do, if a mount needs that.
+//! Prepares a container's mounts before its creation: binds subPaths, pulls mounted images, and checks
+//! the runtime's features if a mount needs them.
 
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{SubPath, wants_recursive_read_only};
@@ -15,8 +15,8 @@ use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 
 impl SyncPass<'_> {
-    /// Brings the images that a container mounts onto the node, by the rules of a container's own
-    /// image, and by the names of their volumes.
+    /// Pulls the images that a container mounts, by volume name, with the same rules as for its own
+    /// image.
     pub(crate) async fn ensure_image_volumes(
         &mut self,
         sandbox: &Sandbox,
@@ -60,8 +60,8 @@ impl SyncPass<'_> {
         Ok(images)
     }
 
-    /// Whether the pod's handler makes mounts read-only with everything below them. The runtime is
-    /// asked for containers to which it matters only.
+    /// Whether the pod's handler supports recursive read-only mounts. The runtime status is read only
+    /// for containers that need it.
     pub(crate) async fn recursive_read_only(
         &self,
         container: &Container,
@@ -78,8 +78,7 @@ impl SyncPass<'_> {
         Ok(handler.is_some_and(|handler| handler.recursive_read_only_mounts))
     }
 
-    /// Binds a part of a volume. What went wrong is for the log: the pod's user would learn of the
-    /// node's files.
+    /// Binds a subPath. The cause of a failure is only logged, because it may reveal files of the node.
     pub(crate) async fn prepare_sub_path(
         &self,
         container: &Container,
@@ -104,7 +103,7 @@ impl SyncPass<'_> {
             },
         };
         let message = match &error {
-            // that a volume hangs is no secret
+            // that a volume hangs may be shown
             FilesError::IoQueue(late) => format!("{told}: {late}"),
             _ => told.to_string(),
         };

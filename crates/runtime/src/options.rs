@@ -1,4 +1,4 @@
-//! What the executor needs from its surroundings.
+//! Ports and settings of the executor.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub struct PodRuntimeDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Images.
     pub images: Arc<dyn ImageService>,
-    /// Credentials that are asked for at a pull.
+    /// Credential providers, executed at a pull.
     pub credentials: Option<Arc<dyn ImageCredentials>>,
-    /// Asks containers over the network, for hooks.
+    /// HTTP requests to containers, for hooks.
     pub checks: Arc<dyn Checks>,
     /// Directories, volumes and logs.
     pub files: Arc<dyn PodFiles>,
     /// Cgroups of pods; `None` leaves them to the runtime (`cgroupsPerQOS: false`).
     pub cgroups: Option<CgroupSettings>,
-    /// Where users read what happened.
+    /// Event recorder.
     pub events: Arc<dyn EventRecorder>,
-    /// The present.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Facts for configurations.
+    /// Node values for configurations.
     pub node: Arc<NodeFacts>,
     /// Counters.
     pub metrics: Metrics,
@@ -48,32 +48,31 @@ pub struct PodRuntimeDeps {
 /// Settings, with upstream's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeOptions {
-    /// Delay between restarts of a failing container.
+    /// Restart back-off of a failing container.
     pub restart_backoff: BackoffPolicy,
-    /// Delay between failing pulls of one image by one pod.
+    /// Back-off between failed pulls of one image by one pod.
     pub pull_backoff: BackoffPolicy,
     /// Limits of image pulls.
     pub pull: PullOptions,
-    /// How many dead containers are kept.
+    /// Number of dead containers that are kept.
     pub gc: GcPolicy,
     /// RuntimeClass handler for the sandbox of a pod without a RuntimeClass; empty is the
     /// runtime's default.
     pub handler: String,
-    /// Parent cgroup of every pod where pods have none of their own; empty leaves it to the
-    /// runtime.
+    /// Parent cgroup of pods without their own cgroups; empty leaves it to the runtime.
     pub cgroup_parent: String,
-    /// User IDs of the node for pods with `hostUsers: false`, or why there are none.
+    /// User IDs for pods with `hostUsers: false`, or why the node has none.
     pub user_namespaces: Result<IdRange, RangeError>,
-    /// Which pods may use an image that another one pulled; `None` if all may.
+    /// Access checks for images that another pod pulled; `None` for no check.
     pub image_access: Option<ImageAccessOptions>,
 }
 
 /// Verification of the credentials for images that are on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAccessOptions {
-    /// Which images need it.
+    /// Images that are verified.
     pub policy: VerificationPolicy,
-    /// `--root-dir`, where the records are.
+    /// `--root-dir`, which contains the records.
     pub root_dir: PathBuf,
 }
 

@@ -30,9 +30,9 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct PullOptions {
     /// `serializeImagePulls`: one pull at a time.
     pub serialize: bool,
-    /// `maxParallelImagePulls`; `None` is no limit. Not used if `serialize`.
+    /// `maxParallelImagePulls`; `None` for no limit. Not used if `serialize`.
     pub max_parallel: Option<u32>,
-    /// `registryPullQPS`; 0 is no limit.
+    /// `registryPullQPS`; 0 for no limit.
     pub qps: f32,
     /// `registryBurst`: max pulls that start together after an idle period.
     pub burst: u32,

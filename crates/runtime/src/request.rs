@@ -1,4 +1,4 @@
-//! What a pod worker asks for and what it gets back.
+//! Requests of pod workers and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use windlass_types::{
 use crate::files::FilesError;
 use windlass_runtime_config::inputs::PodInputs;
 
-/// Make the runtime match this pod.
+/// Input of a sync.
 #[derive(Clone)]
 pub struct SyncPodRequest {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: SharedPod,
-    /// What the pod refers to, resolved.
+    /// Resolved references of the pod.
     pub inputs: Arc<PodInputs>,
-    /// Its volumes as they were set up; all of them if anything is to be started.
+    /// Its mounted volumes; all of them if the sync starts something.
     pub volumes: Arc<MountedVolumes>,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: Arc<ObservedPod>,
-    /// Delays in force.
+    /// Its back-offs.
     pub backoff: BackoffTable,
-    /// What the probes say.
+    /// Probe results.
     pub probe_results: Arc<PodProbeResults>,
-    /// The runtime says that it can set up pod networks.
+    /// Whether the runtime's pod network is ready.
     pub network_ready: bool,
 }
 
 impl std::fmt::Debug for SyncPodRequest {
-    /// The pod by name only: its spec may hold secrets in variables and commands.
+    /// Prints only the name of the pod: its spec may contain secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SyncPodRequest")
             .field("pod", &self.pod.full_name())
@@ -48,43 +48,43 @@ impl std::fmt::Debug for SyncPodRequest {
     }
 }
 
-/// What the containers of a pod need and its sandbox does not, while that is still being prepared.
+/// Inputs of the containers that are still being prepared when the sandbox is created.
 pub type ContainerInputs<'a> =
     BoxFuture<'a, Result<(Arc<PodInputs>, Arc<MountedVolumes>), StartFailure>>;
 
-/// What one pass came to.
+/// Outcome of a sync.
 #[derive(Clone, Debug)]
 pub struct SyncPodOutcome {
-    /// What was decided.
+    /// The plan.
     pub actions: PodActions,
-    /// What did not work, in the order it was tried. A delayed restart counts as one.
+    /// Failures in order. A delayed restart counts as one.
     pub failures: Vec<StartFailure>,
-    /// The request's table with this pass's restarts and failed pulls counted.
+    /// The request's back-offs, with the restarts and failed pulls of this sync.
     pub backoff: BackoffTable,
-    /// Phases that this pass completed.
+    /// Start timings of this sync.
     pub timings: StartTimings,
     /// An object of the runtime was created, started, stopped or removed.
     pub changed: bool,
-    /// When the pod is worth another pass without an event: the earliest end of a delay or retry.
+    /// Time of the next sync without an event: the earliest end of a back-off or retry.
     pub retry_at: Option<Timestamp>,
-    /// When the pod is synced before that only to show another reason.
+    /// Time of a resync before that, only to update a reason.
     pub resync_at: Option<Timestamp>,
-    /// The pass was cancelled before its end; what it had done by then is in the other fields.
+    /// The sync was cancelled; the other fields have its partial result.
     pub cancelled: bool,
 }
 
-/// One thing that kept a pod or a container from starting.
+/// A failure that keeps a pod or a container from starting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartFailure {
-    /// The container; `None` if the whole pod waits.
+    /// The container; `None` for the whole pod.
     pub container: Option<String>,
     /// The reason of the container's waiting state.
     pub reason: Reason,
-    /// The whole story.
+    /// Message.
     pub message: String,
-    /// What trying again would bring.
+    /// Retry class.
     pub retry: Retry,
-    /// When this agent tries again; `None` if something must change first.
+    /// Time of the retry; `None` if a change must happen first.
     pub retry_at: Option<Timestamp>,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Display for StartFailure {
     }
 }
 
-/// When a class of failure is tried again. Back-off ends, where there are any, come first.
+/// Time of the retry for a retry class. The end of a back-off takes precedence.
 pub(crate) fn retry_time(retry: Retry, now: Timestamp) -> Option<Timestamp> {
     let after = match retry {
         Retry::Soon => Duration::from_secs(1),
@@ -132,24 +132,24 @@ pub(crate) fn retry_time(retry: Retry, now: Timestamp) -> Option<Timestamp> {
     now.saturating_add(after).ok()
 }
 
-/// Stop everything of a pod.
+/// Request to stop a pod.
 #[derive(Clone, Debug)]
 pub struct KillPodRequest {
-    /// The pod as asked, for the order of stops and for events; `None` for an orphan.
+    /// The pod, for the termination order and events; `None` for an orphaned pod.
     pub pod: Option<SharedPod>,
-    /// The pod as found; may be stale.
+    /// The observed pod; may be stale.
     pub observed: Arc<ObservedPod>,
-    /// Time from the stop signal to SIGKILL; less than 2 s is raised to 2 s, as upstream does.
+    /// Grace period; the stop timeout is at least 2 s, as upstream.
     pub grace: Duration,
     /// Text of the `Killing` events; empty means `Stopping container <name>`.
     pub message: String,
 }
 
-/// A pod of which something could not be stopped. Killing again is safe.
+/// A pod could not be stopped completely. Retrying is safe.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct KillPodError {
-    /// What could not be stopped, `container <name>` or `sandbox <id>`, and why.
+    /// Failed objects, `container <name>` or `sandbox <id>`, with their errors.
     pub failures: Vec<(String, CriError)>,
 }
 
@@ -163,26 +163,26 @@ impl KillPodError {
         parts.join("; ")
     }
 
-    /// The most hopeful class of the failures: one pass may succeed where another waits.
+    /// Retry class: the earliest of all failures.
     pub fn retry(&self) -> Retry {
         let classes = self.failures.iter().map(|(_, error)| error.retry());
         classes.min().unwrap_or(Retry::Soon)
     }
 }
 
-/// A pod whose directory could not be removed.
+/// A pod's directory could not be removed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot release the files of pod {uid}: {source}")]
 pub struct CleanupError {
     /// The pod.
     pub uid: PodUid,
-    /// Why.
+    /// Cause.
     #[source]
     pub source: FilesError,
 }
 
 impl CleanupError {
-    /// What trying again would bring.
+    /// Retry class.
     pub fn retry(&self) -> Retry {
         self.source.retry()
     }

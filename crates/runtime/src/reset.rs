@@ -1,7 +1,7 @@
-//! Takes all containers of a pod away, so that it begins anew in its sandbox (KEP-5532).
+//! Removes all containers of a pod, so that they restart in the same sandbox (KEP-5532).
 //!
-//! Nothing of it needs to be remembered: while a container is known whose exit asks for the
-//! reset, it is not through, and those go last.
+//! It is stateless: the containers whose exit requires the reset are removed last, so an interrupted
+//! reset is repeated.
 
 use futures::future::join_all;
 use windlass_pod_inputs::paths;
@@ -16,8 +16,8 @@ use crate::request::StartFailure;
 use crate::sync::SyncPass;
 
 impl SyncPass<'_> {
-    /// Kills and removes what the actions name. What resists keeps the others from starting, so
-    /// the pass ends; the next one tries the rest.
+    /// Kills and removes the containers of the plan. After a failure the sync ends, and the next one
+    /// retries.
     pub(crate) async fn reset(&mut self) {
         self.changed = true;
         let resets = std::mem::take(&mut self.actions.containers_to_reset);
@@ -39,7 +39,7 @@ impl SyncPass<'_> {
         self.again = gone;
     }
 
-    /// A pod that restarts again and again does so ever more slowly.
+    /// Increases the restart back-off.
     fn count(&mut self, resets: &[ContainerToReset]) {
         let deps = self.runtime.deps();
         let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
@@ -58,7 +58,7 @@ impl SyncPass<'_> {
         if reset.kill {
             let text = format!("Stopping container {}", reset.name);
             self.event(Some(&reset.name), EventType::Normal, Reason::Killing, &text);
-            // no hook and the least grace: the pod is not ending, it is to be back soon
+            // no hook and the minimum stop timeout: the pod is not terminating
             let stopped = runtime.stop_container(&reset.id, MIN_STOP_TIMEOUT).await;
             result = ignore_missing(stopped);
         }
@@ -74,8 +74,8 @@ impl SyncPass<'_> {
         ))
     }
 
-    /// The newest log of each container stays: the next restart count is read off it. With the
-    /// container gone nobody else would remove the ones before.
+    /// Removes older logs of the removed containers, which nothing else would remove. The newest one
+    /// stays: the restart count is recovered from it.
     async fn drop_old_logs(&self, resets: &[ContainerToReset]) {
         let deps = self.runtime.deps();
         let (pod, uid) = (self.pod(), self.pod().uid());

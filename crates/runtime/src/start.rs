@@ -40,14 +40,14 @@ impl SyncPass<'_> {
             .started_containers
             .with_label_values(&[kind])
             .inc();
-        // counted before it is tried: a start that hangs or is cancelled is a start
+        // counted before the attempt: a hung or cancelled start counts
         if start.restart {
             let key = restart_key(&pod, container);
             let deps = self.runtime.deps();
             let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
             self.req.backoff.next(&key, policy, now);
         }
-        // on the heap: stacks of tasks are small, and the calls to the runtime below are deep
+        // boxed: the call stack below is deep
         let result = Box::pin(self.try_start(sandbox, start, container)).await;
         if let Err(failure) = &result {
             let labels = [kind, failure.reason.as_str()];
@@ -92,8 +92,8 @@ impl SyncPass<'_> {
         self.post_start(sandbox, container, &id).await
     }
 
-    /// Runs the postStart hook before anything else of the pod goes on. If it fails the container
-    /// is killed; being dead, it is started again with a back-off.
+    /// Runs the postStart hook before the next container starts. After a failure the container is
+    /// killed, and restarted with back-off.
     async fn post_start(
         &self,
         sandbox: &Sandbox,
@@ -122,12 +122,13 @@ impl SyncPass<'_> {
             id,
             grace: effective_grace_period(pod, None),
             message: Reason::FailedPostStartHook.as_str(),
+            probe: None,
             ips,
             after: Vec::new(),
             pod_stop: None,
         };
         if let Err(error) = self.runtime.kill_container(kill).await {
-            tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "not killed");
+            tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "killing container failed");
         }
         let reason = Reason::PostStartHookError;
         Err(StartFailure::for_container(
@@ -138,7 +139,7 @@ impl SyncPass<'_> {
         ))
     }
 
-    /// The instance whose processes an ephemeral container sees (`targetContainerName`).
+    /// The container whose PID namespace an ephemeral container joins (`targetContainerName`).
     fn pid_target(
         &self,
         start: &ContainerToStart,
@@ -161,8 +162,7 @@ impl SyncPass<'_> {
         }
     }
 
-    /// The runtime knows no earlier instance, but its logs may still be there: the count never
-    /// goes back, not even after the runtime lost its state.
+    /// Restart count from remaining logs: it never decreases, even after the runtime lost its state.
     async fn recovered_restart_count(&self, container: &Container) -> Result<u32, StartFailure> {
         let deps = self.runtime.deps();
         let dir = deps
@@ -237,9 +237,8 @@ impl SyncPass<'_> {
         id: &ContainerId,
     ) -> Result<(), StartFailure> {
         let runtime = &self.runtime.deps().runtime;
-        // What did not start stays: exited (the runtime's answer to a bad command) it is a crash
-        // with an exit code and a back-off; still created it is removed by the next pass;
-        // running after all, because only the answer was late, it must not be killed.
+        // a failed start is left to the next sync: an exited container (bad command) is a crash with
+        // back-off, a created one is removed, and one that runs after a late response is kept
         let starting = self.starting.lock().await;
         let answer = runtime.start_container(id).await;
         drop(starting);
@@ -256,7 +255,7 @@ impl SyncPass<'_> {
         Ok(())
     }
 
-    /// Log shippers look here. A pod does not fail for want of it, as upstream decides too.
+    /// Creates the link for log shippers. A failure does not fail the pod, as upstream.
     async fn link_log(
         &self,
         sandbox: &Sandbox,

@@ -1,4 +1,4 @@
-//! One pass over one pod: decide, then stop, prepare, create the sandbox, start containers.
+//! One sync of a pod: plan, stop, prepare, create the sandbox, start containers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,21 +29,19 @@ use crate::request::{
 };
 use crate::text::pod_text;
 
-/// How long a pass that is cancelled waits for a container's start that is under way. A call that
-/// is given up half-way ends the container with 128 and "context canceled", which its status would
-/// tell; a start takes under a second, on a machine that is short of everything a few.
+/// Maximum wait of a cancelled sync for a container start in progress. A cancelled StartContainer
+/// call would end the container with exit code 128 and "context canceled".
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PodRuntime {
-    /// One pass: computes what is to be done and does it. Never fails as a whole; what did not
-    /// work is in the outcome. Cancelling stops at the next await, but waits for a container's
-    /// start that is under way.
+    /// Runs one sync: computes the plan and executes it. Failures are in the outcome. Cancellation
+    /// takes effect at the next await, after a container start in progress.
     pub async fn sync_pod(&self, req: SyncPodRequest, cancel: CancellationToken) -> SyncPodOutcome {
         self.sync_new_pod(req, None, cancel).await
     }
 
-    /// The same for a pod whose sandbox is made while what its containers need is being prepared; the
-    /// request has what the sandbox needs.
+    /// Like [`Self::sync_pod`], but creates the sandbox while the inputs of the containers are being
+    /// prepared.
     pub async fn sync_new_pod(
         &self,
         req: SyncPodRequest,
@@ -62,14 +60,14 @@ impl PodRuntime {
             now,
         });
         let mut pass = SyncPass::new(self, req, actions);
-        tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
+        tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "sync planned");
         pass.report_back_off();
         pass.outside = pass.has_lost_cgroup();
         if !pass.actions.is_empty() || pass.outside {
             let starting = Arc::clone(&pass.starting);
             let given_up = async {
                 cancel.cancelled().await;
-                // one that hangs is given up all the same
+                // a hung start is abandoned
                 let _ = timeout(START_TIMEOUT, starting.lock()).await;
             };
             let work = for_pod(pass.req.pod.uid(), Box::pin(pass.run(containers)));
@@ -84,7 +82,7 @@ impl PodRuntime {
     }
 }
 
-/// The running pass and what it came to so far.
+/// A sync in progress and its results so far.
 pub(crate) struct SyncPass<'a> {
     pub(crate) runtime: &'a PodRuntime,
     pub(crate) req: SyncPodRequest,
@@ -93,12 +91,12 @@ pub(crate) struct SyncPass<'a> {
     pub(crate) timings: StartTimings,
     pub(crate) changed: bool,
     pub(crate) images: SyncImages,
-    /// The next step is to be decided on at once, from a fresh look.
+    /// Another sync is due immediately, from a new observation.
     pub(crate) again: bool,
     /// Held while the runtime starts a container.
     pub(crate) starting: Arc<Mutex<()>>,
     cancelled: bool,
-    /// Somebody removed the cgroup that its containers are to be in.
+    /// The pod's cgroup was removed.
     outside: bool,
 }
 
@@ -133,15 +131,15 @@ impl<'a> SyncPass<'a> {
 
     async fn run(&mut self, container_inputs: Option<ContainerInputs<'_>>) {
         if self.outside {
-            // its limits bind nothing; the pass that follows starts it in a new cgroup
-            tracing::warn!(pod = %self.pod().full_name(), "the pod's cgroup is gone, it is restarted");
+            // its limits have no effect; the next sync starts it in a new cgroup
+            tracing::warn!(pod = %self.pod().full_name(), "pod cgroup missing, restarting pod");
             self.actions.kill_pod = true;
             self.actions.create_sandbox = false;
         }
         if !self.actions.containers_to_reset.is_empty() {
             return self.reset().await;
         }
-        if !self.stop_what_must_go().await {
+        if !self.stop_planned().await {
             return;
         }
         if !self.actions.starts_something() {
@@ -157,12 +155,12 @@ impl<'a> SyncPass<'a> {
         }
     }
 
-    /// Makes the sandbox while what its containers need is being prepared, and waits for both.
+    /// Creates the sandbox while the inputs of the containers are being prepared.
     async fn make_ready_with(
         &mut self,
         inputs: ContainerInputs<'_>,
     ) -> Result<Sandbox, StartFailure> {
-        // a sandbox that is being made is never given up for a failure of the inputs
+        // a failure of the inputs does not cancel the sandbox creation
         let (sandbox, prepared) = match select(Box::pin(self.make_ready()), inputs).await {
             Either::Left((made, inputs)) => (made?, inputs.await),
             Either::Right((prepared, making)) => (making.await?, prepared),
@@ -171,8 +169,8 @@ impl<'a> SyncPass<'a> {
         Ok(sandbox)
     }
 
-    /// Returns false if the pass ends here.
-    async fn stop_what_must_go(&mut self) -> bool {
+    /// Stops the pod or single containers; returns false if the sync ends here.
+    async fn stop_planned(&mut self) -> bool {
         let actions = &self.actions;
         if actions.create_sandbox && self.req.observed.newest_sandbox().is_some() {
             self.event(
@@ -208,8 +206,8 @@ impl<'a> SyncPass<'a> {
         true
     }
 
-    /// Stops single containers in parallel. One that resists is not started again in this pass;
-    /// its siblings are.
+    /// Stops single containers concurrently. One that could not be stopped is not started in this
+    /// sync.
     async fn stop_containers(&mut self) {
         if self.actions.containers_to_kill.is_empty() {
             return;
@@ -237,6 +235,7 @@ impl<'a> SyncPass<'a> {
                 id: &kill.id,
                 grace: effective_grace_period(self.pod(), kill.grace),
                 message: &kill.message,
+                probe: kill.cause.probe(),
                 ips: &self.req.observed.ips,
                 after: Vec::new(),
                 pod_stop: None,
@@ -252,7 +251,7 @@ impl<'a> SyncPass<'a> {
         ))
     }
 
-    /// Directories and the sandbox.
+    /// Prepares directories and the sandbox.
     async fn make_ready(&mut self) -> Result<Sandbox, StartFailure> {
         if self.actions.create_sandbox && !self.req.network_ready && !self.pod().host_network() {
             return Err(self.network_not_ready().await);
@@ -365,7 +364,7 @@ impl<'a> SyncPass<'a> {
     async fn start_all(&mut self, sandbox: &Sandbox) {
         let ephemeral = std::mem::take(&mut self.actions.ephemeral_to_start);
         for start in &ephemeral {
-            // a debugger that does not start holds up nobody
+            // a failed ephemeral container does not block others
             if let Err(failure) = self.start_container(sandbox, start).await {
                 self.fail(failure);
             }
@@ -390,7 +389,7 @@ impl<'a> SyncPass<'a> {
                 .init_containers()
                 .get(start.index)
                 .is_some_and(is_sidecar);
-            // what comes after an init container needs what it does; a sidecar only helps
+            // a failed init container blocks the next ones, a failed sidecar does not
             if let Err(failure) = self.start_container(sandbox, start).await {
                 self.fail(failure);
                 if !sidecar {
@@ -414,7 +413,7 @@ impl<'a> SyncPass<'a> {
         }
     }
 
-    /// When the last init container that ends by itself ended.
+    /// End of the last init container that is not a sidecar.
     fn init_done(&self) -> Option<windlass_types::Timestamp> {
         let ending = self
             .pod()
@@ -469,7 +468,7 @@ impl<'a> SyncPass<'a> {
         if failure.retry_at.is_none() {
             failure.retry_at = retry_time(failure.retry, self.runtime.deps().clock.now());
         }
-        tracing::info!(pod = %self.pod().full_name(), failure = %failure, "not started");
+        tracing::info!(pod = %self.pod().full_name(), failure = %failure, "sync step failed");
         self.failures.push(failure);
     }
 

@@ -1,7 +1,7 @@
-//! Termination messages: where one is written and how it is read back.
+//! Termination messages: paths and reading.
 //!
-//! Upstream names the file at random and finds it again among the container's mounts. Here the
-//! name follows from the instance, so that no call to the runtime is needed to find it.
+//! Upstream uses a random file name and finds it in the container's mounts. Here the name is derived
+//! from the container instance, so that finding it needs no runtime call.
 
 use std::path::PathBuf;
 
@@ -13,16 +13,16 @@ use windlass_units::hash::fnv1a_32;
 
 use crate::PodRuntime;
 
-/// Largest termination message.
+/// Maximum bytes of a termination message.
 const MAX_MESSAGE_BYTES: usize = 4096;
-/// Largest share of all containers of a pod together.
+/// Maximum bytes of all termination messages of a pod.
 const MAX_POD_MESSAGE_BYTES: usize = 12 * 1024;
-/// Largest part of a log used as a message.
+/// Maximum bytes of a log used as a message.
 const MAX_LOG_BYTES: usize = 2048;
-/// Most lines of a log used as a message.
+/// Maximum lines of a log used as a message.
 const MAX_LOG_LINES: usize = 80;
 
-/// Where the termination log of one instance lies on the node.
+/// Path of the termination log of one container instance on the node.
 pub(crate) fn termination_log_path(
     paths: &NodePaths,
     uid: &PodUid,
@@ -34,8 +34,8 @@ pub(crate) fn termination_log_path(
 }
 
 impl PodRuntime {
-    /// What an exited container left as its last words: its termination log or, for
-    /// `FallbackToLogsOnError`, the end of its log. `None` if it left nothing.
+    /// Termination message of an exited container: its termination log or, for
+    /// `FallbackToLogsOnError`, the end of its log. `None` if empty.
     pub async fn termination_message(
         &self,
         pod: &Pod,

@@ -1,4 +1,4 @@
-//! Words that Kubernetes users know from the Go kubelet.
+//! Texts that match the Go kubelet.
 
 use windlass_types::{Pod, PodExt};
 

@@ -1,8 +1,8 @@
-//! User IDs of pods with `hostUsers: false`: given out, remembered, given back.
+//! Allocates user IDs for pods with `hostUsers: false`.
 //!
-//! *owns* which IDs of the node are whose · *bound* the IDs of the node · *restart* the notes in
-//! the pods' directories are read before the first ID is given out, so that what runs keeps its
-//! own. What is decided is in [`windlass_runtime_config::userns`].
+//! *owns* the allocation of the node's IDs · *bound* the IDs of the node · *restart* the files in the
+//! pods' directories are read before the first allocation, so that running pods keep their IDs. The
+//! decisions are in [`windlass_runtime_config::userns`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,19 +17,19 @@ use windlass_types::{Pod, PodExt, PodUid, Retry};
 use crate::PodRuntime;
 use crate::files::{FilesError, PodFiles};
 
-/// A pod cannot have user IDs of its own.
+/// User IDs could not be allocated for a pod.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PodUsersError {
-    /// There are none for it.
+    /// No IDs are available, or the handler does not support them.
     #[error(transparent)]
     Userns(#[from] UsernsError),
-    /// The notes of pods cannot be read or written.
+    /// The files of pods cannot be read or written.
     #[error("create user namespace: {0}")]
     Files(#[from] FilesError),
 }
 
 impl PodUsersError {
-    /// Whatever it is, time may bring another answer: a runtime that is replaced, a pod that goes.
+    /// Retry class: most errors may end when the runtime is replaced or a pod is removed.
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Userns(UsernsError::File(_) | UsernsError::Range(_)) => Retry::Never,
@@ -39,11 +39,11 @@ impl PodUsersError {
     }
 }
 
-/// Who has which IDs. Empty until somebody asks.
+/// Allocation of IDs to pods, restored at the first use.
 #[derive(Debug)]
 pub(crate) struct PodUsers {
     range: Result<IdRange, RangeError>,
-    /// Filled from the notes of all pods, once.
+    /// Restored once from the files of all pods.
     given: OnceCell<Mutex<UserNamespaces>>,
 }
 
@@ -55,7 +55,7 @@ impl PodUsers {
         }
     }
 
-    /// What a pod has, new or from before.
+    /// Returns the IDs of a pod, new or restored.
     async fn take(&self, files: &dyn PodFiles, uid: &PodUid) -> Result<IdMapping, PodUsersError> {
         let range = self.range.clone().map_err(UsernsError::Range)?;
         let given = self.given.get_or_try_init(|| restore(files, range)).await?;
@@ -64,15 +64,15 @@ impl PodUsers {
         if taken.noted {
             return Ok(ids);
         }
-        // without the note a later agent would give the same IDs to somebody else
-        let note = mapping_file(ids);
-        files.write_user_namespace(uid, &note).await?;
+        // without the file the next agent run would allocate the same IDs to another pod
+        let text = mapping_file(ids);
+        files.write_user_namespace(uid, &text).await?;
         lock(given).noted(uid);
-        tracing::info!(%uid, first = ids.host_id, length = ids.length, "user IDs given to a pod");
+        tracing::info!(%uid, first = ids.host_id, length = ids.length, "user IDs allocated");
         Ok(ids)
     }
 
-    /// The pod's directory is gone, and with it the note.
+    /// Releases the IDs of a pod whose directory, with the file, was removed.
     pub(crate) fn release(&self, uid: &PodUid) {
         if let Some(given) = self.given.get() {
             lock(given).release(uid);
@@ -81,7 +81,7 @@ impl PodUsers {
 }
 
 impl PodRuntime {
-    /// The IDs of a pod: the node's, or the pod's own if it asks for that and the runtime can.
+    /// IDs of a pod: the node's, or its own if it requests them.
     pub(crate) async fn pod_users(
         &self,
         pod: &Pod,
@@ -98,8 +98,8 @@ impl PodRuntime {
     }
 }
 
-/// What earlier lives of the agent gave out. A note that means nothing is reported and keeps its
-/// own pod from starting; the others start.
+/// Restores the allocations of previous agent runs. An invalid file is reported and blocks only its
+/// own pod.
 async fn restore(
     files: &dyn PodFiles,
     range: IdRange,
@@ -107,7 +107,7 @@ async fn restore(
     let mut given = UserNamespaces::new(range);
     for (uid, text) in files.list_user_namespaces().await? {
         if let Err(error) = given.restore(&uid, &text) {
-            tracing::error!(%uid, %error, "user IDs of a pod are not known");
+            tracing::error!(%uid, %error, "restoring user IDs of pod failed");
         }
     }
     Ok(Mutex::new(given))

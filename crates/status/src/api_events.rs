@@ -15,7 +15,7 @@ use windlass_metrics::Metrics;
 use windlass_pod_status::event_correlator::{RecordedEvent, node_reference, pod_reference};
 use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, Pod, Reason};
+use windlass_types::{Clock, EventRecorder, Pod, ProbeKind, Reason};
 
 use crate::events::EventLog;
 use queue::EventQueue;
@@ -51,14 +51,14 @@ impl ApiEvents {
     }
 
     fn send(&self, object: ObjectReference, event_type: EventType, reason: Reason, message: &str) {
-        let occurrence = RecordedEvent {
+        let event = RecordedEvent {
             object,
             event_type,
             reason: reason.as_str().to_owned(),
             message: message.to_owned(),
             at: self.clock.now(),
         };
-        self.queue.push(occurrence.bounded());
+        self.queue.push(event.bounded());
     }
 }
 
@@ -73,6 +73,21 @@ impl EventRecorder for ApiEvents {
     ) {
         self.log.record(pod, container, event_type, reason, message);
         self.send(pod_reference(pod, container), event_type, reason, message);
+    }
+
+    fn record_probe(
+        &self,
+        pod: &Pod,
+        container: &str,
+        probe: ProbeKind,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        self.log
+            .record_probe(pod, container, probe, event_type, reason, message);
+        let container = pod_reference(pod, Some(container));
+        self.send(container, event_type, reason, message);
     }
 
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_types::view::{EventType, PodEvent};
-use windlass_types::{Clock, EventRecorder, Pod, PodExt, Reason};
+use windlass_types::{Clock, EventRecorder, Pod, PodExt, ProbeKind, Reason};
 
 use crate::status_store::PodStatusStore;
 
@@ -22,17 +22,12 @@ impl EventLog {
     pub fn new(board: PodStatusStore, clock: Arc<dyn Clock>) -> Self {
         Self { board, clock }
     }
-}
 
-impl EventRecorder for EventLog {
-    fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {
-        tracing::info!(kind = event_type.as_str(), %reason, message, "node event");
-    }
-
-    fn record(
+    fn add(
         &self,
         pod: &Pod,
         container: Option<&str>,
+        probe: Option<ProbeKind>,
         event_type: EventType,
         reason: Reason,
         message: &str,
@@ -65,12 +60,49 @@ impl EventRecorder for EventLog {
                 event_type,
                 reason,
                 container: container.map(str::to_owned),
+                probe,
                 message: message.to_owned(),
                 count: 1,
                 first: now,
                 last: now,
             });
         });
+    }
+}
+
+impl EventRecorder for EventLog {
+    fn record(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        self.add(pod, container, None, event_type, reason, message);
+    }
+
+    fn record_probe(
+        &self,
+        pod: &Pod,
+        container: &str,
+        probe: ProbeKind,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        self.add(
+            pod,
+            Some(container),
+            Some(probe),
+            event_type,
+            reason,
+            message,
+        );
+    }
+
+    fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {
+        tracing::info!(kind = event_type.as_str(), %reason, message, "node event");
     }
 }
 

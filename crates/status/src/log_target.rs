@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use crate::{PodStatusEntry, PodStatusStore, current_entry};
+use tokio_util::sync::CancellationToken;
 use windlass_types::corev1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use windlass_types::{PodExt, SharedPod};
 

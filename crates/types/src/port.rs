@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use crate::Timestamp;
 use crate::corev1::ObjectReference;
 use crate::pod::Pod;
+use crate::probe::ProbeKind;
 use crate::reason::Reason;
 use crate::view::EventType;
 
@@ -27,6 +28,21 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
         reason: Reason,
         message: &str,
     );
+
+    /// Records an event of a container that one of its probes caused. By default as [`record`].
+    ///
+    /// [`record`]: EventRecorder::record
+    fn record_probe(
+        &self,
+        pod: &Pod,
+        container: &str,
+        _probe: ProbeKind,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        self.record(pod, Some(container), event_type, reason, message);
+    }
 
     /// Records an event of the node.
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str);

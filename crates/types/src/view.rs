@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::probe::ProbeKind;
 use crate::reason::Reason;
 
 /// What blocks a pod.
@@ -15,6 +16,8 @@ pub struct Blocker {
     pub container: Option<String>,
     /// The cause in one sentence.
     pub message: String,
+    /// The failing probe, if it is the cause.
+    pub probe: Option<ProbeKind>,
     /// Since when it has been the blocker.
     pub since: Timestamp,
     /// Time of the next automatic retry; `None` without one.
@@ -140,6 +143,8 @@ pub struct PodEvent {
     pub reason: Reason,
     /// Container concerned, if one.
     pub container: Option<String>,
+    /// The probe that caused it, if one.
+    pub probe: Option<ProbeKind>,
     /// Text.
     pub message: String,
     /// Number of occurrences.

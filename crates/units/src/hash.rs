@@ -1,8 +1,7 @@
-//! FNV-1a as Go's `hash/fnv` computes it, and the hashes upstream builds on it.
+//! FNV-1a as in Go's `hash/fnv`, and the hashes that upstream builds on it.
 //!
-//! Upstream does not hash an object's bytes but the text of a Go debug dump of them
-//! (`DeepHashObject`). The dump of a byte slice is its Go type followed by the bytes as decimal
-//! numbers, and that is all that is needed here: whatever is hashed is JSON first.
+//! Upstream hashes a Go debug dump of an object (`DeepHashObject`). Here the object is always JSON
+//! text, whose dump is the Go type of a byte slice and the bytes as decimal numbers.
 
 use windlass_types::corev1::Container;
 
@@ -29,15 +28,15 @@ pub fn fnv1a_128(bytes: &[u8]) -> u128 {
         })
 }
 
-/// The hash that decides whether a container's definition changed (upstream `HashContainer`):
-/// its name and image, nothing else. Stored in `io.kubernetes.container.hash`.
+/// Returns the hash of a container definition (upstream `HashContainer`): of name and image only.
+/// The runtime stores it in `io.kubernetes.container.hash`.
 pub fn container_hash(container: &Container) -> u32 {
     let image = go_json_string(container.image.as_deref().unwrap_or_default());
     let name = go_json_string(&container.name);
     deep_hash_32(format!("{{\"image\":{image},\"name\":{name}}}").as_bytes())
 }
 
-/// [`container_hash`] as the annotation carries it: lower-case hex without padding.
+/// Returns [`container_hash`] as in the annotation: lower-case hex without padding.
 pub fn container_hash_text(container: &Container) -> String {
     format!("{:x}", container_hash(container))
 }
@@ -48,10 +47,10 @@ pub(crate) fn deep_hash_32(bytes: &[u8]) -> u32 {
     fnv1a_32(format!("([]uint8)[{}]", numbers.join(" ")).as_bytes())
 }
 
-/// A JSON string as Go's `json.Marshal` writes it: also safe to embed in HTML and JavaScript.
+/// Returns a JSON string as Go's `json.Marshal`: safe to embed in HTML and JavaScript.
 pub fn go_json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    // A &str always serializes; the fallback cannot be reached.
+    // a &str always serializes
     let json = serde_json::to_string(text).unwrap_or_default();
     for c in json.chars() {
         match c {
@@ -77,15 +76,15 @@ mod tests {
     }
 
     #[test]
-    fn the_container_hash_is_the_one_the_go_kubelet_writes() {
-        // The constant of upstream's own test of HashContainer.
+    fn container_hash_matches_upstream() {
+        // from the upstream test of HashContainer
         let c = container("test_container", "foo/image:v1");
         assert_eq!(container_hash(&c), 0x8e45_cbd0);
         assert_eq!(container_hash_text(&c), "8e45cbd0");
     }
 
     #[test]
-    fn only_name_and_image_count() {
+    fn container_hash_covers_name_and_image_only() {
         let mut c = container("test_container", "foo/image:v1");
         c.args = Some(vec!["changed".into()]);
         c.working_dir = Some("/elsewhere".into());
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_escaped_as_go_escapes_them() {
+    fn json_strings_are_escaped_as_in_go() {
         assert_eq!(
             go_json_string("a<b>&\"\\\u{2028}\n\u{1}ä"),
             "\"a\\u003cb\\u003e\\u0026\\\"\\\\\\u2028\\n\\u0001ä\""

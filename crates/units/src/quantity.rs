@@ -1,8 +1,8 @@
 //! Kubernetes `resource.Quantity`: exact arithmetic in nano units, parsing, canonical text.
 //!
-//! A value is held as `i128` nanos, which covers every value the API accepts (±(2⁶³−1) with nine
-//! decimal places) without rounding. Finer input is rounded away from zero, as upstream does, so
-//! that asking for a little never becomes asking for nothing.
+//! A value is an `i128` of nano units, exact for every value of the API (±(2⁶³−1) with nine decimal
+//! places). Finer input is rounded away from zero, as upstream, so that a small request never
+//! becomes zero.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// Suffixes for exponents −9, −6, … 18.
 const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
-/// Which family of suffixes a quantity is written with.
+/// Suffixes of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuantityFormat {
     /// `n u m k M G T P E`, powers of 1000.
@@ -44,25 +44,25 @@ pub struct Quantity {
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("quantity is empty")]
     Empty,
     /// The part before the suffix is not a decimal number.
     #[error("quantity {0:?} does not start with a decimal number")]
     Number(String),
-    /// The part after the number is no known suffix.
+    /// The suffix is unknown.
     #[error("quantity {0:?} has an unknown suffix")]
     Suffix(String),
 }
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self {
         nano: 0,
         format: QuantityFormat::DecimalSi,
     };
 
-    /// A whole number of units.
+    /// Creates a whole number of units.
     pub fn from_units(units: i64, format: QuantityFormat) -> Self {
         Self {
             nano: i128::from(units) * NANO,
@@ -70,7 +70,7 @@ impl Quantity {
         }
     }
 
-    /// A number of thousandths, the usual unit of CPU.
+    /// Creates a number of thousandths, the usual unit of CPU.
     pub fn from_milli(milli: i64) -> Self {
         Self {
             nano: i128::from(milli) * (NANO / 1000),
@@ -78,30 +78,29 @@ impl Quantity {
         }
     }
 
-    /// The exact value in nano units.
+    /// Returns the exact value in nano units.
     pub fn nanos(self) -> i128 {
         self.nano
     }
 
-    /// Whole units, rounded away from zero: bytes of memory, whole CPUs.
+    /// Returns whole units, rounded away from zero: bytes of memory, whole CPUs.
     pub fn value(self) -> i64 {
         saturate(divide_up(self.nano, NANO))
     }
 
-    /// Thousandths, rounded away from zero: milli-CPU.
+    /// Returns thousandths, rounded away from zero: milli-CPU.
     pub fn milli_value(self) -> i64 {
         saturate(divide_up(self.nano, NANO / 1000))
     }
 
-    /// True for exactly zero.
+    /// Returns whether the value is exactly zero.
     pub fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// This amount counted in `divisor`s, rounded up. A zero divisor counts as 1.
+    /// Returns the value divided by `divisor`, rounded up. A zero divisor counts as 1.
     ///
-    /// Both are first rounded up to thousandths (`milli`) or whole units, as upstream does for
-    /// CPU and for everything else.
+    /// As upstream, both are first rounded up to thousandths (`milli`, for CPU) or whole units.
     pub fn in_units_of(self, divisor: Self, milli: bool) -> i64 {
         let divisor = if divisor.is_zero() {
             Self::from_units(1, QuantityFormat::DecimalSi)
@@ -137,7 +136,7 @@ impl Ord for Quantity {
     }
 }
 
-/// The sum keeps the left side's format, or the right side's if the left is zero.
+/// The sum has the format of the left side, or of the right side if the left is zero.
 impl Add for Quantity {
     type Output = Self;
 
@@ -222,7 +221,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// One entry of a resource list, `None` if absent.
+/// Returns one entry of a resource list, `None` if absent.
 ///
 /// # Errors
 /// The entry is not a quantity.
@@ -254,7 +253,7 @@ fn parse_suffix(suffix: &str) -> Option<(Scale, QuantityFormat)> {
     ))
 }
 
-/// `whole.fraction × 10^exponent` in nanos, rounded up. Works on the digits, so it is exact.
+/// Returns `whole.fraction × 10^exponent` in nanos, rounded up; exact.
 fn decimal_nanos(whole: &str, fraction: &str, exponent: i32) -> i128 {
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
@@ -274,7 +273,7 @@ fn decimal_nanos(whole: &str, fraction: &str, exponent: i32) -> i128 {
     parse_digits(&digits[..keep]) + i128::from(!rest_is_zero)
 }
 
-/// `whole.fraction × 1024^power` in nanos, rounded up; exact for 22 fraction digits.
+/// Returns `whole.fraction × 1024^power` in nanos, rounded up; exact for 22 fraction digits.
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     const LIMB: usize = 11;
     let base = 10_i128.pow(LIMB as u32);
@@ -286,7 +285,7 @@ fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let Some(whole) = parse_digits(whole).checked_mul(unit) else {
         return MAX_NANO;
     };
-    // two limbs keep unit × limb below 2¹²⁷ where one product over all digits would not be
+    // two limbs keep each product below 2¹²⁷
     let padded = format!("{fraction:0<width$}", width = 2 * LIMB);
     let high = unit * parse_digits(&padded[..LIMB]);
     let low = unit * parse_digits(&padded[LIMB..2 * LIMB]) + (high % base) * base;

@@ -6,13 +6,14 @@
 //! *bound* [`DISK_PERMITS`] and [`DEVICE_PERMITS`]; further callers wait until their deadline, for a
 //! device [`PERMIT_TIMEOUT`], and the error names the holders · *restart* nothing to restore.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use windlass_pacing::KeyedSemaphores;
 use windlass_types::{PodUid, Retry};
 
 /// Max concurrent calls on the node's own disk. Each takes milliseconds: 32 saturate any disk, and 32
@@ -35,9 +36,6 @@ const SLOW_CALL_THRESHOLD: Duration = Duration::from_secs(10);
 const SLOW_CALL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Max volumes that the error names.
 const MAX_NAMED_VOLUMES: usize = 3;
-
-/// Unused queues are removed when the table reaches this size, well above the pods of a node.
-const SWEEP_AT: usize = 1024;
 
 /// Work in a queue did not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +100,7 @@ pub(crate) fn pod_volumes_queue(uid: &PodUid) -> String {
 #[derive(Debug)]
 pub struct IoQueues {
     permits: Arc<Permits>,
-    queues: Mutex<HashMap<String, Weak<Semaphore>>>,
+    queues: KeyedSemaphores<String>,
     deadline: Duration,
 }
 
@@ -118,7 +116,7 @@ impl IoQueues {
                 permit_timeout: PERMIT_TIMEOUT.min(deadline / 2),
                 slow_call_threshold: SLOW_CALL_THRESHOLD.min(deadline / 2),
             }),
-            queues: Mutex::default(),
+            queues: KeyedSemaphores::new(1),
             deadline,
         }
     }
@@ -148,7 +146,7 @@ impl IoQueues {
         action: &'static str,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let semaphore = self.semaphore(queue.key());
+        let semaphore = self.queues.get(queue.key().to_owned());
         let (permits, queue) = (Arc::clone(&self.permits), queue.clone());
         let job = async move {
             let lost = || IoQueueError::Lost { action };
@@ -170,19 +168,6 @@ impl IoQueues {
         };
         let ended = timeout(self.deadline, job).await;
         ended.unwrap_or_else(|_| deadline_exceeded())
-    }
-
-    fn semaphore(&self, key: &str) -> Arc<Semaphore> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.get(key).and_then(Weak::upgrade) {
-            return queue;
-        }
-        if queues.len() >= SWEEP_AT {
-            queues.retain(|_, queue| queue.strong_count() > 0);
-        }
-        let queue = Arc::new(Semaphore::new(1));
-        queues.insert(key.to_owned(), Arc::downgrade(&queue));
-        queue
     }
 }
 

@@ -136,8 +136,8 @@ pub(crate) async fn set_up(
     let options = joined_options(&request.volume.mount_options, read_only);
     let target = target(machine, request)?;
     let global = global_mount(machine, volume);
-    let lock = machine.lock_directory(&volume.path);
-    let _guard = lock.lock().await;
+    let lock = machine.directory_locks.get(volume.path.clone());
+    let _guard = lock.acquire().await;
 
     let (path, place) = (volume.path.clone(), target.clone());
     let (source, is_mounted) = machine

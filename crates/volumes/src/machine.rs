@@ -1,9 +1,11 @@
 //! State shared by the volume plugins: paths, I/O queues, programs, event recorder.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+#[cfg(test)]
+use std::sync::{Mutex, PoisonError};
 
+use windlass_pacing::KeyedSemaphores;
 use windlass_pod_inputs::paths::{NodePaths, escape_plugin};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
@@ -37,7 +39,7 @@ pub(crate) struct Machine {
     /// Set once the event recorder exists.
     pub(crate) events: OnceLock<Arc<dyn EventRecorder>>,
     /// Locks of directories that pods share.
-    shared: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
+    pub(crate) directory_locks: KeyedSemaphores<PathBuf>,
     /// Steps until the simulated kill.
     #[cfg(test)]
     pub(crate) steps_before_kill: Mutex<Option<usize>>,
@@ -51,7 +53,7 @@ impl Machine {
             config: HostVolumesConfig::default(),
             walks: Walks::default(),
             events: OnceLock::new(),
-            shared: Mutex::default(),
+            directory_locks: KeyedSemaphores::new(1),
             #[cfg(test)]
             steps_before_kill: Mutex::new(None),
         }
@@ -109,18 +111,6 @@ impl Machine {
         if let Some(events) = self.events.get() {
             events.record(pod, None, EventType::Warning, reason, message);
         }
-    }
-
-    /// The lock of a directory that pods share.
-    pub(crate) fn lock_directory(&self, dir: &Path) -> Arc<tokio::sync::Mutex<()>> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = shared.get(dir).and_then(Weak::upgrade) {
-            return lock;
-        }
-        let lock = Arc::new(tokio::sync::Mutex::new(()));
-        shared.insert(dir.to_owned(), Arc::downgrade(&lock));
-        lock
     }
 
     /// `plugins/kubernetes.io/local-volume/mounts`: file systems of block devices, by

@@ -77,7 +77,7 @@ pub(super) fn gates() -> String {
     });
     let about = "Names, stages and defaults are those of Kubernetes 1.36. The agent logs a \
                  warning at startup for every gate that is set and not implemented. The feature of such a \
-                 gate may exist without the gate, see [COVERAGE.md](../COVERAGE.md). Gates of other \
+                 gate may exist without the gate, see [COVERAGE.md](../coverage/README.md). Gates of other \
                  Kubernetes components are accepted with one warning.";
     head("Feature gates", about) + &table(&["gate", "stage", "default", "state"], rows)
 }

@@ -95,7 +95,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "volumes",
-        &["csi", "pod-inputs", "runtime-config", "volume-plan"],
+        &[
+            "csi",
+            "pacing",
+            "pod-inputs",
+            "runtime-config",
+            "volume-plan",
+        ],
     ),
     (
         "volume-manager",
@@ -226,6 +232,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "cri",
             "https",
             "metrics",
+            "pacing",
             "pod-inputs",
             "pod-lifecycle",
             "runtime",

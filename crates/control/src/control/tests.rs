@@ -17,7 +17,7 @@ use windlass_types::explain::{Explanation, PodTimeline};
 use windlass_types::view::{
     Blocker, ClusterSummary, EventType, HeartbeatStatus, PodEvent, PodWatch,
 };
-use windlass_types::{Reason, Timestamp};
+use windlass_types::{ProbeKind, Reason, Timestamp};
 
 use tokio::net::UnixStream;
 
@@ -265,6 +265,7 @@ async fn blocker_message_includes_last_probe_failure() {
         reason: Reason::ContainersNotReady,
         container: Some("app".to_owned()),
         message: "its readiness probe does not pass".to_owned(),
+        probe: Some(ProbeKind::Readiness),
         since: now,
         next_retry: None,
     });
@@ -273,6 +274,7 @@ async fn blocker_message_includes_last_probe_failure() {
         reason: Reason::Unhealthy,
         container: Some("app".to_owned()),
         message: format!("Readiness probe failed: {text}"),
+        probe: Some(ProbeKind::Readiness),
         count: 1,
         first: now,
         last: now,
@@ -295,6 +297,7 @@ async fn pods_are_listed_with_status_and_filtered() {
         reason: Reason::ErrImagePull,
         container: Some("app".to_owned()),
         message: "no such image".to_owned(),
+        probe: None,
         since: NOW.parse().expect("time"),
         next_retry: None,
     });
@@ -539,6 +542,7 @@ async fn explain_accepts_static_pod_name_without_node_suffix() {
         reason: Reason::WaitingForStartSlot,
         container: None,
         message: "waiting for a start slot".into(),
+        probe: None,
         since: NOW.parse().expect("time"),
         next_retry: None,
     });
@@ -558,7 +562,7 @@ async fn explain_accepts_static_pod_name_without_node_suffix() {
         let blocker = explanation.blocker.expect("a blocker");
         assert_eq!(
             blocker.waiting_for,
-            "the agent, when other pods have started"
+            "agent, after other pods have started"
         );
         assert_eq!(explanation.records.len(), 1);
         let answer = env.client.get_timeline(request()).await.expect("answer");

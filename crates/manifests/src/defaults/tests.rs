@@ -1,4 +1,4 @@
-//! Each default as the JSON that appears in a bare pod.
+//! Each default, as JSON of a minimal pod.
 
 use serde_json::{Value, json};
 use windlass_types::Pod;
@@ -11,12 +11,12 @@ fn defaulted(spec: Value) -> Value {
     apply(&mut pod);
     let once = pod.clone();
     apply(&mut pod);
-    assert_eq!(once, pod, "defaults are applied once and for all");
+    assert_eq!(once, pod, "not idempotent");
     serde_json::to_value(pod.spec).expect("JSON")
 }
 
 #[test]
-fn a_bare_pod_gets_the_defaults_of_the_api() {
+fn minimal_pod_gets_api_defaults() {
     assert_eq!(
         defaulted(json!({"containers": [{"name": "a", "image": "x:1"}]})),
         json!({
@@ -38,7 +38,7 @@ fn a_bare_pod_gets_the_defaults_of_the_api() {
 }
 
 #[test]
-fn what_the_user_wrote_stays() {
+fn set_fields_are_not_overwritten() {
     let spec = defaulted(json!({
         "containers": [{"name": "a", "imagePullPolicy": "Never", "terminationMessagePath": "/m"}],
         "restartPolicy": "Never", "dnsPolicy": "Default", "terminationGracePeriodSeconds": 0,
@@ -53,7 +53,7 @@ fn what_the_user_wrote_stays() {
 }
 
 #[test]
-fn the_pull_policy_follows_tag_and_digest() {
+fn pull_policy_depends_on_tag_and_digest() {
     for (image, expected) in [
         ("nginx", "Always"),
         ("nginx:latest", "Always"),
@@ -69,7 +69,7 @@ fn the_pull_policy_follows_tag_and_digest() {
 }
 
 #[test]
-fn probes_hooks_ports_and_fields_are_completed() {
+fn probes_hooks_ports_and_env_get_defaults() {
     let spec = defaulted(json!({"containers": [{
         "name": "a", "image": "x:1",
         "ports": [{"containerPort": 80}],
@@ -102,7 +102,7 @@ fn probes_hooks_ports_and_fields_are_completed() {
 }
 
 #[test]
-fn on_the_host_network_container_ports_are_host_ports() {
+fn host_network_sets_host_ports() {
     let spec = defaulted(json!({
         "hostNetwork": true,
         "initContainers": [{"name": "i", "ports": [{"containerPort": 1}]}],
@@ -114,7 +114,7 @@ fn on_the_host_network_container_ports_are_host_ports() {
 }
 
 #[test]
-fn requests_follow_limits_where_they_are_missing() {
+fn missing_requests_default_to_limits() {
     let spec = defaulted(json!({"containers": [{"name": "a", "resources": {
         "limits": {"cpu": 1, "memory": "1Gi"}, "requests": {"cpu": "100m"},
     }}]}));
@@ -133,7 +133,7 @@ fn requests_follow_limits_where_they_are_missing() {
 }
 
 #[test]
-fn volumes_are_completed() {
+fn volumes_get_defaults() {
     let spec = defaulted(json!({"containers": [], "volumes": [
         {"name": "bare"},
         {"name": "host", "hostPath": {"path": "/x"}},

@@ -1,4 +1,4 @@
-//! Image references and pull decisions, by the line they come to.
+//! Tables of image references and pull decisions.
 
 use super::*;
 
@@ -9,13 +9,13 @@ fn check(image: &str, expected: &str) {
             let tag = n.tag.as_deref().unwrap_or("-");
             format!("{} {} {} {tag}", n.reference, n.registry, n.repository)
         }
-        Err(error) => error.fault.to_string(),
+        Err(error) => error.kind.to_string(),
     };
     assert_eq!(line, expected, "{image:?}");
 }
 
 #[test]
-fn a_missing_tag_is_added_and_nothing_else_changed() {
+fn missing_tag_is_added() {
     check("busybox", "busybox:latest docker.io library/busybox latest");
     check(
         "busybox:1.36",
@@ -52,7 +52,7 @@ fn a_missing_tag_is_added_and_nothing_else_changed() {
 }
 
 #[test]
-fn invalid_references_say_what_is_wrong() {
+fn invalid_references_have_specific_errors() {
     let format = "invalid reference format";
     for image in [
         "",
@@ -109,7 +109,7 @@ fn invalid_references_say_what_is_wrong() {
 }
 
 #[test]
-fn the_policy_defaults_as_the_api_server_would() {
+fn pull_policy_defaults_as_in_api_server() {
     let check = |image: &str, policy: Option<&str>, expected| {
         let container = Container {
             image: Some(image.to_owned()),
@@ -136,7 +136,7 @@ fn the_policy_defaults_as_the_api_server_would() {
 }
 
 #[test]
-fn pulls_follow_policy_and_presence() {
+fn pull_decision_depends_on_policy_and_presence() {
     use PullDecision::{ErrImageNeverPull, Pull, UsePresent};
     assert_eq!(should_pull(PullPolicy::Always, true), Pull);
     assert_eq!(should_pull(PullPolicy::Always, false), Pull);

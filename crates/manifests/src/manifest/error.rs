@@ -1,4 +1,4 @@
-//! What is wrong with a manifest: file, line, field, and what to change.
+//! Errors of a manifest: file, line, field and fix.
 
 use std::fmt;
 
@@ -9,49 +9,48 @@ use crate::static_pod::ApiReference;
 use crate::validation::FieldError;
 use crate::yaml::{Position, YamlError};
 
-/// Errors of one manifest that are spelled out; a log line has to end somewhere.
-const MOST_SHOWN: usize = 20;
+/// Max errors of one manifest in a message.
+const MAX_LISTED_ERRORS: usize = 20;
 
-/// Why a manifest gives no pods. Trying again is useless until the manifest changes, except
-/// where it could not be read.
+/// Why a manifest is rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManifestError {
-    /// Which manifest.
+    /// The manifest.
     pub origin: Origin,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Box<Problem>,
 }
 
-/// The ways a manifest can be wrong.
+/// Problem of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Problem {
-    /// The bytes could not be had: the system's or the server's words.
+    /// Reading it failed, with the cause.
     Unreadable(String),
     /// Larger than [`MAX_MANIFEST_BYTES`].
     TooLarge {
-        /// Its size in bytes, as far as known.
+        /// Its size in bytes, or a lower bound.
         size: u64,
     },
     /// Neither a regular file nor a link to one: a directory, socket, pipe or device.
     NotAFile(&'static str),
-    /// Nothing in it.
+    /// It contains no object.
     Empty,
     /// Not YAML, or a field of the wrong type.
     Yaml(YamlError),
-    /// Some other object, or none at all.
+    /// Another object, or not an object.
     NotAPod {
-        /// Line of the offending field.
+        /// Position of the field.
         position: Option<Position>,
-        /// `kind` or `apiVersion`, with the item it belongs to.
+        /// Path of `kind` or `apiVersion`.
         field: String,
-        /// What it says.
+        /// The value of `apiVersion`.
         api_version: String,
-        /// What it says.
+        /// The value of `kind`.
         kind: String,
     },
-    /// A pod that the API would refuse too.
+    /// A pod that the API server would reject too.
     Invalid(Vec<FieldError>),
-    /// A pod that needs objects of the API server, which a static pod cannot have.
+    /// A pod that refers to API objects, which a static pod must not.
     ApiReferences(Vec<ApiReference>),
 }
 
@@ -62,7 +61,7 @@ impl From<YamlError> for Problem {
 }
 
 impl ManifestError {
-    /// An error of one manifest.
+    /// Creates an error.
     pub fn new(origin: &Origin, problem: Problem) -> Self {
         Self {
             origin: origin.clone(),
@@ -70,7 +69,7 @@ impl ManifestError {
         }
     }
 
-    /// What trying again would bring.
+    /// Returns the retry class; only a read error is retried.
     pub fn retry(&self) -> Retry {
         match *self.problem {
             Problem::Unreadable(_) => Retry::Later,
@@ -78,16 +77,16 @@ impl ManifestError {
         }
     }
 
-    /// What the user should do about it.
+    /// Returns the fix for the user.
     pub fn fix(&self) -> &'static str {
         match &*self.problem {
             Problem::Unreadable(_) => "check that it exists and that the agent may read it",
             Problem::TooLarge { .. } => "split it, or move the data out of the manifest",
             Problem::NotAFile(_) => "put regular files, or links to them, into the directory",
-            Problem::Empty => "write a Pod into it, or remove it",
-            Problem::Yaml(YamlError::NotText { .. }) => "replace it by a Pod in YAML or JSON",
+            Problem::Empty => "add a Pod, or remove the file",
+            Problem::Yaml(YamlError::NotText { .. }) => "replace it with a Pod in YAML or JSON",
             Problem::Yaml(YamlError::Type { message, .. }) if is_unquoted_text(message) => {
-                "put the value in quotes: YAML takes numbers, and words like yes, no, on, off, y and n, for something other than text"
+                "quote the value: YAML does not parse numbers, and words such as yes, no, on, off, y and n, as strings"
             }
             Problem::Yaml(YamlError::Type { .. }) => "write the field as the Pod API defines it",
             Problem::Yaml(_) => "correct the YAML",
@@ -111,7 +110,7 @@ impl fmt::Display for ManifestError {
             Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Problem::TooLarge { size } => write!(
                 f,
-                "{size} bytes are more than the {MAX_MANIFEST_BYTES} a manifest may have"
+                "{size} bytes exceed the limit of {MAX_MANIFEST_BYTES} bytes"
             ),
             Problem::NotAFile(what) => write!(f, "is {what}, not a file"),
             Problem::Empty => f.write_str("contains no object"),
@@ -135,7 +134,7 @@ impl fmt::Display for ManifestError {
     }
 }
 
-/// A text was wanted, and YAML 1.1 made something else of it.
+/// Returns whether YAML 1.1 parsed an unquoted string as another type.
 fn is_unquoted_text(message: &str) -> bool {
     let scalar = ["boolean", "integer", "floating point"];
     message.ends_with("expected a string")
@@ -145,10 +144,10 @@ fn is_unquoted_text(message: &str) -> bool {
 }
 
 fn write_list(f: &mut fmt::Formatter<'_>, list: &[impl fmt::Display]) -> fmt::Result {
-    for (index, item) in list.iter().take(MOST_SHOWN).enumerate() {
+    for (index, item) in list.iter().take(MAX_LISTED_ERRORS).enumerate() {
         write!(f, "{}{item}", if index == 0 { "" } else { "; " })?;
     }
-    match list.len().saturating_sub(MOST_SHOWN) {
+    match list.len().saturating_sub(MAX_LISTED_ERRORS) {
         0 => Ok(()),
         more => write!(f, "; and {more} more"),
     }

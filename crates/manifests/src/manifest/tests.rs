@@ -1,4 +1,4 @@
-//! A table of manifests and what is said about them.
+//! Tables of manifests and their errors.
 
 use windlass_types::PodExt;
 
@@ -23,7 +23,7 @@ fn check(text: &[u8], expected: &str) {
 }
 
 #[test]
-fn a_pod_a_pod_list_a_list_and_several_documents_give_pods() {
+fn pods_are_parsed_from_pod_list_and_documents() {
     check(POD.as_bytes(), "web@0: []");
     check(
         b"apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\n",
@@ -45,7 +45,7 @@ fn a_pod_a_pod_list_a_list_and_several_documents_give_pods() {
 }
 
 #[test]
-fn unknown_fields_are_warnings_with_their_paths() {
+fn unknown_fields_are_listed_with_paths() {
     check(
         b"apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {containers: [], tolerationz: []}\n",
         "a@0:items[0] [items[0].spec.tolerationz]",
@@ -53,18 +53,18 @@ fn unknown_fields_are_warnings_with_their_paths() {
 }
 
 #[test]
-fn every_error_names_file_line_field_and_fix() {
+fn errors_name_file_line_field_and_fix() {
     check(
         b"",
-        "error: /etc/m/web.yaml: contains no object (write a Pod into it, or remove it)",
+        "error: /etc/m/web.yaml: contains no object (add a Pod, or remove the file)",
     );
     check(
         b"# nothing\n---\n",
-        "error: /etc/m/web.yaml: contains no object (write a Pod into it, or remove it)",
+        "error: /etc/m/web.yaml: contains no object (add a Pod, or remove the file)",
     );
     check(
         b"\x7fELF\x02\x01\xff",
-        "error: /etc/m/web.yaml: not UTF-8 text: invalid byte at offset 6 (replace it by a Pod in YAML or JSON)",
+        "error: /etc/m/web.yaml: not UTF-8 text: invalid byte at offset 6 (replace it with a Pod in YAML or JSON)",
     );
     check(
         b"apiVersion: apps/v1\nkind: Deployment\n",
@@ -80,7 +80,7 @@ fn every_error_names_file_line_field_and_fix() {
     );
     check(
         b"just words",
-        "error: /etc/m/web.yaml: line 1, column 1: found a text, expected a mapping with kind: Pod (write the field as the Pod API defines it)",
+        "error: /etc/m/web.yaml: line 1, column 1: found a string, expected a mapping with kind: Pod (write the field as the Pod API defines it)",
     );
     check(
         b"apiVersion: v1\nkind: PodList\nitems: {}\n",
@@ -88,15 +88,15 @@ fn every_error_names_file_line_field_and_fix() {
     );
     check(
         b"apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: 5\n",
-        "error: /etc/m/web.yaml: line 5, column 11: spec.containers[0].name: invalid type: integer `5`, expected a string (put the value in quotes: YAML takes numbers, and words like yes, no, on, off, y and n, for something other than text)",
+        "error: /etc/m/web.yaml: line 5, column 11: spec.containers[0].name: invalid type: integer `5`, expected a string (quote the value: YAML does not parse numbers, and words such as yes, no, on, off, y and n, as strings)",
     );
 }
 
 #[test]
-fn a_manifest_over_the_cap_is_refused_by_its_size() {
+fn manifest_over_max_size_is_rejected() {
     let text = vec![b' '; MAX_MANIFEST_BYTES as usize + 1];
     check(
         &text,
-        "error: /etc/m/web.yaml: 10485761 bytes are more than the 10485760 a manifest may have (split it, or move the data out of the manifest)",
+        "error: /etc/m/web.yaml: 10485761 bytes exceed the limit of 10485760 bytes (split it, or move the data out of the manifest)",
     );
 }

@@ -1,5 +1,4 @@
-//! Whether a pod changed, and in which way (upstream `podsDifferSemantically`,
-//! `checkAndUpdatePod`).
+//! Comparison of two versions of a pod (upstream `podsDifferSemantically`, `checkAndUpdatePod`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +8,23 @@ use windlass_types::{Pod, names};
 
 use super::annotations_mut;
 
-/// Annotations that the agent writes itself: they are no part of a comparison, and survive it.
+/// Annotations of the agent, which are kept and not compared.
 const LOCAL_ANNOTATIONS: [&str; 3] = [
     names::ANN_CONFIG_SOURCE,
     names::ANN_CONFIG_MIRROR,
     names::ANN_CONFIG_SEEN,
 ];
 
-/// What a newer version of a known pod asks for: one of these, never two.
+/// Change between two versions of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing.
+    /// No change.
     None,
-    /// Something other than the status changed.
+    /// Other fields than the status changed.
     Update(SharedPod),
-    /// Something changed, and the pod is to be deleted gracefully.
+    /// Other fields changed, and deletionTimestamp is set.
     GracefulDelete(SharedPod),
-    /// Only the status changed at the source.
+    /// Only the status changed.
     Reconcile(SharedPod),
 }
 
@@ -40,8 +39,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Compares a known pod with what its source says now. The pod in the answer is the new one
-/// with the agent's own annotations of the known one.
+/// Compares a pod with its new version. The result has the new version with the annotations of the
+/// agent.
 pub(crate) fn check_and_update_pod(existing: &SharedPod, reference: SharedPod) -> Change {
     if !differ_semantically(existing, &reference) {
         if existing.status == reference.status {
@@ -58,7 +57,7 @@ pub(crate) fn check_and_update_pod(existing: &SharedPod, reference: SharedPod) -
     }
 }
 
-/// Names are compared too: a static pod may keep a hand-written UID under another name.
+/// Compares names too: a static pod with a UID in the manifest may be renamed.
 fn differ_semantically(a: &Pod, b: &Pod) -> bool {
     let (x, y) = (&a.metadata, &b.metadata);
     a.spec != b.spec

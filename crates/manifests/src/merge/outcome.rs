@@ -1,4 +1,4 @@
-//! The answer of a merge: notifications in their order, and refusals.
+//! Result of a merge: ordered notifications and rejected pods.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use windlass_types::{PodExt, PodOp, PodSource, PodUid, PodUpdate, Timestamp};
 
 use super::{Change, Mode, check_and_update_pod, mark};
 
-/// What a merge answers.
+/// Result of a merge.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Merged {
-    /// What changed, in the order in which it must be handled.
+pub struct MergeResult {
+    /// Changes, in the order in which they must be handled.
     pub updates: Vec<PodUpdate>,
-    /// Pods that were refused and had not been before: a `FailedValidation` event each.
+    /// Newly rejected pods; each gets a `FailedValidation` event.
     pub rejected: Vec<RejectedPod>,
 }
 
-impl fmt::Display for Merged {
+impl fmt::Display for MergeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> = self.updates.iter().map(ToString::to_string).collect();
-        let refused = self.rejected.iter();
-        words.extend(refused.map(|r| format!("refused({})", r.pod.full_name())));
+        let rejected = self.rejected.iter();
+        words.extend(rejected.map(|r| format!("rejected({})", r.pod.full_name())));
         if words.is_empty() {
             words.push("nothing".to_owned());
         }
@@ -30,7 +30,7 @@ impl fmt::Display for Merged {
     }
 }
 
-/// A pod that cannot be taken beside another one of its source.
+/// A pod with the name or UID of another pod of its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedPod {
     /// The pod.
@@ -42,7 +42,7 @@ pub struct RejectedPod {
 }
 
 impl RejectedPod {
-    /// True if the user has been told this already.
+    /// Returns whether both are the same rejection.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.message == other.message && self.pod.uid() == other.pod.uid()
     }
@@ -60,7 +60,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Files one pod under its operation and returns the object to keep.
+    /// Adds a pod to the list of its operation and returns the version to store.
     pub(super) fn merge(
         &mut self,
         existing: Option<&SharedPod>,
@@ -83,7 +83,7 @@ impl Changes {
         pod
     }
 
-    /// The notifications, in order.
+    /// Returns the notifications, in order.
     pub(super) fn notify(
         self,
         mode: Mode,
@@ -93,38 +93,37 @@ impl Changes {
     ) -> Vec<PodUpdate> {
         let notification = |op, pods| PodUpdate { op, source, pods };
         let set = || notification(PodOp::Set, pods.values().map(Arc::clone).collect());
-        let come_or_gone = !self.removes.is_empty() || !self.adds.is_empty() || first_set;
+        let set_changed = !self.removes.is_empty() || !self.adds.is_empty() || first_set;
         let changed =
             !self.updates.is_empty() || !self.deletes.is_empty() || !self.reconciles.is_empty();
-        // That a pod was admitted before is not to be said by a set.
-        let mut told = Vec::new();
-        let mut tell = |op, pods: Vec<SharedPod>| {
+        let mut updates = Vec::new();
+        let mut push = |op, pods: Vec<SharedPod>| {
             if !pods.is_empty() {
-                told.push(notification(op, pods));
+                updates.push(notification(op, pods));
             }
         };
-        tell(PodOp::Restore, self.restores);
+        push(PodOp::Restore, self.restores);
         match mode {
             Mode::Incremental => {
-                // Tells that the source is there although it has nothing.
+                // an empty ADD reports that the source is ready
                 let announce = first_set
                     && self.adds.is_empty()
                     && self.updates.is_empty()
                     && self.deletes.is_empty();
-                tell(PodOp::Remove, self.removes);
-                tell(PodOp::Add, self.adds);
-                tell(PodOp::Update, self.updates);
-                tell(PodOp::Delete, self.deletes);
+                push(PodOp::Remove, self.removes);
+                push(PodOp::Add, self.adds);
+                push(PodOp::Update, self.updates);
+                push(PodOp::Delete, self.deletes);
                 if announce {
-                    told.push(notification(PodOp::Add, Vec::new()));
+                    updates.push(notification(PodOp::Add, Vec::new()));
                 }
                 if !self.reconciles.is_empty() {
-                    told.push(notification(PodOp::Reconcile, self.reconciles));
+                    updates.push(notification(PodOp::Reconcile, self.reconciles));
                 }
             }
             Mode::SnapshotAndUpdates => {
-                if come_or_gone {
-                    told.push(set());
+                if set_changed {
+                    updates.push(set());
                 }
                 for (op, pods) in [
                     (PodOp::Update, self.updates),
@@ -132,16 +131,16 @@ impl Changes {
                     (PodOp::Reconcile, self.reconciles),
                 ] {
                     if !pods.is_empty() {
-                        told.push(notification(op, pods));
+                        updates.push(notification(op, pods));
                     }
                 }
             }
             Mode::Snapshot => {
-                if come_or_gone || changed {
-                    told.push(set());
+                if set_changed || changed {
+                    updates.push(set());
                 }
             }
         }
-        told
+        updates
     }
 }

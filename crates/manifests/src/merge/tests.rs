@@ -1,4 +1,4 @@
-//! Tables of snapshots and their notifications, and the invariants of any sequence of them.
+//! Tables of updates and their notifications, and invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn update(source: PodSource, op: PodOp, pods: &[&str]) -> SourceUpdate {
     }
 }
 
-/// Merges the steps one after the other from one source and compares each answer's line.
+/// Merges the steps of one source and compares each result.
 fn check(mode: Mode, steps: &[(PodOp, &[&str], &str)]) {
     let mut storage = PodStorage::new(mode, [PodSource::File]);
     for (index, (op, pods, expected)) in steps.iter().enumerate() {
@@ -61,7 +61,7 @@ fn check(mode: Mode, steps: &[(PodOp, &[&str], &str)]) {
 }
 
 #[test]
-fn a_snapshot_is_told_as_removes_adds_updates_deletes_reconciles() {
+fn snapshot_is_split_into_ordered_operations() {
     check(
         Mode::Incremental,
         &[
@@ -82,7 +82,7 @@ fn a_snapshot_is_told_as_removes_adds_updates_deletes_reconciles() {
 }
 
 #[test]
-fn a_source_with_nothing_in_it_is_announced_once_by_an_empty_add() {
+fn empty_source_is_announced_once() {
     check(
         Mode::Incremental,
         &[
@@ -98,7 +98,7 @@ fn a_source_with_nothing_in_it_is_announced_once_by_an_empty_add() {
 }
 
 #[test]
-fn partial_operations_change_what_they_name() {
+fn partial_operations_change_only_their_pods() {
     check(
         Mode::Incremental,
         &[
@@ -123,7 +123,7 @@ fn partial_operations_change_what_they_name() {
 }
 
 #[test]
-fn restored_pods_are_known_when_their_source_speaks() {
+fn restored_pods_are_compared_with_first_set() {
     check(
         Mode::Incremental,
         &[
@@ -142,7 +142,7 @@ fn restored_pods_are_known_when_their_source_speaks() {
 }
 
 #[test]
-fn snapshot_modes_tell_sets() {
+fn snapshot_modes_return_sets() {
     check(
         Mode::Snapshot,
         &[
@@ -167,17 +167,17 @@ fn snapshot_modes_tell_sets() {
 }
 
 #[test]
-fn the_first_of_a_name_or_uid_is_kept_and_the_others_are_refused_once() {
+fn duplicates_of_name_or_uid_are_rejected_once() {
     check(
         Mode::Incremental,
         &[
             (
                 PodOp::Set,
                 &["a/1", "a/2", "b/1"],
-                "ADD file [a_d] refused(a_d) refused(b_d)",
+                "ADD file [a_d] rejected(a_d) rejected(b_d)",
             ),
             (PodOp::Set, &["a/1", "a/2", "b/1"], "nothing"),
-            (PodOp::Set, &["a/1", "a/3"], "refused(a_d)"),
+            (PodOp::Set, &["a/1", "a/3"], "rejected(a_d)"),
             (PodOp::Set, &["a/3"], "REMOVE file [a_d] ADD file [a_d]"),
         ],
     );
@@ -191,7 +191,7 @@ fn the_first_of_a_name_or_uid_is_kept_and_the_others_are_refused_once() {
 }
 
 #[test]
-fn sources_do_not_see_each_other() {
+fn sources_are_independent() {
     let mut storage = PodStorage::new(Mode::Incremental, [PodSource::File, PodSource::Http]);
     let mut merge = |source, pods: &[&str]| {
         let merged = storage.merge(update(source, PodOp::Set, pods), at(0));
@@ -212,7 +212,7 @@ fn sources_do_not_see_each_other() {
 }
 
 #[test]
-fn only_a_set_makes_a_source_seen() {
+fn only_set_makes_source_ready() {
     let mut storage = PodStorage::new(Mode::Incremental, [PodSource::File]);
     for op in [PodOp::Restore, PodOp::Add, PodOp::Remove] {
         storage.merge(update(PodSource::File, op, &["a/1"]), at(0));
@@ -225,12 +225,12 @@ fn only_a_set_makes_a_source_seen() {
 }
 
 #[test]
-fn the_agents_annotations_are_written_kept_and_not_compared() {
+fn agent_annotations_are_kept_and_not_compared() {
     let mut storage = PodStorage::new(Mode::Incremental, [PodSource::File]);
     let mut merge = |op, text: &str, now| {
         let merged = storage.merge(update(PodSource::File, op, &[text]), at(now));
-        let told = &merged.updates[0];
-        (told.op, Arc::clone(&told.pods[0]))
+        let update = &merged.updates[0];
+        (update.op, Arc::clone(&update.pods[0]))
     };
     let (_, first) = merge(PodOp::Set, "a/1", 5);
     assert_eq!(first.annotation(names::ANN_CONFIG_SOURCE), Some("file"));
@@ -255,7 +255,7 @@ fn the_agents_annotations_are_written_kept_and_not_compared() {
 }
 
 #[test]
-fn a_change_is_an_update_a_graceful_delete_a_reconcile_or_nothing() {
+fn change_kind_depends_on_changed_fields() {
     let change = |a: &str, b: &str| check_and_update_pod(&pod(a), pod(b)).to_string();
     assert_eq!(change("a/1", "a/1"), "nothing");
     assert_eq!(change("a/1", "a/1 seen=x"), "nothing");
@@ -276,7 +276,7 @@ fn a_change_is_an_update_a_graceful_delete_a_reconcile_or_nothing() {
     ));
 }
 
-/// A consumer that believes what it is told.
+/// Applies a notification to a model of the consumer.
 fn apply(model: &mut BTreeMap<PodUid, SharedPod>, update: &PodUpdate) {
     if update.op == PodOp::Set {
         model.clear();
@@ -325,7 +325,7 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 
 proptest! {
     #[test]
-    fn what_is_told_always_adds_up_to_what_the_source_has(
+    fn notifications_add_up_to_source_set(
         mode in any_mode(),
         steps in prop::collection::vec((any_op(), prop::collection::vec(any_pod(), 0..6)), 1..12),
     ) {
@@ -337,13 +337,13 @@ proptest! {
             let merged = storage.merge(update.clone(), at(index as i64));
 
             if mode == Mode::Incremental {
-                let told = merged.updates.iter().flat_map(|u| &u.pods).map(|p| p.uid());
-                let told: Vec<_> = told.collect();
-                let distinct: BTreeSet<_> = told.iter().cloned().collect();
-                prop_assert_eq!(told.len(), distinct.len(), "two operations for one pod");
+                let uids = merged.updates.iter().flat_map(|u| &u.pods).map(|p| p.uid());
+                let uids: Vec<_> = uids.collect();
+                let distinct: BTreeSet<_> = uids.iter().cloned().collect();
+                prop_assert_eq!(uids.len(), distinct.len(), "two operations for one pod");
             }
-            for told in &merged.updates {
-                apply(&mut model, told);
+            for update in &merged.updates {
+                apply(&mut model, update);
             }
             let held = &storage.sources[&PodSource::File].pods;
             prop_assert_eq!(&model, held);
@@ -354,7 +354,7 @@ proptest! {
                 prop_assert_eq!(held_names.len(), held.len());
             }
             let again = storage.merge(update, at(index as i64 + 1));
-            prop_assert_eq!(again.updates, vec![], "the same twice is nothing");
+            prop_assert_eq!(again.updates, vec![], "the same update twice changes nothing");
         }
     }
 }

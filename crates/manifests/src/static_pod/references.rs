@@ -1,4 +1,4 @@
-//! What a static pod may not have: fields that refer to objects of the API server
+//! Fields that a static pod must not have: references to API objects
 //! (upstream `HasAPIObjectReference`, KEP-5466 gate `PreventStaticPodAPIReferences`).
 
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct ApiReference {
     pub field: String,
     /// Plural name of the object type.
     pub resource: &'static str,
-    /// Where it stands in the manifest.
+    /// Position in the manifest.
     pub position: Option<Position>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for ApiReference {
     }
 }
 
-/// All fields of a pod that refer to API objects, in the order of the spec.
+/// Returns all fields that refer to API objects, in the order of the spec.
 pub(crate) fn api_references(pod: &Pod) -> Vec<ApiReference> {
     let mut found = Vec::new();
     let mut add = |field: String, resource| {
@@ -105,8 +105,8 @@ fn in_container(container: &Container, path: &str, add: &mut impl FnMut(String, 
     }
 }
 
-/// By the serialized form: the keys of a volume are its name and its source, and every source
-/// that authenticates calls its secret `secretRef`.
+/// Inspects the JSON form: its keys are the name and the source, and a source with credentials has
+/// a `secretRef`.
 fn in_volume(volume: &Volume, path: &str, add: &mut impl FnMut(String, &'static str)) {
     let Ok(Value::Object(fields)) = serde_json::to_value(volume) else {
         return;

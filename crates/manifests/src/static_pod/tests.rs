@@ -1,4 +1,4 @@
-//! What the whole way from bytes to static pods yields.
+//! Loading static pods from bytes.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -31,7 +31,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_static_pod_is_named_placed_annotated_and_tolerant() {
+fn static_pod_has_node_suffix_annotations_and_toleration() {
     let loaded = load(WEB.as_bytes(), &file("/m/web.yaml"), "Node-1").expect("good");
     let pod = &loaded.pods[0];
     assert_eq!(pod.full_name().to_string(), "web-node-1_default");
@@ -53,7 +53,7 @@ fn a_static_pod_is_named_placed_annotated_and_tolerant() {
 }
 
 #[test]
-fn a_pod_from_a_url_is_not_tolerant() {
+fn pod_from_url_has_no_toleration() {
     let origin = Origin::Url("http://x/pods".into());
     let loaded = load(WEB.as_bytes(), &origin, "n").expect("good");
     assert_eq!(PodExt::source(&*loaded.pods[0]), PodSource::Http);
@@ -61,11 +61,11 @@ fn a_pod_from_a_url_is_not_tolerant() {
 }
 
 #[test]
-fn the_uid_is_stable_and_depends_on_content_node_and_origin() {
+fn uid_is_stable_and_hashes_content_node_and_origin() {
     let origin = file("/m/web.yaml");
     let first = uid(WEB, &origin, "n");
     assert_eq!(first.len(), 32);
-    // Fixed for ever: a new value would restart every static pod on upgrade.
+    // a new value would restart every static pod on upgrade
     assert_eq!(first, "d16b411f853c32fe94abd9d6e151a7da");
     let spaced = WEB.replace("kind: Pod\n", "# comment\nkind:   Pod\n\n");
     assert_eq!(uid(&spaced, &origin, "n"), first);
@@ -78,7 +78,7 @@ fn the_uid_is_stable_and_depends_on_content_node_and_origin() {
 }
 
 #[test]
-fn unknown_fields_are_warnings_with_their_line() {
+fn unknown_fields_are_warnings_with_line() {
     check(
         &WEB.replace("image: x:1", "image: x:1\n    imagge: y"),
         "web-node-1_default /m/web.yaml: line 9: unknown field \"spec.containers[0].imagge\" is ignored",
@@ -86,7 +86,7 @@ fn unknown_fields_are_warnings_with_their_line() {
 }
 
 #[test]
-fn every_invalid_field_is_reported_with_its_line() {
+fn invalid_fields_are_reported_with_line() {
     check(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  restartPolicy: Sometimes\n  containers:\n  - name: a\n",
         "error: /m/web.yaml: line 4: metadata.name: Invalid value: \"Web-node-1\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character; line 8: spec.containers[0].image: Required value; line 6: spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\" (correct the named fields)",
@@ -98,7 +98,7 @@ fn every_invalid_field_is_reported_with_its_line() {
 }
 
 #[test]
-fn every_reference_to_an_api_object_is_refused_by_its_field() {
+fn references_to_api_objects_are_rejected() {
     check(
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  serviceAccountName: sa\n  imagePullSecrets: [{name: s}]\n  resourceClaims: [{name: c}]\n  containers:\n  - name: a\n    image: x\n    envFrom:\n    - secretRef: {name: s}\n    env:\n    - name: E\n      valueFrom: {configMapKeyRef: {name: c, key: k}}\n  volumes:\n  - {name: v0, persistentVolumeClaim: {claimName: c}}\n  - {name: v1, projected: {sources: [{downwardAPI: {}}, {serviceAccountToken: {path: t}}]}}\n  - {name: v2, cephfs: {monitors: [], secretRef: {name: s}}}\n  - {name: v3, emptyDir: {}}\n",
         "error: /m/web.yaml: line 5: spec.serviceAccountName: a static pod may not refer to serviceaccounts; line 6: spec.imagePullSecrets: a static pod may not refer to secrets; line 7: spec.resourceClaims: a static pod may not refer to resourceclaims; line 12: spec.containers[0].envFrom[0].secretRef: a static pod may not refer to secrets; line 15: spec.containers[0].env[0].valueFrom.configMapKeyRef: a static pod may not refer to configmaps; line 17: spec.volumes[0].persistentVolumeClaim: a static pod may not refer to persistentvolumeclaims; line 18: spec.volumes[1].projected.sources[1].serviceAccountToken: a static pod may not refer to serviceaccounts; line 19: spec.volumes[2].cephfs.secretRef: a static pod may not refer to secrets (use hostPath, emptyDir, fieldRef or literal values instead)",
@@ -106,20 +106,20 @@ fn every_reference_to_an_api_object_is_refused_by_its_field() {
 }
 
 #[test]
-fn one_bad_pod_refuses_its_whole_manifest() {
+fn one_invalid_pod_rejects_the_manifest() {
     check(
         &format!("{WEB}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: b}}\nspec: {{}}\n"),
         "error: /m/web.yaml: line 13: spec.containers: Required value (correct the named fields)",
     );
 }
 
-/// A manifest that touches most of what is decoded, defaulted and validated.
+/// A manifest with most fields that are decoded, defaulted and validated.
 const RICH: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  labels: &l {a: b, c/d: e}\n  annotations: *l\nspec:\n  hostNetwork: true\n  initContainers:\n  - {name: i, image: 'x@sha256:0', restartPolicy: Always, command: [a, \"b\\n\"]}\n  containers:\n  - name: a\n    image: r:5000/x:1\n    ports: [{containerPort: 80, hostPort: 80}]\n    env:\n    - {name: N, valueFrom: {fieldRef: {fieldPath: metadata.labels['a']}}}\n    resources: {limits: {cpu: 1, memory: 1.5Gi}, requests: {cpu: 100m}}\n    livenessProbe: {httpGet: {port: web, path: /}, periodSeconds: 5}\n    lifecycle: {preStop: {exec: {command: [sh, -c, |\n      x]}}}\n    securityContext: {runAsUser: 0, seccompProfile: {type: Localhost, localhostProfile: p}}\n    volumeMounts: [{name: v, mountPath: /v, subPath: a/b}]\n  volumes:\n  - {name: v, projected: {defaultMode: 0644, sources: [{downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}]}}]}}\n  tolerations: [{key: k, operator: Exists, effect: NoExecute, tolerationSeconds: 5}]\n---\n";
 
 proptest! {
-    // The agent aborts on a panic, so no manifest may cause one.
+    // a panic would abort the agent
     #[test]
-    fn no_bytes_make_the_loader_panic(
+    fn loader_never_panics(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         cuts in prop::collection::vec((0..RICH.len(), 0..12usize, "[ -~\n\t]{0,8}"), 0..6),
     ) {

@@ -1,4 +1,4 @@
-//! Containers of a pod: what they run, see and may do.
+//! Validates containers.
 
 mod hook;
 mod probe;
@@ -17,7 +17,7 @@ use windlass_units::quantity::Quantity;
 
 pub(super) use security::{numeric_id, seccomp};
 
-/// Fields of a pod that an environment variable may show.
+/// Fields of a pod that are allowed in environment variables.
 const ENV_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -30,7 +30,7 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// Fields of a pod that a downward API file may show.
+/// Fields of a pod that are allowed in downward API volumes.
 pub(super) const VOLUME_FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -39,16 +39,16 @@ pub(super) const VOLUME_FIELDS: &[&str] = &[
     "metadata.annotations",
 ];
 
-/// What the containers of a pod share.
+/// State of the containers of a pod.
 struct Shared<'a> {
     spec: &'a PodSpec,
     volumes: &'a BTreeSet<&'a str>,
     names: BTreeSet<&'a str>,
-    /// Node ports taken, with protocol and address.
+    /// Used host ports, with protocol and address.
     host_ports: BTreeSet<(i32, &'a str, &'a str)>,
 }
 
-/// Checks `spec.initContainers` and `spec.containers`.
+/// Validates `spec.initContainers` and `spec.containers`.
 pub(super) fn all(spec: &PodSpec, volumes: &BTreeSet<&str>, errors: &mut Errors) {
     let mut shared = Shared {
         spec,
@@ -64,14 +64,14 @@ pub(super) fn all(spec: &PodSpec, volumes: &BTreeSet<&str>, errors: &mut Errors)
     if spec.containers.is_empty() {
         errors.required("spec.containers", "");
     }
-    // Init containers have finished before a container needs its node port.
+    // init containers have terminated before app containers start
     shared.host_ports.clear();
     for (index, container) in spec.containers.iter().enumerate() {
         shared.container(container, &format!("spec.containers[{index}]"), errors);
     }
 }
 
-/// Only an init container that keeps running (a sidecar) can be probed or stopped.
+/// Only a sidecar may have probes and a lifecycle.
 fn init(container: &Container, path: &str, errors: &mut Errors) {
     if container.restart_policy.as_deref() == Some("Always") {
         return;
@@ -222,7 +222,7 @@ fn mount_options(mount: &VolumeMount, container: &Container, path: &str, errors:
     }
 }
 
-/// Upstream's path leaves out which of the mounts it is.
+/// As upstream, the field path has no index.
 fn recursive_read_only(mount: &VolumeMount, container_path: &str, errors: &mut Errors) {
     let field = format!("{container_path}.volumeMounts.recursiveReadOnly");
     let mode = mount.recursive_read_only.as_deref();
@@ -233,7 +233,7 @@ fn recursive_read_only(mount: &VolumeMount, container_path: &str, errors: &mut E
         errors.forbidden(&field, "may only be specified when readOnly is true");
     }
     if !matches!(mount.mount_propagation.as_deref(), None | Some("None")) {
-        let detail = "may only be specified when mountPropagation is None or not specified";
+        let detail = "may only be specified when mountPropagation is None or not specified"; // lang: keep
         errors.forbidden(&field, detail);
     }
 }
@@ -271,7 +271,7 @@ fn env(variable: &EnvVar, path: &str, errors: &mut Errors) {
     }
 }
 
-/// `metadata.labels['key']` and `metadata.annotations['key']` are fine everywhere.
+/// `metadata.labels['key']` and `metadata.annotations['key']` are always supported.
 pub(super) fn field_path(
     path: &str,
     selector: &ObjectFieldSelector,

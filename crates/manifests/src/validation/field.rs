@@ -1,36 +1,36 @@
-//! Errors that name their field, in upstream's words (`spec.containers: Required value`).
+//! Errors of one field, with the messages of upstream (`spec.containers: Required value`).
 
 use std::fmt;
 
 use crate::yaml::Position;
 
-/// What is wrong with one field.
+/// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Path of the field, `spec.containers[0].image`.
     pub field: String,
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
-    /// Where the field, or its nearest ancestor, stands in the manifest.
+    /// Position of the field, or of its nearest ancestor, in the manifest.
     pub position: Option<Position>,
 }
 
-/// Upstream's error types for fields.
+/// Kind of a field error, as upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// It must be given; why, where that is not obvious.
+    /// Required, with an optional detail.
     Required(String),
-    /// The value, quoted if it is text, and why not.
+    /// Invalid value, and the detail.
     Invalid(String, String),
-    /// The value is used twice.
+    /// Duplicate value.
     Duplicate(String),
-    /// The value refers to nothing.
+    /// Reference that does not exist.
     NotFound(String),
-    /// The value, and the ones there are.
+    /// Unsupported value, and the supported ones.
     NotSupported(String, Vec<&'static str>),
-    /// It must not be given; why.
+    /// Forbidden, and the detail.
     Forbidden(String),
-    /// Over its limit; which.
+    /// Too long, and the limit.
     TooLong(String),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The errors found so far.
+/// Errors of a pod.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Vec<FieldError>);
 
@@ -99,7 +99,7 @@ impl Errors {
         self.add(field, FieldErrorKind::Forbidden(detail.to_owned()));
     }
 
-    /// Required, and valid by a rule of [`names`](super::names).
+    /// Checks a required name by a rule of `names`.
     pub(super) fn name(&mut self, field: &str, value: &str, rule: fn(&str) -> Result<(), &str>) {
         if value.is_empty() {
             self.required(field, "");
@@ -108,7 +108,7 @@ impl Errors {
         }
     }
 
-    /// An absent value is fine: defaulting has filled in what must be there.
+    /// Checks an enumeration; an absent value is valid.
     pub(super) fn one_of(&mut self, field: &str, value: Option<&str>, supported: &[&'static str]) {
         if let Some(value) = value.filter(|v| !supported.contains(v)) {
             let kind = FieldErrorKind::NotSupported(value.to_owned(), supported.to_vec());

@@ -1,12 +1,11 @@
-//! User namespaces, groups, the host name override and variables from files: fields that exclude
-//! each other.
+//! Validates user namespaces, groups, the host name override and `fileKeyRef`.
 
 use windlass_types::corev1::{Container, PodSpec, SecurityContext};
 
 use super::field::Errors;
 use super::names;
 
-/// Longest host name that the kernel takes.
+/// Max length of a host name in Linux.
 const MAX_HOSTNAME: usize = 64;
 
 pub(super) fn check(spec: &PodSpec, errors: &mut Errors) {
@@ -47,7 +46,7 @@ pub(super) fn check(spec: &PodSpec, errors: &mut Errors) {
     }
 }
 
-/// A container with that capability can give itself the others.
+/// Rejects `CAP_SYS_ADMIN`, which allows privilege escalation.
 fn escalation(security: Option<&SecurityContext>, path: &str, errors: &mut Errors) {
     let Some(security) = security.filter(|s| s.allow_privilege_escalation == Some(false)) else {
         return;
@@ -85,7 +84,7 @@ fn hostname_override(spec: &PodSpec, errors: &mut Errors) {
     }
 }
 
-/// A variable's file lies in an emptyDir of the pod.
+/// A `fileKeyRef` must refer to an emptyDir of the pod.
 fn file_keys(spec: &PodSpec, container: &Container, path: &str, errors: &mut Errors) {
     for (index, variable) in container.env.iter().flatten().enumerate() {
         let source = variable.value_from.as_ref();

@@ -1,12 +1,12 @@
-//! The forms of names in Kubernetes. Each rule answers what is wrong with a non-empty name.
+//! Rules for non-empty names in Kubernetes.
 
-type Verdict<'a> = Result<(), &'a str>;
+type NameResult<'a> = Result<(), &'a str>;
 
 fn lower_or_digit(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit()
 }
 
-/// First and last character by `edge`, the ones between by `edge` or in `inner`.
+/// Returns whether both ends match `edge` and the other characters match `edge` or `inner`.
 fn framed(text: &str, edge: fn(char) -> bool, inner: &[char]) -> bool {
     text.starts_with(edge)
         && text.ends_with(edge)
@@ -14,7 +14,7 @@ fn framed(text: &str, edge: fn(char) -> bool, inner: &[char]) -> bool {
 }
 
 /// RFC 1123 label: container, volume and namespace names.
-pub(super) fn label(text: &str) -> Verdict<'_> {
+pub(super) fn label(text: &str) -> NameResult<'_> {
     if text.len() > 63 {
         return Err("must be no more than 63 characters");
     }
@@ -27,7 +27,7 @@ pub(super) fn label(text: &str) -> Verdict<'_> {
 }
 
 /// RFC 1123 subdomain: pod and node names.
-pub(super) fn subdomain(text: &str) -> Verdict<'_> {
+pub(super) fn subdomain(text: &str) -> NameResult<'_> {
     if text.len() > 253 {
         return Err("must be no more than 253 characters");
     }
@@ -43,7 +43,7 @@ pub(super) fn subdomain(text: &str) -> Verdict<'_> {
 }
 
 /// A DNS search path: a domain whose labels may have underscores.
-pub(super) fn search_domain(text: &str) -> Verdict<'_> {
+pub(super) fn search_domain(text: &str) -> NameResult<'_> {
     let edge = |c| lower_or_digit(c) || c == '_';
     if text.len() <= 253 && text.split('.').all(|part| framed(part, edge, &['-'])) {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn search_domain(text: &str) -> Verdict<'_> {
 }
 
 /// Value of a label; UIDs must have the same form.
-pub(super) fn label_value(text: &str) -> Verdict<'_> {
+pub(super) fn label_value(text: &str) -> NameResult<'_> {
     if text.len() > 63 {
         return Err("must be no more than 63 characters");
     }
@@ -65,7 +65,7 @@ pub(super) fn label_value(text: &str) -> Verdict<'_> {
 }
 
 /// Key of a label or annotation: a name with an optional DNS prefix.
-pub fn qualified(text: &str) -> Verdict<'_> {
+pub fn qualified(text: &str) -> NameResult<'_> {
     let name = match text.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {
@@ -83,7 +83,7 @@ pub fn qualified(text: &str) -> Verdict<'_> {
 }
 
 /// Name of a port.
-pub(super) fn port(text: &str) -> Verdict<'_> {
+pub(super) fn port(text: &str) -> NameResult<'_> {
     if text.len() > 15 {
         return Err("must be no more than 15 characters");
     }
@@ -99,7 +99,7 @@ pub(super) fn port(text: &str) -> Verdict<'_> {
 }
 
 /// Name of an environment variable.
-pub(super) fn env(text: &str) -> Verdict<'_> {
+pub(super) fn env(text: &str) -> NameResult<'_> {
     if text.chars().all(|c| matches!(c, ' '..='~') && c != '=') {
         return Ok(());
     }
@@ -109,7 +109,7 @@ pub(super) fn env(text: &str) -> Verdict<'_> {
 }
 
 /// Name of a kernel parameter, with `.` or `/` between its parts.
-pub(super) fn sysctl(text: &str) -> Verdict<'_> {
+pub(super) fn sysctl(text: &str) -> NameResult<'_> {
     let part = |part: &str| framed(part, lower_or_digit, &['-', '_']);
     if text.len() <= 253 && text.split(['.', '/']).all(part) {
         return Ok(());
@@ -117,16 +117,16 @@ pub(super) fn sysctl(text: &str) -> Verdict<'_> {
     Err("must be a kernel parameter of lower case parts joined by '.' or '/'")
 }
 
-/// A relative path that stays below where it starts.
-pub(super) fn descending_path(text: &str) -> Verdict<'_> {
+/// A relative path without `..`.
+pub(super) fn descending_path(text: &str) -> NameResult<'_> {
     if text.starts_with('/') {
         return Err("must be a relative path");
     }
     no_parent(text)
 }
 
-/// A path without a step to the parent.
-pub(super) fn no_parent(text: &str) -> Verdict<'_> {
+/// A path without `..`.
+pub(super) fn no_parent(text: &str) -> NameResult<'_> {
     if text.split('/').any(|part| part == "..") {
         return Err("must not contain '..'");
     }

@@ -1,4 +1,4 @@
-//! A valid pod with one thing broken at a time, and the line that says so.
+//! A valid pod with one invalid field at a time, and its errors.
 
 use serde_json::{Value, json};
 use windlass_types::Pod;
@@ -189,7 +189,7 @@ fn mounts_refer_to_volumes_and_stay_inside_them() {
 }
 
 #[test]
-fn volumes_have_one_source_and_host_paths_do_not_climb() {
+fn volumes_have_one_source_and_no_parent_path() {
     check(
         "/spec/volumes/-",
         json!({"name": "data"}),
@@ -218,7 +218,7 @@ fn volumes_have_one_source_and_host_paths_do_not_climb() {
 }
 
 #[test]
-fn environment_and_resources_are_checked() {
+fn environment_and_resources_are_validated() {
     check(
         "/spec/containers/0/env",
         json!([{"name": "A=B"}, {"name": "C", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
@@ -237,7 +237,7 @@ fn environment_and_resources_are_checked() {
 }
 
 #[test]
-fn probes_have_one_handler_and_init_containers_none() {
+fn probes_have_one_handler_and_init_containers_no_probes() {
     check(
         "/spec/containers/0/livenessProbe",
         json!({"successThreshold": 2}),
@@ -261,7 +261,7 @@ fn probes_have_one_handler_and_init_containers_none() {
 }
 
 #[test]
-fn hooks_have_one_action_within_the_grace_and_stop_signals_need_a_system() {
+fn hook_actions_and_stop_signals_are_validated() {
     let lifecycle = "/spec/containers/0/lifecycle";
     check(
         lifecycle,
@@ -297,7 +297,7 @@ fn hooks_have_one_action_within_the_grace_and_stop_signals_need_a_system() {
 }
 
 #[test]
-fn a_seccomp_profile_stays_below_its_directory() {
+fn seccomp_profile_must_not_leave_directory() {
     check(
         "/spec/securityContext",
         json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "../x"}}),
@@ -311,7 +311,7 @@ fn a_seccomp_profile_stays_below_its_directory() {
 }
 
 #[test]
-fn a_pod_with_user_ids_of_its_own_shares_nothing_with_the_node() {
+fn user_namespace_excludes_host_namespaces() {
     let check_spec = |more: Value, expected: &str| {
         let mut pod = base();
         for (key, value) in more.as_object().expect("fields") {
@@ -361,7 +361,7 @@ fn a_pod_with_user_ids_of_its_own_shares_nothing_with_the_node() {
 }
 
 #[test]
-fn the_file_of_a_variable_lies_in_an_empty_dir() {
+fn file_key_ref_requires_empty_dir() {
     let variable = |volume: &str, path: &str, key: &str| {
         json!({"name": "X", "valueFrom": {"fileKeyRef": {
             "volumeName": volume, "path": path, "key": key,

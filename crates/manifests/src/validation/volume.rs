@@ -1,4 +1,4 @@
-//! Volumes of a pod.
+//! Validates volumes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::field::Errors;
 use super::names;
 use windlass_units::quantity::Quantity;
 
-/// Checks `spec.volumes` and returns the names there are.
+/// Validates `spec.volumes` and returns their names.
 pub(super) fn all<'a>(spec: &'a PodSpec, errors: &mut Errors) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn all<'a>(spec: &'a PodSpec, errors: &mut Errors) -> BTreeSet<&'a st
 }
 
 fn source(volume: &Volume, path: &str, errors: &mut Errors) {
-    // The serialized form has one key for the name and one for each source.
+    // the JSON form has one key for the name and one for each source
     let sources = serde_json::to_value(volume)
         .ok()
         .and_then(|v| v.as_object().map(|o| o.len().saturating_sub(1)))

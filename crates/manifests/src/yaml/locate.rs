@@ -1,6 +1,4 @@
-//! Finds the line of a field, by a second parse that keeps positions.
-//!
-//! Only errors and warnings pay for it; a good manifest is parsed once, without positions.
+//! Finds the line of a field by a second parse with positions, only for errors and warnings.
 
 use std::fmt;
 
@@ -9,18 +7,18 @@ use serde_saphyr::Spanned;
 
 use super::Position;
 
-/// The position of the field at `path` (`spec.containers[0].image`) in a text's `document`-th
-/// non-empty document, or of the deepest ancestor that exists. `None` if the text is no YAML.
+/// Returns the position of the field at `path` (`spec.containers[0].image`) in the `document`-th
+/// non-empty document, or of its deepest existing ancestor. `None` if the text is not YAML.
 pub fn locate(bytes: &[u8], document: usize, path: &str) -> Option<Position> {
     Locator::new(bytes).locate(document, path)
 }
 
-/// A text parsed with its positions, for more than one question.
+/// A text parsed with positions, for several lookups.
 #[derive(Debug)]
 pub(crate) struct Locator(Vec<Spanned<Node>>);
 
 impl Locator {
-    /// Parses a text; one that is no YAML has no positions.
+    /// Parses a text; a text that is not YAML has no positions.
     pub(crate) fn new(bytes: &[u8]) -> Self {
         let options = super::options(super::DuplicateKeyPolicy::LastWins);
         let documents = super::text(bytes)
@@ -41,7 +39,7 @@ impl Locator {
     }
 }
 
-/// A value that remembers only its children.
+/// A value, reduced to its children.
 #[derive(Debug)]
 enum Node {
     Leaf,
@@ -49,7 +47,7 @@ enum Node {
     Mapping(Vec<(String, Spanned<Node>)>),
 }
 
-/// Descends by the longest key that matches: map keys may contain dots
+/// Descends by the longest matching key, as keys may contain dots
 /// (`metadata.annotations.kubernetes.io/x`).
 fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(&'a Spanned<Node>, &'p str)> {
     match node {
@@ -62,7 +60,7 @@ fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(&'a Spanned<Node>, &'p
         Node::Mapping(entries) => entries
             .iter()
             .filter_map(|(key, child)| {
-                // A map key may also be written `labels[app.kubernetes.io/name]`.
+                // the form `labels[app.kubernetes.io/name]`
                 let bracketed = path
                     .strip_prefix('[')
                     .and_then(|p| p.strip_prefix(key.as_str()))
@@ -153,7 +151,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// A mapping key; keys that are no text cannot be part of a path.
+/// A mapping key; only strings are part of a path.
 enum Key {
     Text(String),
     Other,

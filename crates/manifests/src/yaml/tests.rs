@@ -1,4 +1,4 @@
-//! One table per question: what a text becomes, and what its errors say.
+//! Tables of texts, their values and errors.
 
 use serde_json::Value;
 use windlass_types::Pod;
@@ -18,7 +18,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn scalars_mean_what_they_mean_to_the_go_kubelet() {
+fn scalars_are_read_as_in_the_go_kubelet() {
     check("mode: 0644", r#"{"mode":420}"#);
     check("mode: 420", r#"{"mode":420}"#);
     check("mode: \"0644\"", r#"{"mode":"0644"}"#);
@@ -29,14 +29,14 @@ fn scalars_mean_what_they_mean_to_the_go_kubelet() {
 }
 
 #[test]
-fn json_is_read_too_even_where_yaml_could_not_carry_it() {
+fn json_that_is_not_yaml_is_read() {
     check(r#"{"a":{"b":[1,"x"]}}"#, r#"{"a":{"b":[1,"x"]}}"#);
     check("{\n\t\"a\": 1\n}", r#"{"a":1}"#);
     check("{\"a\": \"\\ud83d\\ude00\"}", "{\"a\":\"😀\"}");
 }
 
 #[test]
-fn several_documents_are_kept_in_order_and_empty_ones_are_skipped() {
+fn documents_keep_order_and_empty_ones_are_skipped() {
     check(
         "---\na: 1\n---\n---\n# nothing\n---\nb: 2\n",
         r#"{"a":1} | {"b":2}"#,
@@ -62,17 +62,17 @@ fn syntax_errors_name_line_and_column() {
 }
 
 #[test]
-fn where_duplicates_are_borne_the_last_one_counts_and_they_are_told() {
+fn lenient_parser_takes_last_duplicate_and_returns_error() {
     let text = b"a: 1\nb: {c: 1, c: 2}\na: 3\n";
-    let (values, told) = documents_with_duplicates(text).expect("borne");
+    let (values, error) = documents_with_duplicates(text).expect("accepted");
     assert_eq!(values, [serde_json::json!({"a": 3, "b": {"c": 2}})]);
-    let told = told.map(|error| error.to_string());
+    let error = error.map(|error| error.to_string());
     assert_eq!(
-        told.as_deref(),
+        error.as_deref(),
         Some("line 2, column 11: duplicate mapping key: c")
     );
-    let place = locate(text, 0, "a").map(|position| position.to_string());
-    assert_eq!(place.as_deref(), Some("line 3, column 4"));
+    let position = locate(text, 0, "a").map(|position| position.to_string());
+    assert_eq!(position.as_deref(), Some("line 3, column 4"));
     assert!(documents_with_duplicates(b"a: 1\na: [\n").is_err());
     assert!(matches!(
         documents_with_duplicates(b"a: 1\n"),
@@ -81,7 +81,7 @@ fn where_duplicates_are_borne_the_last_one_counts_and_they_are_told() {
 }
 
 #[test]
-fn binary_garbage_is_refused_by_its_offset() {
+fn binary_content_is_rejected_with_offset() {
     let error = documents(b"ab\xff\xfe\x00").expect_err("not text");
     assert_eq!(
         error.to_string(),
@@ -90,7 +90,7 @@ fn binary_garbage_is_refused_by_its_offset() {
 }
 
 #[test]
-fn an_alias_bomb_ends_early() {
+fn alias_bomb_is_rejected() {
     let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for level in 1..9 {
         let parent = level - 1;
@@ -101,7 +101,7 @@ fn an_alias_bomb_ends_early() {
 }
 
 #[test]
-fn deep_nesting_is_an_error_and_not_a_stack_overflow() {
+fn deep_nesting_is_rejected() {
     let text = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     assert!(documents(text.as_bytes()).is_err());
     let object = format!("{}1{}", "{\"a\":".repeat(5000), "}".repeat(5000));
@@ -109,7 +109,7 @@ fn deep_nesting_is_an_error_and_not_a_stack_overflow() {
 }
 
 #[test]
-fn a_wrong_type_names_field_and_line() {
+fn type_error_names_field_and_line() {
     let text = b"metadata:\n  name: web\nspec:\n  containers:\n  - name: a\n    image: [x]\n";
     let error = from_slice::<Pod>(text).expect_err("image is a list");
     assert_eq!(
@@ -119,7 +119,7 @@ fn a_wrong_type_names_field_and_line() {
 }
 
 #[test]
-fn unknown_fields_are_listed_with_their_paths() {
+fn unknown_fields_are_returned_with_paths() {
     let value = documents(
         b"metadata: {name: web, lables: {}}\nspec:\n  containers: [{name: a, imagee: x}]\n",
     )
@@ -129,7 +129,7 @@ fn unknown_fields_are_listed_with_their_paths() {
 }
 
 #[test]
-fn a_missing_field_is_located_at_its_deepest_ancestor() {
+fn missing_field_is_located_at_deepest_ancestor() {
     let text = b"# head\nspec:\n  containers:\n  - name: a\n  - name: b\n";
     let line = |path| locate(text, 0, path).map(|p| p.line);
     assert_eq!(line("spec.containers[1].image"), Some(5));
@@ -139,7 +139,7 @@ fn a_missing_field_is_located_at_its_deepest_ancestor() {
 }
 
 #[test]
-fn keys_with_dots_are_found() {
+fn keys_with_dots_are_located() {
     let text = b"metadata:\n  annotations:\n    example.com/a: x\n    example.com: y\n";
     let line = |path| locate(text, 0, path).map(|p| p.line);
     assert_eq!(line("metadata.annotations.example.com/a"), Some(3));

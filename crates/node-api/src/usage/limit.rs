@@ -7,11 +7,10 @@
 //! [`MAX_RESPONSES`] times, 32 MiB a port. A connection buffers what it could not send: with HTTP/2
 //! one [`PART_BYTES`] per stream, until the client disconnects.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use windlass_https::Peer;
+use windlass_pacing::KeyedSemaphores;
 
 use crate::answer;
 
@@ -51,8 +51,7 @@ pub(crate) struct ScrapeLimiter(Arc<ScrapePermits>);
 struct ScrapePermits {
     collection: Arc<Semaphore>,
     responses: Arc<Semaphore>,
-    /// Permits by address, while it has scrapes in progress or waiting.
-    by_address: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    by_address: KeyedSemaphores<IpAddr>,
 }
 
 /// Permits of one scrape.
@@ -74,14 +73,15 @@ impl ScrapeLimiter {
         Self(Arc::new(ScrapePermits {
             collection: Arc::new(Semaphore::new(MAX_COLLECTIONS)),
             responses: Arc::new(Semaphore::new(MAX_RESPONSES)),
-            by_address: Mutex::default(),
+            by_address: KeyedSemaphores::new(MAX_RESPONSES_PER_ADDRESS),
         }))
     }
 
     /// Waits for permits, first for those of the address; `None` on timeout.
     async fn acquire(&self, address: IpAddr) -> Option<ScrapePermit> {
         let permit = async {
-            let own = self.for_address(address).acquire_owned().await.ok()?;
+            let own = self.0.by_address.get(address);
+            let own = own.acquire_owned().await.ok()?;
             let all = Arc::clone(&self.0.responses).acquire_owned().await.ok()?;
             let collection = Arc::clone(&self.0.collection).acquire_owned().await.ok()?;
             Some(ScrapePermit {
@@ -90,17 +90,6 @@ impl ScrapeLimiter {
             })
         };
         timeout(ACQUIRE_TIMEOUT, permit).await.ok().flatten()
-    }
-
-    fn for_address(&self, address: IpAddr) -> Arc<Semaphore> {
-        let mut all = lock(&self.0.by_address);
-        all.retain(|_, permits| permits.strong_count() > 0);
-        if let Some(permits) = all.get(&address).and_then(Weak::upgrade) {
-            return permits;
-        }
-        let permits = Arc::new(Semaphore::new(MAX_RESPONSES_PER_ADDRESS));
-        all.insert(address, Arc::downgrade(&permits));
-        permits
     }
 }
 

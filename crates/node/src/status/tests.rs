@@ -9,12 +9,13 @@ use windlass_actors::VolumesInUse;
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_mailboxes::{SimClock, start_actor};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
+use windlass_testing::FakeRuntime;
+use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_types::corev1::{Node, NodeCondition, Taint};
 use windlass_types::view::EventType;
 use windlass_types::{DeviceName, Pod, Reason, Timestamp};
 
 use super::*;
-use crate::fake_runtime::FakeRuntime;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -92,7 +93,7 @@ impl TestEnv {
         let clock: Arc<dyn Clock> = Arc::new(clock);
         let server = FakeApiServer::with_clock(Arc::clone(&clock));
         prepare(&server);
-        let runtime = FakeRuntime::new();
+        let runtime = FakeRuntime::new(Arc::clone(&clock), 1);
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
         let (in_use, volumes_in_use) = watch::channel(None);
@@ -197,7 +198,7 @@ async fn new_node_is_ready_within_two_seconds_of_runtime() {
         assert_eq!(patches[0].path, "/api/v1/nodes/n1/status");
         let info = env.node().and_then(|n| n.status?.node_info);
         let version = info.expect("node info").container_runtime_version;
-        assert_eq!(version, "containerd://1.6.20");
+        assert_eq!(version, "fake://1.0.0");
         assert_eq!(
             env.events(),
             [
@@ -218,7 +219,9 @@ async fn new_node_is_ready_within_two_seconds_of_runtime() {
 async fn hung_runtime_delays_readiness_by_one_second() {
     run(async {
         let env = TestEnv::begin(settings(), |_| {});
-        env.runtime.hang(true);
+        for operation in [Operation::Version, Operation::Status, Operation::ListImages] {
+            env.runtime.inject(Fault::hang(operation));
+        }
         sleep(MINUTE / 4).await;
         env.state.send_replace(ready());
         let limit = Duration::from_secs(2);
@@ -253,14 +256,14 @@ async fn node_status_is_patched_per_change_and_report_interval() {
         let heartbeats = &patches[begun].body["status"]["conditions"];
         assert_eq!(heartbeats.as_array().map(Vec::len), Some(4));
         assert!(patches[begun].body["status"]["images"].is_null());
-        env.runtime.add_image("busybox:1", 4_000_000);
+        env.runtime.add_image("busybox:1");
         sleep(MINUTE).await;
         let patches = env.patches();
         let images = |p: &&RequestRecord| !p.body["status"]["images"].is_null();
         let reports: Vec<_> = patches.iter().filter(images).collect();
         assert_eq!(reports.len(), 1);
         let images = &reports[0].body["status"]["images"];
-        assert_eq!(images[0]["names"][0], "busybox:1");
+        assert_eq!(images[0]["names"][1], "docker.io/library/busybox:1");
     })
     .await;
 }
@@ -472,7 +475,7 @@ async fn change_during_outage_is_reported_in_one_patch() {
         env.until_ready().await;
         let begun = env.patches().len();
         let outage = env.server.faults().down(On::any());
-        env.runtime.add_image("busybox:1", 4_000_000);
+        env.runtime.add_image("busybox:1");
         sleep(MINUTE * 2).await;
         env.server.faults().lift(outage);
         let limit = Duration::from_secs(11);
@@ -493,7 +496,7 @@ async fn status_update_has_five_attempts_and_hung_one_takes_two_ticks() {
         let status = "/api/v1/nodes/n1/status";
         let faults = env.server.faults();
         faults.error(On::path(status).method("PATCH").times(4), 500);
-        env.runtime.add_image("one:1", 1);
+        env.runtime.add_image("one:1");
         let patch_count = env.patches().len() + 1;
         let limit = Duration::from_secs(42);
         env.until("reported", limit, |w| w.patches().len() == patch_count)

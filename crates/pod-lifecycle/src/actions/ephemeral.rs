@@ -1,17 +1,17 @@
-//! Ephemeral containers: debuggers that are added to a running pod, started once and never again.
+//! Ephemeral containers, which start once in a running pod.
 
 use windlass_types::corev1::{Container, EphemeralContainer};
 use windlass_types::{ContainerState, Pod, PodExt};
 
 use super::{ActionsInput, ContainerKind, Decision};
 
-/// `spec.ephemeralContainers`.
+/// Returns `spec.ephemeralContainers`.
 pub fn ephemeral_containers(pod: &Pod) -> &[EphemeralContainer] {
     let list = PodExt::spec(pod).ephemeral_containers.as_deref();
     list.unwrap_or_default()
 }
 
-/// An ephemeral container as an ordinary one; only its target is lost.
+/// Converts an ephemeral container to a container, without its target.
 pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
     let e = ephemeral.clone();
     Container {
@@ -43,7 +43,7 @@ pub fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// A container of the pod by kind and index.
+/// Returns a container of the pod by kind and index.
 pub fn find_container(pod: &Pod, kind: ContainerKind, index: usize) -> Option<Container> {
     match kind {
         ContainerKind::Init => pod.init_containers().get(index).cloned(),
@@ -53,8 +53,7 @@ pub fn find_container(pod: &Pod, kind: ContainerKind, index: usize) -> Option<Co
 }
 
 impl Decision<'_> {
-    /// Starts what the runtime has never had. One that was created but not started has not run;
-    /// one that the runtime forgot has, if the status says so.
+    /// Starts the ephemeral containers that have not run, by their instances and the pod status.
     pub(super) fn start_ephemeral(&mut self) {
         let ActionsInput { pod, observed, .. } = self.input;
         for (index, ephemeral) in ephemeral_containers(pod).iter().enumerate() {

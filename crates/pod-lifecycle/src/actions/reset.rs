@@ -1,9 +1,8 @@
-//! All containers of a pod begin anew in its sandbox, because one exited with a code for which
-//! its rules say `RestartAllContainers` (KEP-5532, gate `RestartAllContainersOnContainerExits`).
+//! Restart of all containers of a pod in its sandbox, after an exit that matches a rule with
+//! `RestartAllContainers` (KEP-5532, gate `RestartAllContainersOnContainerExits`).
 //!
-//! The containers are killed with the least grace and removed. The ones whose exits ask for it go last:
-//! while one of them is known, the reset is not through, whoever begins again with it. What
-//! follows is an ordinary start of a pod without containers. Ephemeral containers stay.
+//! The containers are killed with the minimum stop timeout and removed. Those whose exits cause it are
+//! removed last, so that an interrupted reset continues. Ephemeral containers stay.
 
 use windlass_types::corev1::Container;
 use windlass_types::{ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt};
@@ -11,29 +10,26 @@ use windlass_types::{ContainerId, ContainerState, ObservedContainer, ObservedPod
 use super::restart::matching_rule;
 use super::{ActionsInput, Decision};
 
-/// An instance to stop, if it lives, and to remove.
+/// An instance to kill and remove.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerToReset {
-    /// Which instance.
+    /// ID of the instance.
     pub id: ContainerId,
-    /// Its name.
+    /// Name in the pod spec.
     pub name: String,
-    /// It may be running.
+    /// True if it may run.
     pub kill: bool,
-    /// Its exit asks for the reset: it counts as a failure in the back-off table, and it goes
-    /// when the others have gone.
+    /// True if its exit causes the reset: it counts in the back-off table and is removed last.
     pub source: bool,
 }
 
-/// True if the end of some container of the pod asks for a restart of all of them, and they have
-/// not been removed yet (upstream `ShouldAllContainersRestart`).
+/// True during a restart of all containers of the pod (upstream `ShouldAllContainersRestart`).
 pub fn restarts_all_containers(pod: &Pod, observed: &ObservedPod) -> bool {
     specs(pod).any(|spec| source(spec, observed).is_some())
 }
 
 impl Decision<'_> {
-    /// Decides on a reset; true if one is due. The container that asks for it waits for the end of
-    /// its back-off like one that restarts alone, and the others go on meanwhile.
+    /// Plans a reset; true if one is due. It waits for the back-off of the container that causes it.
     pub(super) fn resets(&mut self) -> bool {
         let ActionsInput { pod, observed, .. } = self.input;
         let mut due = false;
@@ -51,13 +47,13 @@ impl Decision<'_> {
         self.actions.backing_off.clear();
         let mut sources = Vec::new();
         for spec in specs(pod) {
-            let asks = source(spec, observed).map(|dead| dead.id.clone());
+            let source = source(spec, observed).map(|dead| dead.id.clone());
             for instance in observed.instances(&spec.name) {
                 let reset = ContainerToReset {
                     id: instance.id.clone(),
                     name: instance.name.clone(),
                     kill: instance.state.may_run(),
-                    source: asks.as_ref() == Some(&instance.id),
+                    source: source.as_ref() == Some(&instance.id),
                 };
                 match reset.source {
                     true => sources.push(reset),

@@ -1,14 +1,13 @@
-//! When a container is started again, and when a sandbox has to be replaced.
+//! Container restarts and sandbox replacement.
 //!
-//! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and
-//! `PodSandboxChanged`. A container's own `restartPolicy` and `restartPolicyRules` come before
-//! the pod's policy; the action `RestartAllContainers` restarts the others too, see `reset`.
+//! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and `PodSandboxChanged`. A
+//! container's `restartPolicy` and `restartPolicyRules` precede the pod's policy.
 
 use windlass_types::corev1::{Container, ContainerRestartRule};
 use windlass_types::pod::RestartPolicy;
 use windlass_types::{ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, SandboxId};
 
-/// True if a container that exited with this code is to run again.
+/// True if a container restarts after this exit code.
 pub fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     if matching_rule(container, exit_code).is_some() {
         return true;
@@ -20,7 +19,7 @@ pub fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> 
     }
 }
 
-/// The first of the container's own rules that the exit code matches.
+/// Returns the first restart rule of the container that matches the exit code.
 pub(super) fn matching_rule(
     container: &Container,
     exit_code: i32,
@@ -39,7 +38,7 @@ pub(super) fn matching_rule(
     })
 }
 
-/// True if a container whose newest instance is `latest` is to be started.
+/// True if a container with the newest instance `latest` must be started.
 pub fn should_be_started(
     pod: &Pod,
     container: &Container,
@@ -53,7 +52,7 @@ pub fn should_be_started(
     }
 }
 
-/// True if nothing in the pod may ever run twice.
+/// True if no app container may run twice.
 pub(crate) fn never_restarts(pod: &Pod) -> bool {
     pod.restart_policy() == RestartPolicy::Never
         && pod.containers().iter().all(|c| {
@@ -62,7 +61,7 @@ pub(crate) fn never_restarts(pod: &Pod) -> bool {
         })
 }
 
-/// The policy in force for one container.
+/// Returns the effective restart policy of a container.
 pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
     match container.restart_policy.as_deref() {
         Some("Always") => RestartPolicy::Always,
@@ -72,30 +71,29 @@ pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
     }
 }
 
-/// The sandbox to use, or the attempt of the one to create.
+/// Decision about the sandbox of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SandboxDecision {
-    /// The newest sandbox serves.
+    /// Use the newest sandbox with its attempt.
     Keep(SandboxId, u32),
-    /// A new one is needed.
+    /// Create a sandbox.
     Create {
         /// Its attempt.
         attempt: u32,
     },
 }
 
-/// Compares the sandboxes with the pod: exactly one may be ready, the newest, with the network
-/// namespace asked for and an IP.
+/// Decides on the sandbox: only the newest may be ready, with the desired network namespace and an IP.
 pub fn sandbox_decision(pod: &Pod, observed: &ObservedPod) -> SandboxDecision {
     let Some(newest) = observed.newest_sandbox() else {
         return SandboxDecision::Create { attempt: 0 };
     };
     let ready = observed.sandboxes.iter().filter(|s| s.ready).count();
-    let serves = ready == 1
+    let usable = ready == 1
         && newest.ready
         && newest.host_network == pod.host_network()
         && (newest.host_network || !newest.ips.is_empty());
-    if serves {
+    if usable {
         SandboxDecision::Keep(newest.id.clone(), newest.attempt)
     } else {
         SandboxDecision::Create {

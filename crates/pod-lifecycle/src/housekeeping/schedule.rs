@@ -124,7 +124,10 @@ impl HousekeepingSchedule {
     }
 
     /// Starts a round; `None` during a round and for most ticks of an idle node.
-    pub fn tick(&mut self, desired: impl FnOnce() -> BTreeSet<PodUid>) -> Option<HousekeepingRound> {
+    pub fn tick(
+        &mut self,
+        desired: impl FnOnce() -> BTreeSet<PodUid>,
+    ) -> Option<HousekeepingRound> {
         self.ticks += 1;
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         self.garbage_wanted |= self.ticks % GARBAGE_TICKS == 1;

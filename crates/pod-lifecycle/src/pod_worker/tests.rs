@@ -80,9 +80,17 @@ fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
             ),
             (2, Input::Terminate(Some(60 * SECOND)), ""),
             (3, Input::Terminate(Some(5 * SECOND)), "cancel#2"),
-            (3, Input::JobFinished(JobId(2), JobResult::Cancelled), "kill#3(5s)"),
+            (
+                3,
+                Input::JobFinished(JobId(2), JobResult::Cancelled),
+                "kill#3(5s)",
+            ),
             (4, Input::Terminate(Some(Duration::ZERO)), "cancel#3"),
-            (4, Input::JobFinished(JobId(3), JobResult::Cancelled), "kill#4(1s)"),
+            (
+                4,
+                Input::JobFinished(JobId(3), JobResult::Cancelled),
+                "kill#4(1s)",
+            ),
         ],
     );
 }
@@ -164,7 +172,11 @@ fn an_answer_of_another_job_is_ignored() {
         worker(),
         &[
             (0, Input::PodUpdated, "sync#1"),
-            (0, Input::JobFinished(JobId(7), JobResult::Killed(Ok(()))), ""),
+            (
+                0,
+                Input::JobFinished(JobId(7), JobResult::Killed(Ok(()))),
+                "",
+            ),
             (1, Input::JobFinished(JobId(1), synced()), "wake"),
             (1, Input::JobFinished(JobId(1), synced()), ""),
         ],

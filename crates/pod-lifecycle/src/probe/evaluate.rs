@@ -61,7 +61,11 @@ pub fn evaluate_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> P
 }
 
 /// Evaluates a gRPC health check (upstream `grpcProber.Probe`); only SERVING is success.
-pub fn evaluate_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
+pub fn evaluate_grpc(
+    host: &str,
+    port: u16,
+    answer: &Result<GrpcHealth, CheckError>,
+) -> ProbeOutcome {
     let address = join_host_port(host, port);
     let text = match answer {
         Ok(GrpcHealth::Serving) => return ProbeOutcome::Success,

@@ -172,7 +172,11 @@ fn only_liveness_and_startup_have_a_grace_period_of_their_own() {
     ] {
         assert_eq!(probe_grace_period(&with, kind), expected, "{kind}");
         assert_eq!(probe_grace_period(&without, kind), None, "{kind}");
-        assert_eq!(probe_grace_period(&Container::default(), kind), None, "{kind}");
+        assert_eq!(
+            probe_grace_period(&Container::default(), kind),
+            None,
+            "{kind}"
+        );
     }
 }
 
@@ -323,7 +327,10 @@ fn only_serving_is_a_success_over_grpc() {
             "failure: error: failed to connect service at \"1.2.3.4:5000\": connection refused",
         ),
     ] {
-        assert_eq!(evaluate_grpc("1.2.3.4", 5000, &answer).to_string(), expected);
+        assert_eq!(
+            evaluate_grpc("1.2.3.4", 5000, &answer).to_string(),
+            expected
+        );
     }
 }
 

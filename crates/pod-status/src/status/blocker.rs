@@ -1,9 +1,8 @@
-//! The one thing that keeps a pod from what was asked: the most upstream cause wins.
+//! The blocker of a pod: the earliest cause that keeps it from its desired state.
 //!
-//! Order: the pod is being stopped · it failed · something of the whole pod (runtime, sandbox,
-//! volumes) · an image · creating a container · starting it · a crash loop · an init container at
-//! work or a sidecar that has not started · a container about to start · a container that ended for
-//! good · readiness.
+//! Order: termination · failed pod · error of the pod (runtime, sandbox, volumes) · image · container
+//! creation · container start · crash loop · init container · next container start · exited container ·
+//! readiness.
 
 use std::time::Duration;
 
@@ -13,58 +12,69 @@ use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
 use windlass_pod_lifecycle::actions::{DelayedRestart, restarts_after_exit};
+use windlass_pod_lifecycle::probe::event_detail;
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 use windlass_units::duration::go_duration;
 
-/// A container's readiness probe fails, or has said nothing yet.
-const NOT_READY: &str = "its readiness probe does not pass";
-/// A container's startup probe has not succeeded.
-const NOT_STARTED: &str = "its startup probe has not passed yet";
-
-/// Everything the decision looks at.
+/// Input of [`blocker`].
 #[derive(Clone, Copy, Debug)]
 pub struct BlockerInput<'a> {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: &'a Pod,
-    /// Its status, as [`super::generate_status`] made it.
+    /// Its status from [`super::generate_status`].
     pub status: &'a PodStatus,
-    /// What went wrong in the last sync.
+    /// Errors of the last sync.
     pub failures: &'a Failures,
-    /// Restarts that are delayed.
+    /// Restarts in back-off.
     pub backing_off: &'a [DelayedRestart],
-    /// What happened to the pod lately, oldest first: which probe had a container killed is only there.
+    /// Recent events of the pod, oldest first; they carry the probes that killed containers.
     pub events: &'a [PodEvent],
-    /// When the pod is synced next without anything else happening.
+    /// Time of the next scheduled sync.
     pub next_sync: Option<Timestamp>,
-    /// The blocker reported before.
+    /// The previously reported blocker.
     pub previous: Option<&'a Blocker>,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// A blocker before it is known since when.
+/// A blocker without its time.
 struct Cause {
     reason: Reason,
     container: Option<String>,
     message: String,
+    probe: Option<ProbeKind>,
     next_retry: Option<Timestamp>,
 }
 
 impl Cause {
-    fn of_pod(reason: Reason, message: impl Into<String>) -> Self {
+    fn for_pod(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
             container: None,
             message: message.into(),
+            probe: None,
             next_retry: None,
         }
     }
 
-    fn of(container: &str, reason: Reason, message: impl Into<String>) -> Self {
+    fn for_container(container: &str, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             container: Some(container.to_owned()),
-            ..Self::of_pod(reason, message)
+            ..Self::for_pod(reason, message)
+        }
+    }
+
+    /// Returns the cause of a container whose probe has not succeeded.
+    fn for_probe(container: &str, reason: Reason, probe: ProbeKind) -> Self {
+        let message = match probe {
+            ProbeKind::Readiness => "its readiness probe does not pass",
+            ProbeKind::Startup => "its startup probe has not passed yet",
+            ProbeKind::Liveness => "its liveness probe fails",
+        };
+        Self {
+            probe: Some(probe),
+            ..Self::for_container(container, reason, message)
         }
     }
 
@@ -73,7 +83,7 @@ impl Cause {
     }
 }
 
-/// The current blocker; `None` if the pod is what was asked.
+/// Returns the current blocker of a pod; `None` in its desired state.
 pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
     let cause = cause(&input)?;
     let since = input
@@ -84,55 +94,50 @@ pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
         reason: cause.reason,
         container: cause.container,
         message: cause.message,
+        probe: cause.probe,
         since,
         next_retry: cause.next_retry,
     })
 }
 
-/// Who goes on with what holds a pod up, or has to. With [`Blocker::next_retry`] it is the answer to
-/// "who retries it, and when?".
+/// Returns the party that must act on a blocker. [`Blocker::next_retry`] is the time of an automatic
+/// retry.
 pub fn waiting_for(blocker: &Blocker) -> &'static str {
     match blocker.reason {
-        Reason::RuntimeCallHung => "the container runtime, by answering; the agent goes on asking",
-        _ if blocker.next_retry.is_some() => "the agent, by itself",
-        Reason::Terminating => "the agent, when what it stops has ended",
-        Reason::WaitingForStartSlot => "the agent, when other pods have started",
-        Reason::WaitingForPodTermination => "the agent, when the predecessor has stopped",
-        Reason::WaitingForApiServer => "the agent, when the API server answers",
-        Reason::ContainerCreating => "the agent, in the sync that is under way",
-        Reason::PodInitializing => "the init container, when it ends or has started",
+        Reason::RuntimeCallHung => "container runtime; the agent keeps retrying",
+        _ if blocker.next_retry.is_some() => "agent (automatic retry)",
+        Reason::Terminating => "agent, after the containers have stopped",
+        Reason::WaitingForStartSlot => "agent, after other pods have started",
+        Reason::WaitingForPodTermination => "agent, after the pod with the same name has terminated",
+        Reason::WaitingForApiServer => "agent, when the API server is reachable",
+        Reason::ContainerCreating => "agent (sync in progress)",
+        Reason::PodInitializing => "init container, until it completes or starts",
         Reason::ContainersNotReady => match &blocker.container {
-            Some(_) => "the container, when its probe passes",
-            None => "whoever sets the pod's readiness gates",
+            Some(_) => "container, until its probe succeeds",
+            None => "controller of the readiness gates",
         },
-        _ => "whoever made the pod: nothing happens by itself",
+        _ => "user: fix the pod spec or manifest (no automatic retry)",
     }
 }
 
-/// What the probe that a blocker names complained of last, of this instance of its container. It is
-/// looked up by who shows the blocker: complaints come and go without anything being decided.
+/// Returns the last failure of the blocking probe on the current instance of its container. It is
+/// looked up on display because failures do not change the blocker.
 pub fn last_probe_failure<'a>(
     blocker: &Blocker,
     status: &PodStatus,
     events: &'a [PodEvent],
 ) -> Option<&'a str> {
-    let kind = match blocker.message.as_str() {
-        NOT_READY => ProbeKind::Readiness,
-        NOT_STARTED => ProbeKind::Startup,
-        _ => return None,
-    };
+    let kind = blocker.probe?;
     let name = blocker.container.as_deref()?;
     let running = find(status, name)?.state.as_ref()?.running.as_ref();
     let since = running?.started_at.as_ref().map(|t| t.0);
-    let complaint = events.iter().rev().find_map(|event| {
-        let about = event.reason == Reason::Unhealthy
+    let failure = events.iter().rev().find(|event| {
+        event.reason == Reason::Unhealthy
+            && event.probe == Some(kind)
             && event.container.as_deref() == Some(name)
-            && since.is_none_or(|since| since <= event.last);
-        let text = event.message.strip_prefix(kind.as_str())?;
-        let text = text.strip_prefix(" probe ")?;
-        about.then(|| text.strip_prefix("failed: ").unwrap_or(text).trim())
-    });
-    complaint.filter(|text| !text.is_empty())
+            && since.is_none_or(|since| since <= event.last)
+    })?;
+    Some(event_detail(kind, &failure.message)).filter(|text| !text.is_empty())
 }
 
 fn cause(input: &BlockerInput<'_>) -> Option<Cause> {
@@ -162,13 +167,13 @@ fn terminating(input: &BlockerInput<'_>) -> Cause {
     match stuck {
         Some((name, (reason, message))) => Cause {
             container: (!name.is_empty()).then(|| name.clone()),
-            ..Cause::of_pod(*reason, message.clone()).retried_at(input.next_sync)
+            ..Cause::for_pod(*reason, message.clone()).retried_at(input.next_sync)
         },
-        None => Cause::of_pod(Reason::Terminating, "the pod is being stopped"),
+        None => Cause::for_pod(Reason::Terminating, "the pod is being stopped"),
     }
 }
 
-/// A failed pod: the reason it was given, else the container that failed it.
+/// Returns the cause of a failed pod: its reason, else its failed container.
 fn failed(input: &BlockerInput<'_>) -> Cause {
     if let Some(text) = &input.status.reason {
         let reason = terminated_reason(Some(text));
@@ -177,20 +182,20 @@ fn failed(input: &BlockerInput<'_>) -> Cause {
             Some(message) if reason.as_str() == text => message.to_owned(),
             Some(message) => format!("{text}: {message}"),
         };
-        return Cause::of_pod(reason, message);
+        return Cause::for_pod(reason, message);
     }
     let mut ends = statuses(input.status).filter_map(|s| Some((s, last_end(s)?)));
     match ends.find(|(_, end)| end.exit_code != 0) {
-        Some((status, end)) => Cause::of(
+        Some((status, end)) => Cause::for_container(
             &status.name,
             terminated_reason(end.reason.as_ref()),
             format!("the pod failed: {}", end_text(input, &status.name, end)),
         ),
-        None => Cause::of_pod(Reason::Error, "the pod was stopped before it completed"),
+        None => Cause::for_pod(Reason::Error, "the pod was stopped before it completed"),
     }
 }
 
-/// What went wrong in the last sync, the earliest step first.
+/// Returns the error of the earliest step of the last sync.
 fn failure(input: &BlockerInput<'_>) -> Option<Cause> {
     let delayed = |name: &str| input.backing_off.iter().any(|b| b.name == name);
     let position = |name: &str| {
@@ -206,14 +211,14 @@ fn failure(input: &BlockerInput<'_>) -> Option<Cause> {
         })
         .min_by_key(|(name, (reason, _))| (!name.is_empty(), step(*reason), position(name)))?;
     let cause = if name.is_empty() {
-        Cause::of_pod(*reason, message.clone())
+        Cause::for_pod(*reason, message.clone())
     } else {
-        Cause::of(name, *reason, message.clone())
+        Cause::for_container(name, *reason, message.clone())
     };
     Some(cause.retried_at(input.next_sync))
 }
 
-/// The step of a container's start that a reason belongs to.
+/// Returns the step of a container start for a reason.
 fn step(reason: Reason) -> u8 {
     match reason {
         Reason::InvalidImageName
@@ -238,7 +243,7 @@ fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
     let last = last.map_or_else(String::new, |text| format!(": {text}"));
     let delay = go_duration(wait.delay);
     Some(
-        Cause::of(
+        Cause::for_container(
             &wait.name,
             wait.reason,
             format!("restarts are {delay} apart{last}"),
@@ -247,7 +252,7 @@ fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
     )
 }
 
-/// An init container that others wait for: it runs, or it is a sidecar that has not started.
+/// Returns the init container or sidecar that the other containers wait for.
 fn initializing(input: &BlockerInput<'_>) -> Option<Cause> {
     let inits = input.pod.init_containers();
     let total = inits.len();
@@ -258,11 +263,11 @@ fn initializing(input: &BlockerInput<'_>) -> Option<Cause> {
     running.find_map(|(i, c)| {
         if !is_sidecar(c) {
             let text = format!("init container {} of {total} is running", i + 1);
-            return Some(Cause::of(&c.name, Reason::PodInitializing, text));
+            return Some(Cause::for_container(&c.name, Reason::PodInitializing, text));
         }
         let status = find(input.status, &c.name)?;
         let waits = status.started != Some(true) && some_wait(input);
-        waits.then(|| Cause::of(&c.name, Reason::PodInitializing, NOT_STARTED))
+        waits.then(|| Cause::for_probe(&c.name, Reason::PodInitializing, ProbeKind::Startup))
     })
 }
 
@@ -283,19 +288,19 @@ fn starting(input: &BlockerInput<'_>) -> Option<Cause> {
     })?;
     let name = &status.name;
     let Some(end) = last_end(status) else {
-        let cause = Cause::of(name, Reason::ContainerCreating, "about to be created");
+        let cause = Cause::for_container(name, Reason::ContainerCreating, "about to be created");
         return Some(cause.retried_at(input.next_sync));
     };
     Some(restarting(input, name, &end_text(input, name, end)))
 }
 
-/// A container whose restart is next.
+/// Returns the cause of a container that restarts next.
 fn restarting(input: &BlockerInput<'_>, name: &str, end: &str) -> Cause {
     let text = format!("about to start again: {end}");
-    Cause::of(name, Reason::ContainerCreating, text).retried_at(input.next_sync)
+    Cause::for_container(name, Reason::ContainerCreating, text).retried_at(input.next_sync)
 }
 
-/// An app container or sidecar that ended badly while others go on.
+/// Returns the app container or sidecar that failed while others run.
 fn ended(input: &BlockerInput<'_>) -> Option<Cause> {
     let inits = input.pod.init_containers().iter();
     let mut in_order = inits.chain(input.pod.containers());
@@ -307,7 +312,7 @@ fn ended(input: &BlockerInput<'_>) -> Option<Cause> {
                 return restarting(input, &c.name, &text);
             }
             let reason = terminated_reason(end.reason.as_ref());
-            Cause::of(&c.name, reason, text)
+            Cause::for_container(&c.name, reason, text)
         })
     })
 }
@@ -324,17 +329,17 @@ fn unready(input: &BlockerInput<'_>) -> Option<Cause> {
         .find_map(|c| find(input.status, &c.name).filter(|s| !s.ready && current_end(s).is_none()));
     match unready {
         Some(status) => {
-            let text = match status.started {
-                Some(true) => NOT_READY,
-                _ => NOT_STARTED,
+            let probe = match status.started {
+                Some(true) => ProbeKind::Readiness,
+                _ => ProbeKind::Startup,
             };
-            Some(Cause::of(&status.name, Reason::ContainersNotReady, text))
+            Some(Cause::for_probe(&status.name, Reason::ContainersNotReady, probe))
         }
-        None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::of_pod(
+        None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::for_pod(
             Reason::ContainersNotReady,
             ready.message.clone().unwrap_or_default(),
         )),
-        // What is not ready has completed, as its restart policy lets it.
+        // the other containers have completed
         None => None,
     }
 }
@@ -361,12 +366,12 @@ fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     current_end(status).or_else(|| status.last_state.as_ref()?.terminated.as_ref())
 }
 
-/// The probe that had a container killed during the run that ended so.
+/// Returns the probe that killed a container during the run with this end.
 fn killed_by_probe(
     input: &BlockerInput<'_>,
     name: &str,
     end: &ContainerStateTerminated,
-) -> Option<&'static str> {
+) -> Option<ProbeKind> {
     let (from, until) = (end.started_at.as_ref()?.0, end.finished_at.as_ref()?.0);
     // times of a status have whole seconds
     let until = until.saturating_add(Duration::from_secs(1)).ok()?;
@@ -375,18 +380,17 @@ fn killed_by_probe(
             && event.container.as_deref() == Some(name)
             && (from..=until).contains(&event.last)
     });
-    kills.find_map(|event| {
-        let probes = ["liveness", "startup"];
-        let mut probes = probes.into_iter();
-        probes.find(|probe| event.message.contains(&format!("failed {probe} probe")))
-    })
+    kills.find_map(|event| event.probe)
 }
 
 fn end_text(input: &BlockerInput<'_>, name: &str, end: &ContainerStateTerminated) -> String {
     let reason = end.reason.as_deref().unwrap_or("Error");
     let text = format!("it ended with exit code {} ({reason})", end.exit_code);
     let text = match killed_by_probe(input, name, end) {
-        Some(probe) => format!("its {probe} probe failed and {text}"),
+        Some(probe) => {
+            let probe = probe.as_str().to_ascii_lowercase();
+            format!("its {probe} probe failed and {text}")
+        }
         None => text,
     };
     match end.message.as_deref().map(str::trim) {

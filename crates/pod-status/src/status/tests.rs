@@ -673,60 +673,57 @@ fn the_most_upstream_cause_is_the_blocker() {
 }
 
 #[test]
-fn what_a_probe_last_complained_of_is_told() {
-    let event = |reason, seconds, message: &str| PodEvent {
+fn blocker_has_last_failure_of_its_probe() {
+    let event = |reason, probe, seconds, message: &str| PodEvent {
         event_type: EventType::Warning,
         reason,
         container: Some("a".into()),
+        probe: Some(probe),
         message: message.into(),
         count: 1,
         first: at(0),
         last: at(seconds),
     };
-    let complaints = |started: bool| {
+    let unhealthy = |probe: ProbeKind, seconds, text: &str| {
+        let message = format!("{probe} probe {text}");
+        event(Reason::Unhealthy, probe, seconds, &message)
+    };
+    let failures = |started: bool| {
         Case::new("Always a", "sb0 a=run").with(|c| {
             c.spec("a").startup_probe = Some(Probe::default());
             c.spec("a").readiness_probe = Some(Probe::default());
             c.probed(ProbeKind::Startup, "a", started);
             c.events = vec![
-                event(Reason::Unhealthy, 20, "Readiness probe failed: first"),
-                event(
-                    Reason::Unhealthy,
-                    30,
-                    "Startup probe failed: connection refused",
-                ),
-                event(
-                    Reason::Unhealthy,
-                    40,
-                    "Readiness probe errored and resulted in x",
-                ),
-                event(Reason::Unhealthy, 50, "Liveness probe failed: y"),
+                unhealthy(ProbeKind::Readiness, 20, "failed: first"),
+                unhealthy(ProbeKind::Startup, 30, "failed: connection refused"),
+                unhealthy(ProbeKind::Readiness, 40, "errored and resulted in x"),
+                unhealthy(ProbeKind::Liveness, 50, "failed: y"),
             ];
         })
     };
     let last = |case: &Case| {
         let blocker = case.blocker().expect("blocked");
-        let complaint = last_probe_failure(&blocker, &case.status(), &case.events);
-        format!("{blocker} | {}", complaint.unwrap_or("nothing"))
+        let failure = last_probe_failure(&blocker, &case.status(), &case.events);
+        format!("{blocker} | {}", failure.unwrap_or("nothing"))
     };
     assert_eq!(
-        last(&complaints(true)),
+        last(&failures(true)),
         "ContainersNotReady container=a: its readiness probe does not pass | errored and resulted \
          in x"
     );
     let starting = "ContainersNotReady container=a: its startup probe has not passed yet";
     assert_eq!(
-        last(&complaints(false)),
+        last(&failures(false)),
         format!("{starting} | connection refused")
     );
-    // What was said of an earlier instance is not said of this one.
-    let later = complaints(false)
+    // failures of the previous instance do not count
+    let later = failures(false)
         .with(|c| c.observed = observed(&c.pod, "sb0 x=exit0 x=exit0 x=exit0 a=run"));
     assert_eq!(last(&later), format!("{starting} | nothing"));
-    // What a probe said is not said of another blocker.
-    let pulls = complaints(true).failure("", Reason::NetworkNotReady, "no CNI");
+    // another blocker has no probe
+    let pulls = failures(true).failure("", Reason::NetworkNotReady, "no CNI");
     assert_eq!(last(&pulls), "NetworkNotReady: no CNI | nothing");
-    // A sidecar that has not started is what the others wait for.
+    // the other containers wait for a sidecar
     Case::new("Always s:sidecar a", "sb0 s=run")
         .with(|c| c.spec("s").startup_probe = Some(Probe::default()))
         .blocked_by("PodInitializing container=s: its startup probe has not passed yet");
@@ -736,7 +733,7 @@ fn what_a_probe_last_complained_of_is_told() {
             .waits("a", 40)
             .with(|c| {
                 let text = "Container a failed liveness probe, will be restarted";
-                c.events = vec![event(Reason::Killing, seconds, text)];
+                c.events = vec![event(Reason::Killing, ProbeKind::Liveness, seconds, text)];
             })
     };
     killed(12).blocked_by(

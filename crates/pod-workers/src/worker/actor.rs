@@ -121,10 +121,10 @@ impl PodWorkerActor {
             deps.objects.register(pod);
         }
         let resumed_stop = pod.as_deref().is_some_and(is_resumed_stop);
-        let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
+        let grace_period = pod.as_deref().map_or(MIN_GRACE_PERIOD, |pod| effective_grace_period(pod, None));
         let machine = PodWorker::new(
             uid.clone(),
-            own_grace,
+            grace_period,
             deps.settings.sync_frequency,
             runtime.usable(),
         );
@@ -386,7 +386,7 @@ impl PodWorkerActor {
         self.record_hung_calls();
         let had_run = run.is_some();
         if let Some(pod) = run {
-            self.machine.set_own_grace(own_grace(&pod));
+            self.machine.set_grace_period(effective_grace_period(&pod, None));
             self.deps.objects.register(&pod);
             self.report.desired(Arc::clone(&pod));
             self.pod = Some(pod);
@@ -465,12 +465,6 @@ impl PodWorkerActor {
             .post(PodWorkersMessage::Finished(finished));
         ctx.stop();
     }
-}
-
-fn own_grace(pod: &windlass_types::Pod) -> Duration {
-    let asked = pod.metadata.deletion_grace_period_seconds;
-    let seconds = asked.unwrap_or_else(|| pod.termination_grace_seconds());
-    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 impl Actor for PodWorkerActor {

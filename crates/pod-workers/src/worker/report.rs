@@ -144,6 +144,7 @@ impl Report {
             reason: Reason::Terminating,
             container: None,
             message,
+            probe: None,
             since,
             next_retry: None,
         });
@@ -365,6 +366,7 @@ impl Report {
                 reason,
                 container: None,
                 message,
+                probe: None,
                 since,
                 next_retry,
             })
@@ -407,6 +409,7 @@ fn hung_blocker(call: &HungCall) -> Blocker {
         reason: Reason::RuntimeCallHung,
         container: None,
         message: format!("{call}{attempts}"),
+        probe: None,
         since: call.since,
         // the call is retried continuously
         next_retry: Some(call.since),
@@ -435,6 +438,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
             reason: Reason::WaitingForPodTermination,
             container: None,
             message: format!("waiting for the termination of pod {behind} with the same name"),
+            probe: None,
             since: now,
             next_retry: None,
         }),

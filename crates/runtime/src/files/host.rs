@@ -29,14 +29,14 @@ use crate::logs::open_beneath;
 /// Largest `resolv.conf` or `hosts` file that is read.
 const MAX_NODE_FILE: u64 = 1024 * 1024;
 
-/// Where [`HostFiles`] works.
+/// Settings of [`HostFiles`].
 #[derive(Clone, Debug)]
 pub struct HostFilesConfig {
     /// Root directory and log directory.
     pub paths: NodePaths,
     /// Directory of the links for log shippers.
     pub container_logs_dir: PathBuf,
-    /// Longest time one call may take before its caller goes on without it.
+    /// Timeout of one call.
     pub deadline: Duration,
 }
 
@@ -59,7 +59,7 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// Works below the configured directories; nothing is touched yet.
+    /// Creates the port for the configured directories.
     pub fn new(config: HostFilesConfig) -> Self {
         Self {
             queues: Arc::new(IoQueues::new(config.deadline)),
@@ -67,7 +67,7 @@ impl HostFiles {
         }
     }
 
-    /// The queues that all of this runs in, for other work on the node's files.
+    /// The I/O queues, for other work on the node's files.
     pub fn io_queues(&self) -> Arc<IoQueues> {
         Arc::clone(&self.queues)
     }
@@ -268,7 +268,7 @@ impl PodFiles for HostFiles {
         let dir = self.config.paths.pod_dir(uid);
         self.queues
             .run(uid.as_str(), "removing the pod directory", move || {
-                // of volumes without a directory of their own, such as hostPath
+                // subPaths of volumes without their own directory, such as hostPath
                 clean_sub_paths(&dir, None)?;
                 refuse_if_mounted(&dir)?;
                 Ok(remove_tree(&dir)?)
@@ -319,7 +319,7 @@ impl PodFiles for HostFiles {
         let link = self.config.container_logs_dir.join(name);
         self.queues
             .run("node:links", "removing a log link", move || {
-                // the container may have come back in between
+                // the log may have been created again
                 if dangles(&link) {
                     remove_file(&link)
                 } else {
@@ -339,8 +339,7 @@ impl PodFiles for HostFiles {
     }
 }
 
-/// Something of somebody else is mounted in the pod's directory: nothing of it may go, because
-/// what is mounted belongs to what lies beside it.
+/// Fails if something is still mounted in the pod's directory: then nothing in it may be removed.
 fn refuse_if_mounted(dir: &Path) -> Result<(), FilesError> {
     let mounts = mounts_beneath(dir);
     let mounts = mounts.map_err(|error| FilesError::io("list mounts in", dir, error))?;
@@ -372,9 +371,8 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), FilesError> {
         .map_err(|error| FilesError::io("create directory", path, error))
 }
 
-/// Written in place: a bind mount in a running container shows the new text. Each container that
-/// starts has it written anew while its siblings may be reading: what is there already is left
-/// alone, and the file is never empty in between.
+/// Writes in place, because the file is bind-mounted into running containers. Unchanged content is
+/// not written, and the file is never empty in between.
 fn write_hosts(path: &Path, content: &str) -> Result<(), FilesError> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -389,11 +387,11 @@ fn write_hosts(path: &Path, content: &str) -> Result<(), FilesError> {
 }
 
 fn replace_text(file: &mut File, content: &str) -> io::Result<()> {
-    let mut there = Vec::new();
-    // one byte more tells a longer text apart
-    let most = content.len() as u64 + 1;
-    Read::by_ref(file).take(most).read_to_end(&mut there)?;
-    if there != content.as_bytes() {
+    let mut old = Vec::new();
+    // one more byte detects a longer text
+    let max_bytes = content.len() as u64 + 1;
+    Read::by_ref(file).take(max_bytes).read_to_end(&mut old)?;
+    if old != content.as_bytes() {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(content.as_bytes())?;
         file.set_len(content.len() as u64)?;
@@ -405,7 +403,7 @@ fn create_termination_log(path: &Path) -> Result<(), FilesError> {
     if let Some(dir) = path.parent() {
         make_dir(dir, 0o750)?;
     }
-    // the mode given to open is cut by the umask; containers of any user must be able to write
+    // open applies the umask; containers of any user must be able to write
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -416,7 +414,7 @@ fn create_termination_log(path: &Path) -> Result<(), FilesError> {
         .map_err(|error| FilesError::io("create", path, error))
 }
 
-/// The last bytes of a regular file; nothing if it is missing or something else.
+/// Last bytes of a regular file; empty for a missing or other file.
 fn end_of(opened: io::Result<File>, max_bytes: usize) -> io::Result<Vec<u8>> {
     let mut file = match opened {
         Ok(file) => file,

@@ -1,6 +1,6 @@
-//! A model of the node's file system for simulations: pure, ordered, nothing on the disk.
+//! In-memory file system of the node for simulations, deterministic and without disk access.
 //!
-//! A simulation can make the calls of one pod fail or hang and can read back what was written.
+//! A simulation can make the calls of one pod fail or hang, and read the written files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,7 +19,7 @@ use windlass_volumes::{MemoryVolumes, RemoveError, SubPathError};
 use super::{FileWork, FilesError, PodFiles};
 use crate::log_text::tail_of_log;
 
-/// How often a removal that hangs looks whether it still has to.
+/// Interval at which a hung removal checks whether it still hangs.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Implementation of [`PodFiles`] in memory. Clones share the content.
@@ -66,12 +66,12 @@ impl MemoryFiles {
         }
     }
 
-    /// The pods' volumes, which lie in their directories.
+    /// The pods' volumes, in their directories.
     pub fn volumes(&self) -> MemoryVolumes {
         self.volumes.clone()
     }
 
-    /// Makes every set-up of a pod's directories fail with this text, or succeed again.
+    /// Makes the creation of a pod's directories fail with this text, or succeed again.
     pub fn fail_pod(&self, uid: &PodUid, message: Option<&str>) {
         let mut state = self.lock();
         match message {
@@ -80,8 +80,8 @@ impl MemoryFiles {
         };
     }
 
-    /// Makes every set-up of a pod's directories never return, or return again on the next call; a
-    /// removal of its directory goes on when this is over.
+    /// Makes the creation of a pod's directories hang, or return again on the next call; a hung
+    /// removal of its directory continues then.
     pub fn hang_pod(&self, uid: &PodUid, hang: bool) {
         let mut state = self.lock();
         if hang {
@@ -91,13 +91,13 @@ impl MemoryFiles {
         }
     }
 
-    /// Has a volume of a pod hold this many bytes; nothing else is known to hold anything.
+    /// Sets the used bytes of a pod's volume; other volumes are unknown.
     pub fn fill_volume(&self, uid: &PodUid, volume: &str, bytes: u64) {
         self.volumes.fill(uid, volume, bytes);
     }
 
-    /// Mounts something of somebody else in a pod's directory, so that it cannot be removed, or
-    /// takes it away again.
+    /// Mounts a foreign file system in a pod's directory, so that it cannot be removed, or unmounts
+    /// it.
     pub fn mount(&self, uid: &PodUid, mounted: bool) {
         let mut state = self.lock();
         if mounted {
@@ -107,7 +107,7 @@ impl MemoryFiles {
         }
     }
 
-    /// Makes a part of every volume a link that leads out of it, or no longer.
+    /// Makes every subPath a link that leaves its volume, or no longer.
     pub fn lead_out(&self, sub_path: &str, out: bool) {
         let mut state = self.lock();
         if out {
@@ -128,7 +128,7 @@ impl MemoryFiles {
         self.lock().logs.clone()
     }
 
-    /// Puts a file there, such as the termination message that a container would write.
+    /// Writes a file, such as a termination message.
     pub fn put(&self, path: impl Into<PathBuf>, content: &str) {
         self.lock().files.insert(path.into(), content.to_owned());
     }
@@ -290,7 +290,7 @@ impl PodFiles for MemoryFiles {
         log: &Path,
     ) -> Result<(), FilesError> {
         let mut state = self.call("link", uid);
-        // the runtime opens the log; in the model it appears with its link
+        // the runtime creates the log; the model creates it with its link
         state.files.entry(log.to_owned()).or_default();
         state.links.insert(link.to_owned(), log.to_owned());
         Ok(())

@@ -1,4 +1,4 @@
-//! Single files of a pod: what it wrote into its volumes, and the note of its user IDs.
+//! Single files of a pod: files in its volumes, and its user namespace file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,13 +13,12 @@ use windlass_types::PodUid;
 
 use super::FilesError;
 
-/// Longest note of user IDs; ours has 140 bytes.
+/// Maximum bytes of a user namespace file; the agent writes 140.
 const LARGEST_NOTE: u64 = 64 * 1024;
 
-/// Reads a file that a pod may have written. Links lead no further than the volume, for which
-/// they mean what they mean to a container that has it as its root. What is no regular file is
-/// refused without being opened: a pod may make a device that it may not open itself, and some
-/// devices (a watchdog) act on it.
+/// Reads a file that a pod may have written. Links are resolved with the volume as root directory.
+/// Only a regular file is opened: opening a device node that the pod created may have side effects
+/// (a watchdog).
 pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
     let root = openat(
         CWD,
@@ -34,7 +33,7 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
     if FileType::from_raw_mode(mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
     }
-    // the very file that was looked at, whatever its name leads to by now
+    // by descriptor: the path may have changed after the check
     let found = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new()
@@ -42,7 +41,8 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
         .custom_flags(flags.bits() as i32)
         .open(found)?;
     let mut bytes = Vec::new();
-    file.take(MAX_ENV_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_ENV_FILE_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)?;
     if bytes.len() > MAX_ENV_FILE_BYTES {
         return Err(io::Error::other(format!(
             "larger than {MAX_ENV_FILE_BYTES} bytes"
@@ -51,7 +51,7 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The notes that there are. A pod without one has the node's IDs.
+/// Reads the user namespace files. A pod without one has the node's IDs.
 pub(super) fn user_namespaces(
     paths: &NodePaths,
     pods: impl Iterator<Item = PodUid>,
@@ -65,10 +65,10 @@ pub(super) fn user_namespaces(
             .open(&path);
         let mut text = Vec::new();
         match opened.and_then(|file| file.take(LARGEST_NOTE).read_to_end(&mut text)) {
-            // one that is no text means nothing, which concerns its own pod only
+            // invalid content affects only its own pod
             Ok(_) => notes.push((uid, String::from_utf8_lossy(&text).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // a file beside the directories of pods
+            // not a pod directory
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
             Err(error) => return Err(FilesError::io("read", &path, error)),
         }
@@ -76,7 +76,7 @@ pub(super) fn user_namespaces(
     Ok(notes)
 }
 
-/// All of the text or none of it is there after a crash, and it is there once this returns.
+/// Writes atomically and durably.
 pub(super) fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let new = path.with_extension("new");

@@ -1,4 +1,5 @@
-//! Opens a log below the log directory without following a link, and finds the one after it.
+//! Opens a log in the log directory without following links, and finds the next file after a
+//! rotation.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,17 +16,17 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
 use super::{BLOCK_BYTES, LogSource};
 
-/// An open log and how far it was read.
+/// An open log and its read position.
 #[derive(Debug)]
 pub(super) struct LogFile {
     file: File,
-    /// Device and inode: another file under the same name has other ones.
+    /// Device and inode, which identify the file.
     id: (u64, u64),
     position: u64,
 }
 
 impl LogFile {
-    /// `None` if there is none at this moment.
+    /// Opens a log; `None` if it does not exist.
     pub(super) fn open(source: &LogSource) -> io::Result<Option<Self>> {
         let file = match open_beneath(&source.root, &source.path) {
             Ok(file) => file,
@@ -43,18 +44,19 @@ impl LogFile {
         }))
     }
 
-    /// Goes to where the last `lines` lines begin.
+    /// Moves to the start of the last `lines` lines.
     pub(super) fn seek_to_tail(&mut self, lines: u64) -> io::Result<()> {
         self.position = start_of_tail(&mut self.file, lines)?;
         Ok(())
     }
 
-    /// Reads on into `block`; how many bytes there were, none at the end.
+    /// Reads into `block`; returns the number of bytes, 0 at the end.
     pub(super) fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
         Ok(self.read_with(block, ReadWriteFlags::empty())?)
     }
 
-    /// The same, but `WouldBlock` if that takes the disk, or the file system does not tell.
+    /// Like [`Self::read`], but fails with `WouldBlock` if the data is not cached or the file system
+    /// does not support the check.
     pub(super) fn read_cached(&mut self, block: &mut [u8]) -> io::Result<usize> {
         match self.read_with(block, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::AGAIN.into()),
@@ -71,12 +73,12 @@ impl LogFile {
         Ok(read)
     }
 
-    /// Whether both are one file, which was truncated then.
+    /// True for the same file, which was truncated then.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// What has to be known to find the file after it.
+    /// State for finding the next file.
     pub(super) fn read_so_far(&self) -> io::Result<ReadSoFar> {
         Ok(ReadSoFar {
             id: self.id,
@@ -91,14 +93,13 @@ impl LogFile {
 pub(super) struct ReadSoFar {
     id: (u64, u64),
     position: u64,
-    /// When it was written to last, in nanoseconds.
+    /// Modification time in nanoseconds.
     written: i128,
 }
 
 impl ReadSoFar {
-    /// The file that follows it: the oldest that was renamed after it and is not compressed, or the
-    /// one that has its name now. Between the two halves of a rotation there is none; a file that
-    /// was truncated follows itself.
+    /// The next file: the oldest uncompressed one that was rotated after it, or the current log. None
+    /// during a rotation; a truncated file follows itself.
     pub(super) fn next(&self, source: &LogSource) -> io::Result<Option<LogFile>> {
         let Some(now) = LogFile::open(source)? else {
             return Ok(None);
@@ -110,7 +111,7 @@ impl ReadSoFar {
         Ok(Some(self.skipped(source)?.unwrap_or(now)))
     }
 
-    /// A file between this one and the present one: a reader who fell behind missed its whole time.
+    /// A rotated file between this one and the current log, which a slow reader has missed.
     fn skipped(&self, source: &LogSource) -> io::Result<Option<LogFile>> {
         let directory = directory_beneath(source)?;
         let name = source.path.file_name().unwrap_or_default();
@@ -144,7 +145,7 @@ impl ReadSoFar {
     }
 }
 
-/// Whether `other` is what a rotation made of `name` and has not compressed: `0.log.20260101-000000`.
+/// True if `other` is an uncompressed rotated file of `name`: `0.log.20260101-000000`.
 fn is_rotated(name: &[u8], other: &[u8]) -> bool {
     let stamp = other
         .strip_prefix(name)
@@ -160,11 +161,11 @@ fn written(file: &File) -> io::Result<i128> {
     Ok(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
 }
 
-/// Opens `path`, which lies below `root`, for reading. The root itself may be a link, it is the
-/// node's; nothing below it may. A pipe is opened without waiting for its other end.
+/// Opens `path` below `root` for reading. The root may be a link, nothing below it may. A pipe is
+/// opened without waiting for its writer.
 ///
 /// # Errors
-/// It is not below, a link is in the way, or it cannot be opened.
+/// The path is not below `root`, contains a link, or cannot be opened.
 pub fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     beneath(root, path, flags).map(File::from)

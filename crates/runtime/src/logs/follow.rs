@@ -20,13 +20,13 @@ use tokio::sync::watch;
 use super::LogSource;
 use super::file::directory_beneath;
 
-/// However much is written, followers are woken no more often than this.
+/// Minimum interval between two wake-ups of a follower.
 const WAKE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A follower looks by itself after this time even if nothing woke it.
+/// Interval at which a follower checks its log without an event.
 const WATCHED_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The same where there is no watch, as upstream's period.
+/// The same without a watch: upstream's interval.
 const UNWATCHED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const EVENTS: WatchFlags = WatchFlags::MODIFY
@@ -34,7 +34,7 @@ const EVENTS: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::ONLYDIR);
 
-/// The watch on all directories. Begins with the first follower and ends with the last.
+/// Directory watches, from the first follower to the last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogWatch(Arc<Mutex<Option<Watched>>>);
 
@@ -53,7 +53,7 @@ struct Directory {
 }
 
 impl LogWatch {
-    /// What happens from now on in the directory of a log. Needs a tokio runtime.
+    /// Changes in the directory of a log from now on. Requires a tokio runtime.
     pub(super) fn directory_of(&self, source: &LogSource) -> Changes {
         let watched = self.add(source);
         if let Err(error) = &watched {
@@ -76,7 +76,7 @@ impl LogWatch {
             Some(watched) => watched,
             none => none.insert(self.begin()?),
         };
-        // by the open directory: its name could mean another one by now
+        // by descriptor: the path may have changed
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let number = add_watch(watched.inotify.get_ref(), path, EVENTS)?;
         let entry = watched.directories.entry(number);
@@ -95,7 +95,7 @@ impl LogWatch {
 
     fn begin(&self) -> std::io::Result<Watched> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        #[expect(deprecated, reason = "nobody gives an OwnedFd another descriptor")]
+        #[expect(deprecated, reason = "the descriptor of an OwnedFd does not change")]
         let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;
         let inotify = Arc::new(inotify);
         let task = tokio::spawn(read_events(self.clone(), Arc::clone(&inotify)));
@@ -106,7 +106,7 @@ impl LogWatch {
         })
     }
 
-    /// Wakes the followers of directories in which something happened.
+    /// Wakes the followers of changed directories.
     fn wake(&self, events: &BTreeMap<i32, ReadFlags>) {
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(watched) = &mut *watched else {
@@ -120,7 +120,7 @@ impl LogWatch {
             if lost || flags.is_some() {
                 directory.changed.send_replace(());
             }
-            // the directory is gone, and its number with it
+            // the directory was removed, and its watch with it
             !flags.is_some_and(|flags| flags.contains(ReadFlags::IGNORED))
         });
     }
@@ -135,7 +135,7 @@ async fn read_events(watch: LogWatch, inotify: Arc<AsyncFd<OwnedFd>>) {
         ready.clear_ready();
         let mut events = BTreeMap::new();
         let mut reader = Reader::new(inotify.get_ref(), &mut buffer);
-        // ends with EAGAIN; anything else is found again next time
+        // ends with EAGAIN; other errors recur with the next read
         while let Ok(event) = reader.next() {
             let flags = events.entry(event.wd()).or_insert_with(ReadFlags::empty);
             *flags |= event.events();
@@ -145,14 +145,14 @@ async fn read_events(watch: LogWatch, inotify: Arc<AsyncFd<OwnedFd>>) {
     }
 }
 
-/// What happens in one directory, for one follower.
+/// Changes in one directory, for one follower.
 #[derive(Debug)]
 pub(super) struct Changes(Option<Watch>);
 
 impl Changes {
     /// Waits until something may have changed.
     pub(super) async fn next(&mut self) {
-        let longest = match &self.0 {
+        let interval = match &self.0 {
             Some(_) => WATCHED_CHECK_INTERVAL,
             None => UNWATCHED_CHECK_INTERVAL,
         };
@@ -162,8 +162,8 @@ impl Changes {
                 None => std::future::pending().await,
             }
         };
-        if let Ok(false) = tokio::time::timeout(longest, changed).await {
-            // the directory is gone: there is nothing to be told of any more
+        if let Ok(false) = tokio::time::timeout(interval, changed).await {
+            // the directory was removed: no more events
             self.0 = None;
         }
     }
@@ -173,7 +173,7 @@ impl Changes {
 #[derive(Debug)]
 struct Watch {
     all: LogWatch,
-    /// Whose number it is: another descriptor gives the same numbers anew.
+    /// Descriptor of the watch number.
     inotify: Arc<AsyncFd<OwnedFd>>,
     number: i32,
     changed: watch::Receiver<()>,

@@ -1,29 +1,28 @@
-//! Turns bytes of a log file into what a reader asked for.
+//! Selects and formats lines of a log file.
 
 use bytes::Bytes;
 use windlass_pod_lifecycle::cri_log::{LogStream, RawLine, TIME_LENGTH, format_time, split_line};
 
 use super::LogOptions;
 
-/// A longer line is left out: runtimes cut lines at 16 KiB.
+/// Longer lines are skipped: runtimes split lines at 16 KiB.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
 
 /// The lines of one reader.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     options: LogOptions,
-    /// Lines before it are not wanted; in the form of [`RawLine::fixed_time`].
+    /// Minimum time of a line, in the form of [`RawLine::fixed_time`].
     since: Option<[u8; TIME_LENGTH]>,
     /// Bytes of an unfinished line.
     pending: Vec<u8>,
-    /// Bytes of `limit_bytes` that are left.
+    /// Remaining bytes of `limit_bytes`.
     bytes_left: Option<u64>,
-    /// Lines of `tail` that are left, unless it follows: what is written meanwhile is no part of
-    /// the last lines.
+    /// Remaining lines of `tail`, unless it follows: later lines do not belong to the tail.
     lines_left: Option<u64>,
     /// The line being read is longer than [`MAX_LINE`].
     too_long: bool,
-    /// The last line of stdout, stderr was a part: its rest needs no time of its own.
+    /// The last line of stdout or stderr was partial: its rest has no timestamp.
     inside: [bool; 2],
 }
 
@@ -39,12 +38,12 @@ impl Lines {
         }
     }
 
-    /// Nobody wants more.
+    /// True if no more lines are selected.
     pub(super) fn ended(&self) -> bool {
         self.bytes_left == Some(0) || self.lines_left == Some(0)
     }
 
-    /// Appends what is wanted of the lines in a block, which follows the one before, to `out`.
+    /// Appends the selected lines of the next block to `out`.
     pub(super) fn take(&mut self, block: &[u8], out: &mut Vec<u8>) {
         out.reserve(self.pending.len() + block.len());
         let mut begin = 0;
@@ -74,7 +73,7 @@ impl Lines {
         }
     }
 
-    /// The line without an end that a container leaves which was killed while it wrote.
+    /// Unterminated last line, left by a container that was killed while writing.
     pub(super) fn last_line(&mut self) -> Option<Bytes> {
         let line = std::mem::take(&mut self.pending);
         let mut out = Vec::new();
@@ -84,13 +83,13 @@ impl Lines {
         Some(Bytes::from(out)).filter(|out| !out.is_empty())
     }
 
-    /// Another file follows: what was begun in the last one goes on nowhere.
+    /// Drops an incomplete line before the next file.
     pub(super) fn forget_torn_line(&mut self) {
         self.pending.clear();
         self.too_long = false;
     }
 
-    /// Takes a line, with or without its end.
+    /// Handles a line, with or without its newline.
     fn put(&mut self, line: &[u8], out: &mut Vec<u8>) {
         if let Some(left) = &mut self.lines_left {
             *left -= 1;
@@ -109,7 +108,7 @@ impl Lines {
             out.push(b' ');
         }
         match line.last() {
-            // the content with its end, at once
+            // the content with its newline
             Some(b'\n') if !raw.partial => {
                 out.extend_from_slice(&line[line.len() - raw.content.len() - 1..]);
             }
@@ -127,7 +126,7 @@ impl Lines {
         }
     }
 
-    /// The line's time, if the line is wanted; a line whose time cannot be told is not one.
+    /// The line's time if the line is selected; a line without a valid time is not.
     fn wanted(&self, line: &RawLine<'_>) -> Option<Time> {
         let stream = self.options.stream;
         if stream.is_some_and(|wanted| wanted != line.stream) {

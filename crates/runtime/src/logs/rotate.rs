@@ -1,12 +1,10 @@
-//! Keeps the logs of containers from growing without limit (upstream
-//! `ContainerLogManager`): one look at their sizes per period, and nothing for those that are short.
+//! Rotates container logs (upstream `ContainerLogManager`): checks their sizes once per interval.
 //!
-//! *owns* the files of a log that are not the present one · *invariant* no line is lost: the
-//! present file is renamed, the runtime opens a new one, and if it does not the name is given back;
-//! dying in between leaves a log that the next look has opened again, or gives its name back if the
-//! container has ended · *bound* one rotation of a container at a time, files of `workers` of them;
-//! a runtime that does not answer for one container holds up no other, a log disk that hangs holds
-//! up all on one thread.
+//! *owns* the rotated files of a log · *invariant* no line is lost: the current file is renamed and
+//! the runtime opens a new one; if it fails, the rename is undone. An interrupted rotation is
+//! completed by the next check, or undone if the container has exited · *bound* one rotation per
+//! container, `workers` concurrent ones; a hung runtime call delays only its container, a hung log
+//! disk all rotations, on one thread.
 
 mod files;
 
@@ -24,40 +22,39 @@ use windlass_types::{Clock, ContainerId};
 
 use super::{LogReader, LogSource, MAX_THREADS};
 
-/// Rotations that use files at a time, whatever is configured: half of the threads of logs stay
-/// with those who read them.
+/// Maximum concurrent rotations: half of the threads of logs are left to readers.
 const MAX_WORKERS: usize = MAX_THREADS / 2;
 
-/// How logs are rotated.
+/// Settings of log rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotation {
-    /// When, and how many files there may be.
+    /// Maximum size and number of files.
     pub policy: RotationPolicy,
-    /// `containerLogMaxWorkers`: rotations at a time.
+    /// `containerLogMaxWorkers`: concurrent rotations.
     pub workers: usize,
-    /// `containerLogMonitorInterval`: time between two looks.
+    /// `containerLogMonitorInterval`: interval of the checks.
     pub interval: Duration,
 }
 
-/// The log of a container that has been started.
+/// Log of a started container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerLog {
-    /// Whose.
+    /// The container.
     pub container: ContainerId,
-    /// Its absolute path.
+    /// Absolute path.
     pub path: PathBuf,
-    /// The container has not ended: it may write.
+    /// The container has not exited and may write.
     pub runs: bool,
 }
 
-/// What rotating needs.
+/// Dependencies of log rotation.
 #[derive(Clone, Debug)]
 pub struct LogRotationDeps {
-    /// Opens new files.
+    /// Reopens logs.
     pub runtime: Arc<dyn RuntimeService>,
     /// `podLogsDir`, which no path may leave.
     pub root: PathBuf,
-    /// Its threads do what may hang.
+    /// Provides blocking threads.
     pub reader: LogReader,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -67,7 +64,7 @@ pub struct LogRotationDeps {
     pub shutdown: CancellationToken,
 }
 
-/// Rotates until dropped. `logs` says which there are, and is asked once per period.
+/// Rotates logs until dropped. `logs` lists the logs, once per interval.
 pub async fn rotate_logs(deps: LogRotationDeps, logs: impl Fn() -> Vec<ContainerLog>) {
     let workers = deps.rotation.workers.clamp(1, MAX_WORKERS);
     let interval = deps.rotation.interval;
@@ -86,7 +83,7 @@ pub async fn rotate_logs(deps: LogRotationDeps, logs: impl Fn() -> Vec<Container
             };
             let container = busy.remove(&id);
             if let Some(error) = error {
-                tracing::error!(?container, %error, "rotation of a container log");
+                tracing::error!(?container, %error, "container log rotation panicked");
             }
         }
         let mut logs = logs();
@@ -107,18 +104,18 @@ struct Rotator {
 }
 
 impl Rotator {
-    /// What there is to do.
+    /// Logs to rotate, reopen or restore.
     async fn plan(&self, logs: Vec<ContainerLog>) -> Vec<(ContainerLog, LogStep)> {
         if logs.is_empty() {
             return Vec::new();
         }
         let (root, policy) = (self.deps.root.clone(), self.deps.rotation.policy);
-        let look = move || {
+        let check = move || {
             let step = |log: ContainerLog| match files::size(&source(&root, &log)) {
                 Ok(size) => policy.step(log.runs, size).map(|step| (log, step)),
                 Err(error) => {
                     let path = log.path.display();
-                    tracing::warn!(%path, %error, "size of a container's log not read");
+                    tracing::warn!(%path, %error, "reading container log size failed");
                     None
                 }
             };
@@ -139,9 +136,11 @@ impl Rotator {
         };
         let (container, path) = (&log.container, log.path.display());
         match result {
-            Ok(()) => tracing::debug!(%container, %path, ?step, "container log"),
-            // what it writes goes on into the file that it has; the next look tries again
-            Err(error) => tracing::warn!(%container, %path, ?step, error, "container log"),
+            Ok(()) => tracing::debug!(%container, %path, ?step, "container log step done"),
+            // the container keeps writing to its file; the next check retries
+            Err(error) => {
+                tracing::warn!(%container, %path, ?step, error, "container log step failed")
+            }
         }
     }
 
@@ -159,7 +158,7 @@ impl Rotator {
         };
         match self.deps.reader.run_blocking(move || renamed.undo()).await {
             Ok(()) => Err(error),
-            Err(undo) => Err(format!("{error}; its name could not be given back: {undo}")),
+            Err(undo) => Err(format!("{error}; undoing the rename failed: {undo}")),
         }
     }
 

@@ -128,10 +128,10 @@ fn invalid_manifests_are_rejected_and_valid_ones_load() {
     let files = "(put regular files, or links to them, into the directory)";
     let expected = [
         api.to_owned(),
-        "big.yaml: 20971520 bytes are more than the 10485760 a manifest may have (split it, or move the data out of the manifest)".to_owned(),
+        "big.yaml: 20971520 bytes exceed the limit of 10485760 bytes (split it, or move the data out of the manifest)".to_owned(),
         "dangling.yaml: cannot be read: it links to nowhere, which does not exist (check that it exists and that the agent may read it)".to_owned(),
         format!("directory.yaml: is a directory, not a file {files}"),
-        "empty.yaml: contains no object (write a Pod into it, or remove it)".to_owned(),
+        "empty.yaml: contains no object (add a Pod, or remove the file)".to_owned(),
         "garbage.yaml: not UTF-8 text: invalid byte at offset 4 (replace it by a Pod in YAML or JSON)".to_owned(),
         format!("pipe.yaml: is a pipe, not a file {files}"),
         format!("socket.yaml: is a socket, not a file {files}"),

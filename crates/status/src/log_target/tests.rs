@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use crate::{PodStatusEntry, PodStatusStore};
+use serde_json::{Value, json};
 use windlass_types::PodExt;
 use windlass_types::view::PodWorkerState;
 

@@ -6,8 +6,8 @@ use std::fmt;
 use windlass_actors::ApiPodUpdate;
 use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
 use windlass_pod_status::status_sync::{
-    Answer, Failure, FailureKind, Input, Next, LocalStatus, StatusConflict, Request, Role, StatusSync,
-    Priority,
+    Answer, Failure, FailureKind, Input, LocalStatus, Next, Priority, Request, Role,
+    StatusConflict, StatusSync,
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
 

@@ -1,4 +1,4 @@
-//! Quantities: tables of texts and amounts, and what holds for all of them.
+//! Tables of quantities, and their properties.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
-fn texts_have_one_canonical_form_and_round_away_from_zero() {
+fn quantity_text_is_canonical_and_rounds_away_from_zero() {
     check("0", "0 0 0");
     check("100m", "100m 1 100");
     check("1500m", "1500m 2 1500");
@@ -65,7 +65,7 @@ fn values_beyond_int64_are_capped() {
 }
 
 #[test]
-fn other_texts_are_refused_with_the_part_that_is_wrong() {
+fn invalid_quantity_names_the_invalid_part() {
     check("", "quantity is empty");
     check("-", "quantity \"-\" does not start with a decimal number");
     check(".", "quantity \".\" does not start with a decimal number");
@@ -85,7 +85,7 @@ fn other_texts_are_refused_with_the_part_that_is_wrong() {
 }
 
 #[test]
-fn a_divisor_counts_whole_parts_rounded_up() {
+fn division_rounds_up() {
     let count = |amount: &str, divisor: &str, milli| {
         let amount: Quantity = amount.parse().expect("amount");
         amount.in_units_of(divisor.parse().expect("divisor"), milli)
@@ -99,7 +99,7 @@ fn a_divisor_counts_whole_parts_rounded_up() {
 }
 
 #[test]
-fn a_sum_keeps_the_format_of_the_first_amount_that_is_not_zero() {
+fn sum_has_format_of_first_nonzero_operand() {
     let add = |a: &str, b: &str| {
         let a: Quantity = a.parse().expect("a");
         (a + b.parse().expect("b")).to_string()
@@ -126,13 +126,13 @@ proptest! {
     }
 
     #[test]
-    fn order_is_that_of_the_numbers(a in any::<i32>(), b in any::<i32>()) {
+    fn quantities_order_by_value(a in any::<i32>(), b in any::<i32>()) {
         let parse = |n: i32| format!("{n}m").parse::<Quantity>().expect("valid");
         prop_assert_eq!(parse(a).cmp(&parse(b)), a.cmp(&b));
     }
 
     #[test]
-    fn nothing_makes_the_parser_panic(text in "\\PC{0,12}|[-+]?[0-9.]{0,50}[a-zA-Z0-9+-]{0,6}") {
+    fn quantity_parser_never_panics(text in "\\PC{0,12}|[-+]?[0-9.]{0,50}[a-zA-Z0-9+-]{0,6}") {
         let _ = text.parse::<Quantity>().map(|q| q.to_string());
     }
 }

@@ -1,8 +1,8 @@
-//! Volumes that nobody attaches because the node is full.
+//! Volumes that are not attached because the node is full.
 //!
-//! A driver's attacher that is told `ResourceExhausted` will not succeed by waiting: the limit that
-//! the scheduler believed was wrong. The driver is asked for it again, and the pod ends, so that
-//! its owner can make another one elsewhere (upstream `VerifyExhaustedResource`).
+//! After `ResourceExhausted` waiting does not help: the limit known to the scheduler was wrong. It is
+//! read again from the driver, and the pod is rejected, so that its owner can create another one
+//! elsewhere (upstream `VerifyExhaustedResource`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use windlass_types::{PodUid, SharedPod};
 
 use super::{ClockReading, Step, VolumeKey, VolumeReconciler, VolumeWork};
 
-/// How long a pod waits for its volumes before it is asked why they are not attached (upstream
-/// `podAttachAndMountTimeout`), and between two such questions.
+/// Time until the first check of an unattached volume, and between two checks (upstream
+/// `podAttachAndMountTimeout`).
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(123);
 
-/// A volume that waits to be attached.
+/// Checks of a volume that is not attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unattached {
-    /// The uptime at which it is asked about.
+    /// Monotonic time of the next check.
     check_at: Duration,
-    /// That is under way.
-    asked: bool,
+    /// A check is in progress.
+    checking: bool,
 }
 
 impl VolumeReconciler {
-    /// Asks about volumes that have waited long enough.
+    /// Starts due checks of unattached volumes.
     pub(super) fn check_attachments(&mut self, now: ClockReading, steps: &mut Vec<Step>) {
         let mut waiting = Vec::new();
         for (uid, state) in &self.pods {
-            let goes_on = state.tear_down.is_none() && !state.rejected;
-            let pod = state.pod.as_ref().filter(|_| goes_on);
+            let waits_for_volumes = state.tear_down.is_none() && !state.rejected;
+            let pod = state.pod.as_ref().filter(|_| waits_for_volumes);
             for (key, volume) in &state.volumes {
                 let desired = volume.desired.as_ref().filter(|_| volume.waits_for_device());
                 let waits = pod.zip(desired).filter(|(_, desired)| {
@@ -59,23 +59,23 @@ impl VolumeReconciler {
             };
             let known = volume.unattached.get_or_insert(Unattached {
                 check_at: now.monotonic + ATTACH_TIMEOUT,
-                asked: false,
+                checking: false,
             });
-            if !known.asked && known.check_at <= now.monotonic {
-                known.asked = true;
+            if !known.checking && known.check_at <= now.monotonic {
+                known.checking = true;
                 steps.push(Step::CheckAttachLimit(work));
             }
         }
     }
 
-    /// When somebody is asked about next.
+    /// Returns the times of the next checks.
     pub(super) fn attachment_wake_ups(&self) -> impl Iterator<Item = Duration> {
         let volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
         let unattached = volumes.filter_map(|volume| volume.unattached);
-        unattached.filter(|it| !it.asked).map(|it| it.check_at)
+        unattached.filter(|it| !it.checking).map(|it| it.check_at)
     }
 
-    /// The driver's attacher said whether the node is full.
+    /// Handles the result of a check: whether the node is full.
     pub(super) fn attach_limit_checked(
         &mut self,
         uid: &PodUid,
@@ -91,10 +91,10 @@ impl VolumeReconciler {
             .volumes
             .get_mut(key)
             .and_then(|v| v.unattached.as_mut());
-        let Some(known) = known.filter(|known| known.asked) else {
+        let Some(known) = known.filter(|known| known.checking) else {
             return;
         };
-        (known.check_at, known.asked) = (now.monotonic + ATTACH_TIMEOUT, false);
+        (known.check_at, known.checking) = (now.monotonic + ATTACH_TIMEOUT, false);
         if let Some(pod) = state.pod.clone().filter(|_| full) {
             let unmounted = state.names_of(|volume| !volume.is_ready());
             let unattached = state.names_of(|volume| volume.unattached.is_some());

@@ -1,4 +1,4 @@
-//! Devices that several pods may share: staged once, taken back after the last of them.
+//! Devices that pods may share: staged once, unstaged after the last pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +14,18 @@ use crate::volume_source::{PodVolume, VolumeSource};
 /// One device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceState {
-    state: StageState,
-    /// It may be staged: found so, or tried.
+    stage: StageState,
     pub(super) maybe_staged: bool,
-    /// A controller attaches it.
+    /// A controller attaches the device.
     attached: bool,
-    /// It could not be taken back.
+    /// Last failure to unstage it.
     failure: Option<Failure>,
     pub(super) size: DeviceSize,
 }
 
 #[derive(Debug, Default)]
 enum StageState {
-    /// Not staged in this life.
+    /// Not staged in this agent run.
     #[default]
     Unknown,
     Staging(ClockReading),
@@ -34,30 +33,29 @@ enum StageState {
     Unstaging(ClockReading),
 }
 
-/// Whether a volume may be mounted.
+/// Whether the device of a volume is staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceReadiness {
-    Open,
-    /// Its device is not ready.
-    Shut,
+    Ready,
+    NotReady,
 }
 
 impl VolumeReconciler {
-    /// Open if the volume's device, if it has one, is staged. Otherwise staging is begun if that is
-    /// possible.
+    /// Returns whether the device of the volume is staged, and starts staging if possible. Volumes
+    /// without a device are ready.
     pub(super) fn ensure_staged(&mut self, work: &VolumeWork, now: ClockReading, steps: &mut Vec<Step>) -> DeviceReadiness {
         let Some(device) = work.volume.device() else {
             return DeviceReadiness::Ready;
         };
         let known = self.devices.get(&device);
-        match known.map(|known| &known.state) {
+        match known.map(|known| &known.stage) {
             Some(StageState::Staged) => return DeviceReadiness::Ready,
             Some(StageState::Staging(_) | StageState::Unstaging(_)) => return DeviceReadiness::NotReady,
             Some(StageState::Unknown) | None => {}
         }
         if self.attach_blocker(&work.volume, &device).is_none() {
             let known = self.devices.entry(device.clone()).or_default();
-            (known.state, known.maybe_staged) = (StageState::Staging(now), true);
+            (known.stage, known.maybe_staged) = (StageState::Staging(now), true);
             known.attached = attach_required(&work.volume);
             steps.push(Step::Stage(device, work.clone()));
         }
@@ -75,9 +73,9 @@ impl VolumeReconciler {
             return;
         };
         match result {
-            Ok(()) => known.state = StageState::Staged,
+            Ok(()) => known.stage = StageState::Staged,
             Err(error) => {
-                known.state = StageState::Unknown;
+                known.stage = StageState::Unknown;
                 self.not_staged(device, &error, now, steps);
             }
         }
@@ -92,7 +90,7 @@ impl VolumeReconciler {
         let Some(known) = self.devices.get_mut(device) else {
             return;
         };
-        known.state = StageState::Unknown;
+        known.stage = StageState::Unknown;
         match result {
             Ok(()) => {
                 (known.maybe_staged, known.failure) = (false, None);
@@ -109,7 +107,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// Takes back what nobody uses, and says which devices are in use.
+    /// Unstages unused devices and reports the devices in use.
     pub(super) fn advance_devices(&mut self, now: ClockReading, steps: &mut Vec<Step>) {
         let users = self.pods.values().flat_map(|pod| pod.volumes.values());
         let used: BTreeSet<_> = users
@@ -122,12 +120,12 @@ impl VolumeReconciler {
                 known.failure = None;
                 return true;
             }
-            if !matches!(known.state, StageState::Unknown | StageState::Staged) {
+            if !matches!(known.stage, StageState::Unknown | StageState::Staged) {
                 return true;
             }
             let pauses = known.failure.as_ref().is_some_and(|f| f.not_before > now.monotonic);
             if known.maybe_staged && knows_all && !pauses {
-                known.state = StageState::Unstaging(now);
+                known.stage = StageState::Unstaging(now);
                 steps.push(Step::Unstage(device.clone()));
             }
             known.maybe_staged
@@ -135,7 +133,7 @@ impl VolumeReconciler {
         self.report_in_use(&used, steps);
     }
 
-    /// Devices that could not be taken back are tried again at once.
+    /// Retries devices that could not be unstaged.
     pub(super) fn retry_devices(&mut self) {
         for failure in self
             .devices
@@ -146,7 +144,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// Everybody who may use a device is known.
+    /// Returns true if all users of devices are known.
     fn knows_all_users(&self) -> bool {
         self.sources_ready && matches!(self.reconstruction, ReconstructionState::Done)
     }
@@ -154,7 +152,7 @@ impl VolumeReconciler {
     pub(super) fn device_wake_ups(&self) -> impl Iterator<Item = Duration> {
         let knows_all = self.knows_all_users();
         let pausing =
-            move |known: &&DeviceState| matches!(known.state, StageState::Unknown) && knows_all;
+            move |known: &&DeviceState| matches!(known.stage, StageState::Unknown) && knows_all;
         let devices = self.devices.values().filter(pausing);
         devices.filter_map(|known| Some(known.failure.as_ref()?.not_before))
     }
@@ -167,7 +165,7 @@ impl VolumeReconciler {
             .filter_map(PodVolume::device);
         let staged = self.devices.iter().filter(|(_, known)| known.attached);
         let staged = staged.map(|(device, _)| device.clone());
-        // what an earlier life said stays until it is known whether somebody uses it
+        // entries of the previous agent run stay until all users are known
         let knows_all = self.knows_all_users();
         let kept = |device: &&DeviceName| {
             !knows_all || used.contains(*device) || self.devices.contains_key(*device)
@@ -180,7 +178,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// What a controller has yet to do for the volume.
+    /// Returns why the device is not attached yet; `None` if it is, or needs no controller.
     pub(super) fn attach_blocker(&self, volume: &PodVolume, device: &DeviceName) -> Option<EventText> {
         if !attach_required(volume) {
             return None;
@@ -193,12 +191,12 @@ impl VolumeReconciler {
         (!attached).then(|| messages::not_attached(name, device))
     }
 
-    /// What a volume that has not begun waits for.
+    /// Returns what a volume without a step in progress waits for.
     pub(super) fn waiting_for(&self, volume: &Arc<PodVolume>) -> EventText {
         let (name, block) = (volume.display_name(), volume.source.is_block());
         let device = volume.device();
         let known = device.as_ref().and_then(|device| self.devices.get(device));
-        match known.map(|known| &known.state) {
+        match known.map(|known| &known.stage) {
             Some(StageState::Staging(since)) => {
                 return messages::in_progress(VolumeOperation::Stage, block, name, since.wall);
             }
@@ -210,7 +208,7 @@ impl VolumeReconciler {
     }
 }
 
-/// A controller attaches the volume to the node.
+/// Returns true if a controller attaches the volume to the node.
 fn attach_required(volume: &PodVolume) -> bool {
     match &volume.source {
         VolumeSource::Csi(csi) => csi.attach_required,

@@ -1,9 +1,8 @@
-//! Volumes that grow while they are mounted: once on this node for each size, whatever the number of
-//! pods.
+//! Expansion of mounted volumes: once per node and size, for any number of pods.
 //!
-//! A node knows what a device has on it from the claim, when it first sees both, and from what it
-//! did itself. So a volume that several nodes mount grows on each of them, although the claim says
-//! that it has grown when the first is done.
+//! The size of a device on this node is known from the PVC when the device is first used, and then
+//! from the node's own expansions. So a volume of several nodes is expanded on each of them, although
+//! the PVC reports the new size after the first.
 
 use std::sync::Arc;
 
@@ -12,32 +11,31 @@ use windlass_types::{PodExt, PodUid, Reason, Retry, SharedPod};
 
 use super::pods::{NextOperation, VolumeState};
 use super::messages::{self, VolumeOperation};
-use super::{Expanded, ClockReading, Step, StepError, VolumeKey, VolumeReconciler};
+use super::{ClockReading, ExpansionResult, Step, StepError, VolumeKey, VolumeReconciler};
 use crate::volume_source::{PodVolume, pvc_reference};
 
-/// What is known of the size of a device on this node.
+/// Size of a device on this node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceSize {
-    /// Bytes.
-    has: Option<u64>,
-    /// It does not grow while it is in use here.
+    bytes: Option<u64>,
+    /// The driver does not expand the device while it is in use.
     skip_in_use: bool,
-    /// Its driver has refused to grow it.
+    /// The driver has rejected an expansion.
     pub(super) rejected: bool,
 }
 
 impl DeviceSize {
-    /// The node has to look whether it is to grow the volume.
+    /// Returns true if the node may have to expand the volume.
     pub(super) fn needs_expansion(self, volume: &PodVolume) -> bool {
         let Some(size) = volume.size().filter(|_| !volume.read_only && !self.skip_in_use) else {
             return false;
         };
-        size.actionable && size.desired > self.has.filter(|has| *has > 0).unwrap_or(size.reported)
+        size.actionable && size.desired > self.bytes.filter(|bytes| *bytes > 0).unwrap_or(size.reported)
     }
 }
 
 impl VolumeState {
-    /// What its growth is called.
+    /// Returns the operation that an expansion is reported as.
     pub(super) fn expansion_operation(&self) -> VolumeOperation {
         match self.is_only_expanding() {
             true => VolumeOperation::Expand,
@@ -47,8 +45,7 @@ impl VolumeState {
 }
 
 impl VolumeReconciler {
-    /// What is known of the device behind a volume; of one that is seen for the first time, what
-    /// its claim says.
+    /// Returns the size of the device of a step in progress; initially as reported by the PVC.
     pub(super) fn device_size(&mut self, uid: &PodUid, key: &VolumeKey) -> DeviceSize {
         let volume = self.pods.get(uid).and_then(|pod| pod.volumes.get(key));
         let in_progress = volume.and_then(|volume| volume.in_progress.as_ref());
@@ -59,7 +56,7 @@ impl VolumeReconciler {
             return DeviceSize::default();
         };
         let known = self.devices.entry(device).or_default();
-        known.size.has.get_or_insert(size.reported);
+        known.size.bytes.get_or_insert(size.reported);
         known.size
     }
 
@@ -69,7 +66,7 @@ impl VolumeReconciler {
         known.map(|known| known.size).unwrap_or_default()
     }
 
-    /// True if there is nothing to begin: the volume grows for another pod, or has grown.
+    /// Returns true if no expansion has to start: it is done, or in progress for another pod.
     pub(super) fn is_expansion_pending(
         &mut self,
         uid: &PodUid,
@@ -86,9 +83,9 @@ impl VolumeReconciler {
         let device = volume.device();
         let mut volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
         volumes.any(|other| {
-            let grows = |work| matches!(work, VolumeOperation::Expand | VolumeOperation::ExpandNew);
+            let expands = |work| matches!(work, VolumeOperation::Expand | VolumeOperation::ExpandNew);
             let in_progress = other.in_progress.as_ref();
-            in_progress.is_some_and(|it| grows(it.work)) && other.device == device
+            in_progress.is_some_and(|it| expands(it.work)) && other.device == device
         })
     }
 
@@ -103,7 +100,7 @@ impl VolumeReconciler {
         let mut size = self.device_size(uid, key);
         match &result {
             Ok(ExpansionResult::Expanded(bytes) | ExpansionResult::AlreadyExpanded(bytes)) => {
-                (size.has, size.rejected) = (Some(*bytes), false);
+                (size.bytes, size.rejected) = (Some(*bytes), false);
             }
             Ok(ExpansionResult::SkippedInUse) => size.skip_in_use = true,
             Ok(ExpansionResult::Rejected(_)) => size.rejected = true,
@@ -131,7 +128,7 @@ impl VolumeReconciler {
             volume.failed(pod, text, error.retry, now, steps);
         }
         if !again {
-            // the pod has what there is, also where that can never be more
+            // the pod gets the volume, even if it can never be expanded
             volume.expansion_tried = true;
             volume.succeeded(&asked, size);
         }
@@ -144,7 +141,7 @@ impl VolumeReconciler {
     }
 }
 
-/// Pod and claim hear that the volume has grown.
+/// Records on pod and PVC that the volume was expanded.
 fn report_expanded(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
     let node = PodExt::spec(&**pod).node_name.as_deref();
     let (name, node) = (volume.display_name(), node.unwrap_or_default());
@@ -153,11 +150,10 @@ fn report_expanded(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
     record_events(pod, volume, (EventType::Normal, reason), &text, steps);
 }
 
-/// Pod and claim hear that a volume which is mounted for the first time does not grow, because the
-/// pod may only read it.
+/// Records on pod and PVC, at the first mount, that a read-only volume is not expanded.
 pub(super) fn report_read_only(pod: &SharedPod, volume: &PodVolume, steps: &mut Vec<Step>) {
-    let grows = |volume: &PodVolume| volume.size().is_some_and(|s| s.desired > s.reported);
-    if volume.read_only && grows(volume) {
+    let expands = |volume: &PodVolume| volume.size().is_some_and(|s| s.desired > s.reported);
+    if volume.read_only && expands(volume) {
         let name = volume.display_name();
         let text = format!(
             "MountVolume.NodeExpandVolume failed for volume {name:?} requested read-only file \
@@ -178,8 +174,8 @@ fn record_events(
     let of_pod = SharedPod::clone(pod);
     steps.push(Step::Record(of_pod, event_type, reason, text.to_owned()));
     if let Some(size) = volume.size() {
-        let claim = pvc_reference(pod.namespace(), size);
+        let pvc = pvc_reference(pod.namespace(), size);
         let text = text.to_owned();
-        steps.push(Step::RecordPvc(claim, event_type, reason, text));
+        steps.push(Step::RecordPvc(pvc, event_type, reason, text));
     }
 }

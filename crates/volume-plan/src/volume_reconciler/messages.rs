@@ -1,4 +1,4 @@
-//! What users are told of a volume, in upstream's words where upstream has any.
+//! Reasons and messages of events and errors: upstream's texts where upstream has one.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use windlass_types::{DeviceName, Reason, Timestamp, api_time};
 use super::StepError;
 use crate::volume_source::PodVolume;
 
-/// A reason and a message.
+/// Reason and message of an event or error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EventText {
     pub(super) reason: Reason,
     pub(super) message: String,
 }
 
-/// Something that is done with a volume.
+/// Operation on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VolumeOperation {
     Stage,
     Mount,
-    /// Grow what the pod has.
+    /// Expand a volume that the pod has already.
     Expand,
-    /// Grow what the pod does not have before.
+    /// Expand a new volume before the pod gets it.
     ExpandNew,
     Unmount,
 }
 
 impl VolumeOperation {
-    /// Upstream's name of the operation.
+    /// Returns upstream's name of the operation.
     fn operation(self, block: bool) -> &'static str {
         match (self, block) {
             (Self::Stage, false) => "MountVolume.MountDevice",
@@ -51,7 +51,7 @@ impl VolumeOperation {
     }
 }
 
-/// It failed.
+/// Returns the text of a failed operation.
 pub(super) fn failed(work: VolumeOperation, volume: &PodVolume, error: &str) -> EventText {
     let block = volume.source.is_block();
     EventText {
@@ -60,7 +60,7 @@ pub(super) fn failed(work: VolumeOperation, volume: &PodVolume, error: &str) -> 
     }
 }
 
-/// It failed by itself.
+/// Returns the text of a failed step.
 pub(super) fn step_failed(work: VolumeOperation, volume: &PodVolume, error: &StepError) -> EventText {
     let block = volume.source.is_block();
     let operation = error.operation.unwrap_or(work.operation(block));
@@ -75,7 +75,7 @@ pub(super) fn step_failed(work: VolumeOperation, volume: &PodVolume, error: &Ste
     }
 }
 
-/// The same of a volume of which only the directory is known.
+/// Returns the text of a failed unmount of a discovered volume.
 pub(super) fn unmount_failed(block: bool, name: &str, error: &str) -> EventText {
     EventText {
         reason: Reason::FailedMount,
@@ -88,40 +88,40 @@ fn failed_message(work: VolumeOperation, block: bool, name: &str, error: &str) -
     format!("{operation} failed for volume {name:?} : {error}")
 }
 
-/// It goes on for too long.
-pub(super) fn overdue(work: VolumeOperation, volume: &PodVolume, limit: Duration) -> EventText {
-    let text = format!("did not end within {} s, is waited for", limit.as_secs());
+/// Returns the text of a hung step.
+pub(super) fn hung(work: VolumeOperation, volume: &PodVolume, limit: Duration) -> EventText {
+    let text = format!("not finished after {} s, still waiting", limit.as_secs());
     failed(work, volume, &text)
 }
 
-/// It goes on.
+/// Returns the text of an operation in progress.
 pub(super) fn in_progress(work: VolumeOperation, block: bool, name: &str, since: Timestamp) -> EventText {
     let operation = work.operation(block);
     let since = api_time(since);
     EventText {
         reason: Reason::FailedMount,
-        message: format!("{operation} of volume {name:?} is under way since {since}"),
+        message: format!("{operation} of volume {name:?} in progress since {since}"),
     }
 }
 
-/// Nobody has begun yet: the pod has enough under way.
+/// Returns the text of a volume that waits for other steps of its pod.
 pub(super) fn waiting_for_pod_volumes(name: &str) -> EventText {
     EventText {
         reason: Reason::FailedMount,
-        message: format!("volume {name:?} waits for others of its pod"),
+        message: format!("volume {name:?} is waiting for other volumes of the pod"),
     }
 }
 
-/// The device is being taken back after its last user.
+/// Returns the text of a volume whose device is being unstaged.
 pub(super) fn waiting_for_unstage(name: &str, since: Timestamp) -> EventText {
     let since = api_time(since);
     EventText {
         reason: Reason::FailedMount,
-        message: format!("UnmountDevice of volume {name:?} is under way since {since}"),
+        message: format!("UnmountDevice of volume {name:?} in progress since {since}"),
     }
 }
 
-/// The controller has to see that the node is about to use the volume.
+/// Returns the text of a device that is missing in the `volumesInUse` of the Node status.
 pub(super) fn not_in_use(name: &str, device: &DeviceName) -> EventText {
     let text = "Volume has not been added to the list of VolumesInUse in the node's volume status";
     EventText {
@@ -130,7 +130,7 @@ pub(super) fn not_in_use(name: &str, device: &DeviceName) -> EventText {
     }
 }
 
-/// The controller has not attached it.
+/// Returns the text of a device that the controller has not attached.
 pub(super) fn not_attached(name: &str, device: &DeviceName) -> EventText {
     EventText {
         reason: Reason::FailedAttachVolume,
@@ -141,11 +141,11 @@ pub(super) fn not_attached(name: &str, device: &DeviceName) -> EventText {
     }
 }
 
-/// Another pod has it.
+/// Cause for a `ReadWriteOncePod` volume of another pod.
 pub(super) const ONE_POD: &str =
     "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 
-/// All of them in one: the first one's reason.
+/// Joins all messages; the reason is that of the first.
 pub(super) fn joined<'a>(all: impl IntoIterator<Item = &'a EventText>) -> Option<EventText> {
     let mut all = all.into_iter();
     let mut text = all.next()?.clone();

@@ -1,4 +1,4 @@
-//! What single pods want and have.
+//! Desired and actual volumes of each pod.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ use crate::volume_source::{PodVolume, PodVolumes, VolumeSource};
 /// One pod.
 #[derive(Debug, Default)]
 pub(super) struct PodState {
-    /// The pod, while it is to have volumes.
+    /// The pod, while its volumes are desired.
     pub(super) pod: Option<SharedPod>,
-    /// Its volumes by the names that it gave them.
+    /// Volume names of its spec.
     names: Vec<Name>,
     pub(super) volumes: BTreeMap<VolumeKey, VolumeState>,
     waiters: Vec<Waiter>,
     pub(super) tear_down: Option<PodTearDown>,
-    /// A driver did not take a volume away when that was asked last.
+    /// A CSI driver failed to unmount a volume in the last tear-down.
     pub(super) driver_failed: bool,
-    /// The failures that the pod heard of last; it waits to hear more.
+    /// Failures as last reported to the pod, which waits for a change.
     reported: Option<Vec<EventText>>,
-    /// It was told last that a volume shows what it did before.
+    /// The last reply listed a volume with a stale payload.
     reported_stale: bool,
-    /// The node has no room for it: it was told to end, which it is once.
+    /// The pod was rejected because of the attach limit.
     pub(super) rejected: bool,
 }
 
@@ -48,7 +48,7 @@ struct Name {
     read_only: bool,
 }
 
-/// Somebody who waits for an answer until this uptime.
+/// Caller that waits for a reply until this monotonic time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
     pub(super) request: RequestId,
@@ -58,45 +58,42 @@ pub(super) struct Waiter {
 /// One volume of a pod.
 #[derive(Debug, Default)]
 pub(super) struct VolumeState {
-    /// What the pod is to have.
     pub(super) desired: Option<Arc<PodVolume>>,
     pub(super) next: NextOperation,
-    /// As it was set up last.
-    pub(super) shown: Option<(Arc<PodVolume>, MountedVolume)>,
-    /// Its growth has ended, whatever came of it; the next sync may begin it anew.
+    /// The volume as last mounted.
+    pub(super) mounted: Option<(Arc<PodVolume>, MountedVolume)>,
+    /// The expansion has finished, with any result; the next sync may retry it.
     pub(super) expansion_tried: bool,
-    /// The pod was told that it has it.
-    reported_ready: bool,
-    /// The last failure to grow it, while it is set up again.
+    /// A reply included the volume.
+    is_in_use: bool,
+    /// The last failed expansion, while the volume is set up again.
     expansion_failure: Option<Failure>,
     pub(super) device: Option<DeviceName>,
-    /// It may lie on the disk.
+    /// It may exist on the disk.
     pub(super) on_disk: bool,
-    /// It waits for a controller to attach it.
+    /// Set while a controller has not attached it.
     pub(super) unattached: Option<Unattached>,
     pub(super) in_progress: Option<InProgress>,
     pub(super) failure: Option<Failure>,
 }
 
-/// What is next for a volume.
+/// Next operation of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NextOperation {
-    /// It is as it should be, or nobody wants it.
+    /// The volume is as desired, or not desired.
     #[default]
     Nothing,
-    /// To be set up, perhaps again.
     Mount,
-    /// To be grown.
     Expand,
 }
 
-/// A step that has not ended.
+/// Step in progress.
 #[derive(Clone, Debug)]
 pub(super) struct InProgress {
     pub(super) work: VolumeOperation,
     pub(super) volume: Arc<PodVolume>,
     since: ClockReading,
-    /// It was told that it does not end.
+    /// The step was reported as hung.
     reported: bool,
 }
 
@@ -123,47 +120,45 @@ impl VolumeKey {
 }
 
 impl VolumeState {
-    fn ask(&mut self, volume: &PodVolume) {
+    fn set_desired(&mut self, volume: &PodVolume) {
         if self.desired.as_deref() != Some(volume) {
             self.desired = Some(Arc::new(volume.clone()));
             self.device = volume.device();
             (self.failure, self.expansion_failure) = (None, None);
         } else if self.next == NextOperation::Expand {
-            if self.reported_ready && self.in_progress.is_some() {
-                // the next sync sets it up again
+            if self.is_in_use && self.in_progress.is_some() {
+                // the next sync sets the volume up again
                 return;
             }
             self.expansion_failure = self.failure.take();
         }
         self.expansion_tried = false;
-        let shown = self.shown.as_ref().map(|(shown, _)| &**shown);
-        // a driver may have to be asked again although nothing changed, and what is lacking is told
-        // again
+        let mounted = self.mounted.as_ref().map(|(mounted, _)| &**mounted);
+        // a driver may change an unchanged volume; an unavailable payload is reported again
         let again = matches!(
             volume.source,
             VolumeSource::Csi(_) | VolumeSource::PayloadUnavailable(..)
         );
-        self.next = match shown == Some(volume) && !again {
+        self.next = match mounted == Some(volume) && !again {
             true => NextOperation::Nothing,
             false => NextOperation::Mount,
         };
     }
 
-    /// The pod is to lose it.
     pub(super) fn mark_undesired(&mut self) {
         (self.desired, self.next, self.failure) = (None, NextOperation::Nothing, None);
         self.expansion_failure = None;
     }
 
-    /// It is about to be taken away: what was shown counts no longer.
+    /// Resets the actual state before an unmount.
     pub(super) fn reset(&mut self) {
-        (self.shown, self.expansion_tried, self.reported_ready) = (None, false, false);
+        (self.mounted, self.expansion_tried, self.is_in_use) = (None, false, false);
         if self.desired.is_some() {
             self.next = NextOperation::Mount;
         }
     }
 
-    /// What may be begun at this moment.
+    /// Returns the volume if its next operation can start.
     fn startable(&self, now: ClockReading) -> Option<&Arc<PodVolume>> {
         if self.next == NextOperation::Nothing || self.in_progress.is_some() || self.is_backing_off(now) {
             return None;
@@ -175,9 +170,9 @@ impl VolumeState {
         self.failure.as_ref().is_some_and(|f| f.not_before > now.monotonic)
     }
 
-    /// It has yet to be shown for the first time, and nothing of it is under way.
+    /// Returns true before the first mount, without a step in progress.
     pub(super) fn waits_for_device(&self) -> bool {
-        self.next == NextOperation::Mount && self.in_progress.is_none() && self.shown.is_none()
+        self.next == NextOperation::Mount && self.in_progress.is_none() && self.mounted.is_none()
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -185,43 +180,42 @@ impl VolumeState {
     }
 
     fn ready(&self) -> Option<&MountedVolume> {
-        let settled =
+        let is_settled =
             self.next == NextOperation::Nothing && self.in_progress.is_none() && self.failure.is_none();
-        let ready = settled || self.is_only_expanding() || self.stale_payload().is_some();
-        let (_, shown) = self.shown.as_ref().filter(|_| ready)?;
-        Some(shown)
+        let ready = is_settled || self.is_only_expanding() || self.stale_payload().is_some();
+        let (_, mounted) = self.mounted.as_ref().filter(|_| ready)?;
+        Some(mounted)
     }
 
-    /// The pod has it, or another node has told the claim's growth, and its containers may come and
-    /// come back whatever becomes of its growth (upstream: a volume stays mounted whose expansion
-    /// fails, but one that is new is not used before).
+    /// Returns true if only an expansion is pending that containers do not wait for: the pod uses the
+    /// volume, or another node has reported the new size (upstream: a mounted volume stays usable if
+    /// its expansion fails, but a new one is not used before).
     pub(super) fn is_only_expanding(&self) -> bool {
-        let told = |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
-        self.next == NextOperation::Expand && (self.reported_ready || self.desired.as_deref().is_some_and(told))
+        let is_reported = |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
+        self.next == NextOperation::Expand && (self.is_in_use || self.desired.as_deref().is_some_and(is_reported))
     }
 
-    /// Why it shows what it did before and not what it should: files that cannot be had or written
-    /// take nothing from a pod that has the volume (upstream: it stays mounted, only its remount
-    /// fails).
+    /// Returns why a mounted payload is stale. The pod keeps the volume (upstream: it stays mounted,
+    /// only the remount fails).
     fn stale_payload(&self) -> Option<&Failure> {
         let desired = self.desired.as_ref()?;
-        let shows_files = desired.source.is_computed() && self.shown.is_some();
-        self.failure.as_ref().filter(|_| shows_files)
+        let has_payload = desired.source.is_computed() && self.mounted.is_some();
+        self.failure.as_ref().filter(|_| has_payload)
     }
 
-    /// What it shows cannot be renewed, and it shows something.
+    /// Returns true if the payload is unavailable and an older one is mounted.
     fn is_payload_unavailable(&self) -> bool {
         let desired = self.desired.as_ref().map(|desired| &desired.source);
-        matches!(desired, Some(VolumeSource::PayloadUnavailable(..))) && self.shown.is_some()
+        matches!(desired, Some(VolumeSource::PayloadUnavailable(..))) && self.mounted.is_some()
     }
 
-    /// Why the pod has to wait.
+    /// Returns the failure that blocks the pod.
     fn blocked_by(&self) -> Option<&Failure> {
         let waits = !self.is_only_expanding() && self.stale_payload().is_none();
         self.failure.as_ref().filter(|_| waits)
     }
 
-    /// A step ended well, and showed `volume`, on a device of this size, as it is.
+    /// Handles the success of a step for `volume`, whose device has this size.
     pub(super) fn succeeded(&mut self, volume: &PodVolume, size: DeviceSize) {
         self.failure = None;
         let Some(desired) = &self.desired else {
@@ -237,7 +231,7 @@ impl VolumeState {
         };
     }
 
-    /// A try failed; nobody is told who does not want it any more.
+    /// Handles a failure; it is dropped if the volume is not desired.
     pub(super) fn failed(
         &mut self,
         pod: Option<&SharedPod>,
@@ -260,7 +254,7 @@ impl VolumeState {
 }
 
 impl PodState {
-    /// Nobody wants anything of it, and nothing is left of it.
+    /// Returns true if the state can be removed.
     pub(super) fn is_idle(&self) -> bool {
         self.pod.is_none() && self.tear_down.is_none() && self.volumes.is_empty()
     }
@@ -269,7 +263,7 @@ impl PodState {
         self.volumes.values().any(|v| v.in_progress.is_some())
     }
 
-    /// What is under way, for who waits for its end.
+    /// Returns the texts of the steps in progress.
     pub(super) fn in_progress(&self) -> Vec<EventText> {
         let volumes = self.volumes.values();
         volumes
@@ -278,7 +272,7 @@ impl PodState {
             .collect()
     }
 
-    /// When it has to be looked at again although nothing happened.
+    /// Returns the monotonic time of the next timer.
     pub(super) fn next_wake_up(&self) -> Option<Duration> {
         let asked = self.waiters.iter().map(|waiter| waiter.until);
         let released = self.tear_down.as_ref().and_then(PodTearDown::next_wake_up);
@@ -286,9 +280,8 @@ impl PodState {
             if let Some(in_progress) = &volume.in_progress {
                 return (!in_progress.reported).then_some(in_progress.since.monotonic + HUNG_STEP_THRESHOLD);
             }
-            // while it waits for something else than time, the end of its pause has passed
             let waits = volume.next != NextOperation::Nothing && self.tear_down.is_none();
-            // the next sync says whether there is something to show
+            // the next sync resolves the payload
             let waits = waits && !volume.is_payload_unavailable();
             let failure = volume.failure.as_ref().filter(|f| waits && !f.is_expired)?;
             Some(failure.not_before)
@@ -310,7 +303,7 @@ impl PodState {
         })
     }
 
-    /// Volumes by the names that the pod gave them, sorted.
+    /// Returns the sorted names of the volumes for which `is` holds.
     pub(super) fn names_of(&self, is: impl Fn(&VolumeState) -> bool) -> Vec<String> {
         let of = |name: &&Name| self.volumes.get(&name.key).is_some_and(&is);
         let names = self.names.iter().filter(of);
@@ -319,7 +312,7 @@ impl PodState {
         names
     }
 
-    /// All that failed.
+    /// Returns the texts of all blocking failures.
     fn failures(&self) -> Vec<EventText> {
         let failures = self.volumes.values().filter_map(VolumeState::blocked_by);
         failures.map(|failure| failure.text.clone()).collect()
@@ -348,19 +341,18 @@ impl VolumeReconciler {
                 key: key.clone(),
                 read_only: volume.read_only,
             });
-            // of two names of one claim the one that may write is set up
+            // of two names of one PVC the writable one is set up
             let other = chosen.entry(key).or_insert(volume);
             if other.read_only && !volume.read_only {
                 *other = volume;
             }
         }
         for (key, volume) in chosen {
-            state.volumes.entry(key).or_default().ask(volume);
+            state.volumes.entry(key).or_default().set_desired(volume);
         }
     }
 
-    /// An earlier life left these volumes to a pod. Only who uses devices matters: what a pod is to
-    /// lose is looked up when it does.
+    /// Adds the device users of the previous agent run. Other volumes are discovered at tear-down.
     pub(super) fn add_reconstructed_users(&mut self, uid: &PodUid, volumes: Vec<DiscoveredVolume>) {
         for found in volumes {
             let Some(device) = found.device.clone() else {
@@ -374,7 +366,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// Nobody waits for volumes of this pod any more: it is to lose them.
+    /// Marks the volumes of a pod as not desired and replies to its waiters.
     pub(super) fn mark_undesired(&mut self, uid: &PodUid, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
@@ -383,7 +375,7 @@ impl VolumeReconciler {
         state.names.clear();
         state.volumes.values_mut().for_each(VolumeState::mark_undesired);
         for waiter in state.waiters.drain(..) {
-            let text = "the pod's volumes are being released";
+            let text = "the pod's volumes are being torn down";
             steps.push(Step::ReplySetUp(waiter.request, Err(not_ready(text.to_owned()))));
         }
     }
@@ -402,13 +394,13 @@ impl VolumeReconciler {
         };
         match result {
             Ok(mounted) => {
-                if let Some(pod) = pod.filter(|_| volume.shown.is_none()) {
+                if let Some(pod) = pod.filter(|_| volume.mounted.is_none()) {
                     expansion::report_read_only(pod, &asked, steps);
                 }
-                volume.shown = Some((Arc::clone(&asked), mounted));
+                volume.mounted = Some((Arc::clone(&asked), mounted));
                 volume.succeeded(&asked, size);
                 if volume.is_payload_unavailable() {
-                    // it was found as an earlier life left it
+                    // mounted by the previous agent run
                     volume.next = NextOperation::Mount;
                 }
             }
@@ -419,7 +411,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// A device could not be staged: whoever waits for it has failed with it.
+    /// Handles a failed stage: all volumes that wait for the device fail.
     pub(super) fn not_staged(
         &mut self,
         device: &DeviceName,
@@ -442,7 +434,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// A pod has let go of something that one pod at a time may have.
+    /// Retries volumes that another pod used exclusively.
     pub(super) fn retry_blocked_pods(&mut self) {
         let volumes = self
             .pods
@@ -455,8 +447,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// What a CSI driver may do now is tried at once; a release that failed by who asked for it, who is
-    /// woken.
+    /// Retries failed CSI volumes immediately, and requeues pods with a failed tear-down.
     pub(super) fn retry_csi_volumes(&mut self, steps: &mut Vec<Step>) {
         for (uid, state) in &mut self.pods {
             if std::mem::take(&mut state.driver_failed) {
@@ -471,7 +462,7 @@ impl VolumeReconciler {
         self.retry_devices();
     }
 
-    /// Begins what can be begun and answers who can be answered.
+    /// Starts possible steps and sends possible replies.
     pub(super) fn advance_pods(&mut self, now: ClockReading, steps: &mut Vec<Step>) {
         let uids: Vec<_> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -483,8 +474,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// What a volume shows cannot be renewed: it stays, and that counts and is told as a mount that
-    /// failed.
+    /// Reports an unavailable payload of a mounted volume as a failed mount; the volume stays.
     fn report_unavailable_payloads(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
@@ -557,7 +547,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// True if the volume is for one pod at a time, and another has it.
+    /// Returns true for a `ReadWriteOncePod` volume that another pod uses.
     fn is_used_by_other_pod(&self, uid: &PodUid, volume: &PodVolume) -> bool {
         let exclusive = volume.pvc.as_ref().is_some_and(|pvc| pvc.exclusive);
         let Some(device) = volume.device().filter(|_| exclusive) else {
@@ -581,7 +571,7 @@ impl VolumeReconciler {
             }
             step.reported = true;
             if let Some(pod) = &state.pod {
-                let text = messages::overdue(step.work, &step.volume, HUNG_STEP_THRESHOLD);
+                let text = messages::hung(step.work, &step.volume, HUNG_STEP_THRESHOLD);
                 let pod = SharedPod::clone(pod);
                 let (warning, reason) = (EventType::Warning, text.reason);
                 steps.push(Step::Record(pod, warning, reason, text.message));
@@ -598,7 +588,7 @@ impl VolumeReconciler {
         }
         if let Some(ready) = state.ready().filter(|_| state.tear_down.is_none()) {
             if let Some(state) = self.pods.get_mut(uid) {
-                state.volumes.values_mut().for_each(|v| v.reported_ready = true);
+                state.volumes.values_mut().for_each(|v| v.is_in_use = true);
                 let renewed = state.reported_stale && ready.kept.is_empty();
                 let renewed = renewed && state.waiters.is_empty();
                 if !state.waiters.is_empty() || renewed {
@@ -616,15 +606,15 @@ impl VolumeReconciler {
         let failures = state.failures();
         let blocked = |volume: &VolumeState| volume.is_backing_off(now) && volume.blocked_by().is_some();
         let failed = state.volumes.values().any(blocked);
-        let patient = |waiter: &Waiter| !failed && waiter.until > now.monotonic;
-        if state.waiters.iter().any(|waiter| !patient(waiter)) {
+        let may_wait = |waiter: &Waiter| !failed && waiter.until > now.monotonic;
+        if state.waiters.iter().any(|waiter| !may_wait(waiter)) {
             let error = self.not_ready(state, now);
             if let Some(state) = self.pods.get_mut(uid) {
-                for waiter in state.waiters.extract_if(.., |waiter| !patient(waiter)) {
+                for waiter in state.waiters.extract_if(.., |waiter| !may_wait(waiter)) {
                     steps.push(Step::ReplySetUp(waiter.request, Err(error.clone())));
                 }
                 let before = state.reported.replace(failures);
-                // a failed try was told as an event when it failed
+                // failures were recorded as events already
                 if let Some(pod) = state.pod.as_ref().filter(|_| !failed && before.is_none()) {
                     let text = format!("Unable to attach or mount volumes: {}", error.message);
                     let pod = SharedPod::clone(pod);
@@ -634,15 +624,15 @@ impl VolumeReconciler {
             }
             return;
         }
-        // who waits hears it as an answer
-        let news = state.waiters.is_empty() && failed && state.reported.as_ref() != Some(&failures);
-        if let Some(state) = self.pods.get_mut(uid).filter(|_| news) {
+        // waiters get the failure as their reply
+        let changed = state.waiters.is_empty() && failed && state.reported.as_ref() != Some(&failures);
+        if let Some(state) = self.pods.get_mut(uid).filter(|_| changed) {
             state.reported = Some(failures);
             steps.push(Step::RequeuePod(uid.clone()));
         }
     }
 
-    /// What failed or, if nothing did, what is waited for.
+    /// Returns the failures or, if there are none, the cause of the delay.
     fn not_ready(&self, state: &PodState, now: ClockReading) -> VolumesNotReady {
         let failures: Vec<_> = state
             .volumes
@@ -674,7 +664,7 @@ impl VolumeReconciler {
         let text = messages::joined(&waits);
         let text = text.unwrap_or_else(|| EventText {
             reason: Reason::FailedMount,
-            message: "the pod's former volumes are being released".to_owned(),
+            message: "the pod's previous volumes are being torn down".to_owned(),
         });
         VolumesNotReady {
             reason: text.reason,
@@ -682,7 +672,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// A step of a volume ended: its pod, the volume, and what was under way.
+    /// Removes the step in progress; returns the pod, the volume state and the volume of the step.
     pub(super) fn take_step_in_progress(
         &mut self,
         uid: &PodUid,
@@ -695,7 +685,7 @@ impl VolumeReconciler {
     }
 }
 
-/// Nothing failed, but it is not yet there.
+/// Creates the error of volumes that are not ready yet.
 pub(super) fn not_ready(message: String) -> VolumesNotReady {
     VolumesNotReady {
         reason: Reason::FailedMount,

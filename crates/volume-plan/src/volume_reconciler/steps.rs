@@ -1,4 +1,4 @@
-//! What is to be done, each in one line.
+//! Steps that the reconciler returns; `Display` prints each on one line.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,53 +13,52 @@ use windlass_types::{
 use super::{RequestId, VolumeKey};
 use crate::volume_source::PodVolume;
 
-/// One volume of one pod, to be worked on.
+/// One volume of one pod.
 #[derive(Clone, Debug)]
 pub struct VolumeWork {
     /// The pod.
     pub pod: SharedPod,
-    /// Which of its volumes, for the answer.
+    /// Key of the volume, for the result.
     pub key: VolumeKey,
     /// The volume.
     pub volume: Arc<PodVolume>,
 }
 
-/// Something to carry out. Those that end with a [`super::Done`] do so once.
+/// Step to execute. Each step with a [`super::StepResult`] returns exactly one.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Look at what an earlier life left.
-    Reconstruction,
-    /// Look for the volumes of a pod that is to lose them.
-    Find(PodUid),
-    /// Make a device ready for the pods of this node.
+    /// Reconstruct the volumes of the previous agent run.
+    Reconstruct,
+    /// Discover the volumes of a pod on the disk before its tear-down.
+    Discover(PodUid),
+    /// Stage a device on this node.
     Stage(DeviceName, VolumeWork),
-    /// Take a device back that nobody uses.
+    /// Unstage an unused device.
     Unstage(DeviceName),
-    /// Show a volume to its pod.
+    /// Mount a volume for its pod.
     Mount(VolumeWork),
-    /// Grow the file system of a mounted volume; whether its driver refused that before.
+    /// Expand a mounted volume; the flag tells whether its driver has rejected that before.
     Expand(VolumeWork, bool),
-    /// Ask why a volume is not attached, and its driver for its limit if the node is full.
+    /// Check why a volume is not attached, and refresh the limit of the driver if the node is full.
     CheckAttachLimit(VolumeWork),
-    /// The pod is to fail: the node has no room for its volumes.
+    /// Reject the pod: the node cannot attach its volumes.
     Reject(SharedPod, String),
-    /// The pod is to lose its volumes: end early what is under way for it and can be ended.
-    GiveUp(PodUid),
-    /// Take a volume from its pod.
+    /// Cancel the cancellable operations in progress of a pod.
+    CancelOperations(PodUid),
+    /// Unmount a volume of a pod.
     Unmount(PodUid, VolumeKey, DiscoveredVolume),
-    /// Answer a set-up.
-    Ready(RequestId, Result<ReadyVolumes, VolumesNotReady>),
-    /// Answer a release.
-    Released(RequestId, Result<(), VolumesNotReady>),
-    /// The pod, which was told otherwise before, has its volumes now or fails otherwise, or may be
-    /// released now.
-    Wake(PodUid),
+    /// Reply to a set-up request.
+    ReplySetUp(RequestId, Result<ReadyVolumes, VolumesNotReady>),
+    /// Reply to a tear-down request.
+    ReplyTearDown(RequestId, Result<(), VolumesNotReady>),
+    /// Requeue the pod: its volumes are ready or fail differently, or a tear-down can be retried.
+    RequeuePod(PodUid),
     /// Record an event of a pod.
     Record(SharedPod, EventType, Reason, String),
-    /// Record an event of a claim.
-    RecordClaim(ObjectReference, EventType, Reason, String),
-    /// `status.volumesInUse` is to be these.
-    InUse(BTreeSet<DeviceName>),
+    /// Record an event of a PVC.
+    RecordPvc(ObjectReference, EventType, Reason, String),
+    /// Report `status.volumesInUse`.
+    ReportInUse(BTreeSet<DeviceName>),
 }
 
 impl fmt::Display for VolumeWork {
@@ -72,42 +71,42 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reconstruct => f.write_str("reconstruction"),
-            Self::Find(uid) => write!(f, "find({uid})"),
+            Self::Discover(uid) => write!(f, "discover({uid})"),
             Self::Stage(device, _) => write!(f, "stage({device})"),
             Self::Unstage(device) => write!(f, "unstage({device})"),
             Self::Mount(work) => write!(f, "mount({work})"),
             Self::Expand(work, false) => write!(f, "expand({work})"),
             Self::Expand(work, true) => write!(f, "expand({work} again)"),
-            Self::CheckAttachLimit(work) => write!(f, "ask-limit({work})"),
+            Self::CheckAttachLimit(work) => write!(f, "check-attach-limit({work})"),
             Self::Reject(pod, message) => write!(f, "reject({}: {message})", pod.uid()),
-            Self::GiveUp(uid) => write!(f, "give-up({uid})"),
+            Self::CancelOperations(uid) => write!(f, "cancel({uid})"),
             Self::Unmount(uid, _, found) => write!(f, "unmount({uid}/{})", found.name),
-            Self::Ready(request, Ok(ready)) => {
+            Self::ReplySetUp(request, Ok(ready)) => {
                 write!(f, "ready#{}({}", request.0, ready.mounted.len())?;
                 match ready.kept.is_empty() {
                     true => f.write_str(")"),
                     false => write!(f, ", kept: {})", ready.kept.join("; ")),
                 }
             }
-            Self::Released(request, Ok(())) => write!(f, "released#{}", request.0),
-            Self::Ready(request, Err(error)) | Self::Released(request, Err(error)) => {
+            Self::ReplyTearDown(request, Ok(())) => write!(f, "torn-down#{}", request.0),
+            Self::ReplySetUp(request, Err(error)) | Self::ReplyTearDown(request, Err(error)) => {
                 write!(
                     f,
-                    "not#{}({}: {})",
+                    "failed#{}({}: {})",
                     request.0,
                     error.reason.as_str(),
                     error.message
                 )
             }
-            Self::Wake(uid) => write!(f, "wake({uid})"),
+            Self::RequeuePod(uid) => write!(f, "requeue({uid})"),
             Self::Record(pod, _, reason, message) => {
                 write!(f, "event({} {}: {message})", pod.uid(), reason.as_str())
             }
-            Self::RecordClaim(claim, _, reason, message) => {
-                let name = claim.name.as_deref().unwrap_or_default();
-                write!(f, "claim-event({name} {}: {message})", reason.as_str())
+            Self::RecordPvc(pvc, _, reason, message) => {
+                let name = pvc.name.as_deref().unwrap_or_default();
+                write!(f, "pvc-event({name} {}: {message})", reason.as_str())
             }
-            Self::InUse(devices) => {
+            Self::ReportInUse(devices) => {
                 let names: Vec<_> = devices.iter().map(ToString::to_string).collect();
                 write!(f, "in-use({})", names.join(" "))
             }

@@ -1,5 +1,5 @@
-//! Taking all volumes from a pod: what is under way ends, what lies on the disk is looked up, and
-//! all of it goes.
+//! Tear-down of all volumes of a pod: waits for steps in progress, discovers the volumes on the disk
+//! and unmounts them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,26 +13,23 @@ use super::{
     VolumeKey, VolumeReconciler,
 };
 
-/// A release that is under way.
+/// Tear-down in progress of a pod.
 #[derive(Debug)]
 pub(super) struct PodTearDown {
     waiters: Vec<Waiter>,
-    stage: Stage,
+    phase: Phase,
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// What is under way ends first.
+enum Phase {
+    /// Waits for steps in progress.
     Waiting,
-    /// Looking for what lies there.
-    Finding,
-    /// Everything that was found goes.
+    Discovering,
     Unmounting(BTreeMap<VolumeKey, VolumeTearDown>),
-    /// It is over, like this.
-    Over(Result<(), VolumesNotReady>),
+    Finished(Result<(), VolumesNotReady>),
 }
 
-/// A volume that is to go.
+/// Tear-down of one volume.
 #[derive(Debug)]
 struct VolumeTearDown {
     found: DiscoveredVolume,
@@ -63,7 +60,7 @@ impl VolumeReconciler {
     ) {
         let desired = self.pods.get(uid).is_some_and(|state| state.pod.is_some());
         if by == TearDownRequester::Housekeeping && desired {
-            let message = "the pod is asked for again".to_owned();
+            let message = "the pod is desired again".to_owned();
             steps.push(Step::ReplyTearDown(request, Err(not_ready(message))));
             return;
         }
@@ -71,22 +68,22 @@ impl VolumeReconciler {
         let state = self.pods.entry(uid.clone()).or_default();
         state.driver_failed = false;
         if state.has_step_in_progress() {
-            // each time it is asked: what is under way may have gone on to what can be ended
+            // on each request: the step may have reached an operation that can be cancelled
             steps.push(Step::CancelOperations(uid.clone()));
         }
-        let release = state.tear_down.get_or_insert(PodTearDown {
+        let tear_down = state.tear_down.get_or_insert(PodTearDown {
             waiters: Vec::new(),
-            stage: Stage::Waiting,
+            phase: Phase::Waiting,
         });
         let until = now.monotonic + TEAR_DOWN_REPLY_TIMEOUT;
-        release.waiters.push(Waiter { request, until });
+        tear_down.waiters.push(Waiter { request, until });
     }
 
     pub(super) fn discovered(&mut self, uid: &PodUid, result: Result<Vec<DiscoveredVolume>, StepError>) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
-        let Some(release) = &mut state.tear_down else {
+        let Some(tear_down) = &mut state.tear_down else {
             return;
         };
         let found = match result {
@@ -96,7 +93,7 @@ impl VolumeReconciler {
                     retry: error.retry,
                     ..not_ready(error.message)
                 };
-                release.stage = Stage::Over(Err(failed));
+                tear_down.phase = Phase::Finished(Err(failed));
                 return;
             }
         };
@@ -108,12 +105,11 @@ impl VolumeReconciler {
             let state = TearDownState::Waiting;
             volumes.insert(key, VolumeTearDown { found, state });
         }
-        // the disk has the last word on what is there
         for (key, volume) in &mut state.volumes {
             volume.reset();
             volume.on_disk = volumes.contains_key(key);
         }
-        release.stage = Stage::Unmounting(volumes);
+        tear_down.phase = Phase::Unmounting(volumes);
     }
 
     pub(super) fn unmounted(
@@ -132,7 +128,7 @@ impl VolumeReconciler {
             volume.on_disk = false;
         }
         if let Some(PodTearDown {
-            stage: Stage::Unmounting(volumes),
+            phase: Phase::Unmounting(volumes),
             ..
         }) = &mut state.tear_down
             && let Some(volumes) = volumes.get_mut(key)
@@ -146,24 +142,24 @@ impl VolumeReconciler {
             return;
         };
         let (has_step_in_progress, in_progress) = (state.has_step_in_progress(), state.in_progress());
-        let Some(release) = &mut state.tear_down else {
+        let Some(tear_down) = &mut state.tear_down else {
             return;
         };
-        if matches!(release.stage, Stage::Waiting) && !has_step_in_progress {
-            release.stage = Stage::Finding;
+        if matches!(tear_down.phase, Phase::Waiting) && !has_step_in_progress {
+            tear_down.phase = Phase::Discovering;
             steps.push(Step::Discover(uid.clone()));
         }
-        if let Stage::Unmounting(volumes) = &mut release.stage {
+        if let Phase::Unmounting(volumes) = &mut tear_down.phase {
             start_steps(volumes, uid, now, steps);
-            if let Some(result) = outcome(volumes) {
-                release.stage = Stage::Over(result);
+            if let Some(result) = result(volumes) {
+                tear_down.phase = Phase::Finished(result);
             }
         }
-        let result = match &release.stage {
-            Stage::Over(result) => result.clone(),
-            Stage::Waiting => Err(waits(in_progress)),
-            Stage::Finding => Err(not_ready("looking for the pod's volumes".to_owned())),
-            Stage::Unmounting(volumes) => Err(waits(volumes.values().filter_map(|volume| {
+        let result = match &tear_down.phase {
+            Phase::Finished(result) => result.clone(),
+            Phase::Waiting => Err(waiting_for(in_progress)),
+            Phase::Discovering => Err(not_ready("discovering the pod's volumes".to_owned())),
+            Phase::Unmounting(volumes) => Err(waiting_for(volumes.values().filter_map(|volume| {
                 let TearDownState::InProgress(since) = &volume.state else {
                     return None;
                 };
@@ -172,27 +168,26 @@ impl VolumeReconciler {
                 Some(messages::in_progress(work, found.block, &found.name, since.wall))
             }))),
         };
-        let over = matches!(release.stage, Stage::Over(_));
-        let due = |waiter: &mut Waiter| over || waiter.until <= now.monotonic;
-        for waiter in release.waiters.extract_if(.., due) {
+        let finished = matches!(tear_down.phase, Phase::Finished(_));
+        let due = |waiter: &mut Waiter| finished || waiter.until <= now.monotonic;
+        for waiter in tear_down.waiters.extract_if(.., due) {
             steps.push(Step::ReplyTearDown(waiter.request, result.clone()));
         }
-        if over {
+        if finished {
             state.tear_down = None;
-            self.released(uid, result.is_ok());
+            self.torn_down(uid, result.is_ok());
         }
     }
 
-    /// A release came to its end, and left something or nothing.
-    fn released(&mut self, uid: &PodUid, nothing_left: bool) {
+    fn torn_down(&mut self, uid: &PodUid, complete: bool) {
         if let ReconstructionState::InProgress { gone, .. } = &mut self.reconstruction
-            && nothing_left
+            && complete
         {
             gone.insert(uid.clone());
         }
         if let Some(state) = self.pods.get_mut(uid) {
-            let of_use = |state: &VolumeState| state.desired.is_some() || state.on_disk;
-            state.volumes.retain(|_, volume| of_use(volume));
+            let is_used = |state: &VolumeState| state.desired.is_some() || state.on_disk;
+            state.volumes.retain(|_, volume| is_used(volume));
             if state.is_idle() {
                 self.pods.remove(uid);
             }
@@ -219,8 +214,8 @@ fn start_steps(
     }
 }
 
-/// What came of it, once everything has ended: all that resists.
-fn outcome(volumes: &BTreeMap<VolumeKey, VolumeTearDown>) -> Option<Result<(), VolumesNotReady>> {
+/// Returns the result with all failures, once each volume has one.
+fn result(volumes: &BTreeMap<VolumeKey, VolumeTearDown>) -> Option<Result<(), VolumesNotReady>> {
     let mut failures = Vec::new();
     let mut retries = Vec::new();
     for volume in volumes.values() {
@@ -243,7 +238,7 @@ fn outcome(volumes: &BTreeMap<VolumeKey, VolumeTearDown>) -> Option<Result<(), V
     Some(Err(VolumesNotReady { retry, ..failed }))
 }
 
-fn waits(text: impl IntoIterator<Item = messages::EventText>) -> VolumesNotReady {
+fn waiting_for(text: impl IntoIterator<Item = messages::EventText>) -> VolumesNotReady {
     let text: Vec<_> = text.into_iter().collect();
     not_ready(messages::joined(&text).map_or_else(String::new, |text| text.message))
 }

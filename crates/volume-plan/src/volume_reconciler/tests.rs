@@ -5,8 +5,8 @@ mod devices;
 mod drivers;
 mod expansion;
 mod invariants;
-mod kept;
-mod releases;
+mod unavailable_payloads;
+mod tear_downs;
 mod set_ups;
 
 use std::fmt::Write as _;

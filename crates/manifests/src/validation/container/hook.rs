@@ -1,11 +1,11 @@
-//! Lifecycle hooks and stop signal of a container.
+//! Validates lifecycle hooks and the stop signal.
 
 use windlass_types::corev1::{Lifecycle, LifecycleHandler, PodSpec};
 
 use super::super::field::Errors;
 use super::probe::{command, exactly_one, http_get, port};
 
-/// Signals that can stop a container on Linux.
+/// Stop signals on Linux.
 const LINUX_SIGNALS: [&str; 65] = [
     "SIGABRT",
     "SIGALRM",

@@ -1,4 +1,4 @@
-//! Probes of a container, and the actions they share with lifecycle hooks.
+//! Validates probes, and the actions that they share with lifecycle hooks.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use windlass_types::corev1::{Container, HTTPGetAction, Probe};

@@ -1,4 +1,4 @@
-//! Security settings.
+//! Validates security contexts.
 
 use windlass_types::corev1::{SeccompProfile, SecurityContext};
 
@@ -34,7 +34,7 @@ pub(in super::super) fn seccomp(path: &str, profile: Option<&SeccompProfile>, er
         None | Some("") if profile.type_ == "Localhost" => {
             errors.required(&field, "must be set when seccomp type is Localhost");
         }
-        // The name becomes a path below the agent's seccomp directory.
+        // the name is a path below the seccomp directory
         Some(name) if profile.type_ == "Localhost" => {
             errors.name(&field, name, names::descending_path);
         }

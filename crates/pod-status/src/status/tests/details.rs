@@ -312,27 +312,28 @@ fn an_instance_after_one_the_runtime_forgot_counts_on() {
 }
 
 #[test]
-fn of_every_blocker_it_is_known_who_goes_on() {
+fn blocker_reports_what_it_waits_for() {
     let check = |reason, container: Option<&str>, retried: bool, expected: &str| {
         let blocker = Blocker {
             reason,
             container: container.map(str::to_owned),
             message: String::new(),
+            probe: None,
             since: Timestamp::UNIX_EPOCH,
             next_retry: retried.then_some(Timestamp::UNIX_EPOCH),
         };
         assert_eq!(waiting_for(&blocker), expected);
     };
-    let agent = "the agent, by itself";
+    let agent = "agent (automatic retry)";
     check(Reason::CrashLoopBackOff, Some("a"), true, agent);
     check(Reason::ContainersNotReady, Some("a"), true, agent);
-    let hangs = "the container runtime, by answering; the agent goes on asking";
-    check(Reason::RuntimeCallHung, None, true, hangs);
-    let probe = "the container, when its probe passes";
+    let hung = "container runtime; the agent keeps retrying";
+    check(Reason::RuntimeCallHung, None, true, hung);
+    let probe = "container, until its probe succeeds";
     check(Reason::ContainersNotReady, Some("a"), false, probe);
-    let gates = "whoever sets the pod's readiness gates";
+    let gates = "controller of the readiness gates";
     check(Reason::ContainersNotReady, None, false, gates);
-    let user = "whoever made the pod: nothing happens by itself";
+    let user = "user: fix the pod spec or manifest (no automatic retry)";
     check(Reason::InvalidImageName, Some("a"), false, user);
     check(Reason::Error, None, false, user);
 }

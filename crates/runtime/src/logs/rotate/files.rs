@@ -1,5 +1,5 @@
-//! The files of one rotation, by the open directory of the log: a pod that exchanges directories
-//! or plants links meanwhile has no file of the node renamed, compressed or removed.
+//! File operations of one rotation, relative to the open log directory: a pod that swaps directories
+//! or creates links cannot affect files of the node.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use windlass_types::Timestamp;
 use crate::logs::file::directory_beneath;
 use crate::logs::{BLOCK_BYTES, LogSource};
 
-/// The size of a log; `None` if there is no such file.
+/// Size of a log; `None` if it does not exist.
 pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
     match directory_if_any(source)? {
         Some(directory) => size_in(&directory, name_of(source)?),
@@ -41,19 +41,18 @@ pub(super) fn rotate(
     let log = name_of(source)?;
     let names = names_in(&directory)?;
     let plan = rotation(log, names.iter().map(String::as_str), max_files, now);
-    tracing::debug!(path = %source.path.display(), %plan, "container log is rotated");
-    // a full disk or a file that stays must not be what keeps the log growing: the next rotation
-    // tries again
+    tracing::debug!(path = %source.path.display(), %plan, "rotating container log");
+    // a failed removal or compression must not block the rotation; the next one retries
     for name in &plan.remove {
         if let Err(error) = remove(&directory, name) {
             let path = source.path.with_file_name(name);
-            tracing::warn!(path = %path.display(), %error, "older container log not removed");
+            tracing::warn!(path = %path.display(), %error, "removing rotated container log failed");
         }
     }
     for name in &plan.compress {
         if let Err(error) = compress(&directory, name, shutdown) {
             let path = source.path.with_file_name(name);
-            tracing::warn!(path = %path.display(), %error, "container log not compressed");
+            tracing::warn!(path = %path.display(), %error, "compressing container log failed");
         }
     }
     check_shutdown(shutdown)?;
@@ -66,7 +65,7 @@ pub(super) fn rotate(
     Ok(renamed)
 }
 
-/// Gives the log of a container that has ended its last file back, if there is one.
+/// Restores the log of an exited container after an interrupted rotation.
 pub(super) fn give_back(source: &LogSource) -> io::Result<()> {
     let Some(directory) = directory_if_any(source)? else {
         return Ok(());
@@ -83,11 +82,11 @@ pub(super) fn give_back(source: &LogSource) -> io::Result<()> {
     };
     renamed.undo()?;
     let path = source.path.display();
-    tracing::info!(%path, name, "container log has its name back after a rotation that was cut off");
+    tracing::info!(%path, name, "interrupted container log rotation undone");
     Ok(())
 }
 
-/// A present file that has its next name already.
+/// The current log after its rename.
 #[derive(Debug)]
 pub(super) struct Renamed {
     directory: OwnedFd,
@@ -96,7 +95,7 @@ pub(super) struct Renamed {
 }
 
 impl Renamed {
-    /// Gives the file its first name back, unless the runtime has opened a new one.
+    /// Undoes the rename, unless the runtime has opened a new file.
     pub(super) fn undo(&self) -> io::Result<()> {
         match self.exchange(&self.name, &self.log) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -111,7 +110,7 @@ impl Renamed {
     }
 }
 
-/// Writes the compressed file under another name first: what has the suffix is whole.
+/// Compresses a file to a temporary name first, so that a compressed file is always complete.
 fn compress(directory: &OwnedFd, name: &str, shutdown: &CancellationToken) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut log = File::from(openat(directory, name, flags, Mode::empty())?);
@@ -138,7 +137,7 @@ fn write_compressed(log: &mut File, file: File, shutdown: &CancellationToken) ->
     while io::copy(&mut log.by_ref().take(BLOCK_BYTES as u64), &mut encoder)? > 0 {
         check_shutdown(shutdown)?;
     }
-    // the log goes next: a power cut must not leave neither
+    // before the removal of the log: a power failure must leave one of them
     encoder.finish()?.sync_data()
 }
 
@@ -156,7 +155,7 @@ fn remove(directory: &OwnedFd, name: &str) -> io::Result<()> {
     }
 }
 
-/// The regular files. Names that are no UTF-8 are none of ours.
+/// Names of the regular files. Names that are not UTF-8 are ignored.
 fn names_in(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
