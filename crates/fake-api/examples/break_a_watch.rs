@@ -1,5 +1,5 @@
-//! Watches pods of a server that goes away, comes back and has forgotten what happened meanwhile.
-//! Time is virtual: the client's pauses take no time.
+//! Watches pods of a server that becomes unreachable and returns with a compacted log.
+//! Time is virtual: the client's back-off takes no time.
 //!
 //! `cargo run -p windlass-fake-api --example break_a_watch`
 //!
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             1 => drop(server.create(&pod("second")?)),
             2 => {
                 server.faults().outage();
-                // nobody hears of these two before the outage is over
+                // these two are delivered after the outage
                 server.delete::<Pod>(Some("default"), "first", Some(0));
                 server.create(&pod("third")?);
             }
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 server.faults().expire_versions();
                 server.faults().clear();
             }
-            20 => return Err("nobody said what there is".into()),
+            20 => return Err("no set was delivered".into()),
             _ if step > 5 && matches!(event, ReflectEvent::Synced(_)) => break,
             _ => {}
         }

@@ -1,4 +1,7 @@
 //! Faults that are injected into the server or its connections.
+//!
+//! A [`Fault`] applies to the calls that match [`On`]; the first match in the order of addition
+//! applies. No fault is random.
 
 use std::sync::Arc;
 use std::time::Duration;

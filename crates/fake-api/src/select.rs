@@ -6,7 +6,7 @@ use crate::object::{field, meta};
 use crate::status_error::StatusError;
 use crate::store::Key;
 
-/// Which objects of a set a request is about.
+/// The selectors of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
@@ -29,7 +29,7 @@ enum Test {
     NotIn(Vec<String>),
 }
 
-/// Fields that can be selected by, for the types that allow more than name and namespace.
+/// Selectable fields of types with more than name and namespace.
 const FIELDS: &[(&str, &[&str])] = &[
     ("clustertrustbundles", &["spec.signerName"]),
     (
@@ -73,7 +73,7 @@ const FIELDS: &[(&str, &[&str])] = &[
 ];
 
 impl Selection {
-    /// Reads the selectors of a request for objects of `resource`.
+    /// Parses the selectors of a request for objects of `resource`.
     pub(crate) fn parse(
         resource: &str,
         namespace: Option<&str>,
@@ -99,12 +99,12 @@ impl Selection {
         })
     }
 
-    /// Whether an object is one of those.
+    /// Returns whether an object matches.
     pub(crate) fn matches(&self, key: &Key, object: &Value) -> bool {
         self.namespace.as_ref().is_none_or(|n| *n == key.namespace)
             && self.name.as_ref().is_none_or(|n| *n == key.name)
             && self.fields.iter().all(|requirement| {
-                // a field that is not there is the empty text
+                // a missing field is an empty text
                 requirement.holds(Some(&field_text(object, &requirement.key)))
             })
             && self.labels.iter().all(|requirement| {

@@ -1,4 +1,4 @@
-//! Kubeconfig files, good and bad.
+//! Valid and invalid kubeconfigs.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! Tokens that change.
+//! Replaced tokens.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! Connections whose other end falls silent, on paused time.
+//! Connections with a silent peer, on paused time.
 
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
@@ -54,7 +54,7 @@ async fn watch_on_a_silent_connection_fails_within_23_seconds() {
     assert!(ended.is_err(), "broken, not ended");
     let silent = began.elapsed() - cut;
     assert!(silent > Duration::from_secs(1), "{silent:?}");
-    // the last sign of life was up to one interval before the cut
+    // the last response was up to one interval before the cut
     assert!(
         silent <= KEEP_ALIVE_INTERVAL + KEEP_ALIVE_TIMEOUT,
         "{silent:?}"

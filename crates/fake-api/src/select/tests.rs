@@ -1,4 +1,4 @@
-//! Which objects a selector means.
+//! Objects that match a selector.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn selected(fields: &str, labels: &str) -> Result<bool, String> {
 }
 
 #[test]
-fn field_selectors_compare_texts_and_an_absent_field_is_empty() {
+fn field_selectors_compare_texts_and_missing_is_empty() {
     for (fields, expected) in [
         ("", true),
         ("metadata.name=web", true),
@@ -42,7 +42,7 @@ fn field_selectors_compare_texts_and_an_absent_field_is_empty() {
 }
 
 #[test]
-fn label_selectors_know_equality_sets_and_existence() {
+fn label_selectors_support_equality_sets_and_existence() {
     for (labels, expected) in [
         ("app=web", true),
         ("app==web,app!=db", true),

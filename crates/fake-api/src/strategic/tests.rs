@@ -1,4 +1,4 @@
-//! What strategic patches make of objects.
+//! Results of strategic merge patches.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn conditions_merge_by_type() {
 }
 
 #[test]
-fn an_element_without_its_merge_key_is_refused() {
+fn element_without_its_merge_key_is_rejected() {
     let mut object = conditions(json!([]));
     let patch = conditions(json!([{ "status": "True" }]));
     let error = apply("pods", &mut object, &patch).unwrap_err();
@@ -68,7 +68,7 @@ fn an_element_without_its_merge_key_is_refused() {
 }
 
 #[test]
-fn container_statuses_and_images_and_taints_are_replaced_as_a_whole() {
+fn container_statuses_images_and_taints_are_replaced() {
     for (resource, section, list) in [
         ("pods", "status", "containerStatuses"),
         ("nodes", "status", "images"),
@@ -85,7 +85,7 @@ fn container_statuses_and_images_and_taints_are_replaced_as_a_whole() {
 }
 
 #[test]
-fn the_addresses_of_a_pod_merge_by_ip_and_the_containers_by_name() {
+fn pod_ips_merge_by_ip_and_containers_by_name() {
     check(
         "pods",
         json!({ "status": { "podIPs": [{ "ip": "10.0.0.1" }] } }),
@@ -125,7 +125,7 @@ fn finalizers_are_a_set_and_owners_merge_by_uid() {
 }
 
 #[test]
-fn the_order_of_elements_follows_the_patch_and_leaves_the_others_in_place() {
+fn element_order_follows_the_patch_and_keeps_the_others() {
     let types = |types: &[&str]| {
         let list: Vec<Value> = types.iter().map(|t| json!({ "type": t })).collect();
         conditions(json!(list))

@@ -1,4 +1,4 @@
-//! Plain HTTP calls in process, for tests of what the server says.
+//! Plain in-process HTTP calls.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Request, Response};
@@ -110,7 +110,7 @@ impl Events {
         }
     }
 
-    /// The next event as `TYPE name`, or what stands in its place.
+    /// The next event as `TYPE name`, or its substitute.
     pub(crate) async fn next_line(&mut self) -> String {
         match self.next().await {
             None => "end".to_owned(),

@@ -1,4 +1,4 @@
-//! What goes wrong on demand.
+//! Injected faults.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_meets_only_the_calls_it_is_for() {
+async fn fault_applies_only_to_matching_calls() {
     let (server, api) = setup();
     let faults = server.faults();
     faults.error_retry_after(
@@ -46,7 +46,7 @@ async fn a_fault_meets_only_the_calls_it_is_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_slow_or_lost_or_their_answers_are() {
+async fn calls_are_delayed_or_lost_or_their_responses_are_lost() {
     let (server, api) = setup();
     let faults = server.faults();
     faults.slow(On::any().times(1), Duration::from_secs(5));
@@ -77,7 +77,7 @@ async fn calls_are_slow_or_lost_or_their_answers_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_are_closed_or_fall_silent() {
+async fn watches_are_closed_or_silenced() {
     let (server, api) = setup();
     let path =
         format!("{MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=100");
@@ -155,7 +155,7 @@ async fn events_are_repeated_or_out_of_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_with_the_change_that_is_waited_for() {
+async fn wait_for_returns_after_the_change() {
     let (server, api) = setup();
     let waiting = server.wait_for(|server| {
         let posts = server.requests();

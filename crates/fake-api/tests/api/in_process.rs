@@ -1,4 +1,4 @@
-//! The server in process, through the client that the agent uses, under paused time.
+//! The in-process server with the agent's client, on paused time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn pod(name: &str, node: &str) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_follows_its_pods_from_their_creation_to_their_end() {
+async fn node_watches_its_pods_from_creation_to_deletion() {
     let server = FakeApiServer::new();
     let client = server.clients().main;
     server.create(&pod("one", "n1"));
@@ -78,7 +78,7 @@ async fn a_node_follows_its_pods_from_their_creation_to_their_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_call_ends_by_the_clients_deadline_and_an_error_after_its_count() {
+async fn hung_call_times_out_and_counted_error_ends() {
     let server = FakeApiServer::new();
     let client = server.clients().main;
     let at = ObjectKey::namespaced("default", "c");

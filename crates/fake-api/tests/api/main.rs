@@ -1,4 +1,4 @@
-//! The server as its clients see it: in process under paused time, and over TLS.
+//! The server from its clients: in process on paused time, and over TLS.
 #![expect(
     clippy::unwrap_used,
     reason = "what sets the scene of a test may fail it"

@@ -1,4 +1,4 @@
-//! What a node may do, and what it needs besides objects: tokens, reviews, certificates.
+//! Permissions of a node, and its tokens, reviews and certificates.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn mirror(uid: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_creates_only_mirror_pods_of_its_own() {
+async fn node_creates_only_its_own_mirror_pods() {
     let (Cluster { server, node, .. }, uid) = cluster().await;
     type Change = fn(&mut Value);
     let wrong: [(&str, Change); 6] = [
@@ -117,7 +117,7 @@ async fn a_node_creates_only_mirror_pods_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_changes_only_itself_and_not_the_labels_of_others() {
+async fn node_updates_only_itself_without_restricted_labels() {
     let (Cluster { server, node, .. }, _) = cluster().await;
     let merge = "application/merge-patch+json";
     for (name, label, code) in [
@@ -162,7 +162,7 @@ async fn a_node_changes_only_itself_and_not_the_labels_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_gets_claims_and_what_is_behind_them_but_lists_and_watches_none() {
+async fn node_reads_pvcs_and_volumes_but_cannot_list_them() {
     let (Cluster { admin, node, .. }, _) = cluster().await;
     for (set, spec) in [
         (
@@ -199,7 +199,7 @@ async fn a_node_gets_claims_and_what_is_behind_them_but_lists_and_watches_none()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_bound_once_and_evicted_with_its_grace_period() {
+async fn pod_is_bound_once_and_evicted_with_its_grace_period() {
     let (Cluster { admin, .. }, _) = cluster().await;
     admin
         .post(
@@ -232,7 +232,7 @@ async fn a_pod_is_bound_once_and_evicted_with_its_grace_period() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_issued_for_a_pod_of_the_node_and_known_until_it_expires() {
+async fn token_is_issued_for_a_pod_of_the_node_and_expires() {
     let (
         Cluster {
             server,
@@ -294,7 +294,7 @@ async fn a_token_is_issued_for_a_pod_of_the_node_and_known_until_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn access_reviews_are_answered_by_the_rule() {
+async fn access_reviews_use_the_configured_rule() {
     let (Cluster { server, admin, .. }, _) = cluster().await;
     let reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let review = |user: &str| json!({ "spec": { "user": user } });
@@ -330,7 +330,7 @@ fn csr(name: &str, signer: &str, common_name: &str, names: Vec<String>, usage: &
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_for_certificates_are_signed_by_the_rules_of_their_signers() {
+async fn csrs_are_signed_by_the_rules_of_their_signers() {
     let (Cluster { server, node, .. }, _) = cluster().await;
     let hour = Duration::from_secs(3600);
     let (client, serving) = ("kube-apiserver-client-kubelet", "kubelet-serving");
@@ -407,7 +407,7 @@ async fn requests_for_certificates_are_signed_by_the_rules_of_their_signers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_that_lag_refuse_a_node_its_new_pods() {
+async fn lagging_informers_reject_requests_for_new_pods() {
     let (
         Cluster {
             server,
@@ -478,7 +478,7 @@ async fn informers_that_lag_refuse_a_node_its_new_pods() {
     assert_eq!(token("old", &first).await, "201 ");
     assert_eq!(read().await, "200 ");
 
-    // the node is related to the account by its first pod, and its second is not known yet
+    // the node is related to the service account by its first pod; the second is not known yet
     let second = admin.post(PODS, pod("second", "old")).await.1;
     assert_eq!(token("old", &second).await, "404 pod \"second\" not found");
     tokio::time::sleep(Duration::from_millis(100)).await;

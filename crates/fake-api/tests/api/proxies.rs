@@ -1,4 +1,4 @@
-//! The clients of a node through a proxy: every connection goes through it.
+//! The clients of a node through a proxy.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ impl Scene {
         }
     }
 
-    /// A kubeconfig with this `proxy-url`, for a server that only the proxy finds.
+    /// A kubeconfig with this `proxy-url`, for a server that only the proxy resolves.
     fn kubeconfig(&self, proxy_url: &str) -> PathBuf {
         let pem = self
             .tls
@@ -110,7 +110,7 @@ async fn proxy_carries_requests_heartbeats_and_watches() {
 }
 
 #[tokio::test]
-async fn proxy_credentials_are_sent_and_not_shown() {
+async fn proxy_credentials_are_sent_and_not_logged() {
     for scheme in ["http", "socks5"] {
         let scene = Scene::start().await;
         scene.proxy.require("agent:hunter@2");
@@ -144,7 +144,7 @@ async fn proxy_credentials_are_sent_and_not_shown() {
 }
 
 #[tokio::test]
-async fn proxy_that_is_away_is_named_in_the_error() {
+async fn unreachable_proxy_is_named_in_the_error() {
     let scene = Scene::start().await;
     let address = scene.proxy.address();
     let path = scene.kubeconfig(&url("http", "agent:hunter2@", address));

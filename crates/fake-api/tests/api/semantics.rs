@@ -1,4 +1,4 @@
-//! What each verb does to objects, told by HTTP status, events and the state afterwards.
+//! The effects of each verb, by HTTP status, events and state.
 
 use crate::call::{Caller, Events};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn setup() -> (FakeApiServer, Caller) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_object_gets_what_the_server_gives() {
+async fn new_object_gets_server_fields() {
     let (_server, api) = setup();
     let (code, made) = api.post(PODS, pod("a")).await;
     assert_eq!(code, 201);
@@ -57,7 +57,7 @@ async fn a_new_object_gets_what_the_server_gives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_keeps_what_is_not_the_clients_and_needs_the_newest_version() {
+async fn update_keeps_server_fields_and_needs_the_newest_version() {
     let (_server, api) = setup();
     let (_, made) = api.post(PODS, pod("a")).await;
     let path = format!("{PODS}/a");
@@ -74,7 +74,7 @@ async fn an_update_keeps_what_is_not_the_clients_and_needs_the_newest_version() 
         made["metadata"]["creationTimestamp"]
     );
 
-    // the same body again is based on a version that is gone
+    // the same body has an outdated version now
     let (code, status) = api.put(&path, new).await;
     assert_eq!((code, &status["reason"]), (409, &json!("Conflict")));
 
@@ -90,7 +90,7 @@ async fn an_update_keeps_what_is_not_the_clients_and_needs_the_newest_version() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_updated_only_from_a_known_version_and_may_be_made_by_an_update() {
+async fn lease_update_needs_a_version_and_may_create_it() {
     let (_server, api) = setup();
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
     let lease = json!({ "metadata": { "name": "n1", "namespace": "kube-node-lease" }, "spec": {} });
@@ -101,7 +101,7 @@ async fn a_lease_is_updated_only_from_a_known_version_and_may_be_made_by_an_upda
 }
 
 #[tokio::test(start_paused = true)]
-async fn patches_check_uid_and_version_and_those_that_change_nothing_are_no_event() {
+async fn patches_check_uid_and_version_and_skip_no_change() {
     let (server, api) = setup();
     let (_, made) = api.post(PODS, pod("a")).await;
     let path = format!("{PODS}/a/status");
@@ -150,8 +150,8 @@ async fn patches_check_uid_and_version_and_those_that_change_nothing_are_no_even
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_grace_period_of_a_pod_depends_on_where_it_is_in_its_life() {
-    // changes to the pod, grace asked for, grace it gets (none: it is gone)
+async fn deletion_grace_period_depends_on_the_pod_phase() {
+    // changes to the pod, requested grace period, resulting grace period (none: deleted)
     for (change, asked, expected) in [
         (json!({}), None, Some(30)),
         (
@@ -192,7 +192,7 @@ async fn the_grace_period_of_a_pod_depends_on_where_it_is_in_its_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_under_way_is_shortened_never_extended_and_ends_with_grace_zero() {
+async fn deletion_in_progress_can_only_be_shortened() {
     let (_server, api) = setup();
     api.post(PODS, pod("a")).await;
     let path = format!("{PODS}/a");
@@ -223,7 +223,7 @@ async fn a_deletion_under_way_is_shortened_never_extended_and_ends_with_grace_ze
 }
 
 #[tokio::test(start_paused = true)]
-async fn preconditions_and_finalizers_hold_a_deletion_up() {
+async fn preconditions_and_finalizers_block_a_deletion() {
     let (_server, api) = setup();
     let map = json!({ "metadata": { "name": "c", "finalizers": ["x/y"] } });
     let (_, made) = api.post(MAPS, map).await;
@@ -245,7 +245,7 @@ async fn preconditions_and_finalizers_hold_a_deletion_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_answer_for_the_version_asked_for() {
+async fn lists_have_the_requested_version() {
     let (server, api) = setup();
     api.post(PODS, pod("a")).await;
     let version = server.version();
@@ -276,7 +276,7 @@ async fn lists_answer_for_the_version_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_that_are_no_api_and_methods_that_are_none_are_refused() {
+async fn unknown_paths_and_methods_are_rejected() {
     let (_server, api) = setup();
     assert_eq!(api.get("/nothing").await.0, 404);
     assert_eq!(api.get(&format!("{PODS}/a")).await.0, 404);
@@ -285,7 +285,7 @@ async fn paths_that_are_no_api_and_methods_that_are_none_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_ended_for_good_does_not_come_back_in_a_status() {
+async fn status_with_a_restarted_terminated_container_is_rejected() {
     let (_server, api) = setup();
     let rule = |action: &str| {
         json!({

@@ -1,4 +1,4 @@
-//! The server over real connections.
+//! The server over TLS connections.
 
 use std::io;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ async fn get(
 }
 
 #[tokio::test]
-async fn the_user_is_who_the_certificate_or_the_token_says() {
+async fn user_is_from_the_certificate_or_the_token() {
     let api = FakeApiServer::new();
     let server = api.serve_tls().await.unwrap();
     let node = server
@@ -88,7 +88,7 @@ async fn the_user_is_who_the_certificate_or_the_token_says() {
         get(&mut connection, "/api/v1/nodes", None).await.unwrap(),
         200
     );
-    // the rights of a node come with its groups
+    // a node has its permissions from its groups
     assert_eq!(
         get(&mut connection, "/api/v1/secrets", None).await.unwrap(),
         403
@@ -120,7 +120,7 @@ async fn the_user_is_who_the_certificate_or_the_token_says() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_expired_or_foreign_is_answered_401() {
+async fn expired_or_unknown_certificate_results_in_401() {
     let api = FakeApiServer::new();
     let server = api.serve_tls().await.unwrap();
     let other = FakeApiServer::new().serve_tls().await.unwrap();
@@ -136,7 +136,7 @@ async fn a_certificate_that_is_expired_or_foreign_is_answered_401() {
         .unwrap();
     let mut connection = connect(&server, Some(&brief)).await.unwrap();
     let expired = async {
-        // real time has to pass: the certificate is judged by the wall clock
+        // real time must pass: the certificate is verified by the wall clock
         while get(&mut connection, "/api/v1/nodes", None).await.unwrap() != 401 {
             tokio::task::yield_now().await;
         }
@@ -145,7 +145,7 @@ async fn a_certificate_that_is_expired_or_foreign_is_answered_401() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_refuses_connections_until_it_is_started_again() {
+async fn stopped_server_refuses_connections_until_restarted() {
     let api = FakeApiServer::new();
     let mut server = api.serve_tls().await.unwrap();
     let mut connection = connect(&server, None).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_stopped_server_refuses_connections_until_it_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_black_hole_freezes_old_and_new_connections() {
+async fn black_hole_freezes_old_and_new_connections() {
     let api = FakeApiServer::new();
     let server = api.serve_tls().await.unwrap();
     let mut connection = connect(&server, None).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_black_hole_freezes_old_and_new_connections() {
 }
 
 #[tokio::test]
-async fn clients_refuse_the_wrong_server_certificates() {
+async fn clients_reject_invalid_server_certificates() {
     let api = FakeApiServer::new();
     let server = api.serve_tls().await.unwrap();
     for (certificate, why) in [
@@ -198,7 +198,7 @@ async fn clients_refuse_the_wrong_server_certificates() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_names_server_authority_and_user() {
+async fn kubeconfig_has_server_ca_and_user() {
     let api = FakeApiServer::new();
     let server = api.serve_tls().await.unwrap();
     let directory = tempfile::tempdir().unwrap();

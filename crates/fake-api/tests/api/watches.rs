@@ -1,4 +1,4 @@
-//! What watches send, in which order, and how they end.
+//! Contents, order and end of watches.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ fn map(name: &str, app: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_enters_a_selection_is_added_and_one_that_leaves_is_deleted() {
+async fn object_entering_or_leaving_a_selection_is_added_or_deleted() {
     let (server, api) = setup();
     let from = server.version();
     let path = format!("{MAPS}?watch=true&resourceVersion={from}&labelSelector=app%3Dx");
@@ -43,7 +43,7 @@ async fn an_object_that_enters_a_selection_is_added_and_one_that_leaves_is_delet
     }
     let deleted = events.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
-    // as it was when it was last seen, under the version of the change
+    // in its last matching state, with the version of the change
     assert_eq!(deleted["object"]["metadata"]["labels"]["app"], "x");
     let version = &deleted["object"]["metadata"]["resourceVersion"];
     assert_eq!(version, &left["metadata"]["resourceVersion"]);
@@ -51,7 +51,7 @@ async fn an_object_that_enters_a_selection_is_added_and_one_that_leaves_is_delet
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_from_its_version_without_a_gap_or_a_repetition() {
+async fn watch_continues_from_its_version_without_gap() {
     let (_server, api) = setup();
     api.post(MAPS, map("a", "x")).await;
     let (_, list) = api.get(MAPS).await;
@@ -80,7 +80,7 @@ async fn a_watch_goes_on_from_its_version_without_a_gap_or_a_repetition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_begins_with_the_set() {
+async fn watch_without_a_version_starts_with_the_set() {
     let (_server, api) = setup();
     api.post(MAPS, map("b", "x")).await;
     api.post(MAPS, map("a", "x")).await;
@@ -92,7 +92,7 @@ async fn a_watch_without_a_version_begins_with_the_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_ends_its_first_set_with_a_bookmark() {
+async fn streaming_list_ends_its_initial_set_with_a_bookmark() {
     let (server, api) = setup();
     api.post(MAPS, map("a", "x")).await;
     let version = server.version();
@@ -118,7 +118,7 @@ async fn a_streaming_list_ends_its_first_set_with_a_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_every_minute_and_the_watch_ends_at_its_timeout() {
+async fn bookmarks_are_sent_every_minute_until_the_timeout() {
     let (server, api) = setup();
     let began = tokio::time::Instant::now();
     let path =
@@ -136,7 +136,7 @@ async fn bookmarks_come_every_minute_and_the_watch_ends_at_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_forgotten_is_expired() {
+async fn compacted_version_is_expired() {
     let (server, api) = setup();
     api.post(MAPS, map("a", "x")).await;
     let old = server.version();
@@ -168,7 +168,7 @@ async fn the_log_keeps_a_window_of_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_are_told_of_a_change_in_the_order_in_which_they_began() {
+async fn watches_receive_a_change_in_the_order_of_their_start() {
     let (server, api) = setup();
     let heard = Rc::new(RefCell::new(Vec::new()));
     let local = tokio::task::LocalSet::new();
@@ -185,7 +185,7 @@ async fn watches_are_told_of_a_change_in_the_order_in_which_they_began() {
     }
     local
         .run_until(async {
-            // lets the watches begin to wait, in their order
+            // lets the watches start to wait, in order
             tokio::time::sleep(Duration::from_secs(1)).await;
             for name in ["a", "b"] {
                 api.post(MAPS, map(name, "x")).await;

@@ -1,4 +1,4 @@
-//! Which proxy a server is reached through, by the URL and the environment.
+//! The proxy of a server, by URL and environment.
 
 use super::*;
 
