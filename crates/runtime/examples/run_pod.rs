@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p windlass-runtime --example run_pod -- /run/containerd/containerd.sock pod.yaml`, as
 //! root, takes a manifest of one pod without volumes. Directories and logs are in a temporary
-//! directory; nothing of other pods is touched, and nothing is left.
+//! directory; other pods are not affected.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,7 +19,10 @@ use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_lifecycle::pleg;
-use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodRequest};
+use windlass_runtime::{
+    HostFiles, HostFilesConfig, KillPodRequest, PodRuntime, PodRuntimeDeps, RuntimeOptions,
+    SyncPodRequest,
+};
 use windlass_runtime_config::inputs::PodInputs;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
@@ -110,7 +113,7 @@ fn executor(cri: &CriClient, metrics: Metrics, directory: &Path) -> PodRuntime {
     })
 }
 
-/// Passes over the pod for as long as it is to run.
+/// Syncs the pod until it is stopped.
 async fn keep(
     runtime: &PodRuntime,
     cri: &CriClient,
@@ -136,13 +139,13 @@ async fn keep(
             println!("  {failure}");
         }
         backoff = outcome.backoff;
-        // what failed is left alone for a while; the outcome would say for how long
+        // a real agent would use the retry time of the outcome
         let pause = if outcome.failures.is_empty() { 1 } else { 5 };
         tokio::time::sleep(Duration::from_secs(pause)).await;
     }
 }
 
-/// What the runtime has of the pod.
+/// Observed state of the pod.
 async fn observe(cri: &CriClient, pod: &Pod) -> CriResult<Arc<ObservedPod>> {
     let now = SystemClock.now();
     let of_pod = ListFilter::of_pod(&pod.uid());
@@ -153,7 +156,7 @@ async fn observe(cri: &CriClient, pod: &Pod) -> CriResult<Arc<ObservedPod>> {
     let mut containers = Vec::new();
     for row in cri.list_containers(&of_pod).await? {
         let mut detail = cri.container_status(&row.id).await?;
-        // a container's status does not say in which sandbox it is
+        // the container status has no sandbox ID
         detail.observed.sandbox_id = row.sandbox_id;
         containers.push(detail);
     }

@@ -33,7 +33,7 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
-    /// Text of a file in a volume of the pod, which the pod may have written: `path` is resolved
+    /// Text of a file in a volume, which the pod may have written: `path` is resolved
     /// as if the volume were the root directory. At most [`windlass_pod_inputs::env::MAX_ENV_FILE_BYTES`].
     async fn read_volume_file(
         &self,

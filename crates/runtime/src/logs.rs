@@ -232,8 +232,8 @@ impl LogReader {
     }
 }
 
-/// What `sends`, which has the channel's only senders, sends until it ends. It runs while the stream is
-/// polled and has nothing: a task of its own would have to wake the taker for each block.
+/// Stream of the items that `sends` sends; it has all senders of the channel. It runs while the
+/// stream is polled: a separate task would have to wake the client for each block.
 fn received<T: Send + 'static>(
     mut receiver: mpsc::Receiver<T>,
     sends: impl Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Tests of the executor against a small runtime of their own that records every call.
+//! Tests of the executor with a small fake runtime that records every call.
 
 mod containers;
 mod fake;
@@ -30,7 +30,7 @@ use windlass_runtime_config::inputs::PodInputs;
 
 pub(crate) use fake::{Fake, FixedClock, Recorder};
 
-/// An executor with everything around it in reach.
+/// An executor and its dependencies.
 pub(crate) struct TestEnv {
     pub(crate) fake: Arc<Fake>,
     pub(crate) files: MemoryFiles,
@@ -127,7 +127,7 @@ pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
     }
 }
 
-/// One line for an outcome: failures, and how far they put off the next pass.
+/// One line for an outcome: failures, and the delay of the next sync.
 pub(crate) fn line(env: &TestEnv, outcome: &SyncPodOutcome) -> String {
     let mut parts: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
     if parts.is_empty() {
@@ -241,7 +241,7 @@ pub(crate) fn seen(
     }
 }
 
-/// Waits until a condition holds; the fakes make it hold without time passing.
+/// Waits until a condition holds, without advancing time.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(10), async {
         while !holds() {

@@ -1,4 +1,4 @@
-//! The executor against the model runtime: what it does converges, also when it is interrupted.
+//! The executor with the fake runtime: it converges, also after interruptions.
 
 #![allow(clippy::expect_used)] // every function here is part of a test
 
@@ -101,7 +101,7 @@ async fn crashing_container_restarts_with_doubling_backoff() {
             seen.latest("a").is_some_and(|c| c.restart_count >= 4)
         })
         .await;
-    // the first restart is at once, then after 10, 20 and 40 s
+    // the first restart is immediate, then after 10, 20 and 40 s
     let seconds = begun.elapsed().as_secs();
     assert!((70..74).contains(&seconds), "{seconds}");
     fake.assert_invariants();
@@ -163,7 +163,7 @@ async fn sync_cancelled_anywhere_is_completed_by_the_next() {
                 cancel.cancel();
             };
             backoff = tokio::join!(pass, timer).0.backoff;
-            // what the runtime was still busy with when its caller left
+            // calls in progress when the caller was dropped
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         agent
@@ -195,7 +195,7 @@ async fn lost_responses_and_failed_calls_only_delay_a_pod() {
             let pod = web();
             fake.set_behavior("setup", Behavior::exits(Duration::from_millis(5), 0));
             let text = format!("{fault:?}");
-            // the faults are for the executor, not for the reads around it
+            // faults apply to the executor, not to the reads of the test
             if operation != Operation::PodSandboxStatus {
                 fake.inject(fault);
             }
@@ -215,7 +215,7 @@ async fn lost_responses_and_failed_calls_only_delay_a_pod() {
     }
 }
 
-/// A runtime whose default handler gives pods user IDs of their own, and keeps groups strictly.
+/// A runtime whose default handler supports user namespaces and strict supplemental groups.
 fn capable(fake: &FakeRuntime) {
     let handler = RuntimeHandler {
         user_namespaces: true,
@@ -454,7 +454,7 @@ async fn hosts_file_is_written_for_each_container_that_mounts_it() {
     agent.drive(&pod, BackoffTable::default(), running).await;
     let written = || files.calls().iter().filter(|c| *c == "hosts u1").count();
     assert_eq!(written(), 2);
-    // the node's file is read anew for a container that starts again
+    // the node's file is read again when a container restarts
     files.put("/etc/hosts", "10.9.9.9 second\n");
     let seen = agent.observe(&pod.uid()).await;
     fake.kill_container(&seen.latest("b").expect("b").id, 1);

@@ -134,7 +134,7 @@ async fn on_containerd_ephemeral_container_joins_target_and_runs_once() {
     assert!(target.contains("sleep 1234"), "{target}");
     let own = first_process("beside");
     assert!(own.contains("sh -c cat"), "{own}");
-    // they are not started again, and nobody else was touched
+    // they are not restarted, and other containers are unchanged
     let outcome = agent.pass(&debugged, BackoffTable::default()).await;
     assert_eq!(outcome.actions.to_string(), "nothing");
     assert_eq!(agent.observe(&pod.uid()).await.latest("app").cloned(), app);
@@ -297,7 +297,7 @@ fn showing(token: &str) -> VolumePayloads {
     [("api".to_owned(), payload)].into()
 }
 
-/// Mounts the volume `api` where another volume is mounted inside of it.
+/// Mounts another volume inside of the volume `api`.
 fn with_token(pod: &mut Pod) {
     let mount = |name: &str, path: &str| VolumeMount {
         name: name.into(),
@@ -388,7 +388,7 @@ async fn on_containerd_token_has_the_pod_group_and_is_refreshed() {
     containerd.stop().await.expect("stopped");
 }
 
-/// A block device whose blocks are a file's; `None` on a machine that has none.
+/// A loop device; `None` on a host without one.
 struct LoopDevice {
     path: String,
     _file: tempfile::NamedTempFile,
@@ -419,7 +419,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A volume that stands for a claim on the device.
+/// A PVC volume on the device.
 fn claimed(name: &str, device: &LoopDevice, block: bool, read_only: bool) -> PodVolume {
     PodVolume {
         name: name.to_owned(),
@@ -614,7 +614,7 @@ async fn on_containerd_private_image_without_secret_is_rejected() {
     let outcome = owner.pass(&pod("owner"), BackoffTable::default()).await;
     assert_eq!(failure(&outcome), "");
 
-    // a new agent on the same node knows only what is on the disk
+    // after an agent restart only the state on disk is known
     let (mut other, _) = agent(&containerd);
     let outcome = other.pass(&pod("stranger"), BackoffTable::default()).await;
     let text = failure(&outcome);
@@ -650,7 +650,7 @@ async fn on_containerd_start_overhead_is_small() {
     }
     let ratio = full.as_secs_f64() / bare.as_secs_f64();
     println!("bare {bare:?}, with everything {full:?}, ratio {ratio:.3}");
-    // the goal is 1.15; on a machine that builds meanwhile more is noise
+    // the goal is 1.15; tolerates noise from concurrent builds
     assert!(ratio < 1.6, "bare {bare:?}, with everything {full:?}");
     containerd.stop().await.expect("stopped");
 }

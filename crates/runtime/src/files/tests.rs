@@ -1,4 +1,4 @@
-//! The node's files in a temporary directory, and the queues.
+//! The node's files in a temporary directory, and the I/O queues.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -117,7 +117,7 @@ async fn termination_message_is_read_from_the_end() {
     assert_eq!(mode(&path), 0o666);
     fs::write(&path, "it was the disk").expect("write");
     assert_eq!(read(8).await, "the disk");
-    // not what the agent made: a link is not followed, a directory is not read
+    // not created by the agent: a link is not followed, a directory is not read
     fs::remove_file(&path).expect("remove");
     std::os::unix::fs::symlink("/etc/passwd", &path).expect("link");
     assert!(read(8).await.starts_with("cannot read"));
@@ -158,7 +158,7 @@ async fn log_links_are_created_replaced_and_removed() {
             .expect("list")
             .is_empty()
     );
-    // a link that does not dangle is kept even if asked
+    // a link that does not dangle is not removed
     node.files
         .remove_link("web_default_a-1.log")
         .await
@@ -213,7 +213,7 @@ async fn hung_file_call_blocks_only_its_queue() {
         matches!(error, FilesError::IoQueue(IoQueueError::Deadline { .. })),
         "{error}"
     );
-    // the same queue is still taken, another one is free
+    // the same queue is still blocked, another one is free
     assert!(
         queues
             .run("a", "waiting", || Ok::<_, FilesError>(2))
@@ -269,7 +269,7 @@ async fn volume_file_is_read_only_within_its_volume() {
     };
     check("app/env", "KEY='inside'").await;
     check("link", "KEY='inside'").await;
-    // a link means what it means to a container that has the volume as its root
+    // links are resolved with the volume as root directory
     check("up", "KEY='top'").await;
     check("../env", "KEY='top'").await;
     check("away", "cannot read").await;
@@ -301,7 +301,7 @@ async fn user_namespace_files_are_stored_in_pod_directories() {
     let notes = node.files.list_user_namespaces().await.expect("list");
     assert_eq!(notes, [(uid.clone(), "new".to_owned())]);
     assert_eq!(mode(&node.paths.user_namespace(&uid)), 0o600);
-    // one that the disk lost keeps nobody from reading the others
+    // a lost file does not block reading the others
     fs::write(node.paths.user_namespace(&uid), [0xff; 140]).expect("write");
     let notes = node.files.list_user_namespaces().await.expect("list");
     assert_eq!(notes.len(), 1);

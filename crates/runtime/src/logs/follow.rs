@@ -1,8 +1,7 @@
-//! Wakes who follows a log when something happens in its directory.
+//! Wakes the followers of a log when its directory changes.
 //!
-//! One inotify descriptor serves all followers, with one watch for each directory that somebody
-//! follows a log in: the kernel gives the same number for the same directory, so the numbers are
-//! the keys. Where no watch is to be had, followers look by themselves.
+//! All followers share one inotify descriptor, with one watch per directory, keyed by the watch
+//! number. Without a watch, followers poll.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;

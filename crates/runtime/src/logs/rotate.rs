@@ -123,7 +123,7 @@ impl Rotator {
         };
         self.deps
             .reader
-            .run_blocking(look)
+            .run_blocking(check)
             .await
             .unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Reading logs that are written, rotated and tampered with meanwhile.
+//! Reading logs that are written, rotated and tampered with.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -39,7 +39,7 @@ impl Log {
         }
     }
 
-    /// Renames the log as a rotation does and returns its new name; the next line makes a new one.
+    /// Renames the log as a rotation does and returns its new name; the next line creates a new one.
     fn rotate(&self, stamp: &str) -> PathBuf {
         let old = self.path.with_extension(format!("log.{stamp}"));
         fs::rename(&self.path, &old).expect("rename");
@@ -114,7 +114,7 @@ impl Followed {
         }
     }
 
-    /// Reads on until there are as many bytes as expected.
+    /// Reads until the expected number of bytes.
     async fn expect(&mut self, expected: &str) {
         while self.text.len() < expected.len() {
             let block = tokio::time::timeout(Duration::from_secs(20), self.blocks.next()).await;
@@ -220,7 +220,7 @@ async fn follow_survives_rotation_without_losing_lines() {
     append(&old, "2026-01-01T00:00:02Z stdout F after the rename\n");
     followed.expect("line 1\nafter the rename\n").await;
     log.lines(3..4);
-    // lines the runtime had taken before it opened the new one
+    // written by the runtime before it opened the new one
     append(&old, "2026-01-01T00:00:02Z stdout F last words\n");
     followed.expect("last words\nline 3\n").await;
     // copied and truncated in place
@@ -245,7 +245,7 @@ async fn slow_reader_reads_all_uncompressed_rotated_files() {
         "an older one\n",
     );
     write(0..2000, &mut expected);
-    // nobody reads on: two blocks are under way, the file is far from its end
+    // the client does not read: two blocks are in flight, the file is far from its end
     let mut followed = Followed::new(&LogReader::default(), &log).await;
     for stamp in ["20260101-000000", "20260101-000010", "20260101-000020"] {
         log.rotate(stamp);
@@ -260,7 +260,7 @@ async fn slow_reader_reads_all_uncompressed_rotated_files() {
     assert_eq!(followed.rest().await, "");
 }
 
-/// Lets the clock of the file system go on: its ticks are up to 10 ms.
+/// Waits for a tick of the file system clock, which takes up to 10 ms.
 fn settle() {
     let probe = tempfile::NamedTempFile::new().expect("file");
     let first = probe.as_file().metadata().and_then(|it| it.modified());
@@ -310,7 +310,7 @@ async fn followers_share_a_watch_that_is_removed_with_the_last() {
     }
     let watched = reader.watch.directories();
     assert_eq!(watched, 10, "a directory is watched once");
-    // their clients go away
+    // the clients disconnect
     drop(all);
     within(async {
         while reader.permits.available_permits() < MAX_READERS || reader.watch.directories() > 0 {
@@ -350,7 +350,7 @@ async fn slow_client_stops_the_reader() {
     let first = within(followed.blocks.next()).await;
     let first = first.expect("a block").expect("no error").len();
     assert!(first <= super::BLOCK_BYTES, "{first}");
-    // written over what was not read: a reader who had read on would show the old text
+    // overwrites unread data: a reader that had read ahead would return the old text
     let text = fs::read_to_string(&log.path).expect("log");
     fs::write(&log.path, text.replace('x', "y")).expect("write");
     let rest = followed.rest().await;
@@ -446,7 +446,7 @@ async fn hung_files_use_a_limited_number_of_threads() {
     while began.load(Ordering::Relaxed) < MAX_THREADS {
         tokio::task::yield_now().await;
     }
-    // others have theirs meanwhile
+    // other work uses the other threads
     let other = tokio::task::spawn_blocking(|| ());
     other.await.expect("a thread");
     assert_eq!(began.load(Ordering::Relaxed), MAX_THREADS);
@@ -469,7 +469,7 @@ async fn unpolled_followers_hold_no_thread() {
     let threads = reader.threads.0.clone();
     let most = u32::try_from(MAX_THREADS).expect("few");
     let held = threads.acquire_many(most).await.expect("all of them");
-    // now each waits for a thread, to look for the next file, and is left alone
+    // now each waits for a thread to find the next file, and is not polled
     for followed in &mut all {
         followed.expect("line 0\n").await;
     }

@@ -1,4 +1,4 @@
-//! Containers that are killed for a probe, begin anew together, or are added to a running pod.
+//! Containers that are killed after a failed probe, reset together, or added to a running pod.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ async fn reset_kills_with_min_grace_and_removes_its_source_last() {
     let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
     let delay = outcome.backoff.delay(&key).map(|d| d.as_secs());
     assert_eq!(delay, Some(10), "it counts as a failure");
-    // the next restart count is read off the newest log
+    // the next restart count is read from the newest log
     let left: Vec<_> = env.files.paths();
     assert_eq!(left, [std::path::Path::new(log).join("3.log")]);
     assert!(outcome.changed);

@@ -1,4 +1,4 @@
-//! A runtime that does as told and keeps a list of what it was asked.
+//! A scripted runtime that records its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -28,7 +28,7 @@ use windlass_runtime_config::inputs::ImageCredentials;
 #[derive(Debug, Default)]
 struct Model {
     calls: Vec<String>,
-    /// When each call came.
+    /// Time of each call.
     times: Vec<Instant>,
     failing: BTreeMap<String, CriError>,
     hanging: BTreeSet<String>,
@@ -43,7 +43,7 @@ struct Model {
     version: RuntimeVersion,
     handlers: Vec<RuntimeHandler>,
     keyring: Keyring,
-    /// Images for which credentials were asked for.
+    /// Images for which credentials were requested.
     asked: Vec<String>,
     next: u32,
 }
@@ -98,7 +98,7 @@ impl Fake {
         model.exits.insert(call.to_owned(), code);
     }
 
-    /// What a container's status says; without it the container is not there.
+    /// Sets a container's status; without it the container does not exist.
     pub(crate) fn detail(&self, detail: ContainerDetail) {
         let mut model = self.0.lock().expect("lock");
         model.details.insert(detail.observed.id.clone(), detail);
@@ -121,12 +121,12 @@ impl Fake {
             .insert(name.to_owned(), info);
     }
 
-    /// What there is for whoever asks for credentials.
+    /// Sets the credentials of the provider.
     pub(crate) fn have_credentials(&self, keyring: Keyring) {
         self.0.lock().expect("lock").keyring = keyring;
     }
 
-    /// Images for which credentials were asked for.
+    /// Images for which credentials were requested.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.0.lock().expect("lock").asked.clone()
     }
@@ -155,7 +155,7 @@ impl Fake {
         self.0.lock().expect("lock").hanging.insert(call.to_owned());
     }
 
-    /// What it says it is.
+    /// Sets the runtime name and version.
     pub(crate) fn be(&self, name: &str, version: &str) {
         self.0.lock().expect("lock").version = RuntimeVersion {
             name: name.to_owned(),
@@ -164,7 +164,7 @@ impl Fake {
         };
     }
 
-    /// What it says its default handler can do.
+    /// Sets the features of the default handler.
     pub(crate) fn recursive_read_only(&self, can: bool) {
         self.0.lock().expect("lock").handlers = vec![RuntimeHandler {
             recursive_read_only_mounts: can,
@@ -200,7 +200,7 @@ impl Fake {
             }
             (hangs, takes)
         };
-        // other passes get their turn, as at a real call
+        // lets other syncs run, as a real call
         tokio::task::yield_now().await;
         if hangs {
             std::future::pending::<()>().await;
@@ -445,7 +445,7 @@ impl EventRecorder for Recorder {
     }
 }
 
-/// A clock that stands still until told otherwise.
+/// A clock that does not advance by itself.
 #[derive(Debug, Default)]
 pub(crate) struct FixedClock(Mutex<i64>);
 

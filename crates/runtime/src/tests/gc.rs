@@ -1,4 +1,4 @@
-//! What is collected and what is kept.
+//! Garbage collection.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ async fn unknown_pod_is_removed_once_all_sources_are_ready() {
         removals(&env),
         ["remove a0", "stop-sandbox s0", "remove-sandbox s0"]
     );
-    // the link of the instance `a`, which no list has, went with the directory that its log was in
+    // the link of the unlisted instance `a` was removed with its log directory
     assert!(env.files.links().is_empty());
 }
 

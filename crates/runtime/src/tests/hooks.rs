@@ -1,4 +1,4 @@
-//! Hooks: when they run, how long they are waited for, and what their failure does.
+//! Hooks: order, timeouts and failures.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -49,7 +49,7 @@ fn runs(env: &TestEnv, name: &str) {
     });
 }
 
-/// What the runtime says of the container.
+/// Container status of the runtime.
 fn detail(state: ContainerState) -> ContainerDetail {
     ContainerDetail {
         observed: seen("a", "a", state, 0),
@@ -69,8 +69,8 @@ fn kill<'a>(env: &'a TestEnv, pod: &Pod, seconds: u32) -> impl Future<Output = b
     async move { env.runtime.kill_pod(request).await.is_ok() }
 }
 
-/// A pod with one container, killed with this grace: its calls up to the sandbox's, and whether
-/// its hook failed.
+/// Kills a pod with one container and this grace period; returns its calls up to the sandbox stop,
+/// and whether its hook failed.
 async fn killed(env: &TestEnv, container: Container, seconds: u32) -> (Vec<String>, bool) {
     runs(env, "a");
     let pod = pod_of(Vec::new(), vec![container]);
@@ -102,7 +102,7 @@ async fn failed_pre_stop_hook_is_reported_and_stop_continues() {
     assert_eq!(calls.last().expect("stop"), "0s stop a 30s");
     assert!(failed);
 
-    // what the API takes and nobody ever ran
+    // a hook that the API accepts but upstream does not run
     let env = TestEnv::new();
     let socket = json!({"tcpSocket": {"port": 80}});
     let (calls, failed) = killed(&env, pre_stop("a", socket), 30).await;
@@ -112,7 +112,7 @@ async fn failed_pre_stop_hook_is_reported_and_stop_continues() {
 
 #[tokio::test(start_paused = true)]
 async fn hook_over_the_grace_period_continues_during_the_stop() {
-    // it ends during the two seconds that the stop has
+    // it ends within the stop timeout of 2 s
     let env = TestEnv::new();
     env.fake.take("exec", 11 * SECOND);
     env.fake.take("stop", 2 * SECOND);
@@ -120,7 +120,7 @@ async fn hook_over_the_grace_period_continues_during_the_stop() {
     assert_eq!(calls, ["0s exec a sh -c drain", "10s stop a 2s"]);
     assert!(!failed, "it was not cancelled");
 
-    // its container is gone before it ends
+    // its container ends first
     let env = TestEnv::new();
     env.fake.hang("exec");
     env.fake.take("stop", SECOND);
@@ -135,7 +135,7 @@ async fn hook_is_skipped_without_a_grace_period() {
     let (calls, failed) = killed(&env, pre_stop("a", exec("drain")), 0).await;
     assert_eq!(calls, ["0s stop a 2s"]);
     assert!(!failed);
-    // a deletion by force has one second, as upstream gives it
+    // force deletion has 1 s, as upstream
     let env = TestEnv::new();
     env.fake.hang("exec");
     let (calls, _) = killed(&env, pre_stop("a", exec("drain")), 1).await;
@@ -153,7 +153,7 @@ async fn http_hook_calls_the_pod_and_any_status_succeeds() {
             serde_json::from_value(json!([{"name": "admin", "containerPort": 81}])).expect("ports");
         container
     };
-    // the server says 500
+    // the server returns 500
     let env = TestEnv::new();
     let (calls, failed) = killed(&env, get(json!({})), 30).await;
     assert_eq!(calls[0], "0s get http://10.0.0.5:81/bye");
@@ -170,7 +170,7 @@ async fn http_hook_calls_the_pod_and_any_status_succeeds() {
     assert_eq!(calls[1], "0s stop a 30s");
     assert!(failed);
 
-    // no request has a limit of its own
+    // requests have no timeout of their own
     let env = TestEnv::new();
     env.fake.take("get", 600 * SECOND);
     let (calls, failed) = killed(&env, get(json!({})), 900).await;
@@ -220,7 +220,7 @@ async fn pre_stop_sleep_ends_with_its_container() {
     let (_, failed) = killed(&env, sleep(0), 30).await;
     assert!(!failed);
 
-    // it exits meanwhile, and nobody waits for the rest
+    // it exits in the meantime: the rest of the sleep is skipped
     let env = TestEnv::new();
     alive(&env, ContainerState::Exited);
     let (calls, failed) = killed(&env, sleep(20), 30).await;
@@ -228,7 +228,7 @@ async fn pre_stop_sleep_ends_with_its_container() {
     assert!(failed);
     assert_eq!(env.metrics.containers.hook_sleeps_terminated.get(), 1.0);
 
-    // a shorter grace comes meanwhile: the stop is dropped and asked for again
+    // a shorter grace period: the stop is dropped and repeated
     let env = TestEnv::new();
     alive(&env, ContainerState::Running);
     runs(&env, "a");
@@ -269,7 +269,7 @@ async fn sidecar_hooks_start_with_all_others() {
 #[tokio::test(start_paused = true)]
 async fn only_interrupted_hook_runs_again_on_retry() {
     let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
-    // the hook ends, the stop fails, the stop is asked for again
+    // the hook ends, the stop fails and is repeated
     let env = TestEnv::new();
     runs(&env, "a");
     env.fake.fail("stop", CriCode::Unavailable, "gone");
@@ -278,12 +278,12 @@ async fn only_interrupted_hook_runs_again_on_retry() {
     env.fake.forget_calls();
     assert!(kill(&env, &pod, 30).await);
     assert_eq!(env.fake.timed_calls(), ["0s stop a 30s"]);
-    // it has stopped: whoever has its ID next has its own hook
+    // it has stopped: a later container with its ID runs its own hook
     env.fake.forget_calls();
     assert!(kill(&env, &pod, 30).await);
     assert_eq!(env.fake.timed_calls()[0], "0s exec a sh -c drain");
 
-    // the hook hangs when a shorter grace comes: it has that, and not the first one again
+    // the hook hangs when the grace period is shortened: the new one applies
     let env = TestEnv::new();
     runs(&env, "a");
     env.fake.hang("exec");

@@ -237,7 +237,7 @@ async fn shared_pull_continues_when_its_first_pod_is_cancelled() {
     assert_eq!(pulls(&env).len(), 1, "the second pod did not begin its own");
     second.abort();
     let _ = second.await;
-    // with nobody left the pull ended: the next pod begins a new one
+    // without a waiting pod the pull ended: the next pod begins a new one
     env.fake.heal("pull");
     let outcome = env.sync(&pod(&["a"]), nothing()).await;
     assert_eq!(line(&env, &outcome), "ok");
@@ -257,10 +257,10 @@ async fn pulls_over_the_rate_limit_are_delayed() {
     });
     let begun = tokio::time::Instant::now();
     let pods: Vec<_> = (0..7).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
-    let passes = pods.iter().map(|pod| env.sync(pod, nothing()));
-    let outcomes = futures::future::join_all(passes).await;
+    let syncs = pods.iter().map(|pod| env.sync(pod, nothing()));
+    let outcomes = futures::future::join_all(syncs).await;
     assert!(outcomes.iter().all(|o| o.failures.is_empty()));
-    // three at once, then one each half second
+    // three together, then one per 0.5 s
     let took = begun.elapsed();
     assert!(
         (Duration::from_millis(1990)..Duration::from_millis(2100)).contains(&took),
@@ -273,14 +273,14 @@ async fn serialized_pulls_run_in_request_order() {
     let env = TestEnv::new();
     env.fake.hang("pull i0:1");
     let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
-    let passes = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
-    let ended = tokio::time::timeout(Duration::from_secs(60), passes).await;
+    let syncs = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
+    let ended = tokio::time::timeout(Duration::from_secs(60), syncs).await;
     assert!(ended.is_err());
     assert_eq!(pulls(&env), ["pull i0:1"]);
 
     let env = TestEnv::new();
-    let passes = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
-    passes.await;
+    let syncs = futures::future::join_all(pods.iter().map(|pod| env.sync(pod, nothing())));
+    syncs.await;
     assert_eq!(pulls(&env), ["pull i0:1", "pull i1:1", "pull i2:1"]);
 }
 

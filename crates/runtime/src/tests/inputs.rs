@@ -1,4 +1,4 @@
-//! What a pod refers to: variables, credentials, the RuntimeClass.
+//! References of a pod: variables, credentials, the RuntimeClass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn secret(key: &str, value: &str) -> Arc<SecretContent> {
     })
 }
 
-/// Inputs with what a docker config file says: users by registry pattern.
+/// Inputs with a docker config: users by registry pattern.
 fn with_users(users: &[(&str, &str)]) -> PodInputs {
     let entry = |(pattern, user): &(&str, &str)| {
         let auth = json!({"username": user, "password": "hunter2"});

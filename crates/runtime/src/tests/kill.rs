@@ -1,4 +1,4 @@
-//! Order, grace and failures of stops.
+//! Order, grace periods and failures of stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn stops(env: &TestEnv) -> Vec<String> {
         .collect()
 }
 
-/// Two sidecars, an init container between them, two main containers.
+/// Two sidecars, an init container between them, two app containers.
 fn with_sidecars(env: &TestEnv) -> Pod {
     for name in ["s1", "a", "s2", "b"] {
         env.fake.add_container(running(name));
@@ -97,7 +97,7 @@ async fn sidecars_get_2_s_if_app_uses_the_grace_period() {
     env.fake.take("stop s1 2s", Duration::from_secs(2));
     let result = env.runtime.kill_pod(kill(Some(spec), nothing(), 10)).await;
     assert!(result.is_ok());
-    // all wait for the same end, so the whole pod outlives its grace by two seconds, not by four
+    // sidecars stop together, so the pod exceeds its grace period by 2 s, not by 4 s
     assert_eq!(
         env.fake.timed_calls(),
         [

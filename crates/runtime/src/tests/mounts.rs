@@ -1,4 +1,4 @@
-//! Parts of volumes, images as volumes, and mounts that depend on what the runtime can.
+//! SubPaths, image volumes, and mounts that depend on runtime features.
 
 use std::sync::Arc;
 
@@ -63,8 +63,8 @@ async fn first_sync(env: &TestEnv, pod: &Pod) -> String {
     line(env, &outcome)
 }
 
-/// Mounts of volumes of the containers that were made: the first of each.
-fn made(env: &TestEnv) -> Vec<String> {
+/// First volume mount of each created container.
+fn created_mounts(env: &TestEnv) -> Vec<String> {
     let line = |config: windlass_types::cri::ContainerConfig| {
         let mount = config.mounts[0].clone();
         let image = mount.image.map_or(String::new(), |image| {
@@ -94,7 +94,7 @@ async fn sub_path_is_bound_before_container_creation() {
          volumeMount \"data\" of container \"b\" | again in 10s"
     );
     let target = "/var/lib/kubelet/pods/u1/volume-subpaths/data/a/0";
-    assert_eq!(made(&env), [format!("a {target}")]);
+    assert_eq!(created_mounts(&env), [format!("a {target}")]);
     let calls = env.files.calls();
     assert!(calls.contains(&format!("sub-path {target}<-/vol/data//good")));
     let events = env.events.take();
@@ -122,7 +122,10 @@ async fn image_volume_is_pulled_before_container_creation() {
         Some("create a#0"),
         "{calls:?}"
     );
-    assert_eq!(made(&env), ["a sha256:model:1 (model:1, blue) weights"]);
+    assert_eq!(
+        created_mounts(&env),
+        ["a sha256:model:1 (model:1, blue) weights"]
+    );
     let events = env.events.take();
     assert!(
         events.contains(&"N Pulling a: Pulling image \"model:1\"".to_owned()),
@@ -154,7 +157,7 @@ async fn failed_image_volume_blocks_containers_that_mount_it() {
          ErrImageNeverPull container=b retry=later: Container image \"other:1\" is not present with \
          pull policy of Never | again in 10s"
     );
-    assert_eq!(made(&env), ["c /vol/data"]);
+    assert_eq!(created_mounts(&env), ["c /vol/data"]);
     let again = sync(&env, &pod, outcome.backoff).await;
     let failures: Vec<_> = again.failures.iter().map(|f| f.reason.as_str()).collect();
     assert_eq!(failures, ["ImagePullBackOff", "ErrImageNeverPull"]);
@@ -204,7 +207,7 @@ async fn recursive_read_only_follows_handler_support() {
     let env = TestEnv::new();
     env.fake.recursive_read_only(true);
     assert_eq!(first_sync(&env, &pod).await, "ok");
-    assert_eq!(made(&env), ["a /vol/data rro", "b /vol/data rro"]);
+    assert_eq!(created_mounts(&env), ["a /vol/data rro", "b /vol/data rro"]);
 
     let env = TestEnv::new();
     env.fake.recursive_read_only(false);
@@ -214,5 +217,5 @@ async fn recursive_read_only_follows_handler_support() {
          mode: volume \"data\" requested recursive read-only mode, but it is not supported by the \
          runtime | again in 10s"
     );
-    assert_eq!(made(&env), ["a /vol/data"]);
+    assert_eq!(created_mounts(&env), ["a /vol/data"]);
 }

@@ -215,7 +215,7 @@ async fn failed_init_container_blocks_and_failed_sidecar_does_not() {
     check(container("first"), "create first#0").await;
     check(sidecar("first"), "create first#0").await;
 
-    // both had run and died: the sidecar still does not start, the container does
+    // both had exited: the sidecar still does not start, the container does
     let env = TestEnv::new();
     env.clock.set(60);
     env.fake.fail("create first#1", CriCode::Other, "x");
@@ -244,7 +244,7 @@ async fn crashed_container_restarts_with_incremented_count() {
     let key = restart_key(&spec, &container("a"));
     assert_eq!(outcome.backoff.delay(&key).expect("counted").as_secs(), 10);
 
-    // the same observation with that table: now the delay holds
+    // the same observation with that table: the back-off applies
     env.fake.forget_calls();
     env.events.take();
     let outcome = env.sync_with(&spec, dead, outcome.backoff).await;
@@ -326,7 +326,7 @@ async fn cancelled_hung_sync_keeps_its_partial_outcome() {
     assert_eq!(env.fake.calls(), ["sandbox web#0"]);
 }
 
-/// Syncs a pod of `a` and `b` and cancels the pass while `a` starts.
+/// Syncs a pod of `a` and `b` and cancels the sync while `a` starts.
 async fn cancelled_in_a_start(env: &TestEnv) -> (SyncPodOutcome, Duration) {
     let request = SyncPodRequest {
         probe_results: Arc::default(),

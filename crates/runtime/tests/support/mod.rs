@@ -1,4 +1,4 @@
-//! An executor, the runtime it talks to, and the reads that the PLEG would make.
+//! An executor, its runtime, and the inspections of the PLEG.
 
 #![allow(
     dead_code,
@@ -36,8 +36,8 @@ use windlass_types::{
 use windlass_volume_plan::volume_source::{PodVolumes, plain_volumes};
 use windlass_volumes::{VolumePlugins, VolumeRequest};
 
-/// Longer than the delays before a fourth restart (70 s), shorter than a test runner's patience.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Longer than the back-offs before a fourth restart (70 s).
+const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Time that passes with tokio's, paused or not.
 #[derive(Debug)]
@@ -80,15 +80,15 @@ pub struct Agent {
     pub clock: Arc<dyn Clock>,
     pub runtime: PodRuntime,
     pub volumes: Arc<dyn VolumePlugins>,
-    /// What the pods of the next passes refer to.
+    /// Inputs of the next syncs.
     pub inputs: Arc<PodInputs>,
-    /// What their volumes show.
+    /// Payloads of their volumes.
     pub payloads: VolumePayloads,
-    /// Volumes of theirs that stand for claims, resolved.
+    /// Resolved PVC volumes.
     pub claimed: PodVolumes,
 }
 
-/// Files and volumes in one memory.
+/// In-memory files and volumes.
 pub fn in_memory(files: &MemoryFiles) -> (Arc<dyn PodFiles>, Arc<dyn VolumePlugins>) {
     (Arc::new(files.clone()), Arc::new(files.volumes()))
 }
@@ -141,7 +141,7 @@ impl Agent {
         }
     }
 
-    /// What the PLEG would publish for a pod.
+    /// Observed pod as the PLEG would publish it.
     pub async fn observe(&self, uid: &PodUid) -> ObservedPod {
         let now = self.clock.now();
         let filter = ListFilter::of_pod(uid);
@@ -156,7 +156,7 @@ impl Agent {
         }
         let mut containers = Vec::new();
         for row in self.cri.list_containers(&filter).await.expect("containers") {
-            // ContainerStatus does not say which sandbox, the list does
+            // only the list has the sandbox ID
             if let Ok(mut detail) = self.cri.container_status(&row.id).await {
                 detail.observed.sandbox_id = row.sandbox_id;
                 containers.push(detail);
@@ -165,7 +165,7 @@ impl Agent {
         observe(uid, sandboxes, containers, now)
     }
 
-    /// What the VolumeManager does for a pod.
+    /// Sets up the volumes of a pod.
     pub async fn set_up(&self, pod: &Arc<Pod>) -> Arc<MountedVolumes> {
         let mut mounted = MountedVolumes::new();
         for volume in plain_volumes(pod, &self.payloads) {
@@ -181,7 +181,7 @@ impl Agent {
         Arc::new(mounted)
     }
 
-    /// Releases a pod as its worker does.
+    /// Cleans up a pod as its worker does.
     pub async fn release(&self, uid: &PodUid) {
         for found in self.volumes.find(uid).await.expect("found") {
             let gone = self.volumes.tear_down(uid, &found).await;
@@ -206,7 +206,7 @@ impl Agent {
             .await
     }
 
-    /// Passes each 100 ms until the condition holds.
+    /// Syncs every 100 ms until the condition holds.
     pub async fn drive(
         &self,
         pod: &Arc<Pod>,
@@ -214,7 +214,7 @@ impl Agent {
         holds: impl Fn(&ObservedPod) -> bool,
     ) -> BackoffTable {
         let begun = tokio::time::Instant::now();
-        while begun.elapsed() < scaled(PATIENCE) {
+        while begun.elapsed() < scaled(WAIT_TIMEOUT) {
             let outcome = self.pass(pod, backoff).await;
             backoff = outcome.backoff;
             if holds(&self.observe(&pod.uid()).await) {

@@ -27,11 +27,10 @@ pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
     }
 }
 
-/// Makes room, and gives the present file its next name.
+/// Removes and compresses older files, and renames the current one.
 ///
 /// # Errors
-/// Also if the agent is shutting down: compressing a long log takes too long, and the
-/// runtime open a new one.
+/// Also at shutdown, before the rename: the runtime would not reopen the log.
 pub(super) fn rotate(
     source: &LogSource,
     (max_files, now): (usize, Timestamp),

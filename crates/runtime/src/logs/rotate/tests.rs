@@ -1,4 +1,4 @@
-//! Rotations of real files, with a runtime that says what it was asked.
+//! Rotations of real files, with a runtime that records its calls.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ use super::{ContainerLog, LogRotation, LogRotationDeps, files, rotate_logs};
 use crate::logs::{LogReader, LogSource};
 use crate::tests::Fake;
 
-/// Twenty looks.
+/// Twenty checks.
 const DEADLINE: Duration = Duration::from_secs(60);
 const NAME: &str = "20261122-060708";
 const BEFORE: &str = "0.log.20261122-050000";
@@ -40,7 +40,7 @@ struct TestEnv {
     dir: TempDir,
     runtime: Arc<Fake>,
     clock: Arc<FixedClock>,
-    /// Containers that do not write any more.
+    /// Exited containers.
     ended: Vec<&'static str>,
 }
 
@@ -94,7 +94,7 @@ impl TestEnv {
         names.join(" ")
     }
 
-    /// Looks once per period of virtual time until `done`.
+    /// Checks once per interval of virtual time until `done`.
     async fn until(&self, containers: &[&str], done: impl Fn(&Self) -> bool) {
         let deps = LogRotationDeps {
             runtime: self.runtime.clone(),
@@ -240,7 +240,7 @@ fn failed_compression_does_not_block_rotation() {
     let env = TestEnv::new();
     env.write("0.log", "now");
     env.write(BEFORE, "before");
-    // in the place of the file that is written
+    // at the path of the temporary file
     fs::create_dir(env.dir.path().join(format!("app/{BEFORE}.tmp"))).expect("made");
     env.rotate(5).expect("rotated");
     let expected = format!("{BEFORE} {BEFORE}.tmp 0.log.{NAME}");
