@@ -3,7 +3,7 @@
 //! For code that lets many callers use a few connections, disks or runtime calls, where a single
 //! call may hang.
 //!
-//! # The way in
+//! # Entry points
 //!
 //! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
 //! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
@@ -38,16 +38,18 @@
 //! `cargo run -p windlass-pacing --example share_permits` runs ten callers with two permits, one of
 //! which hangs, and then a rate limit.
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! * A permit is not a lock: a hung call loses its permit and continues without it.
 //! * A [`RateLimit`] serves waiters in order of arrival; a waiter that is dropped uses no token.
 //! * Time is tokio's, so that a simulation or a test can control it.
 //!
-//! # What it does not do
+//! # Limits
 //!
 //! A hung call still runs after its permit was freed, so more calls than permits may run. Nothing is
 //! cancelled; the caller sets timeouts.
+//! Limiters with a policy of their own stay in their crates: eviction (`https`), rejection by class of
+//! caller (`auth`), permits that move with slow calls (`volumes`).
 
 mod keyed;
 mod limiter;

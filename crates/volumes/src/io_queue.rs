@@ -149,8 +149,7 @@ impl IoQueues {
         let semaphore = self.queues.get(queue.key().to_owned());
         let (permits, queue) = (Arc::clone(&self.permits), queue.clone());
         let job = async move {
-            let lost = || IoQueueError::Lost { action };
-            let turn = semaphore.acquire_owned().await.map_err(|_| lost())?;
+            let turn = semaphore.acquire_owned().await;
             let permit = permits.acquire(queue, action).await?;
             tokio::task::spawn_blocking(move || {
                 let result = work();

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-#[cfg(test)]
-use std::sync::{Mutex, PoisonError};
 
 use windlass_pacing::KeyedSemaphores;
 use windlass_pod_inputs::paths::{NodePaths, escape_plugin};
@@ -42,7 +40,7 @@ pub(crate) struct Machine {
     pub(crate) directory_locks: KeyedSemaphores<PathBuf>,
     /// Steps until the simulated kill.
     #[cfg(test)]
-    pub(crate) steps_before_kill: Mutex<Option<usize>>,
+    pub(crate) steps_before_kill: std::sync::Mutex<Option<usize>>,
 }
 
 impl Machine {
@@ -55,7 +53,7 @@ impl Machine {
             events: OnceLock::new(),
             directory_locks: KeyedSemaphores::new(1),
             #[cfg(test)]
-            steps_before_kill: Mutex::new(None),
+            steps_before_kill: std::sync::Mutex::default(),
         }
     }
 
@@ -79,10 +77,7 @@ impl Machine {
 
     #[cfg(test)]
     pub(crate) fn kill_point(&self) -> Result<(), VolumeError> {
-        let mut steps_before_kill = self
-            .steps_before_kill
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut steps_before_kill = self.steps_before_kill.lock().expect("not poisoned");
         match &mut *steps_before_kill {
             Some(0) => {
                 return Err(VolumeError::Stopped {

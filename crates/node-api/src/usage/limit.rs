@@ -80,8 +80,7 @@ impl ScrapeLimiter {
     /// Waits for permits, first for those of the address; `None` on timeout.
     async fn acquire(&self, address: IpAddr) -> Option<ScrapePermit> {
         let permit = async {
-            let own = self.0.by_address.get(address);
-            let own = own.acquire_owned().await.ok()?;
+            let own = self.0.by_address.get(address).acquire_owned().await.ok()?;
             let all = Arc::clone(&self.0.responses).acquire_owned().await.ok()?;
             let collection = Arc::clone(&self.0.collection).acquire_owned().await.ok()?;
             Some(ScrapePermit {
