@@ -73,7 +73,7 @@ fn pod_cgroup_is_created_and_written_once_and_removed() {
             .expect("there")
     );
     assert_eq!(tree.writes(), before, "nothing changed, nothing is written");
-    // the runtime makes it in the other hierarchies
+    // the runtime creates it in the other hierarchies
     tree.enter("freezer", &format!("{path}/c1"), 7, false);
     assert_eq!(names(&pods), ["1-2"]);
     pods.remove(&uid()).expect("removed");
@@ -111,7 +111,7 @@ fn removed_cgroup_is_detected_only_if_this_agent_created_it() {
     assert!(!pods.is_removed(&uid()));
     tree.lose(&format!("{BURSTABLE}/pod1-2"));
     assert!(pods.is_removed(&uid()));
-    // made again with its values, though they are the same
+    // created again with the same values
     assert!(
         pods.ensure(&uid(), QosClass::Burstable, values())
             .expect("made")
@@ -136,7 +136,7 @@ fn unwritable_hierarchy_is_skipped_with_a_warning() {
     pods.ensure(&uid(), QosClass::Burstable, values())
         .expect("made");
     assert!(!pods.is_removed(&uid()));
-    // nothing at all can be made: pods stay where the runtime puts them
+    // no hierarchy is writable: the runtime chooses the cgroups
     let tree = MemoryTree::v2();
     tree.set_read_only("");
     let pods = self::pods(&tree);
@@ -247,10 +247,7 @@ fn each_slice_is_started_in_systemd_with_its_values() {
     let memory = tree.file(&format!("{path}/memory.max"));
     assert_eq!(memory.as_deref(), Some("1048576"));
     assert!(!ensure().expect("there"));
-    assert!(
-        recorded.take().is_empty(),
-        "no change, no call"
-    );
+    assert!(recorded.take().is_empty(), "no change, no call");
     assert!(pods.update_burstable_shares(1024).expect("set"));
     assert_eq!(
         recorded.take(),
@@ -368,7 +365,7 @@ fn cgroup_version_is_detected_from_the_directory_layout() {
     fs::remove_file(procs).expect("removed");
     tree.remove("memory", "/kubepods").expect("removed");
     tree.remove("memory", "/kubepods").expect("again");
-    // the kernel gives a new cgroup empty files for its CPUs and nodes
+    // the CPU and node files of a new cgroup are empty
     fs::create_dir_all(mount.join("cpuset/kubepods")).expect("made");
     for file in ["cpuset.cpus", "cpuset.mems"] {
         fs::write(mount.join("cpuset/kubepods").join(file), "\n").expect("written");

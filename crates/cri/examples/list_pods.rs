@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             pod.namespace, pod.name, pod.attempt
         );
         for container in containers.iter().filter(|it| it.sandbox_id == pod.id) {
-            // the list says little; each has a status of its own
+            // the status has more details than the list
             let detail = runtime.container_status(&container.id).await?.observed;
             println!("  {} {:?} {}", detail.name, detail.state, detail.image);
         }

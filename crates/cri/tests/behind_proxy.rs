@@ -132,7 +132,7 @@ async fn without_rules_all_calls_pass() {
     let error = client.pod_sandbox_status(&missing).await.expect_err("gone");
     assert!(error.is_not_found(), "{error}");
     client.stop_pod_sandbox(&sandbox).await.expect("stopped");
-    // many calls share one connection, and a large answer is more than one frame
+    // many calls share one connection, and a large response has several frames
     for n in 0..200 {
         env.fake
             .add_image(&format!("registry.example/team/image{n}:1"));

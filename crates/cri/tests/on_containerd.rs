@@ -79,7 +79,7 @@ async fn on_containerd_pod_lifecycle_has_an_event_for_each_step() {
         .run_pod_sandbox(&config, "")
         .await
         .expect_err("its name is taken");
-    // no code of its own: 1.6 says it is unknown, 2.x that the state is wrong
+    // the code differs between containerd 1.6 and 2.x
     assert!(error.message.contains("is reserved for"), "{error}");
     assert_eq!(error.retry(), Retry::Later, "{error}");
 
@@ -107,7 +107,7 @@ async fn on_containerd_pod_lifecycle_has_an_event_for_each_step() {
         (observed.hash, observed.restart_count),
         (Some(0x12ab_34cd), 0)
     );
-    // Not ordered: containerd 1.6 notes the start after the process may have ended.
+    // not ordered: containerd 1.6 may record the start after the exit
     assert!(observed.started_at.is_some() && observed.finished_at.is_some());
     assert!(
         observed.log_path.ends_with("logs/web/app/0.log"),

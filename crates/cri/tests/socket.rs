@@ -110,7 +110,7 @@ fn code<T: std::fmt::Debug>(result: CriResult<T>) -> CriCode {
     result.expect_err("an error").code
 }
 
-/// Tries until the answer is as wanted.
+/// Retries until the expected result.
 async fn eventually<T, F: Future<Output = T>>(
     mut ask: impl FnMut() -> F,
     good: impl Fn(&T) -> bool,
@@ -320,7 +320,7 @@ async fn each_call_ends_at_its_deadline() {
 async fn oversized_grace_period_is_capped() {
     let env = TestEnv::new(WAIT_TIMEOUT);
     let (_, container) = env.started().await;
-    // the largest `terminationGracePeriodSeconds` that the API takes
+    // the largest `terminationGracePeriodSeconds` that the API accepts
     let for_ever = Duration::from_secs(i64::MAX as u64);
     let command = ["true".to_owned()];
     let ran = env.client.exec_sync(&container, &command, for_ever).await;

@@ -26,20 +26,20 @@ use crate::request::StartFailure;
 pub(crate) struct PresentImage {
     /// Reference to run: an ID or digest.
     pub(crate) image_ref: String,
-    /// What the runtime knows about it, for its user.
+    /// Image info from the runtime.
     pub(crate) info: ImageInfo,
 }
 
-/// Whose image, and what is needed to get it.
+/// An image to check or pull.
 #[derive(Clone, Copy)]
 pub(crate) struct WantedImage<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
-    /// The container of it.
+    /// The container.
     pub(crate) container: &'a Container,
     /// The image, as the pod names it: its own, or one that it mounts.
     pub(crate) image: &'a str,
-    /// When it is pulled.
+    /// Pull policy.
     pub(crate) policy: PullPolicy,
     /// Credentials that the pod may use.
     pub(crate) keyring: &'a Keyring,
@@ -47,15 +47,15 @@ pub(crate) struct WantedImage<'a> {
     pub(crate) sandbox_config: &'a SandboxConfig,
 }
 
-/// Images that this pass already has: containers of one pod often share one.
+/// Images checked in this sync: containers of one pod often share one.
 #[derive(Debug, Default)]
 pub(crate) struct SyncImages {
     present: BTreeMap<String, PresentImage>,
-    /// What its pulls took.
+    /// Total duration of its pulls.
     pub(crate) pulling: Duration,
 }
 
-/// Whether a pull was tried and failed, and its back-off is not shown yet.
+/// True for the reasons of a failed pull, before its back-off.
 pub(crate) fn is_failed_pull(reason: Reason) -> bool {
     let failed = [
         Reason::ErrImagePull,
@@ -65,7 +65,7 @@ pub(crate) fn is_failed_pull(reason: Reason) -> bool {
     failed.contains(&reason)
 }
 
-/// Each credentials once, with the first Secret that has them.
+/// Removes duplicate credentials; keeps the first Secret of each.
 fn distinct(tracked: Vec<TrackedAuth>) -> Vec<TrackedAuth> {
     let mut found: Vec<TrackedAuth> = Vec::new();
     for candidate in tracked {
@@ -76,8 +76,8 @@ fn distinct(tracked: Vec<TrackedAuth>) -> Vec<TrackedAuth> {
     found
 }
 
-/// What the last failed pull of an image said, for the text of `ImagePullBackOff`. Lost on a
-/// restart, the delay is not.
+/// Error of the last failed pull of an image, for the message of `ImagePullBackOff`. Not restored
+/// after an agent restart.
 #[derive(Debug, Default)]
 pub(crate) struct PullErrors(Mutex<BTreeMap<PodUid, BTreeMap<String, String>>>);
 
@@ -109,7 +109,7 @@ impl PullErrors {
 }
 
 impl PodRuntime {
-    /// Looks for the image and pulls it if its policy says so.
+    /// Checks the image and pulls it if its policy requires that.
     pub(crate) async fn ensure_image(
         &self,
         wanted: WantedImage<'_>,
@@ -132,7 +132,7 @@ impl PodRuntime {
             keyring,
         };
         let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
-        // a second container asks nothing of the runtime; one that always pulls does
+        // no runtime call for a second container, unless its policy is Always
         if let Some(present) = images.present.get(image)
             && should_pull(policy, true) == PullDecision::UsePresent
         {
@@ -177,7 +177,7 @@ impl ImageStep<'_> {
                     info,
                 })
             }
-            // as if it were absent: that it is there is not for this pod to know
+            // as if absent: this pod may not know that it is present
             (PullDecision::UsePresent, _) if policy == PullPolicy::Never => Err(self.never_pull()),
             (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
@@ -245,7 +245,7 @@ impl ImageStep<'_> {
                 self.runtime.pull_errors().set(&uid, self.image, None);
                 let status = deps.images.image_status(&pulled.image_ref).await;
                 let used = used.and_then(|used| tracked.get(used));
-                // the ID that a later look at the image shows
+                // the ID that later image checks return
                 let found = status.as_ref().ok().and_then(Option::as_ref);
                 let id = found.map_or(&pulled.image_ref, |info| &info.id);
                 intent.succeed(id, used).await;
@@ -295,7 +295,7 @@ impl ImageStep<'_> {
             Reason::Failed,
             &format!("Failed to pull image {image:?}: {}", error.go_text()),
         );
-        // runtimes put these words in front of their own
+        // runtimes prefix their message with these reasons
         let after = |word: Reason| error.message.strip_prefix(word.as_str());
         let (reason, message) = if let Some(rest) = after(Reason::RegistryUnavailable) {
             (

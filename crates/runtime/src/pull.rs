@@ -1,8 +1,7 @@
 //! Image pulls: shared between pods, limited in number and in rate.
 //!
-//! *owns* the running pulls and the rate limiter · *invariant* one image is pulled once at a time
-//! with the same credentials, however many pods wait for it; without a waiting pod the pull is
-//! dropped · *bound* one entry for each image and credentials being pulled; callers over the limit
+//! *owns* the running pulls and the rate limiter · *invariant* one pull per image
+//! and credentials, shared by all waiting pods; without a waiting pod it is dropped · *bound* one entry for each image and credentials being pulled; callers over the limit
 //! wait in order · *restart* nothing to restore: the runtime keeps the layers it has.
 //!
 //! Upstream rejects a pull over the rate (`pull QPS exceeded`) and puts the pod into back-off; the
@@ -28,7 +27,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Limits of image pulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PullOptions {
-    /// `serializeImagePulls`: one pull at a time.
+    /// `serializeImagePulls`: no concurrent pulls.
     pub serialize: bool,
     /// `maxParallelImagePulls`; `None` for no limit. Not used if `serialize`.
     pub max_parallel: Option<u32>,

@@ -23,7 +23,9 @@ use windlass_mailboxes::{
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker, State};
-use windlass_pod_lifecycle::stop::{is_resumed_stop, remaining_grace_period};
+use windlass_pod_lifecycle::stop::{
+    MIN_GRACE_PERIOD, effective_grace_period, is_resumed_stop, remaining_grace_period,
+};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodProbeResults, PodUid, Reason, SharedPod};

@@ -26,8 +26,8 @@ use super::{FileWork, FilesError, PodFiles, own};
 use crate::log_text::tail_of_log;
 use crate::logs::open_beneath;
 
-/// Largest `resolv.conf` or `hosts` file that is read.
-const MAX_NODE_FILE: u64 = 1024 * 1024;
+/// Maximum bytes read of `resolv.conf` or `hosts`.
+const MAX_NODE_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Settings of [`HostFiles`].
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl PodFiles for HostFiles {
             .run(&key, "reading a file of the node", move || {
                 let mut text = String::new();
                 File::open(&path)
-                    .and_then(|file| file.take(MAX_NODE_FILE).read_to_string(&mut text))
+                    .and_then(|file| file.take(MAX_NODE_FILE_BYTES).read_to_string(&mut text))
                     .map_err(|error| FilesError::io("read", &path, error))?;
                 Ok(text)
             })

@@ -86,13 +86,13 @@ impl Fake {
             .collect()
     }
 
-    /// Makes a call (`stop c 5s`, or all of its kind: `stop`) take so long.
+    /// Makes a call (`stop c 5s`, or all of its kind: `stop`) take this long.
     pub(crate) fn take(&self, call: &str, time: Duration) {
         let mut model = self.0.lock().expect("lock");
         model.taking.insert(call.to_owned(), time);
     }
 
-    /// Makes a command (`exec c sh -c x`) exit so.
+    /// Makes a command (`exec c sh -c x`) exit with this result.
     pub(crate) fn exit(&self, call: &str, code: i32) {
         let mut model = self.0.lock().expect("lock");
         model.exits.insert(call.to_owned(), code);
@@ -351,7 +351,7 @@ impl RuntimeService for Fake {
     }
 }
 
-/// Servers in containers answer unless told to fail.
+/// Container servers that succeed unless set to fail.
 #[async_trait]
 impl Checks for Fake {
     async fn http(
