@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_client::{
-    ApiClient, ApiClients, ApiServerConfig, ClientIdentity, ClientLimits, ConfigError, CertificateStatus,
+    ApiClient, ApiClients, ApiServerConfig, CertificateStatus, ClientIdentity, ClientLimits,
+    ConfigError,
 };
 use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
@@ -140,7 +141,7 @@ impl ClientRotation {
     async fn next(&self, replaced: u32) -> Step {
         let (validity, bootstrap) = self.load().await;
         let rejected_for = match self.identity.certificate_status() {
-            CertificateStatus::RefusedSince(since) => Some(Instant::now().duration_since(since)),
+            CertificateStatus::RejectedSince(since) => Some(Instant::now().duration_since(since)),
             CertificateStatus::Unknown | CertificateStatus::Accepted => None,
         };
         let state = RotationState {

@@ -26,7 +26,7 @@ async fn token_file_is_read_again_after_a_minute() {
     assert_eq!(text(header().await.expect("token")), "Bearer two");
 
     write(" \n");
-    tokio::time::advance(TOKEN_FILE_PERIOD).await;
+    tokio::time::advance(TOKEN_FILE_TTL).await;
     assert_eq!(text(header().await.expect("the old one")), "Bearer two");
     let anew = Credentials::new(Source::TokenFile(file.path().to_owned()));
     let error = anew.header(&identity).await.expect_err("empty").to_string();
@@ -49,9 +49,9 @@ async fn slow_plugin_finishes_after_canceled_requests() {
     };
     let credentials = Credentials::new(Source::Plugin(Box::new(exec)));
     let identity = ClientIdentity::none();
-    let patience = Duration::from_millis(50);
+    let limit = Duration::from_millis(50);
     let header = loop {
-        let asked = tokio::time::timeout(patience, credentials.header(&identity)).await;
+        let asked = tokio::time::timeout(limit, credentials.header(&identity)).await;
         if let Ok(header) = asked {
             break header.expect("token");
         }

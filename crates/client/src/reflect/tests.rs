@@ -479,18 +479,18 @@ async fn failures_are_reported_with_backoff_until_the_set() {
     script.push(list("5", &[("a", "5")]));
     let server = Server::new(script);
     let mut events = server.events();
-    let mut told = Duration::ZERO;
+    let mut waited = Duration::ZERO;
     for _ in 0..7 {
         match events.next().await.expect("endless") {
-            ReflectEvent::Failed { retry_in, .. } => told += retry_in,
+            ReflectEvent::Failed { retry_in, .. } => waited += retry_in,
             other => panic!("{other:?}"),
         }
     }
     check(&mut events, &["synced a=5"]).await;
-    assert!(server.began.elapsed().abs_diff(told) < Duration::from_millis(50));
+    assert!(server.began.elapsed().abs_diff(waited) < Duration::from_millis(50));
     assert!(
-        told > Duration::from_secs(40),
-        "doubled each time: {told:?}"
+        waited > Duration::from_secs(40),
+        "doubled each time: {waited:?}"
     );
 }
 

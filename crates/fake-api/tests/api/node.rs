@@ -365,7 +365,7 @@ async fn csrs_are_signed_by_the_rules_of_their_signers() {
             "system:node:n1",
             vec![],
             "client auth",
-            Some("nobody signs"),
+            Some("no signer for"),
         ),
     ]
     .into_iter()

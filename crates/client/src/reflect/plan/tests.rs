@@ -161,7 +161,7 @@ fn broken_streaming_list_is_retried() {
     };
     let first = plan.after(&broke, Instant::now());
     assert_eq!(first.step, Step::Stream);
-    assert!(!first.pause.is_zero() && first.told);
+    assert!(!first.pause.is_zero() && first.reported);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn watch_closed_early_repeatedly_backs_off() {
         .map(|_| {
             plan.opened();
             let decision = plan.after(&ReflectInput::Closed { age: SHORT }, Instant::now());
-            assert!(!decision.told, "a close is no error");
+            assert!(!decision.reported, "a close is no error");
             decision.pause
         })
         .collect();
@@ -220,7 +220,7 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
             .map(|_| {
                 let decision = plan.after(&ReflectInput::Failed(&error), Instant::now());
                 assert_eq!(decision.step.to_string(), "watch from 7", "{kind:?}");
-                assert!(decision.told);
+                assert!(decision.reported);
                 decision.pause
             })
             .collect();
@@ -301,7 +301,7 @@ fn too_large_resource_version_reads_the_set_again() {
     ahead.message = "Too large resource version: 7, current: 3".to_owned();
     let decision = plan.after(&ReflectInput::Failed(&ahead), Instant::now());
     assert_eq!(decision.step, Step::Stream);
-    assert!(decision.told && !decision.pause.is_zero());
+    assert!(decision.reported && !decision.pause.is_zero());
 }
 
 #[test]
