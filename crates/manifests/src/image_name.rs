@@ -88,7 +88,7 @@ pub enum PullPolicy {
 pub enum PullDecision {
     /// Pull it.
     Pull,
-    /// Use the present image.
+    /// Use the image on the node.
     UsePresent,
     /// Fail: the image is not present and must not be pulled.
     ErrImageNeverPull,

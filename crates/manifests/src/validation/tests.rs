@@ -67,7 +67,7 @@ fn names_must_be_dns_names() {
 }
 
 #[test]
-fn containers_need_a_name_and_an_image() {
+fn containers_require_name_and_image() {
     check(
         "/spec/containers",
         json!([]),
@@ -96,7 +96,7 @@ fn containers_need_a_name_and_an_image() {
 }
 
 #[test]
-fn words_from_a_list_are_checked() {
+fn enumerations_are_validated() {
     check(
         "/spec/restartPolicy",
         json!("always"),
@@ -115,7 +115,7 @@ fn words_from_a_list_are_checked() {
 }
 
 #[test]
-fn ports_are_in_range_named_once_and_taken_once() {
+fn ports_are_in_range_and_unique() {
     let ports = "/spec/containers/0/ports";
     check(
         ports,
@@ -140,7 +140,7 @@ fn ports_are_in_range_named_once_and_taken_once() {
 }
 
 #[test]
-fn mounts_refer_to_volumes_and_stay_inside_them() {
+fn mounts_refer_to_volumes_without_parent_path() {
     let mounts = "/spec/containers/0/volumeMounts";
     check(mounts, json!([{"name": "data", "mountPath": "/d"}]), "");
     check(
