@@ -144,9 +144,10 @@ impl Auth {
                 Ok(false) => {}
                 Err(AuthzError::Overloaded) => return Err(AuthRejection::TooManyRequests),
                 Err(error) => {
-                    tracing::warn!(user = user.name, %permission, %error, "SubjectAccessReview failed");
+                    let user = user.name;
+                    tracing::warn!(user, %permission, %error, "SubjectAccessReview failed");
                     return Err(AuthRejection::ReviewFailed {
-                        user: user.name,
+                        user,
                         permission: *permission,
                     });
                 }
@@ -179,7 +180,8 @@ fn warnings(settings: &AuthSettings, reviews: bool) -> Vec<(&'static str, &'stat
             "authentication.anonymous.enabled, authorization.mode",
             "node API allows anonymous requests with full access, including exec; set \
              authentication.anonymous.enabled: false (--anonymous-auth=false) and \
-             authorization.mode: Webhook (--authorization-mode=Webhook), which are the defaults of a configuration file",
+             authorization.mode: Webhook (--authorization-mode=Webhook), which are the defaults of a \
+             configuration file",
         )),
         _ => {}
     }

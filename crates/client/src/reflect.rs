@@ -264,7 +264,7 @@ impl<K: ApiObject> Reflector<K> {
     /// Returns `None` if the set is older than what was delivered.
     fn synced(&mut self, objects: Vec<K>, version: &str) -> Option<ReflectEvent<K>> {
         if let Some(decision) = self.plan.read(version) {
-            tracing::warn!(path = %self.path(), version, decision = %decision, "outdated list ignored");
+            tracing::warn!(path = %self.path(), version, %decision, "outdated list ignored");
             self.pause = decision.pause;
             return None;
         }
@@ -287,7 +287,8 @@ impl<K: ApiObject> Reflector<K> {
         };
         if decision.lists_only && self.client.lists_only().found(now) {
             let error = error.map(tracing::field::display);
-            tracing::info!(path = %self.path(), error, retry_in = ?plan::REPROBE_INTERVAL, "streaming lists not available, using lists");
+            let retry_in = plan::REPROBE_INTERVAL;
+            tracing::info!(path = %self.path(), error, ?retry_in, "streaming lists not available");
         }
         let error = error.filter(|_| decision.reported)?;
         Some(ReflectEvent::Failed {

@@ -128,7 +128,7 @@ pub async fn run_client_rotation(rotation: ClientRotation) {
                             metrics.client_renew_errors.inc();
                         }
                         let backoff = backoff(failures, &rotation.node);
-                        tracing::warn!(%error, retry_in = ?backoff, "obtaining the client certificate failed");
+                        tracing::warn!(%error, retry_in = ?backoff, "client certificate not obtained");
                         tokio::time::sleep(backoff).await;
                     }
                 }

@@ -88,7 +88,7 @@ pub async fn run_serving_rotation(mut rotation: ServingRotation) {
                             metrics.server_renew_errors.inc();
                         }
                         let backoff = backoff(failures, &rotation.node);
-                        tracing::warn!(%error, retry_in = ?backoff, "obtaining the serving certificate failed");
+                        tracing::warn!(%error, retry_in = ?backoff, "serving certificate not obtained");
                         backoff
                     }
                 }

@@ -193,7 +193,7 @@ fn unusable_user_error_names_field_and_fix() {
         ),
         (
             "client-certificate: other.crt, client-key: client.key",
-            "kubeconfig: users[u].user.client-certificate: the client certificate or its key cannot be used: keys may not be consistent: KeyMismatch",
+            "kubeconfig: users[u].user.client-certificate: unusable client certificate or key: keys may not be consistent: KeyMismatch",
         ),
         (
             "as: admin",

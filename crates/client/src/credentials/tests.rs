@@ -30,7 +30,7 @@ async fn token_file_is_read_again_after_a_minute() {
     assert_eq!(text(header().await.expect("the old one")), "Bearer two");
     let anew = Credentials::new(Source::TokenFile(file.path().to_owned()));
     let error = anew.header(&identity).await.expect_err("empty").to_string();
-    assert!(error.ends_with("no token in it"), "{error}");
+    assert!(error.ends_with("the file has no token"), "{error}");
 }
 
 #[tokio::test]
@@ -131,6 +131,6 @@ async fn plugin_error_names_the_plugin_without_its_output() {
     let error = error.expect_err("no JSON").to_string();
     assert_eq!(
         error,
-        "credential plugin /bin/echo: its output is no ExecCredential with a status"
+        "credential plugin /bin/echo: invalid output: not an ExecCredential with a status"
     );
 }
