@@ -78,7 +78,8 @@ impl HostTree {
             if enabled.split_whitespace().any(|c| c == controller) {
                 continue;
             }
-            // one that cannot be delegated (`cpu` with realtime processes) does not block the others
+            // one that cannot be delegated (`cpu` with realtime processes) does not block the
+            // others
             if let Err(error) = write_file(&control, &format!("+{controller}")) {
                 tracing::debug!(controller, dir = %dir.display(), %error, "not delegated");
             }

@@ -1,7 +1,7 @@
 //! The cgroups of pods and of their QoS classes.
 //!
-//! For agents that create pod cgroups below a root that they own: names as in the Go kubelet, limits
-//! on each pod and on all pods together, on cgroup v1 and v2. Names and values come from
+//! For agents that create pod cgroups below a root that they own: names as in the Go kubelet,
+//! limits on each pod and on all pods together, on cgroup v1 and v2. Names and values come from
 //! `windlass_runtime_config::cgroup_names` and `windlass_runtime_config::pod_cgroup`.
 //!
 //! # The way in

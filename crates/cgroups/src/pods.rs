@@ -1,8 +1,8 @@
 //! Creates, configures, lists and removes the cgroups of pods and of their QoS classes.
 //!
-//! *owns* the values that this agent run set on each pod's cgroup, and the subtree below the layout's
-//! `kubepods` · *invariant* nothing outside that subtree is written; values that are set are not
-//! written again · *bound* one entry for each pod started in this agent run ·
+//! *owns* the values that this agent run set on each pod's cgroup, and the subtree below the
+//! layout's `kubepods` · *invariant* nothing outside that subtree is written; values that are set
+//! are not written again · *bound* one entry for each pod started in this agent run ·
 //! *restart* the state is in the file system; values are written again when they are needed.
 
 use std::collections::{BTreeMap, BTreeSet};

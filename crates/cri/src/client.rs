@@ -39,8 +39,8 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct CriOptions {
-    /// `runtimeRequestTimeout`: timeout of a call. Twice as long for RunPodSandbox; StopContainer adds
-    /// the stop timeout.
+    /// `runtimeRequestTimeout`: timeout of a call. Twice as long for RunPodSandbox; StopContainer
+    /// adds the stop timeout.
     pub timeout: Duration,
     /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
@@ -48,8 +48,8 @@ pub struct CriOptions {
     pub backoff_base: Duration,
     /// Maximum back-off between two connection attempts.
     pub backoff_max: Duration,
-    /// Feature gate `CRIListStreaming`: read lists as streams; without it only after a list that was
-    /// too large for one message.
+    /// Feature gate `CRIListStreaming`: read lists as streams; without it only after a list that
+    /// was too large for one message.
     pub stream_lists: bool,
     /// Where finished calls are counted.
     pub metrics: Metrics,
@@ -177,8 +177,8 @@ pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Reque
     request
 }
 
-/// Treats a missing object as success, for stop and remove. Runtimes report it as NotFound or, if an
-/// inner error lost its code, as Unknown with a text.
+/// Treats a missing object as success, for stop and remove. Runtimes report it as NotFound or, if
+/// an inner error lost its code, as Unknown with a text.
 fn missing_is_ok(result: CriResult<()>) -> CriResult<()> {
     match result {
         Err(error) if error.is_object_not_found() => Ok(()),

@@ -41,6 +41,15 @@ pub enum CriCode {
     Other,
 }
 
+/// Causes of a failed pull that CRI defines; runtimes put them in front of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageErrorCause {
+    /// `RegistryUnavailable`.
+    RegistryUnavailable,
+    /// `SignatureValidationFailed`.
+    SignatureValidationFailed,
+}
+
 /// Error texts for an object that does not exist; the last one is from CRI-O.
 const NOT_FOUND_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
 
@@ -55,13 +64,24 @@ impl CriError {
         }
     }
 
-    /// The message as Go's gRPC prints it, with the status code unless that is `Unknown`, as upstream
-    /// shows the error of a pull.
+    /// The message as Go's gRPC prints it, with the status code unless that is `Unknown`, as
+    /// upstream shows the error of a pull.
     pub fn go_text(&self) -> String {
         match self.status {
             Some(code) => format!("rpc error: code = {code} desc = {}", self.message),
             None => self.message.clone(),
         }
+    }
+
+    /// The cause of a failed pull and the rest of the message; `None` for any other cause.
+    pub fn image_error_cause(&self) -> Option<(ImageErrorCause, &str)> {
+        let after = |cause| self.message.strip_prefix(cause);
+        let unavailable =
+            after("RegistryUnavailable").map(|rest| (ImageErrorCause::RegistryUnavailable, rest));
+        unavailable.or_else(|| {
+            let rest = after("SignatureValidationFailed")?;
+            Some((ImageErrorCause::SignatureValidationFailed, rest))
+        })
     }
 
     /// Converts a gRPC status. A status created by the local transport means that the runtime is
@@ -162,7 +182,7 @@ fn go_name(code: tonic::Code) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::CriError;
+    use super::{CriError, ImageErrorCause};
 
     #[test]
     fn go_text_has_the_code_unless_it_is_unknown() {
@@ -181,6 +201,22 @@ mod tests {
             "rpc error: code = PermissionDenied desc = no",
         );
         check(tonic::Status::unknown("failed to pull"), "failed to pull");
+    }
+
+    #[test]
+    fn image_error_cause_is_the_head_of_the_message() {
+        use ImageErrorCause::{RegistryUnavailable, SignatureValidationFailed};
+        let check = |message: &str, expected: Option<(ImageErrorCause, &str)>| {
+            let error = CriError::from_status("pull_image", &tonic::Status::unknown(message));
+            assert_eq!(error.image_error_cause(), expected, "{message}");
+        };
+        let unavailable = Some((RegistryUnavailable, ": dial tcp"));
+        check("RegistryUnavailable: dial tcp", unavailable);
+        let unsigned = Some((SignatureValidationFailed, ": no key"));
+        check("SignatureValidationFailed: no key", unsigned);
+        check("RegistryUnavailable", Some((RegistryUnavailable, "")));
+        check("pull: RegistryUnavailable", None);
+        check("", None);
     }
 
     #[test]

@@ -182,8 +182,8 @@ fn agrees(kind: RuntimeEventKind, state: CriState) -> bool {
 
 /// Converts a containerd event; `None` for events that are unrelated to the state of a container.
 ///
-/// The end of a container is `TaskDelete`, sent after containerd has cleaned up the process; the CRI
-/// plugin shows the exit only after that, not after `TaskExit`.
+/// The end of a container is `TaskDelete`, sent after containerd has cleaned up the process; the
+/// CRI plugin shows the exit only after that, not after `TaskExit`.
 fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
     if envelope.namespace != NAMESPACE {
         return None;

@@ -1,9 +1,9 @@
 //! Hung runtime calls.
 //!
 //! *owns* the list of hung calls, and the pod of each sandbox and container, learned from lists and
-//! creations · *invariant* a call stays listed, across its deadline and retries, until the same call
-//! on the same object is answered, the object is gone or settled, or the call was not retried for
-//! [`FORGET_AFTER`] · *bound* one entry per operation and object ·
+//! creations · *invariant* a call stays listed, across its deadline and retries, until the same
+//! call on the same object is answered, the object is gone or settled, or the call was not retried
+//! for [`FORGET_AFTER`] · *bound* one entry per operation and object ·
 //! *restart* nothing is restored; calls that still hang are detected again.
 //!
 //! A call that is slow because of the agent's own load is not hung: each call in flight before it
@@ -29,11 +29,11 @@ use crate::error::{CriCode, CriResult};
 /// A call that was not retried for this long is no longer listed. It exceeds the maximum interval
 /// between two attempts, the start back-off of five minutes.
 const FORGET_AFTER: Duration = Duration::from_secs(330);
-/// Allowance for each call in flight: a runtime that serves calls one after the other and takes this
-/// long for each is slow, but not hung.
+/// Allowance for each call in flight: a runtime that serves calls one after the other and takes
+/// this long for each is slow, but not hung.
 const CALL_TIME: Duration = Duration::from_millis(200);
-/// Maximum time that a call counts as load, plus its allowance: after that it waits for something of
-/// its own, such as the end of a container, or has hung.
+/// Maximum time that a call counts as load, plus its allowance: after that it waits for something
+/// of its own, such as the end of a container, or has hung.
 const MAX_LOAD_TIME: Duration = Duration::from_secs(4);
 /// Duration from which a call is slow.
 const SLOW_CALL: Duration = Duration::from_secs(1);

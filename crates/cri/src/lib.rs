@@ -7,8 +7,8 @@
 //! # The way in
 //!
 //! * [`CriClient`] connects to a socket and implements both ports
-//! * [`RuntimeService`] and [`ImageService`] are the ports: use them as `Arc<dyn …>`, with a fake in
-//!   tests
+//! * [`RuntimeService`] and [`ImageService`] are the ports: use them as `Arc<dyn …>`, with a fake
+//!   in tests
 //! * [`CriError`] has a class ([`CriCode`]) and a retry class
 //! * [`TrackedRuntime`] wraps a port and records hung calls in [`HungCalls`]
 //!

@@ -1,9 +1,9 @@
 //! Lists of sandboxes and containers, also those that do not fit into one gRPC message.
 //!
 //! A list is one message, by default, of at most 16 MiB on both sides of the socket. Annotations of
-//! pods are part of the list, so a hundred pods can exceed that. After a list that was too large, and
-//! with the feature gate `CRIListStreaming` from the start, lists are read as streams of messages,
-//! which runtimes have since CRI 1.36.
+//! pods are part of the list, so a hundred pods can exceed that. After a list that was too large,
+//! and with the feature gate `CRIListStreaming` from the start, lists are read as streams of
+//! messages, which runtimes have since CRI 1.36.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -52,7 +52,8 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     ) -> CriResult<ContainerId>;
     /// Starts a created container.
     async fn start_container(&self, id: &ContainerId) -> CriResult<()>;
-    /// Stops a container: its stop signal, then SIGKILL after `grace`. Succeeds if it does not exist.
+    /// Stops a container: its stop signal, then SIGKILL after `grace`. Succeeds if it does not
+    /// exist.
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()>;
     /// Removes a container. Succeeds if it does not exist.
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()>;
@@ -60,8 +61,8 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
     /// One container in detail. The CRI leaves `sandbox_id` empty here.
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
-    /// Runs a command in a container and waits for its end. After `timeout` (whole seconds, at least
-    /// one) the command is killed and the call fails with `DeadlineExceeded`.
+    /// Runs a command in a container and waits for its end. After `timeout` (whole seconds, at
+    /// least one) the command is killed and the call fails with `DeadlineExceeded`.
     async fn exec_sync(
         &self,
         id: &ContainerId,

@@ -44,8 +44,8 @@ pub trait RuntimeStats: Send + Sync + Debug + 'static {
     async fn image_fs_info(&self) -> CriResult<ImageFsInfo>;
     /// The writable layers of all containers.
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>>;
-    /// Verbose information about a sandbox: JSON, from containerd and CRI-O with the sandbox image in
-    /// `image`. May be empty.
+    /// Verbose information about a sandbox: JSON, from containerd and CRI-O with the sandbox image
+    /// in `image`. May be empty.
     async fn sandbox_info(&self, _id: &SandboxId) -> CriResult<String> {
         Ok(String::new())
     }

@@ -46,8 +46,8 @@ pub trait RuntimeStreams: Send + Sync + Debug + 'static {
     async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String>;
     /// URL at which ports of a sandbox can be reached.
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String>;
-    /// Writes a checkpoint of a container into the file `location`. The timeout is `timeout`, but at
-    /// least that of other calls; zero or less selects the default.
+    /// Writes a checkpoint of a container into the file `location`. The timeout is `timeout`, but
+    /// at least that of other calls; zero or less selects the default.
     async fn checkpoint_container(
         &self,
         id: &ContainerId,

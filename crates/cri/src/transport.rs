@@ -1,7 +1,8 @@
 //! A gRPC channel over a Unix socket that reconnects automatically.
 //!
 //! tonic reconnects with the first call after a loss. The gate before the connector limits the
-//! dials: after a failure, calls fail immediately with the last error until the back-off has passed.
+//! dials: after a failure, calls fail immediately with the last error until the back-off has
+//! passed.
 
 use std::io;
 use std::path::PathBuf;

@@ -424,7 +424,8 @@ async fn lists_larger_than_a_message_are_streamed() {
         let sandboxes = env.client.list_pod_sandboxes(&all).await.unwrap();
         assert_eq!((containers.len(), sandboxes.len()), (2, 2));
     }
-    // two lists that were too large, and one that found that out; none is requested twice afterwards
+    // two lists that were too large, and one that found that out; none is requested twice
+    // afterwards
     assert_eq!(env.count(Operation::ListContainers, ""), 5);
     assert_eq!(env.count(Operation::ListPodSandboxes, ""), 2);
     let of_one = ListFilter::of_pod(&"uid-1".into());

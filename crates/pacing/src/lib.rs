@@ -46,10 +46,10 @@
 //!
 //! # Limits
 //!
-//! A hung call still runs after its permit was freed, so more calls than permits may run. Nothing is
-//! cancelled; the caller sets timeouts.
-//! Limiters with a policy of their own stay in their crates: eviction (`https`), rejection by class of
-//! caller (`auth`), permits that move with slow calls (`volumes`).
+//! A hung call still runs after its permit was freed, so more calls than permits may run. Nothing
+//! is cancelled; the caller sets timeouts.
+//! Limiters with a policy of their own stay in their crates: eviction (`https`), rejection by class
+//! of caller (`auth`), permits that move with slow calls (`volumes`).
 
 mod keyed;
 mod limiter;

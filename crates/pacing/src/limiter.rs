@@ -14,8 +14,8 @@ const MAX_TERM: Duration = Duration::from_secs(5);
 
 /// Maximum hold time of a permit, adapted to completed work and expired permits.
 ///
-/// Work that takes much longer than the rest has hung and loses its permit. If all work is slow, the
-/// term grows instead, because more concurrent work would be slower still.
+/// Work that takes much longer than the rest has hung and loses its permit. If all work is slow,
+/// the term grows instead, because more concurrent work would be slower still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Term {
     min: Duration,
@@ -27,7 +27,8 @@ impl Term {
         Self { min, current: min }
     }
 
-    /// Records that a permit expired before its work ended. Permits that expire together count once.
+    /// Records that a permit expired before its work ended. Permits that expire together count
+    /// once.
     fn expired(&mut self, term: Duration) {
         if term >= self.current {
             self.current = (term * 2).min(MAX_TERM);

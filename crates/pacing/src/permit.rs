@@ -28,8 +28,8 @@ mod tests {
 
     const MAX_HOLD: Duration = Duration::from_secs(2);
 
-    /// Two calls share one permit, and the first takes `takes` seconds. Expects when the second gets
-    /// the permit and when the first ends, in seconds.
+    /// Two calls share one permit, and the first takes `takes` seconds. Expects when the second
+    /// gets the permit and when the first ends, in seconds.
     async fn check(takes: u64, expected: (u64, u64)) {
         let permits = Semaphore::new(1);
         let begun = Instant::now();

@@ -1,7 +1,8 @@
 //! Follows the pods of a container runtime: starts, exits and removals.
 //!
-//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock [seconds]`
-//! ends after the given seconds, or at Ctrl-C. It does not change anything in the runtime.
+//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock
+//! [seconds]` ends after the given seconds, or at Ctrl-C. It does not change anything in the
+//! runtime.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -46,8 +46,8 @@ const MAX_CONCURRENT_RETRIES: usize = 4;
 const MIN_READ_TIME: Duration = Duration::from_millis(500);
 /// Relist interval without runtime events: upstream's.
 const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
-/// Relist interval with runtime events. It bounds the effect of an event that the runtime loses: the
-/// CRI event stream drops events when its queue is full.
+/// Relist interval with runtime events. It bounds the effect of an event that the runtime loses:
+/// the CRI event stream drops events when its queue is full.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// Back-off after a failed relist: 100 ms doubling to 5 s.
 const MIN_LIST_RETRY: Duration = Duration::from_millis(100);
@@ -343,7 +343,8 @@ impl Pleg {
         }
     }
 
-    /// Replies from the cache; for a pod that was listed but not inspected yet, after its inspection.
+    /// Replies from the cache; for a pod that was listed but not inspected yet, after its
+    /// inspection.
     fn observed(&mut self, query: GetObserved, listing: Option<&RuntimePods>) {
         let GetObserved { uid, reply } = query;
         if !self.listed_once {

@@ -55,8 +55,8 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock` follows a
-//! real runtime.
+//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock`
+//! follows a real runtime.
 //!
 //! # What it promises
 //!
@@ -66,8 +66,8 @@
 //!   never the last one.
 //! * At most eight concurrent inspections, one per pod; a hung inspection loses its permit after
 //!   500 ms, so a hung sandbox delays only its own pod.
-//! * The relist detects a lost event after at most 10 s; without an event stream the interval is 1 s.
-//!   A failed relist is retried with a back-off from 100 ms to 5 s.
+//! * The relist detects a lost event after at most 10 s; without an event stream the interval is 1
+//!   s. A failed relist is retried with a back-off from 100 ms to 5 s.
 //!
 //! # What it does not do
 //!

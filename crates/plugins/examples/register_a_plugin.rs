@@ -1,5 +1,5 @@
-//! Runs the registry in a temporary directory with one plugin, which is rejected once, registers and
-//! deregisters.
+//! Runs the registry in a temporary directory with one plugin, which is rejected once, registers
+//! and deregisters.
 //!
 //! `cargo run -p windlass-plugins --example register_a_plugin`
 //!

@@ -1,8 +1,8 @@
 //! Registration of node plugins through sockets in `<root-dir>/plugins_registry`.
 //!
 //! For agents that register plugins of any type (CSI drivers, device plugins, DRA drivers) like a
-//! kubelet, with the `pluginregistration/v1` API. Plugins are untrusted: they may hang, send invalid
-//! data or exit at any time.
+//! kubelet, with the `pluginregistration/v1` API. Plugins are untrusted: they may hang, send
+//! invalid data or exit at any time.
 //!
 //! # The way in
 //!
@@ -56,10 +56,10 @@
 //!
 //! # What it promises
 //!
-//! * Each plugin has its own task with timeouts: 10 s to connect, 5 s for its info, 5 s to notify it
-//!   of the result. A faulty plugin does not delay the others.
-//! * Plugin info is limited to 64 KiB and validated. A scan reads at most 4096 entries, eight levels
-//!   deep.
+//! * Each plugin has its own task with timeouts: 10 s to connect, 5 s for its info, 5 s to notify
+//!   it of the result. A faulty plugin does not delay the others.
+//! * Plugin info is limited to 64 KiB and validated. A scan reads at most 4096 entries, eight
+//!   levels deep.
 //! * A socket that is recreated at its path is a new plugin. Each `register` is followed by a
 //!   `deregister`. Failures are retried with back-off.
 //! * An idle directory costs nothing; one that cannot be watched is scanned every 10 s.

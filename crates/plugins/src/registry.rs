@@ -1,8 +1,8 @@
 //! Watches the plugin directory and keeps each plugin registered.
 //!
 //! A new or recreated socket is a plugin that registers; a removed one is a plugin that
-//! deregisters. Each path has a task ([`socket`]) that receives its current [`SocketId`]. It reads the
-//! plugin's info, validates, registers and notifies it (upstream's operation generator), with
+//! deregisters. Each path has a task ([`socket`]) that receives its current [`SocketId`]. It reads
+//! the plugin's info, validates, registers and notifies it (upstream's operation generator), with
 //! back-off after failures. The [`PluginHandler`] implements the plugin type.
 
 mod scan;

@@ -63,7 +63,7 @@ fn entry(name: &str, phase: &str) -> Result<PodStatusEntry, serde_json::Error> {
     });
     Ok(PodStatusEntry {
         status: Arc::new(from_value(json!({"phase": phase}))?),
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(from_value(pod)?))
     })
 }

@@ -4,12 +4,12 @@
 //! For agents that serve monitoring programs (device metrics, topology exporters) on the kubelet's
 //! socket paths.
 //!
-//! *owns* nothing: both read the pod status store · *invariant* read-only; only root and the agent's
-//! own user may connect · *bound* 100 requests per second with a burst of ten for each service, as
-//! upstream; further ones are rejected. As upstream, watches do not count; a connection has at most
-//! 64 streams. A watch has no queue: it sends the difference to the last state that the client
-//! received, so a slow client misses intermediate states. Upstream ends a watch that is 100 events
-//! behind.
+//! *owns* nothing: both read the pod status store · *invariant* read-only; only root and the
+//! agent's own user may connect · *bound* 100 requests per second with a burst of ten for each
+//! service, as upstream; further ones are rejected. As upstream, watches do not count; a connection
+//! has at most 64 streams. A watch has no queue: it sends the difference to the last state that the
+//! client received, so a slow client misses intermediate states. Upstream ends a watch that is 100
+//! events behind.
 //!
 //! # The way in
 //!

@@ -101,7 +101,7 @@ struct SentState {
 impl SentState {
     fn new(entry: PodStatusEntry) -> Self {
         Self {
-            status: entry.looked.then_some(entry.status),
+            status: entry.observed.then_some(entry.status),
             pod: entry.pod,
         }
     }

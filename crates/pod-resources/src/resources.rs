@@ -29,8 +29,8 @@ pub struct PodResources {
 }
 
 impl PodResources {
-    /// Serves the pods of `board`. `only_active` is the gate `KubeletPodResourcesListUseActivePods`:
-    /// without it, List includes terminated pods.
+    /// Serves the pods of `board`. `only_active` is the gate
+    /// `KubeletPodResourcesListUseActivePods`: without it, List includes terminated pods.
     pub fn new(board: PodStatusStore, only_active: bool, metrics: PodResourcesMetrics) -> Self {
         Self {
             board,
@@ -121,7 +121,8 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
     }
 }
 
-/// True if the pod is active (upstream `isPodInactive`): not terminated and not in a terminal phase.
+/// True if the pod is active (upstream `isPodInactive`): not terminated and not in a terminal
+/// phase.
 fn is_active(entry: &PodStatusEntry) -> bool {
     let ended = |status: &PodStatus| {
         let phase = status.phase.as_deref();

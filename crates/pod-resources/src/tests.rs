@@ -137,7 +137,7 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
             ..PodStatus::default()
         }),
         worker_state: phase,
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(pod))
     }
 }
@@ -345,13 +345,13 @@ fn line_of(bytes: &[u8]) -> String {
 }
 
 /// Store entry of a pod without containers.
-fn bare(name: &str, looked: bool, status: &str) -> PodStatusEntry {
+fn bare(name: &str, observed: bool, status: &str) -> PodStatusEntry {
     let entry = entry(name, PodWorkerState::SyncPod, status);
     let mut pod = Pod::clone(&entry.pod);
     pod.spec = None;
     PodStatusEntry {
         pod: Arc::new(pod),
-        looked,
+        observed,
         ..entry
     }
 }

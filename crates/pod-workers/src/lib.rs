@@ -1,14 +1,15 @@
 //! The pod workers: a registry, and a worker for each pod UID.
 //!
-//! For agents built from the other crates: it schedules the syncs of desired pods. A worker runs one
-//! job at a time (sync, terminating sync, terminated sync), coalesces updates in that time, retries
-//! failures and publishes the results.
+//! For agents built from the other crates: it schedules the syncs of desired pods. A worker runs
+//! one job at a time (sync, terminating sync, terminated sync), coalesces updates in that time,
+//! retries failures and publishes the results.
 //!
 //! # The way in
 //!
 //! * [`PodWorkers`] is the actor that holds the registry and starts the workers; [`PodWorkersDeps`]
 //!   and [`WorkerDeps`] are their dependencies
-//! * [`registry::state::Registry`] decides which pods have a worker and which wait: pure, usable alone
+//! * [`registry::state::Registry`] decides which pods have a worker and which wait: pure, usable
+//!   alone
 //! * [`StartLimiter`] limits concurrent pod starts: usable alone
 //! * the states and retries of a worker are in `windlass_pod_lifecycle::pod_worker`, pure as well
 //!
@@ -46,18 +47,19 @@
 //! # What it promises
 //!
 //! * One worker per UID, one job in flight per worker; states never go back.
-//! * Two static pods with the same full name never run together: the newer waits for the termination
-//!   of the older.
-//! * Memory grows with pods, not with messages; no update is dropped. A termination is never queued,
-//!   and its grace period only shrinks.
+//! * Two static pods with the same full name never run together: the newer waits for the
+//!   termination of the older.
+//! * Memory grows with pods, not with messages; no update is dropped. A termination is never
+//!   queued, and its grace period only shrinks.
 //! * A start slot is held for at most 2 s, so a hung start does not block other pods.
 //! * A job may be cancelled at any await; failures are retried according to their retry class.
 //!
 //! # What it does not do
 //!
-//! It does not call the runtime: a job gets the observed pod from the PLEG (`windlass-pleg`), volumes
-//! from `windlass-volume-manager`, and runs the sync in `windlass-runtime`. `windlass-sync-loop`
-//! determines the desired pods. A panic ends the process; containers keep running and are adopted.
+//! It does not call the runtime: a job gets the observed pod from the PLEG (`windlass-pleg`),
+//! volumes from `windlass-volume-manager`, and runs the sync in `windlass-runtime`.
+//! `windlass-sync-loop` determines the desired pods. A panic ends the process; containers keep
+//! running and are adopted.
 //!
 //! # Inside
 //!

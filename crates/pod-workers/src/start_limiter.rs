@@ -1,10 +1,10 @@
 //! Limits concurrent pod starts, first come first served.
 //!
 //! The runtime serves concurrent starts round robin: if all pods of a burst start together, the
-//! median pod is ready only near the end. With a few at a time the last pod is ready at the same time
-//! and the median in half of it. A pod that holds its slot longer than [`SLOT_TIMEOUT`] (a pull, a hung
-//! call) loses it and continues, so hung pods do not block healthy ones. The timeout grows with the
-//! calls in flight, because a slow runtime would start all pods together otherwise.
+//! median pod is ready only near the end. With a few at a time the last pod is ready at the same
+//! time and the median in half of it. A pod that holds its slot longer than [`SLOT_TIMEOUT`] (a
+//! pull, a hung call) loses it and continues, so hung pods do not block healthy ones. The timeout
+//! grows with the calls in flight, because a slow runtime would start all pods together otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Runs one pod on a container runtime, and stops it at Ctrl-C.
 //!
-//! `cargo run -p windlass-runtime --example run_pod -- /run/containerd/containerd.sock pod.yaml`, as
-//! root, takes a manifest of one pod without volumes. Directories and logs are in a temporary
+//! `cargo run -p windlass-runtime --example run_pod -- /run/containerd/containerd.sock pod.yaml`,
+//! as root, takes a manifest of one pod without volumes. Directories and logs are in a temporary
 //! directory; other pods are not affected.
 
 use std::error::Error;

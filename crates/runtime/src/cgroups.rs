@@ -1,5 +1,5 @@
-//! Cgroups of pods: created before the sandbox, removed last. They have their own I/O queue per pod,
-//! so that a hung volume does not delay them.
+//! Cgroups of pods: created before the sandbox, removed last. They have their own I/O queue per
+//! pod, so that a hung volume does not delay them.
 //!
 //! The cgroup driver is read from the runtime when the first pod needs a cgroup. A pod that a
 //! previous agent run started in another cgroup stays there until its containers restart.

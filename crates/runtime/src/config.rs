@@ -214,8 +214,8 @@ impl SyncPass<'_> {
         files
     }
 
-    /// Writes the pod's hosts file before each container start: host aliases and, on the host network,
-    /// the node's file may have changed.
+    /// Writes the pod's hosts file before each container start: host aliases and, on the host
+    /// network, the node's file may have changed.
     pub(crate) async fn write_hosts(
         &self,
         sandbox: &Sandbox,

@@ -1,8 +1,8 @@
 //! Port to the files of pods on the node.
 //!
 //! A path may be on a hung file system (a dead NFS server behind a hostPath), so each call has a
-//! deadline and runs in the I/O queue of its pod: a hung call delays only its own pod. [`HostFiles`]
-//! is the node's file system, [`MemoryFiles`] a model for simulations.
+//! deadline and runs in the I/O queue of its pod: a hung call delays only its own pod.
+//! [`HostFiles`] is the node's file system, [`MemoryFiles`] a model for simulations.
 
 mod host;
 mod memory;
@@ -26,23 +26,24 @@ pub use memory::MemoryFiles;
 /// Work of a queue, see [`PodFiles::run`].
 pub type FileWork = Box<dyn FnOnce() -> Result<(), FilesError> + Send>;
 
-/// Files of pods. All calls are idempotent and fail with [`FilesError::IoQueue`] instead of hanging.
+/// Files of pods. All calls are idempotent and fail with [`FilesError::IoQueue`] instead of
+/// hanging.
 #[async_trait]
 pub trait PodFiles: Send + Sync + Debug + 'static {
     /// Creates the pod's directories (data and logs).
     async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
-    /// Text of a file in a volume, which the pod may have written: `path` is resolved
-    /// as if the volume were the root directory. At most [`windlass_pod_inputs::env::MAX_ENV_FILE_BYTES`].
+    /// Text of a file in a volume, which the pod may have written. `path` is resolved with the
+    /// volume as root directory. At most [`windlass_pod_inputs::env::MAX_ENV_FILE_BYTES`].
     async fn read_volume_file(
         &self,
         uid: &PodUid,
         volume: &Path,
         path: &str,
     ) -> Result<String, FilesError>;
-    /// Binds a subPath of a volume for a container. Runs in the queue of the pod's volumes, because it
-    /// may hang with the volume.
+    /// Binds a subPath of a volume for a container. Runs in the queue of the pod's volumes, because
+    /// it may hang with the volume.
     async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError>;
     /// User namespace files of all pods, as [`PodFiles::write_user_namespace`] wrote them.
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError>;

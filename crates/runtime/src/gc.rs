@@ -21,7 +21,8 @@ use crate::termination::termination_log_path;
 
 /// Limits the load of a collection on the runtime.
 const MAX_CONCURRENT_REMOVALS: usize = 4;
-/// A removal that takes longer is left to the next collection: a hung sandbox must not block others.
+/// A removal that takes longer is left to the next collection: a hung sandbox must not block
+/// others.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Result of one collection.

@@ -1,8 +1,9 @@
 //! Lifecycle hooks: postStart and preStop.
 //!
 //! [`windlass_pod_lifecycle::hook`] decides the action of a hook and its failure message;
-//! [`crate::kill`] and [`crate::start`] decide when it runs and its timeout. A hook runs in the future
-//! of its caller and is cancelled with it. Events omit the output of a hook, which may be secret.
+//! [`crate::kill`] and [`crate::start`] decide when it runs and its timeout. A hook runs in the
+//! future of its caller and is cancelled with it. Events omit the output of a hook, which may be
+//! secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

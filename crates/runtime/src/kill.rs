@@ -67,8 +67,8 @@ impl Targets {
 }
 
 impl PodRuntime {
-    /// Stops all containers of a pod and then its sandboxes. [`PodRuntime::collect_garbage`] removes
-    /// them after their status has been read.
+    /// Stops all containers of a pod and then its sandboxes. [`PodRuntime::collect_garbage`]
+    /// removes them after their status has been read.
     ///
     /// # Errors
     /// Containers or sandboxes that could not be stopped; all others are stopped.
@@ -124,8 +124,8 @@ impl PodRuntime {
         failures
     }
 
-    /// Running containers (`container <name>`) and ready sandboxes (`sandbox <id>`) of a pod, from the
-    /// runtime's lists.
+    /// Running containers (`container <name>`) and ready sandboxes (`sandbox <id>`) of a pod, from
+    /// the runtime's lists.
     ///
     /// # Errors
     /// A list failed.
@@ -235,8 +235,8 @@ impl PodRuntime {
         result
     }
 
-    /// Lists the objects to stop: a container started after the observation would otherwise be killed
-    /// with its sandbox, without a grace period.
+    /// Lists the objects to stop: a container started after the observation would otherwise be
+    /// killed with its sandbox, without a grace period.
     async fn list_alive(&self, observed: &ObservedPod) -> Targets {
         let filter = ListFilter::of_pod(&observed.uid);
         let runtime = &self.deps().runtime;

@@ -1,8 +1,8 @@
 //! Carries out what `windlass-core` decides for one pod: sandbox, init containers, images,
 //! containers, hooks, stops, collection of what is dead, logs.
 //!
-//! For programs that run pods on a container runtime without the rest of an agent: it reconciles the
-//! observed state of a pod with its desired state.
+//! For programs that run pods on a container runtime without the rest of an agent: it reconciles
+//! the observed state of a pod with its desired state.
 //!
 //! # The way in
 //!
@@ -11,8 +11,8 @@
 //! * [`PodRuntimeDeps`] are its ports: the runtime, requests to containers, files, events, the
 //!   clock
 //! * [`HostFiles`] is the host's file system, [`MemoryFiles`] one for tests
-//! * [`SyncPodRequest`] is the input of a sync, [`SyncPodOutcome`] its result: the plan, the failures
-//!   and the time of the next sync
+//! * [`SyncPodRequest`] is the input of a sync, [`SyncPodOutcome`] its result: the plan, the
+//!   failures and the time of the next sync
 //! * [`logs::LogReader`] reads and follows containers' logs
 //!
 //! # Example

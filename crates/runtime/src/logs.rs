@@ -1,9 +1,9 @@
 //! Reads container logs: the last lines, lines since a time, or following.
 //!
-//! A pod with a hostPath volume can write to the log directory, so a log is opened without following
-//! links (`openat2`, RESOLVE_BENEATH): a link could expose any file of the node. Following survives
-//! rotation: the old file is read to its end before the next one is opened, and a slow reader reads
-//! every file that is not compressed yet.
+//! A pod with a hostPath volume can write to the log directory, so a log is opened without
+//! following links (`openat2`, RESOLVE_BENEATH): a link could expose any file of the node.
+//! Following survives rotation: the old file is read to its end before the next one is opened, and
+//! a slow reader reads every file that is not compressed yet.
 //!
 //! *owns* the permits of readers and one inotify descriptor · *invariant* a reader is at most one
 //! block ahead of its client; cached data is read by the client's task, other data on a blocking
@@ -125,12 +125,12 @@ impl Default for LogReader {
 }
 
 impl LogReader {
-    /// Returns the log as a stream of blocks of whole lines, each with its newline unless it is part
-    /// of a longer one.
+    /// Returns the log as a stream of blocks of whole lines, each with its newline unless it is
+    /// part of a longer one.
     ///
     /// The caller cancels `done` when the container has exited: then the stream ends with the file.
-    /// It is ignored without `follow`. Requires a tokio runtime; dropping the stream stops the reader.
-    /// Cached data is read while the stream is polled, in blocks of 64 KiB.
+    /// It is ignored without `follow`. Requires a tokio runtime; dropping the stream stops the
+    /// reader. Cached data is read while the stream is polled, in blocks of 64 KiB.
     ///
     /// # Errors
     /// The log does not exist, or the limit of readers is reached.
@@ -278,7 +278,8 @@ impl Reader {
                         return Ok(());
                     }
                 }
-                // the runtime finishes a line before it reopens, so an incomplete one stays incomplete
+                // the runtime finishes a line before it reopens, so an incomplete one stays
+                // incomplete
                 self.reading.lines.forget_torn_line();
                 file = next;
                 continue;

@@ -1,5 +1,5 @@
-//! Prepares a container's mounts before its creation: binds subPaths, pulls mounted images, and checks
-//! the runtime's features if a mount needs them.
+//! Prepares a container's mounts before its creation: binds subPaths, pulls mounted images, and
+//! checks the runtime's features if a mount needs them.
 
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{SubPath, wants_recursive_read_only};
@@ -60,8 +60,8 @@ impl SyncPass<'_> {
         Ok(images)
     }
 
-    /// Whether the pod's handler supports recursive read-only mounts. The runtime status is read only
-    /// for containers that need it.
+    /// Whether the pod's handler supports recursive read-only mounts. The runtime status is read
+    /// only for containers that need it.
     pub(crate) async fn recursive_read_only(
         &self,
         container: &Container,
@@ -78,7 +78,8 @@ impl SyncPass<'_> {
         Ok(handler.is_some_and(|handler| handler.recursive_read_only_mounts))
     }
 
-    /// Binds a subPath. The cause of a failure is only logged, because it may reveal files of the node.
+    /// Binds a subPath. The cause of a failure is only logged, because it may reveal files of the
+    /// node.
     pub(crate) async fn prepare_sub_path(
         &self,
         container: &Container,

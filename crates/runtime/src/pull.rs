@@ -1,8 +1,9 @@
 //! Image pulls: shared between pods, limited in number and in rate.
 //!
 //! *owns* the running pulls and the rate limiter · *invariant* one pull per image
-//! and credentials, shared by all waiting pods; without a waiting pod it is dropped · *bound* one entry for each image and credentials being pulled; callers over the limit
-//! wait in order · *restart* nothing to restore: the runtime keeps the layers it has.
+//! and credentials, shared by all waiting pods; without a waiting pod it is dropped · *bound* one
+//! entry for each image and credentials being pulled; callers over the limit wait in order ·
+//! *restart* nothing to restore: the runtime keeps the layers it has.
 //!
 //! Upstream rejects a pull over the rate (`pull QPS exceeded`) and puts the pod into back-off; the
 //! agent delays the pull instead.

@@ -1,7 +1,7 @@
 //! Removes all containers of a pod, so that they restart in the same sandbox (KEP-5532).
 //!
-//! It is stateless: the containers whose exit requires the reset are removed last, so an interrupted
-//! reset is repeated.
+//! It is stateless: the containers whose exit requires the reset are removed last, so an
+//! interrupted reset is repeated.
 
 use futures::future::join_all;
 use windlass_pod_inputs::paths;
@@ -16,8 +16,8 @@ use crate::request::StartFailure;
 use crate::sync::SyncPass;
 
 impl SyncPass<'_> {
-    /// Kills and removes the containers of the plan. After a failure the sync ends, and the next one
-    /// retries.
+    /// Kills and removes the containers of the plan. After a failure the sync ends, and the next
+    /// one retries.
     pub(crate) async fn reset(&mut self) {
         self.changed = true;
         let resets = std::mem::take(&mut self.actions.containers_to_reset);
@@ -74,8 +74,8 @@ impl SyncPass<'_> {
         ))
     }
 
-    /// Removes older logs of the removed containers, which nothing else would remove. The newest one
-    /// stays: the restart count is recovered from it.
+    /// Removes older logs of the removed containers, which nothing else would remove. The newest
+    /// one stays: the restart count is recovered from it.
     async fn drop_old_logs(&self, resets: &[ContainerToReset]) {
         let deps = self.runtime.deps();
         let (pod, uid) = (self.pod(), self.pod().uid());

@@ -162,7 +162,8 @@ impl SyncPass<'_> {
         }
     }
 
-    /// Restart count from remaining logs: it never decreases, even after the runtime lost its state.
+    /// Restart count from remaining logs: it never decreases, even after the runtime lost its
+    /// state.
     async fn recovered_restart_count(&self, container: &Container) -> Result<u32, StartFailure> {
         let deps = self.runtime.deps();
         let dir = deps
@@ -237,8 +238,8 @@ impl SyncPass<'_> {
         id: &ContainerId,
     ) -> Result<(), StartFailure> {
         let runtime = &self.runtime.deps().runtime;
-        // a failed start is left to the next sync: an exited container (bad command) is a crash with
-        // back-off, a created one is removed, and one that runs after a late response is kept
+        // a failed start is left to the next sync: an exited container (bad command) is a crash
+        // with back-off, a created one is removed, and one that runs after a late response is kept
         let starting = self.starting.lock().await;
         let answer = runtime.start_container(id).await;
         drop(starting);

@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 use windlass_pacing::Limiter;
 
 /// Concurrent calls of each kind that stop pods. A runtime with hundreds of
-/// concurrent stops finishes all of them late and serves no reads in that time. The status patches that
-/// follow then exceed the rate limit of the API client.
+/// concurrent stops finishes all of them late and serves no reads in that time. The status patches
+/// that follow then exceed the rate limit of the API client.
 const MAX_CONCURRENT_STOPS: usize = 8;
 /// Two lists of one pod take some 10 ms.
 const MIN_LIST_TERM: Duration = Duration::from_millis(500);
@@ -17,8 +17,8 @@ const MIN_LIST_TERM: Duration = Duration::from_millis(500);
 const MIN_SIGNAL_TIME: Duration = Duration::from_millis(250);
 /// A sandbox stops in 0.1 s, and in about 0.5 s when eight do.
 const MIN_SANDBOX_TERM: Duration = Duration::from_secs(2);
-/// Calls of a stop that take longer on a runtime that is slow to respond: the lists, the stops of the
-/// containers, the stop of the sandbox; one more for what they vary.
+/// Calls of a stop that take longer on a runtime that is slow to respond: the lists, the stops of
+/// the containers, the stop of the sandbox; one more for what they vary.
 const CALLS_OF_A_STOP: u32 = 4;
 /// Interval at which a stop that only waits for permits is checked.
 const QUEUED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,7 +29,8 @@ pub(crate) struct StopLimits {
     lists: Limiter,
     containers: Limiter,
     sandboxes: Limiter,
-    /// Time that the runtime took for the last pod's lists: it needs about as long to send a signal.
+    /// Time that the runtime took for the last pod's lists: it needs about as long to send a
+    /// signal.
     response_time: Mutex<Duration>,
 }
 

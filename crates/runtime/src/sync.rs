@@ -40,8 +40,8 @@ impl PodRuntime {
         self.sync_new_pod(req, None, cancel).await
     }
 
-    /// Like [`Self::sync_pod`], but creates the sandbox while the inputs of the containers are being
-    /// prepared.
+    /// Like [`Self::sync_pod`], but creates the sandbox while the inputs of the containers are
+    /// being prepared.
     pub async fn sync_new_pod(
         &self,
         req: SyncPodRequest,

@@ -1,7 +1,7 @@
 //! Termination messages: paths and reading.
 //!
-//! Upstream uses a random file name and finds it in the container's mounts. Here the name is derived
-//! from the container instance, so that finding it needs no runtime call.
+//! Upstream uses a random file name and finds it in the container's mounts. Here the name is
+//! derived from the container instance, so that finding it needs no runtime call.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Allocates user IDs for pods with `hostUsers: false`.
 //!
-//! *owns* the allocation of the node's IDs · *bound* the IDs of the node · *restart* the files in the
-//! pods' directories are read before the first allocation, so that running pods keep their IDs. The
-//! decisions are in [`windlass_runtime_config::userns`].
+//! *owns* the allocation of the node's IDs · *bound* the IDs of the node · *restart* the files in
+//! the pods' directories are read before the first allocation, so that running pods keep their IDs.
+//! The decisions are in [`windlass_runtime_config::userns`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

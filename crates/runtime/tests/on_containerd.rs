@@ -62,7 +62,8 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
             policy: VerificationPolicy::default(),
             root_dir: paths.root_dir.clone(),
         }),
-        // without a parent, containerd chooses one that is not a slice: runc rejects it with systemd
+        // without a parent, containerd chooses one that is not a slice: runc rejects it with
+        // systemd
         cgroup_parent: containerd.cgroup_layout().kubepods(),
         ..RuntimeOptions::default()
     };

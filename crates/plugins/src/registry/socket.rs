@@ -33,8 +33,8 @@ const MAX_TEXT_BYTES: usize = 4096;
 pub(super) struct RegistrationContext {
     handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
     metrics: Metrics,
-    /// Changes when a registered plugin deregisters: its name may be free for a waiting plugin. Failed
-    /// registrations do not count, or two of them would wake each other.
+    /// Changes when a registered plugin deregisters: its name may be free for a waiting plugin.
+    /// Failed registrations do not count, or two of them would wake each other.
     left: watch::Sender<()>,
 }
 

@@ -1,7 +1,7 @@
 //! Protobuf fields of a Pod: JSON name, number and kind.
 //!
-//! From Kubernetes 1.36 `k8s.io/api/core/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`. The fields of
-//! each message are sorted by number, the order in which they are encoded.
+//! From Kubernetes 1.36 `k8s.io/api/core/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`. The fields
+//! of each message are sorted by number, the order in which they are encoded.
 
 use super::Kind::{
     Bool, Fields, Inlined, Int, IntOrText, Of, Quantity, QuantityMap, Text, TextMap, Time,

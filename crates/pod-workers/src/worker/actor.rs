@@ -123,7 +123,9 @@ impl PodWorkerActor {
             deps.objects.register(pod);
         }
         let resumed_stop = pod.as_deref().is_some_and(is_resumed_stop);
-        let grace_period = pod.as_deref().map_or(MIN_GRACE_PERIOD, |pod| effective_grace_period(pod, None));
+        let grace_period = pod
+            .as_deref()
+            .map_or(MIN_GRACE_PERIOD, |pod| effective_grace_period(pod, None));
         let machine = PodWorker::new(
             uid.clone(),
             grace_period,
@@ -388,7 +390,8 @@ impl PodWorkerActor {
         self.record_hung_calls();
         let had_run = run.is_some();
         if let Some(pod) = run {
-            self.machine.set_grace_period(effective_grace_period(&pod, None));
+            self.machine
+                .set_grace_period(effective_grace_period(&pod, None));
             self.deps.objects.register(&pod);
             self.report.desired(Arc::clone(&pod));
             self.pod = Some(pod);

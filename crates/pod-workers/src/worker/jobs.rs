@@ -1,5 +1,5 @@
-//! The jobs of a worker: sync, terminating sync and terminated sync. Each is a future that ends with
-//! one result, soon after its token is cancelled.
+//! The jobs of a worker: sync, terminating sync and terminated sync. Each is a future that ends
+//! with one result, soon after its token is cancelled.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,7 +34,8 @@ const NAME_CONFLICT_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of the final inspection of a stopped pod, which reads how its containers ended.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval at which that inspection is checked for a hung call; it is abandoned one interval later.
+/// Interval at which that inspection is checked for a hung call; it is abandoned one interval
+/// later.
 const HUNG_READ_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum final inspections that may still show a stopped pod as running.
 const MAX_FINAL_READS: u32 = 3;
@@ -276,8 +277,8 @@ pub async fn sync_pod(
     }
 }
 
-/// Starts a new pod that needs only tokens from the API server: its sandbox is created while they are
-/// requested.
+/// Starts a new pod that needs only tokens from the API server: its sandbox is created while they
+/// are requested.
 async fn start_sandbox_first(
     deps: &WorkerDeps,
     job: SyncJob,
@@ -489,8 +490,8 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
     actions.starts_something()
 }
 
-/// Reports that another pod with the same full name is running. It has no worker: the static pod was
-/// edited while the agent was down. Housekeeping stops it once its sources are ready.
+/// Reports that another pod with the same full name is running. It has no worker: the static pod
+/// was edited while the agent was down. Housekeeping stops it once its sources are ready.
 fn wait_for_pod_termination(
     deps: &WorkerDeps,
     job: SyncJob,
@@ -521,8 +522,8 @@ fn wait_for_inputs(
     not_started(job, observed, failure)
 }
 
-/// Reports a reference that cannot be resolved. A change of the object requeues the pod immediately;
-/// the retry is for changes without a watch.
+/// Reports a reference that cannot be resolved. A change of the object requeues the pod
+/// immediately; the retry is for changes without a watch.
 fn inputs_failure(deps: &WorkerDeps, pod: &Pod, error: InputsError) -> StartFailure {
     let delay = match error.retry {
         Retry::Soon => INPUTS_SHORT_BACKOFF,

@@ -117,8 +117,8 @@ impl Report {
         self.is_observed = true;
     }
 
-    /// Records the observation at the start of a sync and updates the status, as upstream: an exited
-    /// container may be removed when the sync ends.
+    /// Records the observation at the start of a sync and updates the status, as upstream: an
+    /// exited container may be removed when the sync ends.
     pub fn observed_before_sync(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
         self.observed(observed);
         if let Some(pod) = self.pod.clone().filter(|_| self.synced_once) {
@@ -325,7 +325,7 @@ impl Report {
             pod,
             status: Arc::clone(&self.status),
             worker_state,
-            looked: self.is_observed || worker_state == PodWorkerState::TerminatedPod,
+            observed: self.is_observed || worker_state == PodWorkerState::TerminatedPod,
             released: phase == State::TerminatedPod { released: true },
             blocker: self.blocker.clone(),
             events: Vec::new(),

@@ -55,8 +55,8 @@ impl LogFile {
         Ok(self.read_with(block, ReadWriteFlags::empty())?)
     }
 
-    /// Like [`Self::read`], but fails with `WouldBlock` if the data is not cached or the file system
-    /// does not support the check.
+    /// Like [`Self::read`], but fails with `WouldBlock` if the data is not cached or the file
+    /// system does not support the check.
     pub(super) fn read_cached(&mut self, block: &mut [u8]) -> io::Result<usize> {
         match self.read_with(block, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::AGAIN.into()),
@@ -98,8 +98,8 @@ pub(super) struct ReadSoFar {
 }
 
 impl ReadSoFar {
-    /// The next file: the oldest uncompressed one that was rotated after it, or the current log. None
-    /// during a rotation; a truncated file follows itself.
+    /// The next file: the oldest uncompressed one that was rotated after it, or the current log.
+    /// None during a rotation; a truncated file follows itself.
     pub(super) fn next(&self, source: &LogSource) -> io::Result<Option<LogFile>> {
         let Some(now) = LogFile::open(source)? else {
             return Ok(None);

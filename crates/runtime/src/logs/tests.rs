@@ -39,7 +39,8 @@ impl Log {
         }
     }
 
-    /// Renames the log as a rotation does and returns its new name; the next line creates a new one.
+    /// Renames the log as a rotation does and returns its new name; the next line creates a new
+    /// one.
     fn rotate(&self, stamp: &str) -> PathBuf {
         let old = self.path.with_extension(format!("log.{stamp}"));
         fs::rename(&self.path, &old).expect("rename");

@@ -1,5 +1,5 @@
-//! File operations of one rotation, relative to the open log directory: a pod that swaps directories
-//! or creates links cannot affect files of the node.
+//! File operations of one rotation, relative to the open log directory: a pod that swaps
+//! directories or creates links cannot affect files of the node.
 
 use std::fs::File;
 use std::io::{self, Read};
