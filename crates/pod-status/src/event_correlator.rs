@@ -1,11 +1,8 @@
-//! Many occurrences, few events: what is sent to the API server of what happens (upstream's
-//! `EventCorrelator`).
+//! Aggregation, counting and rate limiting of events (upstream `EventCorrelator`).
 //!
-//! Three steps, in this order. Similar occurrences (same object, type and reason, other message)
-//! become one event "(combined from similar events)" from the tenth message within ten minutes.
-//! Equal ones become a patch that counts. An object that is talked about too much is cut off:
-//! 25 events at once, then one every five minutes. All memory is bounded: each step knows the
-//! 4096 keys that were used last, as hashes.
+//! From the tenth message within ten minutes, events of the same object, type and reason become one
+//! event "(combined from similar events)". An equal event increases a count. An object may have a
+//! burst of 25 events, then one per five minutes. Each step keeps its 4096 last used keys as hashes.
 
 mod event;
 mod lru;
@@ -26,56 +23,56 @@ use windlass_units::hash::fnv1a_128;
 pub use event::{Reporter, node_reference, pod_reference};
 use lru::Lru;
 
-/// Keys each step remembers (upstream's number). An entry takes about 100 bytes with its index:
-/// 3 × 4096 × 100 B = 1.2 MB at most, plus the names of 4096 events.
-const REMEMBERED: usize = 4096;
-/// From this many different messages on, occurrences are combined.
-const COMBINE_FROM: usize = 10;
-/// Messages further apart than this are not combined.
-const COMBINE_WITHIN: Duration = Duration::from_secs(600);
+/// Keys per step (as upstream). An entry takes about 100 bytes with its index: at most 3 × 4096 × 100
+/// B = 1.2 MB, plus the names of 4096 events.
+const MAX_KEYS: usize = 4096;
+/// Number of different messages from which events are combined.
+const COMBINE_THRESHOLD: usize = 10;
+/// Maximum time between combined messages.
+const COMBINE_WINDOW: Duration = Duration::from_secs(600);
 const COMBINED_PREFIX: &str = "(combined from similar events): ";
-/// Events about one object that may be sent at once.
+/// Burst of events of one object.
 const BURST: i64 = 25;
-/// Time after which one more may be sent.
-const REFILL: Duration = Duration::from_secs(300);
-/// Bytes of a message that are sent. A runtime's error may be megabytes long.
-const MESSAGE_LIMIT: usize = 4096;
+/// Time until an object may have one more event.
+const REFILL_INTERVAL: Duration = Duration::from_secs(300);
+/// Maximum bytes of a message. A runtime error may have megabytes.
+const MAX_MESSAGE_BYTES: usize = 4096;
 
-/// Something that happened.
+/// An event as it was recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedEvent {
-    /// To whom.
+    /// The object concerned.
     pub object: ObjectReference,
     /// Normal or Warning.
     pub event_type: EventType,
-    /// One word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// One sentence.
+    /// Message.
     pub message: String,
-    /// When. No two occurrences of one reporter have the same time: it is part of the name.
+    /// Its time, unique per reporter because it is part of the name.
     pub at: Timestamp,
 }
 
 impl RecordedEvent {
-    /// Shortens the message to what is sent.
+    /// Truncates the message to its maximum length.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        let cut = self.message.floor_char_boundary(MESSAGE_LIMIT);
+        let cut = self.message.floor_char_boundary(MAX_MESSAGE_BYTES);
         self.message.truncate(cut);
         self
     }
 }
 
-/// What to do with an occurrence.
+/// Result of the correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Correlated {
-    /// Nothing: the object is talked about too much.
+    /// Dropped by the rate limit.
     Dropped,
     /// Create this event.
     Create(Box<Event>),
-    /// Patch the event of this name; if it is gone, create this one.
+    /// Patch the event of this name; create it if it was deleted.
     Count {
-        /// The whole event as it is after the patch.
+        /// The event after the patch.
         event: Box<Event>,
         /// Strategic merge patch.
         patch: Value,
@@ -101,31 +98,31 @@ impl fmt::Display for Correlated {
     }
 }
 
-/// Remembers what was sent. See the module page.
+/// The event correlator.
 #[derive(Debug)]
 pub struct EventCorrelator {
     reporter: Reporter,
-    similar: Lru<Similar>,
-    sent: Lru<Sent>,
+    aggregates: Lru<AggregateRecord>,
+    sent: Lru<SentEvent>,
     buckets: Lru<RateBucket>,
 }
 
-/// Occurrences that differ by their message only.
+/// Events that differ by their message only.
 #[derive(Debug)]
-struct Similar {
+struct AggregateRecord {
     messages: BTreeSet<u128>,
     last: Timestamp,
 }
 
-/// An event that was sent before.
+/// An event that was sent.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentEvent {
     name: String,
     first: Timestamp,
     count: i32,
 }
 
-/// A bucket of credit in milliseconds; an event costs [`REFILL`].
+/// A token bucket in milliseconds; an event costs [`REFILL_INTERVAL`].
 #[derive(Debug)]
 struct RateBucket {
     credit: i64,
@@ -133,42 +130,41 @@ struct RateBucket {
 }
 
 impl EventCorrelator {
-    /// Nothing has happened yet.
+    /// Creates a correlator without state.
     pub fn new(reporter: Reporter) -> Self {
         Self {
             reporter,
-            similar: Lru::new(REMEMBERED),
-            sent: Lru::new(REMEMBERED),
-            buckets: Lru::new(REMEMBERED),
+            aggregates: Lru::new(MAX_KEYS),
+            sent: Lru::new(MAX_KEYS),
+            buckets: Lru::new(MAX_KEYS),
         }
     }
 
-    /// Takes in an occurrence; its own time is the present, so that a queue that was held up
-    /// decides as it would have then.
-    pub fn observe(&mut self, occurrence: RecordedEvent) -> Correlated {
-        let occurrence = occurrence.bounded();
-        let now = occurrence.at;
-        let about = self.about(&occurrence);
-        let kind = [occurrence.event_type.as_str(), &occurrence.reason];
+    /// Correlates an event at its own time, so that a delayed queue gives the same result.
+    pub fn correlate(&mut self, recorded: RecordedEvent) -> Correlated {
+        let recorded = recorded.bounded();
+        let now = recorded.at;
+        let about = self.about(&recorded);
+        let kind = [recorded.event_type.as_str(), &recorded.reason];
         let alike = key(&[&about, &kind]);
         let about = key(&[&about]);
-        let (occurrence, sent_key) = self.combine(occurrence, alike);
+        let (recorded, sent_key) = self.combine(recorded, alike);
         let known = self.sent.get(sent_key).cloned();
-        let mut event = self.reporter.event(&occurrence);
+        let mut event = self.reporter.event(&recorded);
         let sent = match &known {
-            Some(before) => Sent {
+            Some(before) => SentEvent {
                 count: before.count.saturating_add(1),
                 ..before.clone()
             },
-            None => Sent {
+            None => SentEvent {
                 name: event.metadata.name.clone().unwrap_or_default(),
                 first: now,
                 count: 1,
             },
         };
-        // counted even if it is not sent, as upstream does
+        // counted even if it is dropped, as upstream
         self.sent.put(sent_key, sent.clone());
-        if !self.afford(about, now) {
+        if !self.take_credit(about, now) {
             return Correlated::Dropped;
         }
         if known.is_none() {
@@ -187,38 +183,37 @@ impl EventCorrelator {
         }
     }
 
-    /// From the tenth message on an occurrence gets the prefix and shares the event of all that
-    /// are like it.
-    fn combine(&mut self, mut occurrence: RecordedEvent, alike: u128) -> (RecordedEvent, u128) {
-        let now = occurrence.at;
-        let field_path = occurrence.object.field_path.as_deref().unwrap_or_default();
-        let exact = key(&[&[&alike.to_string(), field_path, &occurrence.message]]);
-        let message = fnv1a_128(occurrence.message.as_bytes());
-        let mut similar = self.similar.take_or(alike, || Similar {
+    /// Combines an event with similar ones from the threshold on; returns it with its key.
+    fn combine(&mut self, mut recorded: RecordedEvent, alike: u128) -> (RecordedEvent, u128) {
+        let now = recorded.at;
+        let field_path = recorded.object.field_path.as_deref().unwrap_or_default();
+        let exact = key(&[&[&alike.to_string(), field_path, &recorded.message]]);
+        let message = fnv1a_128(recorded.message.as_bytes());
+        let mut aggregate = self.aggregates.take_or(alike, || AggregateRecord {
             messages: BTreeSet::new(),
             last: now,
         });
-        if now.duration_since(similar.last).unsigned_abs() > COMBINE_WITHIN {
-            similar.messages.clear();
+        if now.duration_since(aggregate.last).unsigned_abs() > COMBINE_WINDOW {
+            aggregate.messages.clear();
         }
-        similar.messages.insert(message);
-        similar.last = now;
-        let combined = similar.messages.len() >= COMBINE_FROM;
+        aggregate.messages.insert(message);
+        aggregate.last = now;
+        let combined = aggregate.messages.len() >= COMBINE_THRESHOLD;
         if combined {
-            // the set need not grow beyond the number that matters
-            similar.messages.pop_first();
+            // the set does not grow beyond the threshold
+            aggregate.messages.pop_first();
         }
-        self.similar.put(alike, similar);
+        self.aggregates.put(alike, aggregate);
         if !combined {
-            return (occurrence, exact);
+            return (recorded, exact);
         }
-        occurrence.message.insert_str(0, COMBINED_PREFIX);
-        (occurrence, alike)
+        recorded.message.insert_str(0, COMBINED_PREFIX);
+        (recorded, alike)
     }
 
-    /// Takes the price of one event from the object's bucket.
-    fn afford(&mut self, about: u128, now: Timestamp) -> bool {
-        let price = i64::try_from(REFILL.as_millis()).unwrap_or(i64::MAX);
+    /// Consumes one event from the bucket of an object; false without enough credit.
+    fn take_credit(&mut self, about: u128, now: Timestamp) -> bool {
+        let price = i64::try_from(REFILL_INTERVAL.as_millis()).unwrap_or(i64::MAX);
         let full = BURST * price;
         let mut bucket = self.buckets.take_or(about, || RateBucket {
             credit: full,
@@ -235,10 +230,10 @@ impl EventCorrelator {
         enough
     }
 
-    /// What identifies source and object.
-    fn about<'a>(&'a self, occurrence: &'a RecordedEvent) -> [&'a str; 6] {
+    /// Returns the identity of source and object.
+    fn about<'a>(&'a self, recorded: &'a RecordedEvent) -> [&'a str; 6] {
         let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
-        let object = &occurrence.object;
+        let object = &recorded.object;
         [
             &self.reporter.host,
             text(&object.kind),
@@ -250,7 +245,7 @@ impl EventCorrelator {
     }
 }
 
-/// One hash over all texts, each closed by a byte that no text has.
+/// Hashes texts, each terminated by a byte that no text has.
 fn key(texts: &[&[&str]]) -> u128 {
     let mut bytes = Vec::with_capacity(256);
     for text in texts.iter().copied().flatten() {

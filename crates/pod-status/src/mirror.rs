@@ -1,9 +1,8 @@
-//! Mirror pods: how a static pod is seen in the API.
+//! Mirror pods: static pods in the API.
 //!
-//! The API server has a copy of each static pod, made by the node agent and owned by the Node
-//! object. The copy carries the hash of the static pod in an annotation: a copy with another
-//! hash, or one that somebody deletes, is replaced. Nothing that happens to a mirror changes
-//! what runs, and no static pod waits for its mirror.
+//! The agent creates a mirror pod for each static pod, owned by the Node object, with the hash of the
+//! static pod in an annotation. A deleted mirror pod, or one with another hash, is replaced. Mirror
+//! pods do not affect what runs, and static pods do not wait for them.
 
 use std::fmt;
 
@@ -14,12 +13,12 @@ use windlass_types::{Pod, PodExt, names};
 
 use crate::status_sync::LocalStatus;
 
-/// What mirrors need to know of the cluster.
+/// Cluster state for mirror pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// This node's object; `None` before it was read, and while there is none.
+    /// The Node object; `None` before it was read or without one.
     pub node: Option<NodeOwner>,
-    /// Every pod source has spoken: a mirror without a static pod is an orphan.
+    /// All pod sources are ready: a mirror pod without a static pod is orphaned.
     pub sources_ready: bool,
 }
 
@@ -28,15 +27,15 @@ pub struct Cluster {
 pub struct NodeOwner {
     /// Name of the object.
     pub name: String,
-    /// UID of the object; a node that registers again has another.
+    /// UID of the object.
     pub uid: String,
-    /// The object is being deleted: it gets no new mirrors.
+    /// The object has a deletionTimestamp, which prevents new mirror pods.
     pub deleting: bool,
 }
 
 impl NodeOwner {
-    /// `None` for an object that no server made.
-    pub fn of(node: &Node) -> Option<Self> {
+    /// Creates the owner; `None` without a name or UID.
+    pub fn from_node(node: &Node) -> Option<Self> {
         Some(Self {
             name: node.metadata.name.clone()?,
             uid: node.metadata.uid.clone()?,
@@ -45,16 +44,16 @@ impl NodeOwner {
     }
 }
 
-/// What to do about the mirror of one name.
+/// Action for the mirror pod of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MirrorPlan {
-    /// It is as it should be, or its time has not come.
+    /// No action.
     Nothing,
-    /// Create this object.
+    /// Create this mirror pod.
     Create(Box<Pod>),
-    /// Delete the mirror; the next plan creates another.
+    /// Delete the mirror pod; the next plan creates another.
     Replace,
-    /// Delete the mirror for good.
+    /// Delete the mirror pod.
     Delete,
 }
 
@@ -69,52 +68,51 @@ impl fmt::Display for MirrorPlan {
     }
 }
 
-/// True for a mirror pod as the API server has it.
+/// True for a mirror pod.
 pub fn is_mirror(pod: &Pod) -> bool {
     mirrored_hash(pod).is_some()
 }
 
-/// True if the mirror is the copy of just this static pod.
+/// True if the mirror pod has the hash of the static pod.
 pub fn mirrors(mirror: &Pod, static_pod: &Pod) -> bool {
     mirrored_hash(mirror) == static_pod.annotation(names::ANN_CONFIG_HASH)
 }
 
-/// Which of the static pods of one name the mirror stands for: one that still stops before its
-/// successor, which has not started yet.
+/// Returns the static pod of one name that the mirror pod represents: a terminating one before the
+/// one that is blocked on its termination.
 pub fn mirrored<'a>(statics: impl Iterator<Item = &'a LocalStatus>) -> Option<&'a LocalStatus> {
     statics.max_by_key(|p| match (p.worker, p.released) {
         (PodWorkerState::TerminatingPod, _) | (PodWorkerState::TerminatedPod, false) => 3,
-        (PodWorkerState::SyncPod, _) => 1 + usize::from(p.looked),
+        (PodWorkerState::SyncPod, _) => 1 + usize::from(p.observed),
         (PodWorkerState::TerminatedPod, true) => 0,
     })
 }
 
-/// Compares a static pod with its mirror. `static_pod` is `None` if no static pod of the name is
-/// left on this node.
+/// Compares a static pod with its mirror pod.
 pub(crate) fn mirror_plan(
     static_pod: Option<&LocalStatus>,
     mirror: Option<&Pod>,
     cluster: &Cluster,
 ) -> MirrorPlan {
     let deleted = |mirror: &Pod| mirror.metadata.deletion_timestamp.is_some();
-    let Some(wanted) = static_pod else {
+    let Some(desired) = static_pod else {
         return match mirror {
             Some(_) if cluster.sources_ready => MirrorPlan::Delete,
             _ => MirrorPlan::Nothing,
         };
     };
     let owner = cluster.node.as_ref().filter(|node| !node.deleting);
-    match (wanted.worker, mirror, owner) {
-        // it shows how the pod ends
+    match (desired.worker, mirror, owner) {
+        // the mirror pod shows the termination
         (PodWorkerState::TerminatingPod, _, _) => MirrorPlan::Nothing,
-        // the pod has ended by itself; who deletes the mirror has seen how
+        // the pod completed and its mirror pod was deleted by a user
         (PodWorkerState::TerminatedPod, Some(mirror), _) if deleted(mirror) => MirrorPlan::Delete,
         (PodWorkerState::TerminatedPod, _, _) => MirrorPlan::Nothing,
         (PodWorkerState::SyncPod, None, Some(owner)) => {
-            MirrorPlan::Create(Box::new(mirror_of(&wanted.pod, owner)))
+            MirrorPlan::Create(Box::new(mirror_of(&desired.pod, owner)))
         }
         (PodWorkerState::SyncPod, Some(mirror), Some(_))
-            if deleted(mirror) || !mirrors(mirror, &wanted.pod) =>
+            if deleted(mirror) || !mirrors(mirror, &desired.pod) =>
         {
             MirrorPlan::Replace
         }
@@ -122,7 +120,7 @@ pub(crate) fn mirror_plan(
     }
 }
 
-/// The mirror of a static pod, ready to be created. The server gives it its own UID.
+/// Returns the mirror pod of a static pod, to be created.
 pub fn mirror_of(static_pod: &Pod, owner: &NodeOwner) -> Pod {
     let meta = &static_pod.metadata;
     let mut annotations = meta.annotations.clone().unwrap_or_default();

@@ -158,7 +158,11 @@ fn phase_and_reason(
         && let Some(phase_override) = input.phase_override
     {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        return (phase_override.phase, text(&phase_override.reason), text(&phase_override.message));
+        return (
+            phase_override.phase,
+            text(&phase_override.reason),
+            text(&phase_override.message),
+        );
     }
     let phase = settled.unwrap_or_else(|| phase::phase(input, all));
     if old != Some(phase) {

@@ -1,11 +1,9 @@
-//! What of a pod's status goes to the API server, and when (upstream's status manager).
+//! Pod status in the API: merge, patch and state machine (upstream's status manager).
 //!
-//! [`merge_status`] lays what the node agent found over what the server has: fields and
-//! conditions of others stay, nothing that is over comes back, and a terminal phase waits until
-//! no container can be running. [`status_patch`] is the difference as a strategic merge patch,
-//! `None` if a user would see none. [`StatusSync`] is one pod's machine around the two: one
-//! request at a time, the newest state when it is sent, a back-off, and the deletion of the
-//! object once everything of the pod is gone.
+//! `merge_status` merges the local status into the API status and keeps fields and conditions of other
+//! writers. A terminal phase is withheld until no container can run. `status_patch` returns the
+//! difference as a strategic merge patch. [`StatusSync`] sends one request at a time with a back-off,
+//! and deletes the object of a terminated pod.
 
 mod machine;
 mod merge;
@@ -17,55 +15,49 @@ use std::sync::Arc;
 
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::PodWorkerState;
-use windlass_types::{Pod, PodUid, SharedPod};
+use windlass_types::{Phase, Pod, PodUid, SharedPod};
 
 pub use machine::{
-    Answer, Call, Failure, FailureKind, Input, Next, Request, Role, StatusSync, Priority,
+    Call, FailureKind, Input, Next, Priority, Request, RequestFailure, RequestResult, Role,
+    StatusSync,
 };
-pub use merge::Refused;
+pub use merge::StatusConflict;
 pub(crate) use merge::merge_status;
 pub(crate) use patch::status_patch;
 
-/// What the node agent says of one pod.
+/// The local status of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalStatus {
-    /// The pod as its worker knows it; a static pod is its own, not its mirror.
+    /// The pod of its worker; never the mirror pod of a static pod.
     pub pod: SharedPod,
-    /// The status computed from it and from the runtime.
+    /// The generated status.
     pub status: Arc<PodStatus>,
-    /// How far its worker is.
+    /// State of its worker.
     pub worker: PodWorkerState,
-    /// The runtime was asked about the pod; before that the status is not worth telling.
-    pub looked: bool,
-    /// The worker has finished: volumes and directories are gone too.
+    /// The pod was observed in the runtime; before that its status is not sent.
+    pub observed: bool,
+    /// The worker has finished: volumes and directories are removed.
     pub released: bool,
 }
 
 impl LocalStatus {
-    /// True if the other says the same; cheap where the two share what they say.
-    pub fn same(&self, other: &Self) -> bool {
+    /// True for an equal status; compares pointers first.
+    pub fn is_same(&self, other: &Self) -> bool {
         self.worker == other.worker
-            && self.looked == other.looked
+            && self.observed == other.observed
             && self.released == other.released
             && (Arc::ptr_eq(&self.status, &other.status) || self.status == other.status)
             && (Arc::ptr_eq(&self.pod, &other.pod) || self.pod == other.pod)
     }
 }
 
-/// True if the pod's object may be deleted for good: the deletion was asked for, the server
-/// knows how the pod ended, and nothing of it is left here.
-///
-/// The phase must be terminal in the API even if no container was ever started: controllers
-/// count pods by their last phase.
-pub(crate) fn can_be_deleted(object: &Pod, proposal: &LocalStatus) -> bool {
+/// True if the object of a terminated pod can be deleted: its deletionTimestamp is set and its phase
+/// in the API is terminal, because controllers count pods by their last phase.
+pub(crate) fn can_be_deleted(object: &Pod, local: &LocalStatus) -> bool {
     object.metadata.deletion_timestamp.is_some()
-        && object.status.as_ref().is_some_and(is_terminal)
-        && proposal.worker == PodWorkerState::TerminatedPod
-        && proposal.released
-}
-
-fn is_terminal(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+        && object.status.as_ref().is_some_and(Phase::is_terminal_in)
+        && local.worker == PodWorkerState::TerminatedPod
+        && local.released
 }
 
 fn uid_of(object: &Pod) -> PodUid {

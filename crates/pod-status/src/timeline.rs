@@ -26,7 +26,7 @@ pub use waterfall::{Bar, TimelineSegment, waterfall};
 const MAX_START: usize = 28;
 /// Records after the start.
 const MAX_LATER: usize = 16;
-/// OpenRecord records: a sync, its wait or runtime call, and a few volume operations.
+/// Open records: a sync, its wait or runtime call, and a few volume operations.
 pub const MAX_OPEN: usize = 8;
 /// Bytes of the texts of a start, including heap overhead. Records over it go to the ring buffer.
 const START_TEXT: usize = 1280;

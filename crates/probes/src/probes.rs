@@ -159,7 +159,7 @@ impl ProbeSet {
                 pod: &targets.pod,
                 observed: &targets.observed,
                 probe_results: &results,
-                phase: targets.state,
+                worker_state: targets.state,
             },
             now,
         };

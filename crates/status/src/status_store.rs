@@ -23,7 +23,7 @@ pub struct PodStatusEntry {
     /// State of its worker.
     pub worker_state: PodWorkerState,
     /// The pod was inspected. Before that the status is not reported.
-    pub looked: bool,
+    pub observed: bool,
     /// The worker has finished, including the cleanup of volumes and directories.
     pub released: bool,
     /// What blocks it.
@@ -45,7 +45,7 @@ impl PodStatusEntry {
             pod,
             status: Arc::default(),
             worker_state: PodWorkerState::SyncPod,
-            looked: false,
+            observed: false,
             released: false,
             blocker: None,
             events: Vec::new(),
@@ -61,7 +61,7 @@ impl PodStatusEntry {
             pod,
             status,
             worker_state,
-            looked,
+            observed,
             released,
             blocker,
             events,
@@ -69,7 +69,7 @@ impl PodStatusEntry {
             issues,
             unsupported_fields,
         } = other;
-        (self.worker_state, self.looked, self.released) == (*worker_state, *looked, *released)
+        (self.worker_state, self.observed, self.released) == (*worker_state, *observed, *released)
             && self.blocker == *blocker
             && self.events == *events
             && self.timings == *timings
@@ -304,7 +304,7 @@ mod tests {
         pod.metadata.name = Some(name.into());
         PodStatusEntry {
             worker_state: phase,
-            looked: true,
+            observed: true,
             ..PodStatusEntry::new(Arc::new(pod))
         }
     }

@@ -224,7 +224,7 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodStatusEnt
     });
     PodStatusEntry {
         status: Arc::new(serde_json::from_value(status).expect("status")),
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }

@@ -1,7 +1,8 @@
 //! Stops one group of pods after the other.
 
 use tokio::time::{Instant, timeout_at};
-use windlass_actors::{KillPod, PodWorkersHandle, UpdateKind, UpdatePod};
+use windlass_actors::TerminatePod;
+use windlass_mailboxes::SlotSender;
 use windlass_pod_lifecycle::shutdown::{ShutdownGroup, ShutdownPlan, phase_override};
 use windlass_status::PodStatusStore;
 use windlass_types::view::PodWorkerState;
@@ -18,7 +19,11 @@ pub(super) fn active_pods(board: &PodStatusStore) -> impl Iterator<Item = Shared
 
 /// Stops the groups in order. A group ends when its pods and their volumes are torn down, or at its
 /// deadline.
-pub(super) async fn drain(plan: ShutdownPlan, workers: PodWorkersHandle, board: PodStatusStore) {
+pub(super) async fn drain(
+    plan: ShutdownPlan,
+    terminations: SlotSender<PodUid, TerminatePod>,
+    board: PodStatusStore,
+) {
     for group in plan.groups {
         let deadline = Instant::now() + group.period.period;
         let priority = group.period.priority;
@@ -28,7 +33,7 @@ pub(super) async fn drain(plan: ShutdownPlan, workers: PodWorkersHandle, board: 
             "shutdown: stopping a group of pods"
         );
         for pod in &group.pods {
-            workers.update_pod(pod.uid(), kill(&group, pod));
+            terminations.put(pod.uid(), termination(&group, pod));
         }
         let uids: Vec<PodUid> = group.pods.iter().map(|pod| pod.uid()).collect();
         match timeout_at(deadline, released(uids, &board)).await {
@@ -38,14 +43,12 @@ pub(super) async fn drain(plan: ShutdownPlan, workers: PodWorkersHandle, board: 
     }
 }
 
-fn kill(group: &ShutdownGroup, pod: &SharedPod) -> UpdatePod {
-    UpdatePod::new(UpdateKind::Kill(KillPod {
+fn termination(group: &ShutdownGroup, pod: &SharedPod) -> TerminatePod {
+    TerminatePod {
         grace: Some(group.grace(pod)),
         reason: "the node is shutting down".to_owned(),
-        removed: false,
-        orphan: None,
-        phase_override: Some(phase_override()),
-    }))
+        phase_override: phase_override(),
+    }
 }
 
 /// Waits until each pod is stopped and its volumes are torn down, or its entry is removed.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::watch;
-use windlass_actors::{PodWorkersHandle, ShutdownState, UpdatePod};
-use windlass_mailboxes::{ActorKind, SlotReceiver, mailbox, slots, start_actor};
+use windlass_actors::{ShutdownState, TerminatePod};
+use windlass_mailboxes::{ActorKind, SlotReceiver, SlotSender, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_status::{PodStatusEntry, PodStatusStore};
@@ -42,21 +42,20 @@ impl EventRecorder for Recorder {
     }
 }
 
-/// A pod status store, and workers that are only a channel.
+/// A pod status store, and a SyncLoop that is only a channel.
 struct TestEnv {
     board: PodStatusStore,
-    workers: PodWorkersHandle,
-    kills: SlotReceiver<PodUid, UpdatePod>,
+    terminations: SlotSender<PodUid, TerminatePod>,
+    kills: SlotReceiver<PodUid, TerminatePod>,
     recorder: Recorder,
 }
 
 fn test_env(pods: &[(&str, i32)]) -> TestEnv {
     let metrics = Metrics::new().expect("families");
-    let (updates, kills) = slots(ActorKind::new("PodWorkers", 256), &metrics.mailboxes);
-    let (mailbox, _) = mailbox(ActorKind::new("PodWorkers", 256), &metrics.mailboxes);
+    let (terminations, kills) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let env = TestEnv {
         board: PodStatusStore::new(),
-        workers: PodWorkersHandle { updates, mailbox },
+        terminations,
         kills,
         recorder: Recorder::default(),
     };
@@ -81,7 +80,7 @@ impl TestEnv {
         self.board.publish(PodStatusEntry {
             worker_state,
             released,
-            looked: true,
+            observed: true,
             ..PodStatusEntry::new(Arc::clone(pod))
         });
     }
@@ -90,9 +89,8 @@ impl TestEnv {
     async fn killed(&mut self) -> String {
         let next = futures::StreamExt::next(&mut self.kills);
         let killed = tokio::time::timeout(LIMIT, next).await.expect("a kill");
-        let (uid, update) = killed.expect("channel");
-        let kill = update.kill.expect("kill");
-        let phase_override = kill.phase_override.expect("phase_override");
+        let (uid, kill) = killed.expect("channel");
+        let phase_override = kill.phase_override;
         let grace = kill.grace.expect("grace").as_secs();
         format!(
             "{uid} {grace}s {} {}",
@@ -105,7 +103,7 @@ impl TestEnv {
             periods: periods(),
             bus,
             logind_conf_dir: dir.to_owned(),
-            workers: self.workers.clone(),
+            terminations: self.terminations.clone(),
             board: self.board.clone(),
             recorder: Arc::new(self.recorder.clone()),
             record: None,
@@ -244,7 +242,7 @@ async fn stuck_shutdown_group_ends_at_its_deadline() {
     let mut env = test_env(&[("web", 0), ("stuck", 0), ("system", CRITICAL)]);
     let plan = periods().plan(active_pods(&env.board));
     let start = tokio::time::Instant::now();
-    let draining = tokio::spawn(drain(plan, env.workers.clone(), env.board.clone()));
+    let draining = tokio::spawn(drain(plan, env.terminations.clone(), env.board.clone()));
     let first = [env.killed().await, env.killed().await];
     assert_eq!(
         first,

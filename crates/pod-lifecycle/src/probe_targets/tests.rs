@@ -1,8 +1,8 @@
-//! Pods against what was found of them: whom is asked, and what is believed of them at first.
+//! Probe targets and initial results.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use windlass_types::ContainerProbeResult;
-use windlass_types::corev1::{ContainerPort, PodStatus, TCPSocketAction};
+use windlass_types::corev1::{ContainerPort, PodStatus, Probe, TCPSocketAction};
 
 use super::*;
 use crate::probe::ProbeHandler;
@@ -56,7 +56,7 @@ fn kind_of(text: &str) -> ProbeKind {
 }
 
 #[test]
-fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
+fn target_state_follows_instance_startup_probe_and_worker() {
     use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
     fn check(
         phase: PodWorkerState,
@@ -74,7 +74,7 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
                 pod: &pod,
                 observed: &observed,
                 probe_results: &probe_results,
-                phase,
+                worker_state: phase,
             });
             let words: Vec<_> = targets.iter().map(ToString::to_string).collect();
             assert_eq!(
@@ -91,21 +91,37 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
         all,
         "sb0",
         "",
-        ["a:resting", "a:resting", "a:resting"],
+        ["a:not-running", "a:not-running", "a:not-running"],
     );
-    let created = ["a:resting(c1)", "a:resting(c1)", "a:resting(c1)"];
+    let created = [
+        "a:not-running(c1)",
+        "a:not-running(c1)",
+        "a:not-running(c1)",
+    ];
     check(SyncPod, all, "sb0 a=created", "", created);
     // the startup probe holds the others
-    let gated = ["a:gated(c1)", "a:gated(c1)", "a:asked(c1)"];
-    check(SyncPod, all, "sb0 a=run", "", gated);
-    check(SyncPod, all, "sb0 a=run", "startup.a=c1:failed", gated);
-    let open = ["a:asked(c1)", "a:asked(c1)", "a:asked(c1)"];
-    check(SyncPod, all, "sb0 a=run", "startup.a=c1:ok", open);
+    let awaiting = [
+        "a:awaiting-startup(c1)",
+        "a:awaiting-startup(c1)",
+        "a:active(c1)",
+    ];
+    check(SyncPod, all, "sb0 a=run", "", awaiting);
+    check(SyncPod, all, "sb0 a=run", "startup.a=c1:failed", awaiting);
+    let active = ["a:active(c1)", "a:active(c1)", "a:active(c1)"];
+    check(SyncPod, all, "sb0 a=run", "startup.a=c1:ok", active);
     // what an earlier instance was found to be says nothing
-    let restarted = ["a:gated(c2)", "a:gated(c2)", "a:asked(c2)"];
+    let restarted = [
+        "a:awaiting-startup(c2)",
+        "a:awaiting-startup(c2)",
+        "a:active(c2)",
+    ];
     let found = "sb0 a=exit1 a#1=run";
     check(SyncPod, all, found, "startup.a=c1:ok", restarted);
-    let exited = ["a:resting(c1)", "a:resting(c1)", "a:resting(c1)"];
+    let exited = [
+        "a:not-running(c1)",
+        "a:not-running(c1)",
+        "a:not-running(c1)",
+    ];
     check(SyncPod, all, "sb0 a=exit1", "startup.a=c1:ok", exited);
     check(SyncPod, all, "sb0 a=unknown", "startup.a=c1:ok", exited);
     // a container without a startup probe waits for nobody
@@ -116,10 +132,10 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
         two,
         found,
         "",
-        ["a:gated(c1)", "b:asked(c2)", "a:asked(c1)"],
+        ["a:awaiting-startup(c1)", "b:active(c2)", "a:active(c1)"],
     );
     // while the pod stops, only readiness goes on; after that nothing does
-    let stopping = ["a:stopped(c1)", "a:asked(c1)", "a:stopped(c1)"];
+    let stopping = ["a:stopped(c1)", "a:active(c1)", "a:stopped(c1)"];
     check(
         TerminatingPod,
         all,
@@ -127,7 +143,7 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
         "startup.a=c1:ok",
         stopping,
     );
-    let gone = ["a:stopped(c1)", "a:resting(c1)", "a:stopped(c1)"];
+    let gone = ["a:stopped(c1)", "a:not-running(c1)", "a:stopped(c1)"];
     check(TerminatingPod, all, "sb0 a=exit0", "startup.a=c1:ok", gone);
     check(
         TerminatedPod,
@@ -142,7 +158,7 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
         "i.readiness s.readiness s.startup a.readiness",
     );
     let found = "sb0 i=exit0 s=run";
-    let expected = ["", "s:gated(c2) a:resting", "s:asked(c2)"];
+    let expected = ["", "s:awaiting-startup(c2) a:not-running", "s:active(c2)"];
     check(SyncPod, init, found, "", expected);
     // no probe, nothing to ask
     check(SyncPod, ("Always a", ""), "sb0 a=run", "", ["", "", ""]);
@@ -158,14 +174,14 @@ fn believed(kind: &str, known: &str, agent: i64, told: Option<PodStatus>) -> Str
         pod: &pod,
         observed: &observed,
         probe_results: &probe_results(known),
-        phase: PodWorkerState::SyncPod,
+        worker_state: PodWorkerState::SyncPod,
     };
     let instance = observed.latest("a").expect("it runs");
     initial_result(&input, instance, at(agent)).to_string()
 }
 
 #[test]
-fn a_new_instance_is_not_ready_and_an_old_one_is_not_called_so_unasked() {
+fn new_instance_is_not_ready_and_old_one_is_unknown() {
     fn check(kind: &str, known: &str, agent: i64, expected: &str) {
         assert_eq!(
             believed(kind, known, agent, None),
@@ -175,18 +191,23 @@ fn a_new_instance_is_not_ready_and_an_old_one_is_not_called_so_unasked() {
     }
     check("readiness", "", 0, "not ready");
     check("readiness", "", 20, "not ready");
-    check("readiness", "", 21, "open");
+    check("readiness", "", 21, "unknown");
     check("readiness", "readiness.a=c0:ok", 0, "not ready");
-    check("readiness", "readiness.a=c1:ok", 0, "kept(ok)");
-    check("readiness", "readiness.a=c1:failed", 99, "kept(failed)");
-    check("liveness", "", 0, "open");
-    check("liveness", "liveness.a=c1:failed", 0, "kept(failed)");
-    check("startup", "", 99, "open");
-    check("startup", "startup.a=c1:ok", 0, "kept(ok)");
+    check("readiness", "readiness.a=c1:ok", 0, "restored(success)");
+    check(
+        "readiness",
+        "readiness.a=c1:failed",
+        99,
+        "restored(failure)",
+    );
+    check("liveness", "", 0, "unknown");
+    check("liveness", "liveness.a=c1:failed", 0, "restored(failure)");
+    check("startup", "", 99, "unknown");
+    check("startup", "startup.a=c1:ok", 0, "restored(success)");
 }
 
 #[test]
-fn what_the_api_server_calls_started_is_not_asked_again() {
+fn instance_started_in_api_keeps_startup_result() {
     fn check(id: &str, started: Option<bool>, kind: &str, expected: &str) {
         let status = ContainerStatus {
             name: "a".to_owned(),
@@ -205,15 +226,15 @@ fn what_the_api_server_calls_started_is_not_asked_again() {
         );
     }
     check("containerd://c1", Some(true), "startup", "started");
-    check("containerd://c1", Some(false), "startup", "open");
-    check("containerd://c1", None, "startup", "open");
-    check("containerd://c0", Some(true), "startup", "open");
-    check("", Some(true), "startup", "open");
-    check("containerd://c1", Some(true), "liveness", "open");
+    check("containerd://c1", Some(false), "startup", "unknown");
+    check("containerd://c1", None, "startup", "unknown");
+    check("containerd://c0", Some(true), "startup", "unknown");
+    check("", Some(true), "startup", "unknown");
+    check("containerd://c1", Some(true), "liveness", "unknown");
 }
 
 #[test]
-fn only_what_ran_before_the_agent_is_asked_with_a_spread() {
+fn only_instances_started_before_agent_have_jitter() {
     let pod = probed("Always a", "a.liveness");
     let observed = observed(&pod, "sb0 a=run");
     let instance = observed.latest("a").expect("it runs");

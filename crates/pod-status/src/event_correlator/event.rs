@@ -1,4 +1,4 @@
-//! An occurrence in the API's form, and references to what it is about.
+//! API events of recorded events, and object references.
 
 use windlass_types::corev1::{Event, EventSource, ObjectReference};
 use windlass_types::metav1::{ObjectMeta, Time};
@@ -7,14 +7,14 @@ use windlass_types::{Pod, PodExt, Timestamp};
 use super::RecordedEvent;
 use windlass_units::hash::fnv1a_64;
 
-/// The component all node agents report as; tools filter by it.
+/// Reporting component of all kubelets; tools filter by it.
 const COMPONENT: &str = "kubelet";
-/// Where events about objects without a namespace lie.
+/// Namespace of events of objects without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
-/// Longest name of an object.
-const NAME_LIMIT: usize = 253;
+/// Maximum bytes of an object name.
+const MAX_NAME_BYTES: usize = 253;
 
-/// Who reports: the agent of one node.
+/// Reporter of events: the agent of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporter {
     /// Name of the node.
@@ -22,21 +22,21 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// The first event of an occurrence, counted once.
-    pub(super) fn event(&self, occurrence: &RecordedEvent) -> Event {
-        let object = &occurrence.object;
+    /// Returns the first event of a recorded event, with count 1.
+    pub(super) fn event(&self, recorded: &RecordedEvent) -> Event {
+        let object = &recorded.object;
         let namespace = object.namespace.as_deref().filter(|n| !n.is_empty());
-        let at = whole_seconds(occurrence.at);
+        let at = whole_seconds(recorded.at);
         Event {
             metadata: ObjectMeta {
-                name: Some(name(object, occurrence.at)),
+                name: Some(name(object, recorded.at)),
                 namespace: Some(namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned()),
                 ..ObjectMeta::default()
             },
             involved_object: object.clone(),
-            reason: Some(occurrence.reason.clone()),
-            message: Some(occurrence.message.clone()),
-            type_: Some(occurrence.event_type.as_str().to_owned()),
+            reason: Some(recorded.reason.clone()),
+            message: Some(recorded.message.clone()),
+            type_: Some(recorded.event_type.as_str().to_owned()),
             count: Some(1),
             first_timestamp: Some(at.clone()),
             last_timestamp: Some(at),
@@ -51,10 +51,10 @@ impl Reporter {
     }
 }
 
-/// Reference to a pod or to one of its containers, in whichever list that is.
+/// Returns a reference to a pod or one of its containers.
 ///
-/// A static pod is referred to by its own UID, not by its mirror's: `kubectl describe` looks a
-/// mirror pod's events up by the hash in its annotation.
+/// The UID of a static pod is its own: `kubectl describe` finds the events of a mirror pod by its hash
+/// annotation.
 pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
@@ -67,7 +67,7 @@ pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     }
 }
 
-/// Reference to a node. Its UID is its name: upstream never waits for the real one.
+/// Returns a reference to a node, with its name as the UID, as upstream.
 pub fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         kind: Some("Node".to_owned()),
@@ -78,7 +78,7 @@ pub fn node_reference(name: &str) -> ObjectReference {
     }
 }
 
-/// The API's times have whole seconds.
+/// Truncates to the whole seconds of the API.
 pub(super) fn whole_seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -95,12 +95,12 @@ fn field_path(pod: &Pod, container: &str) -> String {
     format!("spec.{list}{{{container}}}")
 }
 
-/// `<object>.<time in hex nanoseconds>`. A name too long for that is replaced by its hash.
+/// Returns `<object>.<time in hex nanoseconds>`; a too long object name is replaced by its hash.
 fn name(object: &ObjectReference, at: Timestamp) -> String {
     let of = object.name.as_deref().unwrap_or_default();
     let nanos = at.as_nanosecond();
     let name = format!("{of}.{nanos:x}");
-    if name.len() <= NAME_LIMIT && !of.is_empty() {
+    if name.len() <= MAX_NAME_BYTES && !of.is_empty() {
         return name;
     }
     format!("{:016x}.{nanos:x}", fnv1a_64(of.as_bytes()))

@@ -1,19 +1,19 @@
-//! A map that forgets what was used longest ago.
+//! A map that evicts its least recently used entry.
 
 use std::collections::BTreeMap;
 
-/// See the module page.
+/// An LRU map.
 #[derive(Debug)]
 pub(super) struct Lru<V> {
     limit: usize,
-    /// Counts uses; larger is more recent.
+    /// Counter of uses.
     clock: u64,
     values: BTreeMap<u128, (u64, V)>,
     by_use: BTreeMap<u64, u128>,
 }
 
 impl<V> Lru<V> {
-    /// An empty map of at most `limit` entries, which is at least 1.
+    /// Creates a map of at most `limit` entries, at least 1.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -23,13 +23,13 @@ impl<V> Lru<V> {
         }
     }
 
-    /// Looks a value up, which counts as a use.
+    /// Returns a value; counts as a use.
     pub(super) fn get(&mut self, key: u128) -> Option<&V> {
-        self.touch(key);
+        self.mark_used(key);
         self.values.get(&key).map(|(_, value)| value)
     }
 
-    /// Puts a value in.
+    /// Inserts a value.
     pub(super) fn put(&mut self, key: u128, value: V) {
         self.clock += 1;
         if let Some((before, _)) = self.values.insert(key, (self.clock, value)) {
@@ -44,7 +44,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// Takes a value out, changed by its user and put back, or makes the first one.
+    /// Removes and returns a value, or creates one; the caller inserts it again.
     pub(super) fn take_or(&mut self, key: u128, make: impl FnOnce() -> V) -> V {
         match self.values.remove(&key) {
             Some((at, value)) => {
@@ -55,7 +55,7 @@ impl<V> Lru<V> {
         }
     }
 
-    fn touch(&mut self, key: u128) {
+    fn mark_used(&mut self, key: u128) {
         self.clock += 1;
         if let Some((at, _)) = self.values.get_mut(&key) {
             self.by_use.remove(at);

@@ -4,7 +4,7 @@ use super::*;
 
 const START: i64 = 1_800_000_000;
 
-fn series() -> EventCorrelator {
+fn correlator() -> EventCorrelator {
     EventCorrelator::new(Reporter { host: "n1".into() })
 }
 
@@ -12,7 +12,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).expect("time")
 }
 
-fn occurrence(pod: &str, reason: &str, message: &str, seconds: i64) -> RecordedEvent {
+fn recorded(pod: &str, reason: &str, message: &str, seconds: i64) -> RecordedEvent {
     let mut object = ObjectReference {
         kind: Some("Pod".into()),
         namespace: Some("ns".into()),
@@ -34,42 +34,42 @@ fn name(pod: &str, seconds: i64) -> String {
 }
 
 #[track_caller]
-fn check(series: &mut EventCorrelator, occurrence: RecordedEvent, expected: &str) {
-    assert_eq!(series.observe(occurrence).to_string(), expected);
+fn check(correlator: &mut EventCorrelator, recorded: RecordedEvent, expected: &str) {
+    assert_eq!(correlator.correlate(recorded).to_string(), expected);
 }
 
 #[test]
 fn equal_occurrences_are_one_event_with_a_count() {
-    let mut s = series();
+    let mut s = correlator();
     let first = name("a", 0);
     check(
         &mut s,
-        occurrence("a", "R", "m", 0),
+        recorded("a", "R", "m", 0),
         &format!("create {first} x1 R: m"),
     );
     check(
         &mut s,
-        occurrence("a", "R", "m", 700),
+        recorded("a", "R", "m", 700),
         &format!("count {first} x2 R: m"),
     );
     check(
         &mut s,
-        occurrence("a", "R", "m", 1400),
+        recorded("a", "R", "m", 1400),
         &format!("count {first} x3 R: m"),
     );
     let other = name("b", 1);
     check(
         &mut s,
-        occurrence("b", "R", "m", 1),
+        recorded("b", "R", "m", 1),
         &format!("create {other} x1 R: m"),
     );
 }
 
 #[test]
 fn a_count_patches_number_time_and_message_and_keeps_the_first_time() {
-    let mut s = series();
-    s.observe(occurrence("a", "R", "m", 0));
-    let Correlated::Count { event, patch } = s.observe(occurrence("a", "R", "m", 61)) else {
+    let mut s = correlator();
+    s.correlate(recorded("a", "R", "m", 0));
+    let Correlated::Count { event, patch } = s.correlate(recorded("a", "R", "m", 61)) else {
         panic!("no count");
     };
     let last = json!(event.last_timestamp);
@@ -83,10 +83,10 @@ fn a_count_patches_number_time_and_message_and_keeps_the_first_time() {
 
 #[test]
 fn the_tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
-    let mut s = series();
+    let mut s = correlator();
     for n in 0..9 {
         let line = s
-            .observe(occurrence("a", "R", &n.to_string(), n))
+            .correlate(recorded("a", "R", &n.to_string(), n))
             .to_string();
         assert_eq!(line, format!("create {} x1 R: {n}", name("a", n)));
     }
@@ -94,36 +94,36 @@ fn the_tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
     let prefix = "(combined from similar events): ";
     check(
         &mut s,
-        occurrence("a", "R", "9", 9),
+        recorded("a", "R", "9", 9),
         &format!("create {tenth} x1 R: {prefix}9"),
     );
     check(
         &mut s,
-        occurrence("a", "R", "10", 10),
+        recorded("a", "R", "10", 10),
         &format!("count {tenth} x2 R: {prefix}10"),
     );
     // another reason is another story
     let other = name("a", 11);
     check(
         &mut s,
-        occurrence("a", "S", "x", 11),
+        recorded("a", "S", "x", 11),
         &format!("create {other} x1 S: x"),
     );
     // eleven minutes of silence end it
     let later = name("a", 700);
     check(
         &mut s,
-        occurrence("a", "R", "11", 700),
+        recorded("a", "R", "11", 700),
         &format!("create {later} x1 R: 11"),
     );
 }
 
 #[test]
 fn an_object_may_have_25_events_at_once_and_one_more_every_five_minutes() {
-    let mut s = series();
+    let mut s = correlator();
     let mut say = |n: i64, seconds| {
         let line = s
-            .observe(occurrence("a", &format!("R{n}"), "m", seconds))
+            .correlate(recorded("a", &format!("R{n}"), "m", seconds))
             .to_string();
         line.split(' ').next().map(str::to_owned)
     };
@@ -138,49 +138,49 @@ fn an_object_may_have_25_events_at_once_and_one_more_every_five_minutes() {
     assert_eq!(say(29, 0).as_deref(), Some("drop"));
     check(
         &mut s,
-        occurrence("b", "R", "m", 0),
+        recorded("b", "R", "m", 0),
         &format!("create {} x1 R: m", name("b", 0)),
     );
 }
 
 #[test]
 fn what_was_dropped_is_counted_when_it_is_sent_again() {
-    let mut s = series();
+    let mut s = correlator();
     for n in 0..24 {
-        s.observe(occurrence("a", &format!("R{n}"), "m", 0));
+        s.correlate(recorded("a", &format!("R{n}"), "m", 0));
     }
-    s.observe(occurrence("a", "R", "m", 0));
-    check(&mut s, occurrence("a", "R", "m", 0), "drop");
+    s.correlate(recorded("a", "R", "m", 0));
+    check(&mut s, recorded("a", "R", "m", 0), "drop");
     check(
         &mut s,
-        occurrence("a", "R", "m", 600),
+        recorded("a", "R", "m", 600),
         &format!("count {} x3 R: m", name("a", 0)),
     );
 }
 
 #[test]
 fn memory_is_bounded_and_the_longest_unused_is_forgotten() {
-    let mut s = series();
-    let count = i64::try_from(REMEMBERED).expect("small");
+    let mut s = correlator();
+    let count = i64::try_from(MAX_KEYS).expect("small");
     for n in 0..=count {
-        s.observe(occurrence(&format!("p{n}"), "R", "m", 0));
+        s.correlate(recorded(&format!("p{n}"), "R", "m", 0));
     }
     let last = name(&format!("p{count}"), 0);
     check(
         &mut s,
-        occurrence(&format!("p{count}"), "R", "m", 0),
+        recorded(&format!("p{count}"), "R", "m", 0),
         &format!("count {last} x2 R: m"),
     );
     let forgotten = name("p0", 1);
     check(
         &mut s,
-        occurrence("p0", "R", "m", 1),
+        recorded("p0", "R", "m", 1),
         &format!("create {forgotten} x1 R: m"),
     );
-    let long = "ä".repeat(MESSAGE_LIMIT);
+    let long = "ä".repeat(MAX_MESSAGE_BYTES);
     assert_eq!(
-        occurrence("a", "R", &long, 0).bounded().message.len(),
-        MESSAGE_LIMIT
+        recorded("a", "R", &long, 0).bounded().message.len(),
+        MAX_MESSAGE_BYTES
     );
 }
 
@@ -229,7 +229,7 @@ fn containers_are_named_by_their_path_and_nodes_by_name_in_the_default_namespace
             "reportingComponent": "kubelet", "reportingInstance": "n1",
         })
     );
-    let mut long = occurrence(&"x".repeat(250), "R", "m", 0);
+    let mut long = recorded(&"x".repeat(250), "R", "m", 0);
     let name = reporter.event(&long).metadata.name.expect("name");
     assert!(
         name.len() < 60

@@ -36,7 +36,7 @@ fn static_pod(hash: &str, worker: PodWorkerState) -> LocalStatus {
         pod: Arc::new(pod(hash, &[(names::ANN_CONFIG_HASH, hash)])),
         status: Arc::default(),
         worker,
-        looked: true,
+        observed: true,
         released: false,
     }
 }

@@ -108,7 +108,9 @@ pub fn waiting_for(blocker: &Blocker) -> &'static str {
         _ if blocker.next_retry.is_some() => "agent (automatic retry)",
         Reason::Terminating => "agent, after the containers have stopped",
         Reason::WaitingForStartSlot => "agent, after other pods have started",
-        Reason::WaitingForPodTermination => "agent, after the pod with the same name has terminated",
+        Reason::WaitingForPodTermination => {
+            "agent, after the pod with the same name has terminated"
+        }
         Reason::WaitingForApiServer => "agent, when the API server is reachable",
         Reason::ContainerCreating => "agent (sync in progress)",
         Reason::PodInitializing => "init container, until it completes or starts",
@@ -333,7 +335,11 @@ fn unready(input: &BlockerInput<'_>) -> Option<Cause> {
                 Some(true) => ProbeKind::Readiness,
                 _ => ProbeKind::Startup,
             };
-            Some(Cause::for_probe(&status.name, Reason::ContainersNotReady, probe))
+            Some(Cause::for_probe(
+                &status.name,
+                Reason::ContainersNotReady,
+                probe,
+            ))
         }
         None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::for_pod(
             Reason::ContainersNotReady,

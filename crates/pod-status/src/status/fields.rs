@@ -65,7 +65,13 @@ pub(super) fn resources(
     }
     if let Some(requests) = &mut resources.requests {
         let old = before.and_then(|b| b.requests.as_ref());
-        settle(requests, "cpu", now.cpu_request, MIN_EFFECTIVE_CPU_REQUEST, old);
+        settle(
+            requests,
+            "cpu",
+            now.cpu_request,
+            MIN_EFFECTIVE_CPU_REQUEST,
+            old,
+        );
         settle(requests, "memory", None, 0, old);
     }
     resources

@@ -1,8 +1,7 @@
-//! One pod's way to the API server as a state machine.
+//! The state machine that brings a pod's status to the API server.
 //!
-//! The machine knows what the node says and what the server has, and derives from the two the
-//! one request that is due. It is asked for that request when there is room to send it, so what
-//! is sent is always the newest. At most one is in flight.
+//! Derives the one request that is due from the local status and the API object. The caller fetches
+//! the request when it can send it, so that it is always the newest. At most one is in flight.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,136 +9,135 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::PodWorkerState;
-use windlass_types::{PodExt, PodFullName, PodUid, SharedPod, Timestamp, later};
+use windlass_types::{Phase, PodExt, PodFullName, PodUid, SharedPod, Timestamp, later};
 
-use super::{LocalStatus, StatusConflict, can_be_deleted, is_terminal, merge_status, status_patch, uid_of};
+use super::{LocalStatus, StatusConflict, can_be_deleted, merge_status, status_patch, uid_of};
 use crate::mirror::{Cluster, MirrorPlan, mirror_plan, mirrors};
 use windlass_units::hash::fnv1a_64;
 
-/// Delay after the first failure; it doubles.
+/// Back-off after the first failure; it doubles.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
-/// Longest delay after a failure that another try may mend.
+/// Maximum back-off after a failure.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// Delay before a request that was taken, and yet is due again, is repeated: upstream's period
-/// of reconciliation. It doubles, so that a server that keeps nothing is not asked for ever.
+/// Interval before an accepted request is repeated because it is due again (upstream's reconciliation
+/// period). It doubles.
 const INITIAL_REPEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest delay before the same request is repeated, also after the server called it invalid.
+/// Maximum interval before the same request is repeated, also after the response `Invalid`.
 const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(300);
-/// How long a mirror whose static pod was never on the board is left alone once every source has
-/// spoken: the pod's worker shows it within milliseconds, also when it waits for its turn.
+/// Time after all sources are ready until a mirror pod without a static pod is orphaned. The status of
+/// a static pod appears within milliseconds.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
-/// How long an older state of the object than the server's own answer is not believed. Watches
-/// lag by less; a server that was set back from a backup is believed after this.
+/// Time during which the watch may report an older object than the last response. Later the API server
+/// may have been restored from a backup.
 const STALE_WATCH_WINDOW: Duration = Duration::from_secs(30);
 
-/// Whose object the machine looks after.
+/// Kind of the API object of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A pod of the API server.
     Pod,
-    /// The mirror of a static pod, whichever objects have had its name.
+    /// The mirror pod of a static pod, for all objects of its name.
     Mirror,
 }
 
-/// What the machine is told.
+/// Input of the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// What the node agent says of the pod; `None` if it has left the board.
+    /// The local status of the pod; `None` if it left the pod status store.
     LocalStatus(Option<LocalStatus>),
-    /// The server has this object.
+    /// The object in the API.
     ApiObject(SharedPod),
-    /// The object with this UID is gone.
+    /// The object with this UID was deleted.
     ApiObjectDeleted(PodUid),
-    /// The cluster as far as mirrors are concerned.
+    /// Cluster state for mirror pods.
     Cluster(Cluster),
-    /// What came of the request in flight.
-    RequestCompleted(Result<Answer, Failure>),
-    /// The server answers again: who waits because it did not need not wait longer.
+    /// The request in flight completed.
+    RequestCompleted(Result<RequestResult, RequestFailure>),
+    /// The API server is reachable again; back-offs for it end.
     Reachable,
-    /// Time has passed.
+    /// A wait ended.
     Tick,
 }
 
-/// A successful answer.
+/// Result of a successful request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// The object as it is now, patched or created.
+pub enum RequestResult {
+    /// The patched or created object.
     Object(SharedPod),
-    /// It was deleted.
+    /// The object was deleted.
     Deleted,
 }
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What it means.
+pub struct RequestFailure {
+    /// Its kind.
     pub kind: FailureKind,
-    /// The server asked to wait this long.
+    /// Delay requested by the API server.
     pub retry_after: Option<Duration>,
 }
 
-/// What a failure means for the next try.
+/// Kind of a failure, which determines the retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// It is another object, or one that changes.
+    /// The object has another UID, or changed.
     Conflict,
-    /// The same request will never be taken.
+    /// The API server rejects the request permanently.
     Invalid,
-    /// The server did not answer.
+    /// The API server is unreachable.
     Unreachable,
-    /// Another try may succeed.
+    /// A retry may succeed.
     Other,
 }
 
-/// A request to the server.
+/// A request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// Namespace and name of the object.
     pub name: PodFullName,
     /// Verb and body.
     pub call: Call,
-    /// Since when something is due.
+    /// When a request became due.
     pub since: Timestamp,
 }
 
 /// Verb and body of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
-    /// Strategic merge patch of the `status` subresource; it names the UID itself.
+    /// Strategic merge patch of the `status` subresource, with the UID.
     Patch(Value),
-    /// Delete the object with this UID, grace period 0.
+    /// Deletion of the object with this UID, grace period 0.
     Delete(PodUid),
-    /// Create this mirror pod.
+    /// Creation of this mirror pod.
     Create(SharedPod),
 }
 
-/// What goes first when not everything can be sent at once.
+/// Priority of a request; the first is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// It frees something in the cluster: a pod's object, or what a scheduler holds for a pod
-    /// that has ended. At most two of these in the life of a pod, so they starve nobody.
+    /// Deletes a pod object or publishes a terminal phase; at most two per pod.
     FreesResources,
-    /// It changes what a pod is good for: its phase, its readiness, its being there.
+    /// Changes the phase, the readiness or the existence of a pod.
     ChangesReadiness,
-    /// All else.
+    /// Any other change.
     Informational,
 }
 
-/// What the machine waits for.
+/// Next step of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// For something to happen.
+    /// Wait for an input.
     Idle,
-    /// For this moment, then a [`Input::Tick`].
+    /// Wait until this time, then handle [`Input::Tick`].
     Wait(Timestamp),
-    /// For room to send.
+    /// Send a request.
     Send(Priority),
 }
 
 impl Call {
-    /// The verb alone.
+    /// Returns the verb.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Patch(_) => "patch",
@@ -152,11 +150,11 @@ impl Call {
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotFound => "there is no such object",
+            Self::NotFound => "object not found",
             Self::Conflict => "conflict",
-            Self::Invalid => "the API server will never take it",
-            Self::Unreachable => "the API server did not answer",
-            Self::Other => "the API server refused it for now",
+            Self::Invalid => "rejected permanently by the API server",
+            Self::Unreachable => "API server unreachable",
+            Self::Other => "rejected by the API server",
         })
     }
 }
@@ -181,51 +179,51 @@ impl fmt::Display for Next {
     }
 }
 
-/// A request that was answered, and when it may be repeated.
+/// The last completed request, and its repeat interval.
 #[derive(Clone, Debug)]
-struct Sent {
+struct LastRequest {
     call: Call,
     at: Timestamp,
     repeat_after: Duration,
 }
 
-/// The machine; see the module page.
+/// The state machine of one object.
 #[derive(Clone, Debug)]
 pub struct StatusSync {
     role: Role,
-    /// Makes the delays of two pods differ.
+    /// Seed of the jitter.
     seed: String,
     local: Option<LocalStatus>,
-    /// The pod is no longer on the board.
+    /// The pod left the pod status store.
     left: bool,
-    /// Dates what the proposal changes; `None` before the first.
+    /// Time of the last local change; `None` before the first.
     local_at: Option<Timestamp>,
     object: Option<SharedPod>,
     cluster: Cluster,
     due: Option<(Call, Priority)>,
     due_since: Option<Timestamp>,
-    /// Since when a mirror seems to be an orphan although its static pod was never seen.
+    /// When a mirror pod appeared without a static pod.
     orphan_since: Option<Timestamp>,
-    refused: Option<StatusConflict>,
+    status_conflict: Option<StatusConflict>,
     in_flight: Option<Call>,
     failures: u32,
-    /// The last failure was that the server did not answer.
+    /// The last failure was `Unreachable`.
     unreachable: bool,
-    /// The last failure was that the object is not the one that is known.
+    /// The last failure was `Conflict`.
     conflict: bool,
-    /// Nothing is sent before; with the delay, to notice a clock that was set back.
+    /// End and duration of the back-off.
     not_before: Option<(Timestamp, Duration)>,
-    last: Option<Sent>,
-    /// Version of the newest answer, until the watch has caught up with it.
+    last: Option<LastRequest>,
+    /// Version of the last response, until the watch has caught up.
     floor: Option<(u64, Timestamp)>,
-    /// An object the watch called gone: a late answer does not bring it back.
+    /// The last object deleted according to the watch; late responses for it are ignored.
     gone: Option<PodUid>,
-    /// A mirror that was deleted from here: a late event does not bring it back.
+    /// The mirror pod that the agent deleted; late events of it are ignored.
     deleted: Option<PodUid>,
 }
 
 impl StatusSync {
-    /// A machine that knows nothing yet. `seed` is the pod's UID or name.
+    /// Creates a machine without state. `seed` is the UID or name of the pod.
     pub fn new(role: Role, seed: impl Into<String>) -> Self {
         Self {
             role,
@@ -238,7 +236,7 @@ impl StatusSync {
             due: None,
             due_since: None,
             orphan_since: None,
-            refused: None,
+            status_conflict: None,
             in_flight: None,
             failures: 0,
             unreachable: false,
@@ -251,23 +249,23 @@ impl StatusSync {
         }
     }
 
-    /// Takes one input and says what the machine waits for now.
+    /// Handles an input and returns the next step.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Next {
         match input {
             Input::LocalStatus(local) => {
-                if !self.local_news(local, now) {
+                if !self.set_local(local, now) {
                     return self.next(now);
                 }
             }
-            Input::ApiObject(object) => self.seen(object, now),
-            Input::ApiObjectDeleted(uid) => self.lost(uid),
+            Input::ApiObject(object) => self.set_object(object, now),
+            Input::ApiObjectDeleted(uid) => self.remove_object(uid),
             Input::Cluster(cluster) => {
                 if self.cluster == cluster {
                     return self.next(now);
                 }
                 self.cluster = cluster;
             }
-            Input::RequestCompleted(result) => self.answered(result, now),
+            Input::RequestCompleted(result) => self.completed(result, now),
             Input::Reachable => {
                 if std::mem::take(&mut self.unreachable) {
                     self.not_before = None;
@@ -279,7 +277,7 @@ impl StatusSync {
         self.next(now)
     }
 
-    /// The request to send now, if one is due; from here on it is in flight.
+    /// Returns the request that is due, which is in flight from now on.
     pub fn start(&mut self, now: Timestamp) -> Option<Request> {
         if !matches!(self.next(now), Next::Send(_)) {
             return None;
@@ -298,27 +296,26 @@ impl StatusSync {
         Some(request)
     }
 
-    /// Why what the node says cannot be sent, if it contradicts what the server was told.
-    pub fn refused(&self) -> Option<&StatusConflict> {
-        self.refused.as_ref()
+    /// Returns the conflict of the local status with the API status.
+    pub fn status_conflict(&self) -> Option<&StatusConflict> {
+        self.status_conflict.as_ref()
     }
 
-    /// The object that the server has.
+    /// Returns the object in the API.
     pub fn object(&self) -> Option<&SharedPod> {
         self.object.as_ref()
     }
 
-    /// Nothing is known, wanted or under way: the machine may be forgotten.
+    /// True without state and requests: the machine can be removed.
     pub fn is_empty(&self) -> bool {
         self.object.is_none() && self.in_flight.is_none() && (self.local.is_none() || self.left)
     }
 
-    /// False if nothing changed.
-    fn local_news(&mut self, local: Option<LocalStatus>, now: Timestamp) -> bool {
+    /// Updates the local status; false without a change.
+    fn set_local(&mut self, local: Option<LocalStatus>, now: Timestamp) -> bool {
         self.left = local.is_none();
         let local = match (self.local.take(), local) {
-            // a worker is forgotten when it has released its pod, which is still to be finished
-            // in the API
+            // a removed worker has released its pod, whose object may still exist
             (Some(known), None)
                 if self.role == Role::Pod && known.worker == PodWorkerState::TerminatedPod =>
             {
@@ -329,7 +326,7 @@ impl StatusSync {
                 });
                 return changed;
             }
-            (Some(known), Some(new)) if known.same(&new) => {
+            (Some(known), Some(new)) if known.is_same(&new) => {
                 self.local = Some(known);
                 return false;
             }
@@ -341,7 +338,7 @@ impl StatusSync {
         true
     }
 
-    fn seen(&mut self, object: SharedPod, now: Timestamp) {
+    fn set_object(&mut self, object: SharedPod, now: Timestamp) {
         let uid = uid_of(&object);
         if self.role == Role::Mirror && self.deleted.as_ref() == Some(&uid) {
             return;
@@ -364,35 +361,35 @@ impl StatusSync {
         self.object = Some(object);
     }
 
-    fn lost(&mut self, uid: PodUid) {
+    fn remove_object(&mut self, uid: PodUid) {
         if self.object.as_ref().is_some_and(|o| uid_of(o) == uid) {
             self.object = None;
         }
         self.gone = Some(uid);
     }
 
-    fn answered(&mut self, result: Result<Answer, Failure>, now: Timestamp) {
+    fn completed(&mut self, result: Result<RequestResult, RequestFailure>, now: Timestamp) {
         let Some(call) = self.in_flight.take() else {
             return;
         };
         match result {
-            Ok(answer) => {
+            Ok(result) => {
                 self.failures = 0;
                 self.unreachable = false;
                 self.conflict = false;
                 self.not_before = None;
                 self.due_since = None;
-                self.taken(call, INITIAL_REPEAT_INTERVAL, now);
-                self.accept(answer, now);
+                self.set_repeat(call, INITIAL_REPEAT_INTERVAL, now);
+                self.accept(result, now);
             }
             Err(failure) => self.failed(call, &failure, now),
         }
     }
 
-    fn accept(&mut self, answer: Answer, now: Timestamp) {
-        match answer {
-            Answer::Object(object) if self.gone.as_ref() != Some(&uid_of(&object)) => {
-                // an answer may come after the event of a later change
+    fn accept(&mut self, result: RequestResult, now: Timestamp) {
+        match result {
+            RequestResult::Object(object) if self.gone.as_ref() != Some(&uid_of(&object)) => {
+                // the watch may already have a newer object
                 let newest = self.object.as_ref().is_none_or(|known| {
                     uid_of(known) != uid_of(&object) || version(known) <= version(&object)
                 });
@@ -401,22 +398,22 @@ impl StatusSync {
                     self.object = Some(object);
                 }
             }
-            Answer::Object(_) => {}
-            Answer::Deleted if self.role == Role::Mirror => {
+            RequestResult::Object(_) => {}
+            RequestResult::Deleted if self.role == Role::Mirror => {
                 self.deleted = self.object.take().map(|o| uid_of(&o));
             }
-            // the watch says when it is gone: finalizers of others may hold it
-            Answer::Deleted => {}
+            // the watch reports the removal: finalizers may delay it
+            RequestResult::Deleted => {}
         }
     }
 
-    fn failed(&mut self, call: Call, failure: &Failure, now: Timestamp) {
+    fn failed(&mut self, call: Call, failure: &RequestFailure, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
         let creates = matches!(call, Call::Create(_));
         self.unreachable = failure.kind == FailureKind::Unreachable;
         self.conflict = failure.kind == FailureKind::Conflict && !creates;
         let delay = match failure.kind {
-            // the watch says whether there is another
+            // the watch reports another object, if any
             FailureKind::NotFound if !creates => {
                 self.deleted = self.object.take().map(|o| uid_of(&o));
                 self.failures = 0;
@@ -425,29 +422,30 @@ impl StatusSync {
             }
             _ if self.conflict => MAX_BACKOFF,
             FailureKind::Invalid => {
-                self.taken(call, MAX_REPEAT_INTERVAL, now);
+                self.set_repeat(call, MAX_REPEAT_INTERVAL, now);
                 self.delay()
             }
             _ => self.delay(),
         };
-        let asked = failure.retry_after.unwrap_or_default();
-        let delay = delay.max(asked.min(MAX_REPEAT_INTERVAL));
+        let requested = failure.retry_after.unwrap_or_default();
+        let delay = delay.max(requested.min(MAX_REPEAT_INTERVAL));
         self.not_before = Some((later(now, delay), delay));
     }
 
-    /// Notes when the same request may be sent again.
-    fn taken(&mut self, call: Call, first: Duration, now: Timestamp) {
+    /// Records when the same request may be repeated.
+    fn set_repeat(&mut self, call: Call, first: Duration, now: Timestamp) {
         let again = self.last.as_ref().filter(|last| last.call == call);
-        let repeat_after = again.map_or(first, |last| (last.repeat_after * 2).min(MAX_REPEAT_INTERVAL));
-        self.last = Some(Sent {
+        let repeat_after = again.map_or(first, |last| {
+            (last.repeat_after * 2).min(MAX_REPEAT_INTERVAL)
+        });
+        self.last = Some(LastRequest {
             call,
             at: now,
             repeat_after,
         });
     }
 
-    /// 1 s doubling to 30 s, less up to a quarter, from the pod's name and the number of
-    /// failures: the same in every replay, and different between pods.
+    /// Returns the back-off: 1 s doubling to 30 s, less up to a quarter of deterministic jitter.
     fn delay(&self) -> Duration {
         let doublings = self.failures.saturating_sub(1).min(5);
         let full = (INITIAL_BACKOFF * 2_u32.pow(doublings)).min(MAX_BACKOFF);
@@ -455,16 +453,17 @@ impl StatusSync {
         full.mul_f64(1.0 - (seed % 256) as f64 / 1024.0)
     }
 
-    /// Works out what is due.
+    /// Derives the request that is due.
     fn derive(&mut self, now: Timestamp) {
-        self.refused = None;
+        self.status_conflict = None;
         self.due = match self.role {
             Role::Pod => self.due_for_pod(),
             Role::Mirror => self.due_for_mirror(),
         };
-        // a static pod that left the board is gone; one that was never there may be coming
-        let stray = self.role == Role::Mirror && self.local.is_none() && self.local_at.is_none();
-        self.orphan_since = (stray && self.due.is_some()).then(|| self.orphan_since.unwrap_or(now));
+        // a static pod that was never in the store may still appear
+        let orphan = self.role == Role::Mirror && self.local.is_none() && self.local_at.is_none();
+        self.orphan_since =
+            (orphan && self.due.is_some()).then(|| self.orphan_since.unwrap_or(now));
         if self.due.is_none() {
             self.due_since = None;
         } else {
@@ -477,13 +476,17 @@ impl StatusSync {
         if let Some(patch) = self.status(&local, &object) {
             return Some(patch);
         }
-        can_be_deleted(&object, &local).then(|| (Call::Delete(uid_of(&object)), Priority::FreesResources))
+        can_be_deleted(&object, &local)
+            .then(|| (Call::Delete(uid_of(&object)), Priority::FreesResources))
     }
 
     fn due_for_mirror(&mut self) -> Option<(Call, Priority)> {
         let mirror = self.object.clone();
         match mirror_plan(self.local.as_ref(), mirror.as_deref(), &self.cluster) {
-            MirrorPlan::Create(pod) => Some((Call::Create(SharedPod::from(pod)), Priority::ChangesReadiness)),
+            MirrorPlan::Create(pod) => Some((
+                Call::Create(SharedPod::from(pod)),
+                Priority::ChangesReadiness,
+            )),
             MirrorPlan::Replace | MirrorPlan::Delete => {
                 mirror.map(|mirror| (Call::Delete(uid_of(&mirror)), Priority::ChangesReadiness))
             }
@@ -497,7 +500,7 @@ impl StatusSync {
     }
 
     fn status(&mut self, local: &LocalStatus, object: &SharedPod) -> Option<(Call, Priority)> {
-        if !local.looked {
+        if !local.observed {
             return None;
         }
         let empty = Default::default();
@@ -507,8 +510,8 @@ impl StatusSync {
                 let patch = status_patch(object, &merged)?;
                 Some((Call::Patch(patch), priority(api, &merged)))
             }
-            Err(refused) => {
-                self.refused = Some(refused);
+            Err(conflict) => {
+                self.status_conflict = Some(conflict);
                 None
             }
         }
@@ -526,7 +529,7 @@ impl StatusSync {
         let waits = [self.not_before, repeat, orphan]
             .into_iter()
             .flatten()
-            // a clock that was set back does not make anybody wait longer than the delay
+            // a clock that was set back does not extend a wait
             .filter(|(at, delay)| *at > now && *at <= later(now, *delay))
             .map(|(at, _)| at)
             .max();
@@ -534,13 +537,13 @@ impl StatusSync {
     }
 }
 
-/// How urgent it is to bring one status to the other.
+/// Returns the priority of a status change.
 fn priority(api: &PodStatus, merged: &PodStatus) -> Priority {
     let ready = |status: &PodStatus| {
         let mut all = status.conditions.iter().flatten();
         all.any(|c| c.type_ == "Ready" && c.status == "True")
     };
-    if is_terminal(merged) && !is_terminal(api) {
+    if Phase::is_terminal_in(merged) && !Phase::is_terminal_in(api) {
         Priority::FreesResources
     } else if api.phase != merged.phase || ready(api) != ready(merged) {
         Priority::ChangesReadiness
@@ -549,7 +552,7 @@ fn priority(api: &PodStatus, merged: &PodStatus) -> Priority {
     }
 }
 
-/// Versions of pods are numbers that grow.
+/// Parses the resourceVersion.
 fn version(object: &SharedPod) -> Option<u64> {
     object.metadata.resource_version.as_ref()?.parse().ok()
 }

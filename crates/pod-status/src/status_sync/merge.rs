@@ -1,4 +1,4 @@
-//! The node agent's findings over the server's status, field by field.
+//! Merge of the local status into the API status, field by field.
 
 use windlass_types::corev1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus,
@@ -7,7 +7,7 @@ use windlass_types::metav1::Time;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
-use super::{LocalStatus, is_terminal};
+use super::LocalStatus;
 use windlass_pod_lifecycle::actions::restarts_after_exit;
 use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 use windlass_types::Phase;
@@ -27,32 +27,29 @@ const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
-/// Written by everyone who ends pods; ours carries this reason.
+/// Written by several controllers; that of the agent has the reason `BY_KUBELET`.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const BY_KUBELET: &str = "TerminationByKubelet";
 
-/// A status that contradicts what the server was told is not sent.
+/// Conflict of the local status with the API status, which prevents its patch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("container {container} has ended for good and cannot be {state} again")]
+#[error("container {container} has exited without a restart and cannot be {state} again")]
 pub struct StatusConflict {
-    /// Which container.
+    /// Name of the container.
     pub container: String,
-    /// What it is said to be.
+    /// Its local state.
     pub state: &'static str,
 }
 
-/// The status to bring to the server, whose present one is `api`.
-///
-/// `now` dates what changes without a date of its own; times get their whole seconds when they
-/// are written as JSON.
+/// Merges the local status into the API status. `now` is the time of changes without their own time.
 pub(crate) fn merge_status(
     api: &PodStatus,
-    proposal: &LocalStatus,
+    local: &LocalStatus,
     now: Timestamp,
 ) -> Result<PodStatus, StatusConflict> {
-    let ended = proposal.worker == PodWorkerState::TerminatedPod;
-    let pod = &*proposal.pod;
-    let mut status = (*proposal.status).clone();
+    let ended = local.worker == PodWorkerState::TerminatedPod;
+    let pod = &*local.pod;
+    let mut status = (*local.status).clone();
     carry_containers(&mut status, api, pod, ended)?;
     if ended && was_rejected(&status, api) {
         status.container_statuses = None;
@@ -61,30 +58,30 @@ pub(crate) fn merge_status(
         end_containers(&mut status, pod);
         end_phase(&mut status, pod);
     }
-    carry_fields(&mut status, api, proposal, now);
+    carry_fields(&mut status, api, local, now);
 
-    let settled = is_terminal(api);
-    let withheld = !settled && is_terminal(&status) && !ended && may_run(&status);
-    let ends_now = !settled && is_terminal(&status) && !withheld;
+    let settled = Phase::is_terminal_in(api);
+    let withheld = !settled && Phase::is_terminal_in(&status) && !ended && may_run(&status);
+    let ends_now = !settled && Phase::is_terminal_in(&status) && !withheld;
     carry_phase(&mut status, api, settled, withheld);
-    status.conditions = Some(conditions(&status, api, proposal, ends_now, now));
+    status.conditions = Some(conditions(&status, api, local, ends_now, now));
     Ok(status)
 }
 
-/// Restart counts grow, last states stay, and what ended for good stays ended.
+/// Keeps restart counts, last states and final exits.
 fn carry_containers(
     status: &mut PodStatus,
     api: &PodStatus,
     pod: &Pod,
     ended: bool,
 ) -> Result<(), StatusConflict> {
-    let free = any_may_restart(pod);
+    let any_restart = any_may_restart(pod);
     for (mine, theirs, specs, reruns) in [
         (
             &mut status.init_container_statuses,
             &api.init_container_statuses,
             pod.init_containers(),
-            // a new sandbox runs them all again; the server takes that only as their next end
+            // a new sandbox reruns them; the API server accepts only their next exit
             true,
         ),
         (
@@ -101,7 +98,7 @@ fn carry_containers(
         ),
     ] {
         let Some(list) = mine else {
-            // nothing is known of them here: a rejected pod keeps what it was
+            // a rejected pod keeps the API status
             mine.clone_from(theirs);
             continue;
         };
@@ -110,8 +107,8 @@ fn carry_containers(
             let Some(old) = theirs.iter().flatten().find(|c| c.name == *name) else {
                 continue;
             };
-            if let Some(state) = ended_for_good(old, specs, pod)
-                && !free
+            if let Some(state) = final_state(old, specs, pod)
+                && !any_restart
                 && terminated(&container.state).is_none()
             {
                 if reruns && !ended {
@@ -141,7 +138,7 @@ fn carry_container(container: &mut ContainerStatus, old: &ContainerStatus) {
     if terminated(&container.last_state).is_some() {
         return;
     }
-    // the runtime no longer has the instance that ended before
+    // the runtime no longer has the previous instance
     if terminated(&old.state).is_some() && terminated(&container.state).is_none() {
         container.last_state.clone_from(&old.state);
     } else if terminated(&old.last_state).is_some() {
@@ -149,8 +146,8 @@ fn carry_container(container: &mut ContainerStatus, old: &ContainerStatus) {
     }
 }
 
-/// The state of a container that ended and will not be restarted.
-fn ended_for_good<'a>(
+/// Returns the state of a container that exited without a restart.
+fn final_state<'a>(
     old: &'a ContainerStatus,
     specs: &[Container],
     pod: &Pod,
@@ -162,15 +159,15 @@ fn ended_for_good<'a>(
         .flatten()
 }
 
-/// A rule of one container may restart all of them, those that are done included.
+/// True if a restart rule may restart all containers.
 fn any_may_restart(pod: &Pod) -> bool {
     let all = pod.init_containers().iter().chain(pod.containers());
     all.flat_map(|c| c.restart_policy_rules.iter().flatten())
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
-/// The pod is over: a container whose end was not seen has failed (upstream `TerminatePod`).
-/// Containers that were never reached stay as they are.
+/// Marks containers without an observed exit as failed (upstream `TerminatePod`), except those that
+/// were never started.
 fn end_containers(status: &mut PodStatus, pod: &Pod) {
     let lost = || {
         Some(ContainerState {
@@ -200,16 +197,15 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
         .for_each(|c| c.state = lost());
 }
 
-/// A terminated pod has a terminal phase, whatever was known of it last: the API server deletes no
-/// other. A static pod comes back with its manifest, and keeps its phase.
+/// Sets a terminal phase, which the API server requires for the deletion; not for a static pod, which
+/// may return with its manifest.
 fn end_phase(status: &mut PodStatus, pod: &Pod) {
-    if !is_terminal(status) && !pod.is_static() {
+    if !Phase::is_terminal_in(status) && !pod.is_static() {
         status.phase = Some(Phase::Failed.as_str().to_owned());
     }
 }
 
-/// The pod failed for a reason of the node's before anything was said of its containers: they
-/// were not lost, there were none. What is shown of such a pod is the reason.
+/// True for a pod that was rejected before it had containers.
 fn was_rejected(status: &PodStatus, api: &PodStatus) -> bool {
     fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
         let lists = [&status.init_container_statuses, &status.container_statuses];
@@ -223,7 +219,7 @@ fn was_rejected(status: &PodStatus, api: &PodStatus) -> bool {
         && !all(status).any(|c| reached(c) || c.container_id.is_some())
 }
 
-/// The app containers were, or could have been, started.
+/// True if app containers have started or could have started.
 fn initialized(status: &PodStatus, pod: &Pod) -> bool {
     let completed = |state| terminated(state).is_some_and(|t| t.exit_code == 0);
     let last = status.init_container_statuses.iter().flatten().next_back();
@@ -237,8 +233,8 @@ fn reached(container: &ContainerStatus) -> bool {
     terminated(&container.last_state).is_some() || !container.state.as_ref().is_none_or(waits)
 }
 
-/// What belongs to others, and what is written once.
-fn carry_fields(status: &mut PodStatus, api: &PodStatus, proposal: &LocalStatus, now: Timestamp) {
+/// Keeps fields of other writers, and fields that are written once.
+fn carry_fields(status: &mut PodStatus, api: &PodStatus, local: &LocalStatus, now: Timestamp) {
     status
         .resource_claim_statuses
         .clone_from(&api.resource_claim_statuses);
@@ -267,22 +263,22 @@ fn carry_fields(status: &mut PodStatus, api: &PodStatus, proposal: &LocalStatus,
         status.host_ip.clone_from(&api.host_ip);
         status.host_ips.clone_from(&api.host_ips);
     }
-    // a pod that stops keeps the address it had
-    let stops = proposal.worker != PodWorkerState::SyncPod || is_terminal(status);
-    if status.pod_ip.is_none() && (stops || is_terminal(api)) {
+    // a terminating pod keeps its address
+    let stops = local.worker != PodWorkerState::SyncPod || Phase::is_terminal_in(status);
+    if status.pod_ip.is_none() && (stops || Phase::is_terminal_in(api)) {
         status.pod_ip.clone_from(&api.pod_ip);
         status.pod_ips.clone_from(&api.pod_ips);
     }
 }
 
-/// The first value stands.
+/// Keeps the first value.
 fn prefer<T: Clone>(mine: &mut Option<T>, first: &Option<T>) {
     if first.is_some() {
         mine.clone_from(first);
     }
 }
 
-/// A terminal phase is never left, and not entered before its time.
+/// Keeps a terminal phase, and withholds one while containers may run.
 fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld: bool) {
     if settled && status.phase == api.phase {
         status.reason = status.reason.take().or_else(|| api.reason.clone());
@@ -295,8 +291,7 @@ fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld:
     }
 }
 
-/// A container runs, may be started yet, or is one of which the runtime cannot say that it
-/// ended.
+/// True if a container runs, may start, or has an unknown state.
 fn may_run(status: &PodStatus) -> bool {
     let lists = [
         &status.init_container_statuses,
@@ -309,32 +304,34 @@ fn may_run(status: &PodStatus) -> bool {
     })
 }
 
-/// Foreign conditions as the server has them, then ours. `ends_now`: the server learns of the
-/// terminal phase with this status.
+/// Returns the conditions of other writers, then those of the agent. `ends_now`: this status publishes
+/// the terminal phase.
 fn conditions(
     status: &PodStatus,
     api: &PodStatus,
-    proposal: &LocalStatus,
+    local: &LocalStatus,
     ends_now: bool,
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let before = api.conditions.as_deref().unwrap_or_default();
-    let proposed = proposal.status.conditions.as_deref().unwrap_or_default();
+    let local_conditions = local.status.conditions.as_deref().unwrap_or_default();
     let owned = |c: &&PodCondition| OWNED.contains(&c.type_.as_str());
     let mut list: Vec<PodCondition> = before.iter().filter(|c| !owned(c)).cloned().collect();
 
-    let disruption = proposed.iter().find(|c| c.type_ == DISRUPTION_TARGET);
+    let disruption = local_conditions
+        .iter()
+        .find(|c| c.type_ == DISRUPTION_TARGET);
     if let Some(disruption) =
         disruption.filter(|c| ends_now && c.reason.as_deref() == Some(BY_KUBELET))
     {
         let mut mine = disruption.clone();
-        // it was decided earlier, but it is true for the world from now on
+        // it becomes visible now
         mine.last_transition_time = Some(Time(now));
         list.retain(|c| c.type_ != DISRUPTION_TARGET);
         list.push(since(mine, before));
     }
-    let mut ours: Vec<PodCondition> = proposed.iter().filter(owned).cloned().collect();
-    // a rejected pod has no conditions of the kubelet, as upstream
+    let mut ours: Vec<PodCondition> = local_conditions.iter().filter(owned).cloned().collect();
+    // a rejected pod has no conditions of the agent, as upstream
     if !ours.is_empty() && !ours.iter().any(|c| c.type_ == SCHEDULED) {
         ours.extend(before.iter().find(|c| c.type_ == SCHEDULED).cloned());
     }
@@ -359,7 +356,7 @@ fn conditions(
     list
 }
 
-/// A condition that the server knows with the same status keeps its date.
+/// Keeps the transition time of a condition with an unchanged status.
 fn since(mut condition: PodCondition, before: &[PodCondition]) -> PodCondition {
     let same = |c: &&PodCondition| c.type_ == condition.type_ && c.status == condition.status;
     if let Some(time) = before.iter().find(same).map(|c| &c.last_transition_time) {

@@ -1,8 +1,8 @@
 //! The difference between two statuses as a strategic merge patch.
 //!
-//! Both sides are first brought to one form, so that what differs only in spelling (null and
-//! empty, `0.5` and `500m`, fractions of a second) is no difference. Lists follow the merge keys
-//! of the API's types; a list without one is replaced as a whole.
+//! Both statuses are normalized first, so that different spellings (null and empty, `0.5` and `500m`,
+//! fractions of a second) are equal. Lists follow the merge keys of the API types; a list without one
+//! is replaced.
 
 use serde_json::{Map, Value, json};
 use windlass_types::Pod;
@@ -12,7 +12,7 @@ use windlass_units::quantity::Quantity;
 
 type Object = Map<String, Value>;
 
-/// Lists of a status that are merged element by element, with the field that names an element.
+/// Lists of a status that are merged by element, with their merge keys.
 const MERGED_LISTS: [(&str, &str); 4] = [
     ("conditions", "type"),
     ("podIPs", "ip"),
@@ -20,17 +20,17 @@ const MERGED_LISTS: [(&str, &str); 4] = [
     ("resourceClaimStatuses", "name"),
 ];
 
-/// The patch of the `status` subresource that makes `base` say `merged`, on condition that the
-/// object still has the UID of `base`. `None` if no reader would see a difference.
+/// Returns the patch of the `status` subresource from `base` to `merged`, with the UID as a
+/// precondition; `None` without a difference.
 pub(crate) fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
     let before = base.status.as_ref().map(plain).unwrap_or_default();
     let status = difference(&before, &plain(merged));
     (!status.is_empty()).then(|| json!({"metadata": {"uid": base.metadata.uid}, "status": status}))
 }
 
-/// A status without anything that means nothing.
+/// Returns a status as JSON without empty fields.
 fn plain(status: &PodStatus) -> Object {
-    // an object that was decoded or built from typed fields always serializes
+    // typed fields always serialize
     let mut value = serde_json::to_value(status).unwrap_or_default();
     strip("", &mut value);
     match value {
@@ -39,7 +39,7 @@ fn plain(status: &PodStatus) -> Object {
     }
 }
 
-/// Removes empty fields below `value`, which is the field `key` itself.
+/// Removes empty fields below `value`, the value of `key`.
 fn strip(key: &str, value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -68,7 +68,7 @@ fn is_empty(key: &str, value: &Value) -> bool {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // an empty state still says which state it is
+        // an empty container state is significant
         Value::Object(object) => {
             object.is_empty() && !["waiting", "running", "terminated"].contains(&key)
         }
@@ -76,7 +76,7 @@ fn is_empty(key: &str, value: &Value) -> bool {
     }
 }
 
-/// What must be set, and set to null, to come from one object to the other.
+/// Returns the merge patch between two objects.
 fn difference(before: &Object, after: &Object) -> Object {
     let mut patch = Object::new();
     for (key, new) in after {
@@ -103,8 +103,8 @@ fn difference(before: &Object, after: &Object) -> Object {
     patch
 }
 
-/// The elements that differ, each with its name, and the order of all of them. The order alone
-/// is a difference only for addresses, the first of which is the pod's.
+/// Adds the elements that differ, and the order of all. A different order alone counts only for
+/// addresses.
 fn merge_list(patch: &mut Object, key: &str, by: &str, old: &[Value], new: &[Value]) {
     let named = |list: &[Value], name: &Value| list.iter().find(|e| e[by] == *name).cloned();
     let mut changes = Vec::new();

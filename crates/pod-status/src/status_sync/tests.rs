@@ -142,7 +142,7 @@ pub(super) fn proposal(asked: &str, said: PodStatus, worker: PodWorkerState) -> 
         pod: Arc::new(pod(asked)),
         status: Arc::new(said),
         worker,
-        looked: true,
+        observed: true,
         released: false,
     }
 }

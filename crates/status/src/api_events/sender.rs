@@ -38,7 +38,7 @@ impl EventSender {
     pub async fn run(mut self, client: ApiClient) {
         loop {
             let occurrence = self.queue.next().await;
-            let correlated = self.series.observe(occurrence);
+            let correlated = self.series.correlate(occurrence);
             tracing::debug!(decision = %correlated, "event");
             match correlated {
                 Correlated::Dropped => {}

@@ -31,7 +31,7 @@ fn entry(phase: PodWorkerState, app: &Value) -> PodStatusEntry {
     PodStatusEntry {
         status: Arc::new(serde_json::from_value(status).expect("status")),
         worker_state: phase,
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }

@@ -23,7 +23,7 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::Metrics;
 use windlass_pod_status::mirror::NodeOwner;
-use windlass_pod_status::status_sync::{Answer, Call, Failure, Request};
+use windlass_pod_status::status_sync::{RequestResult, Call, RequestFailure, Request};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{Clock, PodUid, Timestamp};
 
@@ -53,7 +53,7 @@ struct RequestCompleted {
     key: Key,
     /// For a patch: since when it was due.
     patch_since: Option<Timestamp>,
-    result: Result<Answer, Failure>,
+    result: Result<RequestResult, RequestFailure>,
 }
 
 #[derive(Debug)]
@@ -226,7 +226,7 @@ impl StreamHandler<(PodUid, ApiPodUpdate)> for StatusManager {
 
 impl StreamHandler<NodeUpdate> for StatusManager {
     fn handle(&mut self, NodeUpdate(node): NodeUpdate, ctx: &mut Context<Self>) {
-        let node = node.as_deref().and_then(NodeOwner::of);
+        let node = node.as_deref().and_then(NodeOwner::from_node);
         self.process(ctx, |machines, now| {
             machines.cluster_changed(|cluster| cluster.node = node, now);
         });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, Delete, ObjectKey, Patch};
-use windlass_pod_status::status_sync::{Answer, Call, Failure, FailureKind, Request};
+use windlass_pod_status::status_sync::{RequestResult, Call, RequestFailure, FailureKind, Request};
 use windlass_types::{Pod, SharedPod};
 
 /// Timeout of one request, including the wait for the client rate limit. Timed out requests are
@@ -11,13 +11,13 @@ use windlass_types::{Pod, SharedPod};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sends one request, with a timeout.
-pub(super) async fn send(client: &ApiClient, request: Request) -> Result<Answer, Failure> {
+pub(super) async fn send(client: &ApiClient, request: Request) -> Result<RequestResult, RequestFailure> {
     match tokio::time::timeout(REQUEST_TIMEOUT, call(client, request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&error)),
         Err(_) => {
             tracing::warn!(seconds = REQUEST_TIMEOUT.as_secs(), "API request timed out");
-            Err(Failure {
+            Err(RequestFailure {
                 kind: FailureKind::Unreachable,
                 retry_after: None,
             })
@@ -25,18 +25,18 @@ pub(super) async fn send(client: &ApiClient, request: Request) -> Result<Answer,
     }
 }
 
-async fn call(client: &ApiClient, request: Request) -> ApiResult<Answer> {
+async fn call(client: &ApiClient, request: Request) -> ApiResult<RequestResult> {
     let at = ObjectKey::namespaced(&request.name.namespace, &request.name.name);
     match request.call {
         Call::Patch(patch) => {
             let patch = Patch::StrategicMerge(patch);
             let object: Pod = client.patch(at, Some("status"), &patch).await?;
-            Ok(Answer::Object(SharedPod::new(object)))
+            Ok(RequestResult::Object(SharedPod::new(object)))
         }
         Call::Create(mirror) => {
             let object = client.create(at.namespace, &*mirror).await?;
             tracing::info!(pod = %request.name, "mirror pod created");
-            Ok(Answer::Object(SharedPod::new(object)))
+            Ok(RequestResult::Object(SharedPod::new(object)))
         }
         Call::Delete(uid) => {
             let delete = Delete {
@@ -45,12 +45,12 @@ async fn call(client: &ApiClient, request: Request) -> ApiResult<Answer> {
             };
             client.delete::<Pod>(at, &delete).await?;
             tracing::info!(pod = %request.name, %uid, "pod deleted from the API");
-            Ok(Answer::Deleted)
+            Ok(RequestResult::Deleted)
         }
     }
 }
 
-fn failure(error: &ApiError) -> Failure {
+fn failure(error: &ApiError) -> RequestFailure {
     let kind = match error.kind {
         ApiErrorKind::NotFound => FailureKind::NotFound,
         ApiErrorKind::Conflict => FailureKind::Conflict,
@@ -72,7 +72,7 @@ fn failure(error: &ApiError) -> Failure {
         }
         _ => tracing::warn!(%error, "pod request failed"),
     }
-    Failure {
+    RequestFailure {
         kind,
         retry_after: error.retry_after,
     }

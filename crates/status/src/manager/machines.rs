@@ -6,7 +6,7 @@ use std::fmt;
 use windlass_actors::ApiPodUpdate;
 use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
 use windlass_pod_status::status_sync::{
-    Answer, Failure, FailureKind, Input, LocalStatus, Next, Priority, Request, Role,
+    RequestResult, RequestFailure, FailureKind, Input, LocalStatus, Next, Priority, Request, Role,
     StatusConflict, StatusSync,
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
@@ -86,7 +86,7 @@ impl PodMachines {
             pod: entry.pod,
             status: entry.status,
             worker: entry.worker_state,
-            looked: entry.looked,
+            observed: entry.observed,
             released: entry.released,
         };
         if !proposal.pod.is_static() {
@@ -141,7 +141,7 @@ impl PodMachines {
     }
 
     /// Handles the result of a request.
-    pub(super) fn completed(&mut self, key: Key, result: Result<Answer, Failure>, now: Timestamp) {
+    pub(super) fn completed(&mut self, key: Key, result: Result<RequestResult, RequestFailure>, now: Timestamp) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let unreachable =
             matches!(&result, Err(failure) if failure.kind == FailureKind::Unreachable);
@@ -262,8 +262,8 @@ impl PodMachines {
                     .insert((priority, self.next_sequence, key.clone()));
             }
         }
-        if machine.sync.refused() != machine.refused.as_ref() {
-            machine.refused = machine.sync.refused().cloned();
+        if machine.sync.status_conflict() != machine.refused.as_ref() {
+            machine.refused = machine.sync.status_conflict().cloned();
             if let Some(refused) = &machine.refused {
                 tracing::warn!(pod = %key, %refused, "status update rejected");
             }

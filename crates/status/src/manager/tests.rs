@@ -105,7 +105,7 @@ impl Cluster {
         self.board.publish(PodStatusEntry {
             status: Arc::new(status(text)),
             worker_state: worker,
-            looked: true,
+            observed: true,
             released,
             ..PodStatusEntry::new(Arc::new(pod.clone()))
         });
@@ -622,7 +622,7 @@ async fn unknown_or_deleted_node_gets_no_mirror_pods() {
 async fn orphaned_mirror_pod_is_deleted_when_sources_are_ready() {
     with_cluster(async |c| {
         let owner = c.node.borrow().0.clone().expect("a node");
-        let owner = windlass_pod_status::mirror::NodeOwner::of(&owner).expect("an owner");
+        let owner = windlass_pod_status::mirror::NodeOwner::from_node(&owner).expect("an owner");
         let mirror = |hash: &str| windlass_pod_status::mirror::mirror_of(&static_pod(hash), &owner);
         let orphan = c.server.create(&mirror("h0"));
         tokio::time::sleep(Duration::from_secs(600)).await;

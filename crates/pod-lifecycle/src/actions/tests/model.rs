@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_types::pod::RestartPolicy;
-use windlass_types::{ContainerProbeResult, ObservedSandbox};
+use windlass_types::{ContainerId, ContainerProbeResult, ObservedSandbox};
 
 use super::*;
 

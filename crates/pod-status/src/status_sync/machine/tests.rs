@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn fails(&mut self, kind: FailureKind) -> String {
-        let failure = Failure {
+        let failure = RequestFailure {
             kind,
             retry_after: None,
         };
@@ -77,7 +77,7 @@ fn seen(uid: &str, version: u32, said: &str) -> Input {
 
 fn answer(uid: &str, version: u32, said: &str) -> Input {
     let object = Arc::new(object(uid, version, said));
-    Input::RequestCompleted(Ok(Answer::Object(object)))
+    Input::RequestCompleted(Ok(RequestResult::Object(object)))
 }
 
 fn says(said: &str, worker: PodWorkerState) -> Input {
@@ -178,11 +178,14 @@ fn retry_after_extends_the_backoff_up_to_a_limit() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
-    let failure = Failure {
+    let failure = RequestFailure {
         kind: FailureKind::Other,
         retry_after: Some(Duration::from_secs(40)),
     };
-    assert_eq!(bench.step(Input::RequestCompleted(Err(failure))), "wait@140");
+    assert_eq!(
+        bench.step(Input::RequestCompleted(Err(failure))),
+        "wait@140"
+    );
     // neither a change nor an event of the object shortens that
     assert_eq!(bench.step(seen("u", 2, NEW)), "wait@140");
     assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@140");
@@ -314,7 +317,7 @@ fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
         bench.step(says(end, TerminatedPod)),
         r#"patch u "Failed" ["Ready"]"#
     );
-    let answered = Answer::Object(deleted(3, end));
+    let answered = RequestResult::Object(deleted(3, end));
     assert_eq!(bench.step(Input::RequestCompleted(Ok(answered))), "idle");
     let released = LocalStatus {
         released: true,
@@ -325,7 +328,10 @@ fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
     assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
     assert_eq!(bench.fails(FailureKind::Unreachable), "wait@100");
     assert_eq!(bench.tick_at(102), "delete(u)");
-    assert_eq!(bench.step(Input::RequestCompleted(Ok(Answer::Deleted))), "wait@112");
+    assert_eq!(
+        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
+        "wait@112"
+    );
     assert!(!bench.machine.is_empty());
     assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
     assert!(bench.machine.is_empty());
@@ -336,9 +342,12 @@ fn a_pod_the_runtime_was_not_asked_about_yet_is_not_spoken_of() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, RUNNING));
     let mut adopted = proposal("Never web", status(PENDING), SyncPod);
-    adopted.looked = false;
-    assert_eq!(bench.step(Input::LocalStatus(Some(adopted.clone()))), "idle");
-    adopted.looked = true;
+    adopted.observed = false;
+    assert_eq!(
+        bench.step(Input::LocalStatus(Some(adopted.clone()))),
+        "idle"
+    );
+    adopted.observed = true;
     assert_eq!(
         bench.step(Input::LocalStatus(Some(adopted))),
         r#"patch u "Pending" ["Ready"]"#
@@ -350,10 +359,10 @@ fn a_contradiction_is_not_sent_and_can_be_asked_for() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, "Running | Ready=False@1 | web=t1"));
     assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
-    let refused = bench.machine.refused().expect("refused");
-    assert_eq!(refused.container, "web");
+    let conflict = bench.machine.status_conflict().expect("conflict");
+    assert_eq!(conflict.container, "web");
     bench.step(says("Failed | Ready=False@1 | web=t1", TerminatedPod));
-    assert_eq!(bench.machine.refused(), None);
+    assert_eq!(bench.machine.status_conflict(), None);
 }
 
 /// A static pod `p` with this hash.
@@ -389,7 +398,7 @@ fn a_static_pods_status_goes_to_its_mirror_once_there_is_one() {
     let runs = static_pod("h1", "Running | Ready=True@9 | web=r", SyncPod);
     assert_eq!(bench.step(Input::LocalStatus(Some(runs))), "idle");
     assert_eq!(bench.step(cluster(false)), "create(p_ns)");
-    let created = Answer::Object(mirror("m1", 1, "h1", NEW));
+    let created = RequestResult::Object(mirror("m1", 1, "h1", NEW));
     assert_eq!(
         bench.step(Input::RequestCompleted(Ok(created))),
         r#"patch m1 "Running" ["Ready"]"#
@@ -402,13 +411,19 @@ fn an_outdated_mirror_is_deleted_and_created_anew_whatever_late_events_say() {
     let successor = static_pod("h2", "Pending | Ready=False@9 | web=w", SyncPod);
     bench.step(cluster(true));
     bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW)));
-    assert_eq!(bench.step(Input::LocalStatus(Some(successor))), "delete(m1)");
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(Answer::Deleted))),
+        bench.step(Input::LocalStatus(Some(successor))),
+        "delete(m1)"
+    );
+    assert_eq!(
+        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
         "create(p_ns)"
     );
-    assert_eq!(bench.step(Input::ApiObject(mirror("m1", 2, "h1", NEW))), "idle");
-    let created = Answer::Object(mirror("m2", 5, "h2", NEW));
+    assert_eq!(
+        bench.step(Input::ApiObject(mirror("m1", 2, "h1", NEW))),
+        "idle"
+    );
+    let created = RequestResult::Object(mirror("m2", 5, "h2", NEW));
     assert_eq!(
         bench.step(Input::RequestCompleted(Ok(created))),
         r#"patch m2 null ["Ready"]"#
@@ -425,7 +440,10 @@ fn uid_of_shared(object: &SharedPod) -> String {
 fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
     let mut bench = Bench::new(Role::Mirror);
     bench.step(cluster(false));
-    assert_eq!(bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW))), "idle");
+    assert_eq!(
+        bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW))),
+        "idle"
+    );
     // its static pod may be on its way to the board
     assert_eq!(bench.step(cluster(true)), "wait@105");
     assert_eq!(bench.tick_at(104), "wait@105");
@@ -435,7 +453,11 @@ fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
     let mut bench = Bench::new(Role::Mirror);
     let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
     bench.step(Input::ApiObject(mirror("m1", 1, "h1", said)));
-    bench.step(Input::LocalStatus(Some(static_pod("h1", said, TerminatingPod))));
+    bench.step(Input::LocalStatus(Some(static_pod(
+        "h1",
+        said,
+        TerminatingPod,
+    ))));
     assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
     assert_eq!(bench.step(cluster(true)), "delete(m1)");
 }
@@ -446,20 +468,26 @@ fn a_mirror_somebody_deletes_comes_back() {
     let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
     bench.step(cluster(true));
     bench.step(Input::LocalStatus(Some(static_pod("h1", said, SyncPod))));
-    bench.step(Input::RequestCompleted(Ok(Answer::Object(mirror(
+    bench.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
         "m1", 1, "h1", said,
     )))));
     let mut deleted = Arc::unwrap_or_clone(mirror("m1", 2, "h1", said));
     deleted.metadata.deletion_timestamp = Some(Time(at(100)));
-    assert_eq!(bench.step(Input::ApiObject(Arc::new(deleted))), "delete(m1)");
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(Answer::Deleted))),
+        bench.step(Input::ApiObject(Arc::new(deleted))),
+        "delete(m1)"
+    );
+    assert_eq!(
+        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
         "create(p_ns)"
     );
     // or it vanishes at once
-    bench.step(Input::RequestCompleted(Ok(Answer::Object(mirror(
+    bench.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
         "m2", 4, "h1", said,
     )))));
     bench.now += 60;
-    assert_eq!(bench.step(Input::ApiObjectDeleted("m2".into())), "create(p_ns)");
+    assert_eq!(
+        bench.step(Input::ApiObjectDeleted("m2".into())),
+        "create(p_ns)"
+    );
 }
