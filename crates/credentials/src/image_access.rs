@@ -87,7 +87,7 @@ impl AllowlistPattern {
             Some(prefix) => Ok(Self::Prefix(prefix.to_owned())),
             None => {
                 let name = ImageName::parse(text)
-                    .map_err(|error| AllowlistError::Name(error.fault.to_string()))?;
+                    .map_err(|error| AllowlistError::Name(error.kind.to_string()))?;
                 if name.name() != text {
                     return Err(AllowlistError::Tagged(text_owned()));
                 }
