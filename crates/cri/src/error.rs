@@ -75,13 +75,13 @@ impl CriError {
 
     /// The cause of a failed pull and the rest of the message; `None` for any other cause.
     pub fn image_error_cause(&self) -> Option<(ImageErrorCause, &str)> {
-        let after = |cause| self.message.strip_prefix(cause);
-        let unavailable =
-            after("RegistryUnavailable").map(|rest| (ImageErrorCause::RegistryUnavailable, rest));
-        unavailable.or_else(|| {
-            let rest = after("SignatureValidationFailed")?;
-            Some((ImageErrorCause::SignatureValidationFailed, rest))
-        })
+        use ImageErrorCause::{RegistryUnavailable, SignatureValidationFailed};
+        let causes = [
+            ("RegistryUnavailable", RegistryUnavailable),
+            ("SignatureValidationFailed", SignatureValidationFailed),
+        ];
+        let mut causes = causes.into_iter();
+        causes.find_map(|(head, cause)| Some((cause, self.message.strip_prefix(head)?)))
     }
 
     /// Converts a gRPC status. A status created by the local transport means that the runtime is

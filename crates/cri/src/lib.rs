@@ -70,7 +70,7 @@ mod transport;
 
 pub use client::{CriClient, CriOptions};
 pub use endpoint::EndpointError;
-pub use error::{CriCode, CriError, CriResult};
+pub use error::{CriCode, CriError, CriResult, ImageErrorCause};
 pub use hung::{CallObject, HungCall, HungCalls, RuntimeLoad};
 pub use port::{ImageService, RuntimeEventStream, RuntimeService};
 pub use stats::{ImageFsInfo, RuntimeFs, RuntimeStats, TrackedStats};

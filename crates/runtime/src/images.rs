@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_credentials::credentials::{Keyring, TrackedAuth};
-use windlass_cri::error::CriError;
+use windlass_cri::{CriError, ImageErrorCause};
 use windlass_manifests::image_name::{
     ImageName, ImageNameError, PullDecision, PullPolicy, should_pull,
 };
@@ -295,22 +295,18 @@ impl ImageStep<'_> {
             Reason::Failed,
             &format!("Failed to pull image {image:?}: {}", error.go_text()),
         );
-        // runtimes prefix their message with these reasons
-        let after = |word: Reason| error.message.strip_prefix(word.as_str());
-        let (reason, message) = if let Some(rest) = after(Reason::RegistryUnavailable) {
-            (
+        let (reason, message) = match error.image_error_cause() {
+            Some((ImageErrorCause::RegistryUnavailable, rest)) => (
                 Reason::RegistryUnavailable,
                 format!("image pull failed for {image} because the registry is unavailable{rest}"),
-            )
-        } else if let Some(rest) = after(Reason::SignatureValidationFailed) {
-            (
+            ),
+            Some((ImageErrorCause::SignatureValidationFailed, rest)) => (
                 Reason::SignatureValidationFailed,
                 format!(
                     "image pull failed for {image} because the signature validation failed{rest}"
                 ),
-            )
-        } else {
-            (Reason::ErrImagePull, error.go_text())
+            ),
+            None => (Reason::ErrImagePull, error.go_text()),
         };
         let now = self.runtime.deps().clock.now();
         let delay = backoff.next(key, policy, now);
