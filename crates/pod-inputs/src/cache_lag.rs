@@ -1,17 +1,17 @@
-//! Refusals that may only mean that a cache of the API server lags behind.
+//! Rejections that may be caused by a stale cache of the API server.
 //!
-//! The node authorizer and the admission plugin NodeRestriction know pods from informers. For some
-//! milliseconds after the binding of a pod, longer on a busy control plane, they refuse its node what
-//! the pod refers to. Such a request is sent again soon, and the refusal is not reported at first.
+//! The node authorizer and the admission plugin NodeRestriction have pods from informers. For some
+//! milliseconds after the binding of a pod, longer on a busy control plane, they reject requests of
+//! the node for it. Such a request is retried soon, and not reported at first.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Refusals are not reported for this long after the first one.
+/// Rejections are not reported for this time after the first one.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Delay before the first retry; it doubles with each further one.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
-/// Longest delay before a retry.
+/// Max delay before a retry.
 const MAX_DELAY: Duration = Duration::from_millis(320);
 
 /// What is requested for a pod.
@@ -25,7 +25,7 @@ pub enum PodRequest {
     Certificate,
 }
 
-/// The HTTP status of a refusal, as far as it matters here.
+/// HTTP status of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionStatus {
     /// 403.
@@ -38,20 +38,20 @@ pub enum RejectionStatus {
     Other,
 }
 
-/// A request that was refused.
+/// A rejected request.
 #[derive(Clone, Copy, Debug)]
 pub struct RejectedRequest {
     /// What was requested.
     pub request: PodRequest,
     /// The status of the response.
     pub status: RejectionStatus,
-    /// Number of refusals in a row before this one.
+    /// Number of consecutive rejections before this one.
     pub earlier: u32,
     /// Time since the first of them, zero if this is the first.
     pub since_first: Duration,
 }
 
-/// What follows a refusal.
+/// What to do after a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionDecision {
     /// Retry after this delay, and report nothing.
@@ -69,26 +69,26 @@ impl fmt::Display for RejectionDecision {
     }
 }
 
-/// Returns what follows a refusal.
+/// Decides what to do after a rejection.
 ///
-/// The status alone decides, not the message: other authorizers and admission plugins have caches and
-/// messages of their own, and a permanent refusal is only reported a little later.
-pub fn rejection_decision(refusal: RejectedRequest) -> RejectionDecision {
-    let left = QUIET_PERIOD.saturating_sub(refusal.since_first);
-    if left.is_zero() || !may_be_lag(refusal.request, refusal.status) {
+/// Depends on the status only, because other authorizers and admission plugins have other caches and
+/// messages. A permanent rejection is reported a little later.
+pub fn rejection_decision(rejected: RejectedRequest) -> RejectionDecision {
+    let left = QUIET_PERIOD.saturating_sub(rejected.since_first);
+    if left.is_zero() || !may_be_lag(rejected.request, rejected.status) {
         return RejectionDecision::Report;
     }
-    let doubled = FIRST_DELAY.saturating_mul(1 << refusal.earlier.min(16));
+    let doubled = FIRST_DELAY.saturating_mul(1 << rejected.earlier.min(16));
     RejectionDecision::Retry(doubled.min(MAX_DELAY).min(left))
 }
 
 fn may_be_lag(request: PodRequest, status: RejectionStatus) -> bool {
     match (request, status) {
         (_, RejectionStatus::Forbidden) => true,
-        // an object that a node may read is read from the storage: a 404 is the truth
+        // objects are read from etcd, so a 404 is final
         (PodRequest::Object, RejectionStatus::NotFound) => false,
         (_, RejectionStatus::NotFound) => true,
-        // NodeRestriction answers 500 where a retry may help
+        // NodeRestriction returns 500 for a pod that it does not have yet
         (PodRequest::Certificate, RejectionStatus::ServerError) => true,
         (_, RejectionStatus::ServerError | RejectionStatus::Other) => false,
     }
@@ -99,18 +99,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_decision_for_each_status_and_time() {
+    fn rejection_decision_for_each_status_and_time() {
         let check = |request, status, earlier, since_first, expected: &str| {
-            let refusal = RejectedRequest {
+            let rejected = RejectedRequest {
                 request,
                 status,
                 earlier,
                 since_first: Duration::from_millis(since_first),
             };
             assert_eq!(
-                rejection_decision(refusal).to_string(),
+                rejection_decision(rejected).to_string(),
                 expected,
-                "{refusal:?}"
+                "{rejected:?}"
             );
         };
         use PodRequest::{Certificate, Object, Token};

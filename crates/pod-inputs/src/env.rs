@@ -1,7 +1,7 @@
-//! A container's environment and the `$(VAR)` references in it, its command and its arguments.
+//! Environment of a container, and `$(VAR)` references in it, its command and its arguments.
 //!
-//! Mirrors upstream's `makeEnvironmentVariables` and its `expansion` package. Upstream's result
-//! has the random order of a Go map; here it is `envFrom`, then `env` as written, then services.
+//! Mirrors upstream `makeEnvironmentVariables` and the package `expansion`. The order is `envFrom`,
+//! `env`, services; in upstream it is random.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,14 +27,14 @@ pub use variables::expand_words;
 
 use variables::Variables;
 
-/// Values from outside the pod, all of the pod's own namespace.
+/// Values from outside the pod, in its namespace.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvSources {
     /// Data of ConfigMaps by name.
     pub config_maps: BTreeMap<String, Arc<ConfigMapContent>>,
     /// Data of Secrets by name, decoded.
     pub secrets: BTreeMap<String, Arc<SecretContent>>,
-    /// Variables that announce services; the container's own win.
+    /// Service variables; other variables take precedence.
     pub services: BTreeMap<String, String>,
 }
 
@@ -49,8 +49,7 @@ impl fmt::Debug for EnvSources {
     }
 }
 
-/// The data of one object as variables have it: what is no text gets replacement characters,
-/// because a variable cannot hold anything else.
+/// Data of one object; invalid UTF-8 is replaced in variables.
 #[derive(Clone, Copy)]
 enum Data<'a> {
     Text(&'a BTreeMap<String, Arc<str>>),
@@ -86,7 +85,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).into_owned()
 }
 
-/// What an environment is made of.
+/// Input of [`environment`].
 #[derive(Clone, Copy, Debug)]
 pub struct EnvInput<'a> {
     /// The pod.
@@ -99,11 +98,11 @@ pub struct EnvInput<'a> {
     pub node: &'a NodeFacts,
     /// Values from outside the pod.
     pub sources: &'a EnvSources,
-    /// What the pod's own files say.
+    /// Files of `fileKeyRef` variables.
     pub files: &'a EnvFiles,
 }
 
-/// A kind of object that variables come from.
+/// Kind of a source object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvObject {
     /// ConfigMap.
@@ -113,7 +112,7 @@ pub enum EnvObject {
 }
 
 impl EnvObject {
-    /// The word for it in the API server's (and upstream's) `not found`.
+    /// Returns the name in `not found` errors.
     fn resource(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmap",
@@ -131,22 +130,21 @@ impl fmt::Display for EnvObject {
     }
 }
 
-/// A variable that cannot be given a value. Objects and keys that are missing are told in
-/// upstream's words.
+/// Why a variable has no value. Messages for missing objects and keys match upstream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// The agent does not have the ConfigMap or Secret.
+    /// Missing ConfigMap or Secret.
     #[error("{} {name:?} not found", kind.resource())]
     MissingObject {
-        /// Which kind.
+        /// Kind.
         kind: EnvObject,
         /// Name.
         name: String,
     },
-    /// The ConfigMap or Secret has no such key.
+    /// Missing key in a ConfigMap or Secret.
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     MissingKey {
-        /// Which kind.
+        /// Kind.
         kind: EnvObject,
         /// Namespace.
         namespace: String,
@@ -155,43 +153,42 @@ pub enum EnvError {
         /// The key.
         key: String,
     },
-    /// Not a field that can be handed to a container.
+    /// Unsupported field.
     #[error("{field}: unsupported field {path:?}")]
     UnsupportedField {
-        /// Where it is referred to.
+        /// Path of the reference.
         field: String,
-        /// The path.
+        /// Path of the field.
         path: String,
     },
-    /// Not a resource that can be handed to a container.
+    /// Unsupported resource.
     #[error("{field}: unsupported container resource {resource:?}")]
     UnsupportedResource {
-        /// Where it is referred to.
+        /// Path of the reference.
         field: String,
         /// The resource.
         resource: String,
     },
-    /// `resourceFieldRef` names no container of the pod.
+    /// Unknown container in `resourceFieldRef`.
     #[error("{field}: container {container} not found")]
     UnknownContainer {
-        /// Where it is referred to.
+        /// Path of the reference.
         field: String,
         /// The name.
         container: String,
     },
-    /// `fileKeyRef` names a volume that is not set up.
+    /// The volume of a `fileKeyRef` is not set up.
     #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
     NoVolumeOfFile(String),
-    /// A file that cannot be read or means nothing. Why is for the log: the text of a pod's
-    /// status is upstream's.
+    /// The file cannot be read or parsed. The cause is only logged, as upstream.
     #[error("couldn't parse env file")]
     File {
         /// The file.
         path: String,
-        /// Why.
+        /// Cause.
         cause: String,
     },
-    /// A file without a variable that is not optional.
+    /// The file has no such variable, which is not optional.
     #[error("environment variable key {key:?} not found in file {path:?}")]
     MissingFileKey {
         /// The variable.
@@ -199,26 +196,26 @@ pub enum EnvError {
         /// The file.
         path: String,
     },
-    /// A resource amount or divisor cannot be read.
+    /// Invalid quantity or divisor.
     #[error("{field}: {source}")]
     Quantity {
-        /// Where it is referred to.
+        /// Path of the reference.
         field: String,
-        /// Why.
+        /// Cause.
         source: QuantityError,
     },
-    /// More than Linux hands to a process.
-    #[error("{field}: more than 8 MiB, which no process can be given")]
+    /// Above the limit of Linux.
+    #[error("{field}: larger than 8 MiB, the limit of Linux")]
     TooLarge {
         /// `env`, `command` or `args`.
         field: &'static str,
     },
 }
 
-/// The environment of a container, in order, each name once.
+/// Returns the environment of a container, in order, each name once.
 ///
 /// # Errors
-/// The first variable that cannot be given a value, or too much for any process.
+/// The first variable without a value, or an environment that is too large.
 pub fn environment(input: EnvInput<'_>) -> Result<Vec<(String, String)>, EnvError> {
     let services = &input.sources.services;
     let mut env = Variables::default();
@@ -244,10 +241,10 @@ pub fn environment(input: EnvInput<'_>) -> Result<Vec<(String, String)>, EnvErro
     Ok(env.into_list())
 }
 
-/// The value of a downward API field. `field` says where it is referred to, for the error.
+/// Returns the value of a downward API field. `field` is the path of the reference, for errors.
 ///
 /// # Errors
-/// The path is not one that can be handed to a container.
+/// Unsupported path.
 pub(crate) fn pod_field(
     input: EnvInput<'_>,
     selector: &ObjectFieldSelector,
@@ -263,7 +260,7 @@ pub(crate) fn pod_field(
     }
     let pod = input.pod;
     let spec = PodExt::spec(pod);
-    // a pod on the host network has the node's addresses; the status has the same order
+    // a host network pod has the addresses of the node, in the order of its status
     let pod_ips = match pod.host_network() {
         true => input.node.node_ips.clone(),
         false => by_family(input.pod_ips, &input.node.node_ips),
@@ -293,11 +290,11 @@ pub(crate) fn pod_field(
     })
 }
 
-/// The value of a container's resource, counted in its divisor. A limit that is not set is the
-/// pod's, else what the node can give; a request that is not set is the limit.
+/// Returns the value of a container resource divided by its divisor. The default limit is the
+/// pod-level limit, else allocatable of the node; the default request is the limit.
 ///
 /// # Errors
-/// The resource or container is unknown, or an amount cannot be read.
+/// Unknown resource or container, or an invalid quantity.
 pub(crate) fn resource_field(
     input: EnvInput<'_>,
     selector: &ResourceFieldSelector,
@@ -325,7 +322,7 @@ pub(crate) fn resource_field(
             .map_err(quantity_error)?
             .or(limit),
         _ => match limit.filter(|q| !q.is_zero()) {
-            None => own_limit(input.pod, name)
+            None => pod_level_limit(input.pod, name)
                 .map_err(quantity_error)?
                 .or_else(|| node_allocatable(input.node, name)),
             limit => limit,
@@ -341,8 +338,8 @@ pub(crate) fn resource_field(
         .to_string())
 }
 
-/// `spec.resources` of the pod as a whole, which knows no disk.
-fn own_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
+/// Returns the pod-level limit, which exists for CPU and memory.
+fn pod_level_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
     let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let limit = lookup(limits.filter(|_| matches!(name, "cpu" | "memory")), name)?;
@@ -381,8 +378,7 @@ fn referred_container<'a>(
         })
 }
 
-/// Every key becomes a variable: since all printable names are valid (1.34), upstream leaves
-/// none out.
+/// Every key becomes a variable, as upstream since 1.34.
 fn add_env_from(input: EnvInput<'_>, env: &mut Variables) -> Result<(), EnvError> {
     let sources = input.sources;
     for from in input.container.env_from.iter().flatten() {

@@ -1,8 +1,7 @@
-//! What the node contributes to a sandbox' or container's configuration.
+//! Facts about the node that are part of sandbox and container configurations.
 //!
-//! Filled in once from the configuration and the machine and passed by reference: decisions
-//! never look at the node themselves. The texts of `resolv.conf` and `/etc/hosts` are not here,
-//! because they are read again for every sandbox.
+//! The agent sets them once, from the configuration and the host. `resolv.conf` and `/etc/hosts` are
+//! not included, because the agent reads them for each sandbox.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,17 +22,17 @@ pub struct NodeFacts {
     pub cluster_domain: String,
     /// `resolvConf`; `None` if it is configured as the empty string.
     pub resolv_conf: Option<PathBuf>,
-    /// CPU that pods may use, in thousandths.
+    /// Allocatable CPU, in thousandths.
     pub allocatable_cpu_milli: i64,
-    /// Memory that pods may use, in bytes.
+    /// Allocatable memory, in bytes.
     pub allocatable_memory: i64,
-    /// Local storage that pods may use, in bytes.
+    /// Allocatable ephemeral storage, in bytes.
     pub allocatable_ephemeral_storage: i64,
-    /// All memory of the node, in bytes.
+    /// Memory capacity, in bytes.
     pub memory_capacity: i64,
-    /// Where files of pods and logs lie.
+    /// Directories of pods and logs.
     pub paths: NodePaths,
-    /// `seccompDefault`: containers without a profile get the runtime's.
+    /// `seccompDefault`: containers without a profile get `RuntimeDefault`.
     pub seccomp_default: bool,
     /// `cpuCFSQuota`: CPU limits are enforced.
     pub cpu_cfs_quota: bool,
@@ -41,27 +40,27 @@ pub struct NodeFacts {
     pub cpu_cfs_quota_period: Duration,
     /// The node uses the unified cgroup hierarchy.
     pub cgroup_v2: bool,
-    /// `singleProcessOOMKill`: the kernel kills one process, not the whole container.
+    /// `singleProcessOOMKill`: the OOM killer kills one process, not the whole container.
     pub single_process_oom_kill: bool,
-    /// Feature gate `ClusterTrustBundleProjection`: volumes may show trust anchors.
+    /// Feature gate `ClusterTrustBundleProjection`.
     pub trust_bundles: bool,
-    /// Feature gate `PodCertificateRequest`: volumes may show certificates made for the pod.
+    /// Feature gate `PodCertificateRequest`.
     pub pod_certificates: bool,
-    /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` counts.
+    /// Feature gate `ContainerStopSignals`.
     pub stop_signals: bool,
     /// SELinux is enabled on the node.
     pub selinux_enabled: bool,
-    /// `/sys/devices/system/cpu/cpuN/thermal_throttle` of every CPU that has one; masked.
+    /// Existing `/sys/devices/system/cpu/cpuN/thermal_throttle`, which are masked.
     pub thermal_throttle_paths: Vec<String>,
     /// Feature gate `HostnameOverride`.
     pub hostname_override: bool,
     /// Feature gate `EnvFiles`.
     pub env_files: bool,
-    /// `--root-dir` is on a shared mount: what is mounted below it can be seen elsewhere.
+    /// `--root-dir` is on a shared mount.
     pub root_shared: bool,
 }
 
-/// Upstream's configuration defaults on a machine of unknown size.
+/// The defaults of upstream, with unknown resources.
 impl Default for NodeFacts {
     fn default() -> Self {
         Self {
@@ -92,7 +91,8 @@ impl Default for NodeFacts {
     }
 }
 
-/// The first IP of the node's primary family, then the first of the other (upstream `sortPodIPs`).
+/// Returns the first IP of the node's primary family, then the first of the other (upstream
+/// `sortPodIPs`).
 pub fn by_family(ips: &[IpAddr], node: &[IpAddr]) -> Vec<IpAddr> {
     let primary_is_v4 = node.first().is_none_or(IpAddr::is_ipv4);
     [primary_is_v4, !primary_is_v4]

@@ -1,17 +1,17 @@
-//! Every path on the node that belongs to a pod, spelled as upstream spells it.
+//! Paths of a pod on the node, as upstream.
 //!
-//! Log shippers, `crictl` and a Go kubelet that takes the node over all read these. Names in a
-//! path come from pods, so callers check them once with [`check_component`] before any is used.
+//! Log shippers, `crictl` and the Go kubelet read them. Names in a path come from pods, so callers
+//! check them with [`check_component`] first.
 
 use std::path::{Path, PathBuf};
 
 use windlass_types::names::{CONTAINER_LOGS_DIR, DEFAULT_POD_LOGS_DIR};
 use windlass_types::{ContainerId, Pod, PodExt, PodUid};
 
-/// Longest file name of ext4; upstream cuts log symlinks to it.
+/// Max length of a file name in ext4; log symlinks are truncated to it.
 const MAX_FILE_NAME: usize = 255;
 
-/// The two directories everything else is derived from.
+/// The base directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePaths {
     /// `--root-dir`.
@@ -33,14 +33,14 @@ impl Default for NodePaths {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} cannot be used as a file name")]
 pub struct UnsafeName {
-    /// Which field of the pod.
+    /// Field of the pod.
     pub field: &'static str,
     /// Its value.
     pub value: String,
 }
 
 impl NodePaths {
-    /// `pods`: one directory for each pod.
+    /// `pods`: the directories of pods.
     pub fn pods_dir(&self) -> PathBuf {
         self.root_dir.join("pods")
     }
@@ -55,7 +55,7 @@ impl NodePaths {
         self.pod_dir(uid).join("volumes")
     }
 
-    /// `pods/<uid>/volumes/<plugin>/<volume>`; for example plugin `kubernetes.io/empty-dir`.
+    /// `pods/<uid>/volumes/<plugin>/<volume>`, with a plugin such as `kubernetes.io/empty-dir`.
     pub fn pod_volume_dir(&self, uid: &PodUid, plugin: &str, volume: &str) -> PathBuf {
         self.pod_volumes_dir(uid)
             .join(escape_plugin(plugin))
@@ -72,23 +72,23 @@ impl NodePaths {
         self.pod_dir(uid).join("etc-hosts")
     }
 
-    /// `pods/<uid>/userns`: which user IDs the pod has.
+    /// `pods/<uid>/userns`: user IDs of the pod.
     pub fn user_namespace(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("userns")
     }
 
-    /// `pods/<uid>/containers/<container>`: its termination logs.
+    /// `pods/<uid>/containers/<container>`: termination logs.
     pub fn container_dir(&self, uid: &PodUid, container: &str) -> PathBuf {
         self.pod_dir(uid).join("containers").join(container)
     }
 
-    /// `pods/<uid>/containers/<container>/<8 hex>`: the termination log of one instance.
+    /// `pods/<uid>/containers/<container>/<8 hex>`: termination log of one instance.
     pub fn termination_log(&self, uid: &PodUid, container: &str, nonce: u32) -> PathBuf {
         self.container_dir(uid, container)
             .join(format!("{nonce:08x}"))
     }
 
-    /// Where localhost seccomp profiles lie.
+    /// `seccomp`: localhost seccomp profiles.
     pub fn seccomp_dir(&self) -> PathBuf {
         self.root_dir.join("seccomp")
     }
@@ -104,7 +104,7 @@ impl NodePaths {
         self.pod_log_dir(pod).join(container)
     }
 
-    /// Absolute path of one instance's log.
+    /// Absolute path of the log of one instance.
     pub fn container_log(&self, pod: &Pod, container: &str, restart_count: u32) -> PathBuf {
         self.pod_log_dir(pod)
             .join(container_log_path(container, restart_count))
@@ -116,8 +116,8 @@ pub fn container_log_path(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 
-/// The link in `/var/log/containers` that log shippers follow to a container's log:
-/// `<pod>_<namespace>_<container>-<id>.log`, cut before the suffix if it is too long.
+/// Returns the symlink to a container log in `/var/log/containers`:
+/// `<pod>_<namespace>_<container>-<id>.log`, truncated before the suffix.
 pub fn log_symlink(pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
     const SUFFIX: &str = ".log";
     let mut name = format!("{}_{container}-{id}", pod.full_name());
@@ -129,8 +129,8 @@ pub fn log_symlink(pod: &Pod, container: &str, id: &ContainerId) -> PathBuf {
     Path::new(CONTAINER_LOGS_DIR).join(name + SUFFIX)
 }
 
-/// Restart count of the next instance, from the names in a container's log directory: one more
-/// than the highest `N.log`, rotated ones (`N.log.<suffix>`) included; 0 if there is none.
+/// Returns the restart count of the next instance, from the names in the log directory of a
+/// container: one more than the highest `N.log` or `N.log.<suffix>`, or 0.
 pub fn restart_count_from_logs<'a>(names: impl IntoIterator<Item = &'a str>) -> u32 {
     names
         .into_iter()
@@ -146,12 +146,12 @@ pub fn restart_count_from_logs<'a>(names: impl IntoIterator<Item = &'a str>) -> 
         .map_or(0, |highest| highest.saturating_add(1))
 }
 
-/// A plugin's name as a directory: `kubernetes.io/empty-dir` is `kubernetes.io~empty-dir`.
+/// Returns the directory name of a plugin: `kubernetes.io~empty-dir` for `kubernetes.io/empty-dir`.
 pub fn escape_plugin(plugin: &str) -> String {
     plugin.replace('/', "~")
 }
 
-/// Refuses names that would leave their directory when joined to a path.
+/// Rejects a name that is not a single path component.
 ///
 /// # Errors
 /// The value is empty, `.`, `..`, or contains a slash or a NUL.

@@ -179,11 +179,11 @@ impl fmt::Display for References {
         parts.extend(self.claims.iter().map(|name| format!("claim {name}")));
         let bundles = self.trust_bundles.iter();
         parts.extend(bundles.map(|bundle| format!("clusterTrustBundle {bundle}")));
-        for (place, spec) in &self.certificates {
+        for (reference, spec) in &self.certificates {
             let CertificateSpec {
                 signer, key_type, ..
             } = spec;
-            parts.push(format!("podCertificate {place} {key_type} of {signer}"));
+            parts.push(format!("podCertificate {reference} {key_type} of {signer}"));
         }
         f.write_str(&parts.join("; "))
     }
@@ -291,12 +291,12 @@ impl References {
             self.trust_bundles
                 .extend(bundle.and_then(BundleRef::from_projection));
             if let Some(source) = &source.pod_certificate {
-                let place = CertificateRef {
+                let reference = CertificateRef {
                     volume: volume.to_owned(),
                     index,
                 };
                 self.certificates
-                    .insert(place, CertificateSpec::from_projection(source));
+                    .insert(reference, CertificateSpec::from_projection(source));
             }
         }
     }

@@ -1,8 +1,7 @@
-//! The content of volumes that show API objects to a pod: configMap, secret, downwardAPI,
-//! projected.
+//! Payloads of configMap, secret, downwardAPI and projected volumes.
 //!
-//! A payload is the whole content of such a volume, computed from snapshots; writing it so that
-//! a pod never sees half of it is the work of `windlass-volumes`.
+//! A payload is the whole content of a volume, computed from snapshots. `windlass-volumes` writes it
+//! atomically.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,20 +33,20 @@ pub type VolumePayloads = BTreeMap<String, VolumePayload>;
 /// The whole content of one volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumePayload {
-    /// Files by path relative to the volume's root; no component is empty, `.` or `..`.
+    /// Files by path in the volume; no component is empty, `.` or `..`.
     pub files: BTreeMap<String, PayloadFile>,
-    /// The content may not touch a disk.
+    /// The content must be on a tmpfs.
     pub in_memory: bool,
 }
 
-/// One file of a payload. Its content is never shown: it may be a secret.
+/// One file of a payload; `Debug` omits the content, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PayloadFile {
-    /// Content, the object's own copy: a hundred pods may show one large Secret.
+    /// Content, shared with other pods.
     pub data: Arc<[u8]>,
     /// Permission bits.
     pub mode: u32,
-    /// Owner, if the volume's rules name one (upstream `fsUser`).
+    /// Owner, if set (upstream `fsUser`).
     pub owner: Option<u32>,
 }
 
@@ -57,31 +56,31 @@ impl fmt::Debug for PayloadFile {
     }
 }
 
-/// What payloads are made of.
+/// Input of [`project_volumes`].
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectionInput<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The node, for resources that are not limited.
+    /// The node, for default resources.
     pub node: &'a NodeFacts,
-    /// What the pod refers to.
+    /// Objects that the pod refers to.
     pub objects: &'a ObjectSnapshot,
 }
 
-/// What the volumes of a pod come to that show API objects or the pod itself.
+/// Payloads and errors of the volumes of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
-    /// Those whose content is known.
+    /// Available payloads.
     pub payloads: VolumePayloads,
-    /// The others, by volume name. What such a volume shows already it goes on to show.
+    /// Errors of unavailable payloads, by volume name; such a volume keeps its content.
     pub errors: BTreeMap<String, ProjectionErrors>,
 }
 
-/// Everything that is wrong with one volume; never empty.
+/// Errors of one volume; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectionErrors(pub Vec<ProjectionError>);
 
-/// Why a volume's content cannot be had.
+/// Why a payload is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectionError {
     /// A ConfigMap or Secret does not exist.
@@ -92,38 +91,38 @@ pub enum ProjectionError {
         /// Name.
         name: String,
     },
-    /// It has no such key.
+    /// A ConfigMap or Secret has no such key.
     #[error("{subject} key: {key}")]
     MissingKey {
-        /// What upstream says of this kind of object.
+        /// Text of upstream for this kind of object.
         subject: &'static str,
         /// The key.
         key: String,
     },
-    /// Nothing is known of an object: the API server does not answer, or refuses.
+    /// An object could not be read: the API server is unreachable, or rejects the request.
     #[error("failed to read {object}: {why}")]
     Unread {
-        /// Which one.
+        /// The object.
         object: Referent,
-        /// What the API server said.
+        /// Cause.
         why: String,
     },
-    /// A field or resource of the pod that cannot be shown.
+    /// Unsupported field or resource of the pod.
     #[error("{0}")]
     Field(EnvError),
-    /// A path that may not be written.
+    /// Invalid path.
     #[error("{0}")]
     Path(PathError),
-    /// A path that is a file of one source and a directory of another.
+    /// A path is a file of one source and a directory of another.
     #[error("invalid path {0:?}: it is a file and a directory")]
     Conflict(String),
-    /// The token cannot be had.
+    /// The token is unavailable.
     #[error("failed to fetch token: {0}")]
     Token(String),
-    /// The trust anchors cannot be had.
+    /// The trust bundle is unavailable.
     #[error("{0}")]
     TrustBundle(String),
-    /// The pod's certificate cannot be had.
+    /// The pod certificate is unavailable.
     #[error("{0}")]
     Certificate(String),
 }
@@ -135,7 +134,7 @@ impl fmt::Display for ProjectionErrors {
     }
 }
 
-/// The content of all volumes of a pod that show API objects or the pod itself.
+/// Returns the payloads of all configMap, secret, downwardAPI and projected volumes of a pod.
 pub fn project_volumes(input: ProjectionInput<'_>) -> Projection {
     let mut projection = Projection::default();
     for volume in PodExt::spec(input.pod).volumes.iter().flatten() {
@@ -153,7 +152,7 @@ pub fn project_volumes(input: ProjectionInput<'_>) -> Projection {
     projection
 }
 
-/// `None` for a volume of another kind.
+/// Returns `None` for a volume of another kind.
 fn project(
     input: ProjectionInput<'_>,
     volume: &Volume,
@@ -198,7 +197,7 @@ fn project(
     })
 }
 
-/// Files below a path that is a file itself.
+/// Returns files whose path is also a directory.
 fn conflicts(files: &BTreeMap<String, PayloadFile>) -> impl Iterator<Item = ProjectionError> {
     files.keys().filter_map(|path| {
         let parents = path.match_indices('/').map(|(at, _)| &path[..at]);

@@ -1,4 +1,4 @@
-//! Requests and limits in the words of the kernel: CPU shares and quota, memory limit, OOM score.
+//! Kernel settings from requests and limits: CPU shares, CFS quota, memory limit, OOM score.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,29 +16,29 @@ use windlass_units::quantity::{Quantity, QuantityError, lookup};
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 const SHARES_PER_CPU: i64 = 1024;
-/// The kernel refuses quotas below 1 ms.
+/// Min quota in Linux, 1 ms.
 const MIN_QUOTA_MICROS: i64 = 1000;
 
-/// OOM score of pods that are to be killed last.
+/// OOM score of guaranteed and critical pods, which are killed last.
 const OOM_GUARANTEED: i64 = -997;
-/// OOM score of pods that are to be killed first.
+/// OOM score of best-effort pods, which are killed first.
 const OOM_BEST_EFFORT: i64 = 1000;
-/// Priority from which a pod counts as critical.
+/// Min priority of critical pods.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// `status.qosClass`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
-    /// Every container's limits equal its requests, for CPU and memory.
+    /// Limits equal requests for CPU and memory in all containers.
     Guaranteed,
-    /// Something is requested or limited.
+    /// At least one request or limit.
     Burstable,
-    /// Nothing is.
+    /// No request or limit.
     BestEffort,
 }
 
 impl QosClass {
-    /// The API's text.
+    /// Returns the value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -54,21 +54,20 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// An amount in a pod's resources cannot be read.
+/// Invalid quantity in the resources of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {source}")]
 pub struct ResourceError {
-    /// Which amount.
+    /// Path of the quantity.
     pub field: String,
-    /// Why.
+    /// Cause.
     pub source: QuantityError,
 }
 
-/// Checks every amount of a pod. The other functions here read what is no amount as absent, so
-/// this comes first.
+/// Checks every quantity of a pod. The other functions treat an invalid quantity as absent.
 ///
 /// # Errors
-/// The first amount that cannot be read.
+/// The first invalid quantity.
 pub fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
     let containers = pod.init_containers().iter().chain(pod.containers());
     for container in containers {
@@ -81,8 +80,8 @@ pub fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
     check_map("spec.overhead", PodExt::spec(pod).overhead.as_ref())
 }
 
-/// The pod's QoS class (upstream `ComputePodQOS`): from its pod-level resources if it has some,
-/// else from all its containers.
+/// Returns the QoS class (upstream `ComputePodQOS`): of the pod-level resources, if set, else of all
+/// containers.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let pod_level = PodExt::spec(pod).resources.as_ref();
     let lists: Vec<Option<&ResourceRequirements>> = match pod_level {
@@ -109,13 +108,13 @@ pub fn qos_class(pod: &Pod) -> QosClass {
     }
 }
 
-/// CPU shares of a request; 2 for none.
+/// Returns the CPU shares of a request; 2 for no request.
 pub fn cpu_shares(milli_cpu: i64) -> i64 {
     let shares = milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000;
     shares.clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// CFS quota of a limit for one period, in microseconds; 0 (no quota) for no limit.
+/// Returns the CFS quota of a limit for one period, in microseconds; 0 for no limit.
 pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
     if milli_cpu == 0 {
         return 0;
@@ -123,7 +122,7 @@ pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
     (milli_cpu.saturating_mul(period_micros) / 1000).max(MIN_QUOTA_MICROS)
 }
 
-/// The request, in milli-CPU, that CPU shares stand for; 0 for none told.
+/// Returns the request in milli-CPU of CPU shares; 0 if they are not set.
 pub fn milli_cpu_of_shares(shares: i64) -> i64 {
     if shares < MIN_SHARES {
         return 0;
@@ -132,7 +131,7 @@ pub fn milli_cpu_of_shares(shares: i64) -> i64 {
     (shares * 1000 + SHARES_PER_CPU - 1) / SHARES_PER_CPU
 }
 
-/// The limit, in milli-CPU, that a CFS quota stands for; 0 for no limit.
+/// Returns the limit in milli-CPU of a CFS quota; 0 for no limit.
 pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
     if quota_micros <= 0 || period_micros <= 0 {
         return 0;
@@ -140,9 +139,9 @@ pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
     quota_micros.saturating_mul(1000) / period_micros
 }
 
-/// `oom_score_adj` of a container: the more of the node's memory it asked for, the later it is
-/// killed. A sidecar is never killed before the smallest regular container. What the pod requests
-/// beyond its containers counts for each of them in equal parts.
+/// Returns `oom_score_adj` of a container: a larger memory request gives a lower score. A sidecar has
+/// at most the score of the smallest app container. Pod-level requests beyond the sum of the
+/// containers count for each container in equal parts.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return OOM_GUARANTEED;
@@ -159,7 +158,7 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
     };
     let spare = spare_memory_of_each(pod);
     let mut adjust = score(memory(container) + spare);
-    // a regular container may have a restart policy of its own too
+    // an app container may have a restart policy too
     let is_init = pod
         .init_containers()
         .iter()
@@ -171,8 +170,8 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
     adjust.clamp(OOM_BEST_EFFORT + OOM_GUARANTEED, OOM_BEST_EFFORT - 1)
 }
 
-/// Each container's part of the memory that the pod requests at pod level beyond what its containers
-/// request (upstream `remainingPodMemReqPerContainer`); 0 without such a request.
+/// Returns the part of each container in the pod-level memory request beyond the sum of the
+/// containers (upstream `remainingPodMemReqPerContainer`).
 fn spare_memory_of_each(pod: &Pod) -> i64 {
     let pod_level = request(PodExt::spec(pod).resources.as_ref(), "memory");
     let Some(pod_level) = positive(pod_level) else {
@@ -183,11 +182,11 @@ fn spare_memory_of_each(pod: &Pod) -> i64 {
     (pod_level.value() - requested) / i64::try_from(containers).unwrap_or(i64::MAX).max(1)
 }
 
-/// Kernel settings of one container.
+/// Returns the kernel settings of a container.
 pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -> LinuxResources {
     let own = container.resources.as_ref();
     let pod_level = PodExt::spec(pod).resources.as_ref();
-    // a container without its own limit is bound by the pod's
+    // the pod-level limit is the default
     let limit_of = |name| positive(limit(own, name)).or_else(|| positive(limit(pod_level, name)));
     let mut resources = linux_resources(
         Amounts {
@@ -201,7 +200,7 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
     resources
 }
 
-/// Kernel settings of a whole pod without its overhead, for runtimes that size a VM by them.
+/// Returns the kernel settings of a pod without its overhead, for runtimes that create a VM.
 pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     linux_resources(
         Amounts {
@@ -213,7 +212,7 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     )
 }
 
-/// Kernel settings of the pod's `spec.overhead`, `None` without one.
+/// Returns the kernel settings of `spec.overhead`, `None` without overhead.
 pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
     let overhead = PodExt::spec(pod).overhead.as_ref()?;
     let amount = |name| lookup(Some(overhead), name).ok().flatten();
@@ -227,25 +226,25 @@ pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources>
     ))
 }
 
-/// The pod's request of one resource (upstream `PodRequests` without overhead): what the regular
-/// containers and sidecars need together, or what an init container needs at its turn.
+/// Returns the request of a pod for one resource (upstream `PodRequests` without overhead): the sum
+/// of app containers and sidecars, or the peak of the init containers.
 pub fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, request)
 }
 
-/// The pod's limit of one resource (upstream `PodLimits` without overhead).
+/// Returns the limit of a pod for one resource (upstream `PodLimits` without overhead).
 pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, limit)
 }
 
-/// A pod the node cannot work without (`system-node-critical`).
+/// Returns whether the pod is critical with class `system-node-critical`.
 pub(crate) fn is_node_critical(pod: &Pod) -> bool {
     let class = PodExt::spec(pod).priority_class_name.as_deref();
     is_critical(pod) && class == Some("system-node-critical")
 }
 
-/// A pod that other pods make room for: static, a mirror of a static one, or of a priority from
-/// 2 000 000 000 (upstream `IsCriticalPod`).
+/// Returns whether a pod is critical: static, a mirror pod, or of priority 2 000 000 000 or more
+/// (upstream `IsCriticalPod`).
 pub fn is_critical(pod: &Pod) -> bool {
     let priority = PodExt::spec(pod).priority;
     pod.is_static()
@@ -253,7 +252,7 @@ pub fn is_critical(pod: &Pod) -> bool {
         || priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
 }
 
-/// What [`linux_resources`] needs to know.
+/// Input of [`linux_resources`].
 #[derive(Clone, Copy)]
 struct Amounts {
     cpu_request: Option<Quantity>,
@@ -291,7 +290,7 @@ fn pod_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
     containers_total(pod, name, pick)
 }
 
-/// The same without what is set at pod level (upstream `AggregateContainerRequests`).
+/// As [`pod_total`], without pod-level resources (upstream `AggregateContainerRequests`).
 fn containers_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
     let amount = |c: &Container| pick(c.resources.as_ref(), name);
     let mut total = pod
@@ -303,13 +302,13 @@ fn containers_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
     let mut peak: Option<Quantity> = None;
     for container in pod.init_containers() {
         let own = amount(container);
-        let at_its_turn = if is_sidecar(container) {
+        let while_running = if is_sidecar(container) {
             sidecars = plus(sidecars, own);
             sidecars
         } else {
             plus(own, sidecars)
         };
-        peak = peak.max(at_its_turn);
+        peak = peak.max(while_running);
     }
     total = plus(total, sidecars);
     total.max(peak)
@@ -326,7 +325,7 @@ fn limit(resources: Option<&ResourceRequirements>, name: &str) -> Option<Quantit
     lookup(resources?.limits.as_ref(), name).ok().flatten()
 }
 
-/// A request that is not set is the limit: the API server fills it in, files may not have it.
+/// The default request is the limit, as in the API server.
 fn request(resources: Option<&ResourceRequirements>, name: &str) -> Option<Quantity> {
     let own = lookup(resources?.requests.as_ref(), name).ok().flatten();
     own.or_else(|| limit(resources, name))

@@ -1,15 +1,14 @@
-//! Variables that announce the services of a cluster to a container (upstream package
-//! `envvars`, in the form of Docker's links).
+//! Service environment variables of a container (upstream package `envvars`).
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use windlass_types::corev1::Service;
 
-/// The service that every pod is told about, of this namespace.
+/// Namespace and name of the service that every pod gets variables for.
 const MASTER_SERVICE: (&str, &str) = ("default", "kubernetes");
 
-/// What is kept of a service that can be announced.
+/// Fields of a service with variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceLink {
     /// `metadata.namespace`.
@@ -25,17 +24,17 @@ pub struct ServiceLink {
 /// One port of a [`ServiceLink`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLink {
-    /// Its name; the only port of a service may have none.
+    /// Name; optional if the service has one port.
     pub name: Option<String>,
-    /// The port.
+    /// Port number.
     pub port: i32,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
 }
 
 impl ServiceLink {
-    /// `None` for a service without an address of its own: headless or external.
-    pub fn of(service: &Service) -> Option<Self> {
+    /// Returns `None` for a service without a cluster IP: headless or external.
+    pub fn from_service(service: &Service) -> Option<Self> {
         let spec = service.spec.as_ref()?;
         let cluster_ip = spec.cluster_ip.as_deref().unwrap_or_default();
         if cluster_ip.is_empty() || cluster_ip == "None" {
@@ -58,11 +57,11 @@ impl ServiceLink {
     }
 }
 
-/// The variables for a pod of `namespace`: `kubernetes` of the default namespace always, the
-/// pod's own namespace with `enable_service_links`, where a service called `kubernetes` wins.
+/// Returns the variables for a pod of `namespace`: of `default/kubernetes`, and of the services in its
+/// namespace with `enable_service_links`. A service `kubernetes` in the namespace takes precedence.
 ///
-/// Two services may come to one variable (`a` with `a-service`): then the one whose name sorts
-/// first has it. Upstream leaves that to the order of a map.
+/// If two services have the same variable (`a` and `a-service`), the name that sorts first wins;
+/// upstream depends on the order of a map.
 pub fn service_env<'a>(
     services: impl IntoIterator<Item = &'a ServiceLink>,
     namespace: &str,
@@ -79,12 +78,12 @@ pub fn service_env<'a>(
     }
     let mut env = BTreeMap::new();
     for service in chosen.into_values() {
-        announce(service, &mut env);
+        add_variables(service, &mut env);
     }
     env
 }
 
-fn announce(service: &ServiceLink, env: &mut BTreeMap<String, String>) {
+fn add_variables(service: &ServiceLink, env: &mut BTreeMap<String, String>) {
     let prefix = variable_name(&service.name);
     let mut set = |name: String, value: String| {
         env.entry(name).or_insert(value);
@@ -131,7 +130,7 @@ mod tests {
             "spec": {"clusterIP": ip, "ports": ports},
         }))
         .expect("service");
-        ServiceLink::of(&service)
+        ServiceLink::from_service(&service)
     }
 
     fn lines(services: &[Option<ServiceLink>], namespace: &str, links: bool) -> Vec<String> {
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_announced_by_upstreams_names() {
+    fn service_variables_match_upstream() {
         let web = service(
             "ns",
             "my-web",
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_address_has_brackets_only_where_a_port_follows() {
+    fn ipv6_address_has_brackets_only_before_port() {
         let six = service("ns", "six", "fd00::1", json!([{"port": 80}]));
         assert_eq!(
             lines(&[six], "ns", true),
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn which_services_are_announced_depends_on_namespace_and_links() {
+    fn services_depend_on_namespace_and_links() {
         let port = || json!([{"port": 443}]);
         let services = [
             service("default", "kubernetes", "10.0.0.1", port()),
@@ -219,20 +218,20 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_own_kubernetes_service_wins_in_any_order() {
+    fn kubernetes_service_of_namespace_takes_precedence() {
         let master = service("default", "kubernetes", "10.0.0.1", json!([]));
         let own = service("ns", "kubernetes", "10.0.0.9", json!([]));
         let services = [master.clone(), own.clone()];
-        let turned = [own, master];
+        let reversed = [own, master];
         let expected = "KUBERNETES_SERVICE_HOST=10.0.0.9";
         assert_eq!(hosts(&services, "ns", true), expected);
-        assert_eq!(hosts(&turned, "ns", true), expected);
+        assert_eq!(hosts(&reversed, "ns", true), expected);
         let expected = "KUBERNETES_SERVICE_HOST=10.0.0.1";
-        assert_eq!(hosts(&turned, "ns", false), expected);
+        assert_eq!(hosts(&reversed, "ns", false), expected);
     }
 
     #[test]
-    fn a_variable_of_two_services_is_that_of_the_first_name() {
+    fn variable_of_two_services_is_of_first_name() {
         let a = service("ns", "a", "10.0.0.1", json!([{"port": 80}]));
         let a_service = service("ns", "a-service", "10.0.0.2", json!([{"port": 90}]));
         let lines = lines(&[a_service, a], "ns", true);

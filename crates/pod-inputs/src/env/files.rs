@@ -1,8 +1,8 @@
-//! Variables that come from files which the pod itself writes (`fileKeyRef`, KEP-3721).
+//! Variables from files in a volume of the pod (`fileKeyRef`, KEP-3721).
 //!
-//! A file is a small part of shell: `NAME='value'`, a line each, where a value may span lines and
-//! nothing in it is special; blank lines and lines that begin with `#` mean nothing. It is read
-//! when a container is made, because an init container may have written it just before.
+//! The format is a subset of shell: lines of `NAME='value'`, comments (`#`) and blank lines. A value
+//! may span lines and has no escapes. A file is read when a container is created, because an init
+//! container may write it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,63 +11,61 @@ use windlass_types::corev1::{Container, FileKeySelector};
 
 use super::EnvError;
 
-/// Longest line that is read, in bytes (that of upstream's scanner).
+/// Max length of a line in bytes, as upstream.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Largest file that is read, in bytes; upstream has no bound.
+/// Max size of a file in bytes; upstream has no limit.
 pub const MAX_ENV_FILE_BYTES: usize = 1 << 20;
 
-/// Most bytes that are read of all files of one container; more does not go into a request to the
-/// runtime.
+/// Max total size of the files of a container in bytes, due to the size of a CRI request.
 pub const MAX_ENV_FILES_BYTES: usize = 16 << 20;
 
-/// A file of a pod's volume.
+/// A file in a volume of the pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvFileKey {
     /// Name of the volume.
     pub volume: String,
-    /// Path in it.
+    /// Path in the volume.
     pub path: String,
 }
 
-/// One file, or why it could not be read.
+/// Content of a file, or the error.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnvFile {
-    /// Where it is on the node, for messages.
+    /// Path on the node, for messages.
     pub host_path: String,
-    /// Its text.
+    /// Text, or the cause of the error.
     pub text: Result<String, String>,
 }
 
 impl fmt::Debug for EnvFile {
-    /// Where it is: what is in it may be secret.
+    /// Path only: the content may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("EnvFile").field(&self.host_path).finish()
     }
 }
 
-/// The files that variables of one container come from. A volume that the pod does not have has
-/// no entry.
+/// Files of the variables of a container. An unknown volume has no entry.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvFiles(pub BTreeMap<EnvFileKey, EnvFile>);
 
 impl fmt::Debug for EnvFiles {
-    /// Names only: what is in a file may be secret.
+    /// Names only: the content may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
 }
 
-/// A file that is not what it should be. None of its text is in here.
+/// Syntax error in a file, without any of its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid environment variable format {place} line {line}: {what}")]
+#[error("invalid environment variable format {relation} line {line}: {what}")]
 struct EnvFileError {
-    place: &'static str,
+    relation: &'static str,
     line: usize,
     what: &'static str,
 }
 
-/// Files that a container's variables come from, each once.
+/// Returns the files of the variables of a container, each once.
 pub fn wanted_files(container: &Container) -> Vec<EnvFileKey> {
     let sources = container.env.iter().flatten();
     let sources = sources.filter_map(|v| v.value_from.as_ref()?.file_key_ref.as_ref());
@@ -77,7 +75,7 @@ pub fn wanted_files(container: &Container) -> Vec<EnvFileKey> {
     keys
 }
 
-/// The value of a variable; `None` if it is not in the file, which it need not be.
+/// Returns the value of a variable; `None` if an optional one is missing.
 pub(super) fn file_value(
     files: &EnvFiles,
     selector: &FileKeySelector,
@@ -94,7 +92,7 @@ pub(super) fn file_value(
         path: file.host_path.clone(),
         cause,
     })?;
-    // an empty value is none, as upstream decides
+    // as upstream, an empty value counts as missing
     match value.filter(|value| !value.is_empty()) {
         Some(value) => Ok(Some(value)),
         None if selector.optional == Some(true) => Ok(None),
@@ -112,13 +110,13 @@ fn key_of(selector: &FileKeySelector) -> EnvFileKey {
     }
 }
 
-/// The first definition of a name. What comes after it is not looked at.
+/// Returns the first definition of a name; the rest is not parsed.
 fn find(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
-    let mut lines = Lines::of(text);
+    let mut lines = Lines::new(text);
     while let Some(line) = lines.next() {
         let line_number = lines.number;
-        let fault = |what| EnvFileError {
-            place: "at",
+        let error = |what| EnvFileError {
+            relation: "at",
             line: line_number,
             what,
         };
@@ -127,19 +125,19 @@ fn find(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
             continue;
         }
         let Some((variable, value)) = line.split_once('=') else {
-            return Err(fault("missing '='"));
+            return Err(error("missing '='"));
         };
         if variable.trim_end_matches([' ', '\t']).is_empty() {
-            return Err(fault("empty variable name"));
+            return Err(error("empty variable name"));
         }
         if variable.ends_with([' ', '\t']) {
-            return Err(fault("whitespace before '=' is not allowed"));
+            return Err(error("whitespace before '=' is not allowed"));
         }
-        // as in a shell, what follows a space is not the value
+        // as in a shell, the value ends at a space
         let value = match value.strip_prefix('\'') {
             Some(quoted) => lines.quoted(quoted)?,
             None if value.starts_with([' ', '\t']) => String::new(),
-            None => return Err(fault("value must be enclosed in single quotes")),
+            None => return Err(error("value must be enclosed in single quotes")),
         };
         if variable == name {
             return Ok(Some(value));
@@ -147,7 +145,7 @@ fn find(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
     }
     if lines.too_long {
         return Err(EnvFileError {
-            place: "after",
+            relation: "after",
             line: lines.number,
             what: "token too long",
         });
@@ -155,7 +153,7 @@ fn find(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
     Ok(None)
 }
 
-/// Lines and their numbers, up to the first that is too long.
+/// Iterator over lines with numbers, until a line is too long.
 struct Lines<'a> {
     rest: std::str::SplitTerminator<'a, char>,
     number: usize,
@@ -163,7 +161,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         Self {
             rest: text.split_terminator('\n'),
             number: 0,
@@ -181,7 +179,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix('\r').unwrap_or(line))
     }
 
-    /// Reads a value from behind its opening quote to the end of the line with the closing one.
+    /// Reads a value from its opening quote to the end of the line with the closing quote.
     fn quoted(&mut self, first: &'a str) -> Result<String, EnvFileError> {
         let start = self.number;
         let mut value = String::new();
@@ -194,7 +192,7 @@ impl<'a> Lines<'a> {
                     return Ok(value);
                 }
                 return Err(EnvFileError {
-                    place: "at",
+                    relation: "at",
                     line: self.number,
                     what: "unexpected content after closing quote",
                 });
@@ -202,7 +200,7 @@ impl<'a> Lines<'a> {
             value.push_str(rest);
             value.push('\n');
             rest = self.next().ok_or(EnvFileError {
-                place: "starting at",
+                relation: "starting at",
                 line: start,
                 what: "unclosed single quote",
             })?;
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_what_stands_between_the_quotes() {
+    fn value_is_the_text_in_quotes() {
         check("A='1'\nB='2'\n", "B", "\"2\"");
         check("  \tA='1'", "A", "\"1\"");
         check("# A='0'\n\n \t\nA='1' # note", "A", "\"1\"");
@@ -246,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_means_nothing_is_an_error_with_its_number() {
+    fn invalid_line_is_an_error_with_number() {
         let at = |line, what: &str| {
             format!("invalid environment variable format at line {line}: {what}")
         };
@@ -282,12 +280,12 @@ mod tests {
             "A",
             "invalid environment variable format starting at line 2: unclosed single quote",
         );
-        // what was found before counts
+        // errors after the definition are ignored
         check("A='1'\nnothing", "A", "\"1\"");
     }
 
     #[test]
-    fn a_line_without_end_ends_early() {
+    fn line_over_max_length_is_an_error() {
         let long = format!("A='1'\n# {}\nB='2'\n", "x".repeat(MAX_LINE_BYTES));
         check(&long, "A", "\"1\"");
         check(
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_file_shows_in_a_log() {
+    fn debug_output_has_no_file_content() {
         let key = EnvFileKey {
             volume: "v".into(),
             path: "env".into(),

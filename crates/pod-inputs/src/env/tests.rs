@@ -1,11 +1,11 @@
-//! Environments, expansion and field references, by the line they come to.
+//! Tables of environments, expansion and field references.
 
 use serde_json::{Value, json};
 
 use super::*;
 
 #[test]
-fn references_expand_as_upstream_documents() {
+fn references_expand_as_upstream() {
     let check = |text: &str, expected: &str| {
         let value = expand(text, |name| match name {
             "A" => Some("1"),
@@ -113,7 +113,7 @@ fn resource(selector: Value) -> Value {
 }
 
 #[test]
-fn later_variables_see_earlier_ones_and_redefinition_keeps_the_place() {
+fn redefined_variable_keeps_position() {
     check(
         json!({"name": "c", "env": [
             {"name": "LATE", "value": "$(A)"},
@@ -128,7 +128,7 @@ fn later_variables_see_earlier_ones_and_redefinition_keeps_the_place() {
 }
 
 #[test]
-fn pod_ips_start_with_the_nodes_primary_family() {
+fn pod_ips_start_with_primary_family_of_node() {
     let mut case = case(field("status.podIPs"));
     case.node.node_ips.reverse();
     case.ips.push("10.0.0.8".parse().expect("ip"));
@@ -141,7 +141,7 @@ fn pod_ips_start_with_the_nodes_primary_family() {
 }
 
 #[test]
-fn downward_api_fields_have_the_pods_and_nodes_values() {
+fn downward_api_fields_have_values_of_pod_and_node() {
     check(field("metadata.name"), "X=p");
     check(field("metadata.namespace"), "X=ns");
     check(field("metadata.uid"), "X=u");
@@ -165,7 +165,7 @@ fn downward_api_fields_have_the_pods_and_nodes_values() {
 }
 
 #[test]
-fn on_the_host_network_the_pods_address_is_the_nodes() {
+fn host_network_pod_has_address_of_node() {
     let mut case = case(field("status.podIP"));
     case.ips.clear();
     assert_eq!(case.line(), "X=");
@@ -176,7 +176,7 @@ fn on_the_host_network_the_pods_address_is_the_nodes() {
 }
 
 #[test]
-fn resources_are_counted_in_their_divisor_and_default_to_the_node() {
+fn resource_fields_use_divisor_and_default_to_node() {
     check(
         resource(json!({"resource": "limits.memory"})),
         "X=104857600",
@@ -226,7 +226,7 @@ fn resources_are_counted_in_their_divisor_and_default_to_the_node() {
 }
 
 #[test]
-fn a_limit_that_is_not_set_is_the_pods_before_it_is_the_nodes() {
+fn missing_limit_defaults_to_pod_level_then_node() {
     let check = |pod: Value, selector: &str, expected: &str| {
         let mut case = case(resource(json!({"resource": selector, "divisor": "1m"})));
         if let Some(spec) = &mut case.pod.spec {
@@ -237,9 +237,9 @@ fn a_limit_that_is_not_set_is_the_pods_before_it_is_the_nodes() {
     check(json!({"limits": {"cpu": "1250m"}}), "limits.cpu", "X=1250");
     check(json!({"limits": {"cpu": "0"}}), "limits.cpu", "X=3500");
     check(json!({"limits": {"memory": "1Gi"}}), "limits.cpu", "X=3500");
-    // the container's own counts, and a request is not limited by the pod
+    // the request of the container takes precedence over the pod-level limit
     check(json!({"limits": {"cpu": "9"}}), "requests.cpu", "X=1500");
-    // bytes are counted in whole ones, whatever the divisor
+    // bytes are rounded up to whole ones
     check(
         json!({"limits": {"memory": "1Ki"}}),
         "limits.memory",
@@ -295,7 +295,7 @@ fn from_objects() -> Case {
 }
 
 #[test]
-fn env_from_comes_first_and_services_fill_what_is_left() {
+fn variables_are_ordered_env_from_env_services() {
     let mut case = from_objects();
     assert_eq!(
         case.line(),
@@ -312,7 +312,7 @@ fn env_from_comes_first_and_services_fill_what_is_left() {
 }
 
 #[test]
-fn commands_expand_from_the_finished_environment() {
+fn commands_expand_from_environment() {
     let env = [("A".to_owned(), "1".to_owned())];
     let words = vec![
         "run".to_owned(),
@@ -327,26 +327,26 @@ fn commands_expand_from_the_finished_environment() {
 }
 
 #[test]
-fn variables_that_double_end_before_the_memory_does() {
+fn doubling_variables_are_limited() {
     let double =
         |n: usize| json!({"name": format!("V{n}"), "value": format!("$(V{0})$(V{0})", n - 1)});
     let mut env = vec![json!({"name": "V0", "value": "0123456789"})];
     env.extend((1..64).map(double));
     let case = case(json!({"name": "c", "env": env}));
-    let too_large = "env: more than 8 MiB, which no process can be given";
+    let too_large = "env: larger than 8 MiB, the limit of Linux";
     assert_eq!(case.line(), too_large);
     let large = [("A".to_owned(), "x".repeat(1 << 20))];
     let error = |words: Vec<String>| {
         let words = expand_words("args", Some(&words), &large);
         words.expect_err("too large").to_string()
     };
-    let too_large = "args: more than 8 MiB, which no process can be given";
+    let too_large = "args: larger than 8 MiB, the limit of Linux";
     assert_eq!(error(vec!["$(A)".repeat(1 << 20)]), too_large);
     assert_eq!(error(vec!["$(A)".to_owned(); 1 << 20]), too_large);
 }
 
 #[test]
-fn an_object_of_very_many_keys_is_read_in_no_time() {
+fn object_with_many_keys_is_fast() {
     let mut case = case(json!({"name": "c", "envFrom": [
         {"configMapRef": {"name": "conf"}}, {"configMapRef": {"name": "conf"}},
     ]}));
@@ -354,12 +354,12 @@ fn an_object_of_very_many_keys_is_read_in_no_time() {
     let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
     let map = config_map(&pairs);
     case.sources.config_maps.insert("conf".to_owned(), map);
-    // to compare each with each would take longer than the test may
+    // a quadratic algorithm would time out
     assert_eq!(case.line().split(' ').count(), keys.len());
 }
 
 #[test]
-fn a_variable_may_come_from_a_file_that_the_pod_wrote() {
+fn file_key_ref_reads_file_of_pod() {
     let variable = |key: &str, optional: bool| {
         json!({"name": "c", "env": [
             {"name": "A", "value": "before"},
@@ -394,7 +394,7 @@ fn a_variable_may_come_from_a_file_that_the_pod_wrote() {
     };
     check("NONE", false, text, &missing("NONE"));
     check("EMPTY", false, text, &missing("EMPTY"));
-    // a file that is not there is an error, whatever the key says
+    // a missing file is an error even if the key is optional
     check("KEY", true, Err("no such file"), "couldn't parse env file");
     check("KEY", false, Ok("KEY=bare"), "couldn't parse env file");
 

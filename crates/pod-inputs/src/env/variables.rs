@@ -1,41 +1,39 @@
-//! Variables while they are put together, and the references to them.
+//! Variables under construction, and references to them.
 //!
-//! Who may create a pod may write variables that double with each reference, or refer to objects
-//! with a hundred thousand keys. Neither may cost the agent its memory or its time: everything
-//! ends at [`MAX_BYTES`], and a variable is found by its name.
+//! A pod may have variables that double with each reference, or refer to objects with 100,000 keys.
+//! The total size is limited, and variables are indexed by name.
 
 use std::collections::BTreeMap;
 
 use super::EnvError;
 
-/// Most bytes of an environment, and of a command line: Linux hands neither more than 6 MiB to a
-/// process.
+/// Max size of an environment, and of a command line; the limit of Linux is 6 MiB.
 pub(super) const MAX_BYTES: usize = 8 << 20;
 
 /// Variables in order, each name once.
 #[derive(Default)]
 pub(super) struct Variables {
     list: Vec<(String, String)>,
-    places: BTreeMap<String, usize>,
+    positions: BTreeMap<String, usize>,
     bytes: usize,
 }
 
 impl Variables {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let place = self.places.get(name)?;
-        self.list.get(*place).map(|(_, value)| value.as_str())
+        let position = self.positions.get(name)?;
+        self.list.get(*position).map(|(_, value)| value.as_str())
     }
 
-    /// A name keeps the place of its first definition and the value of its last.
+    /// Sets a variable; a name keeps the position of its first definition.
     pub(super) fn set(&mut self, name: &str, value: String) -> Result<(), EnvError> {
         self.bytes += name.len() + value.len();
         if self.bytes > MAX_BYTES {
             return Err(EnvError::TooLarge { field: "env" });
         }
-        match self.places.get(name) {
-            Some(place) => self.list[*place].1 = value,
+        match self.positions.get(name) {
+            Some(position) => self.list[*position].1 = value,
             None => {
-                self.places.insert(name.to_owned(), self.list.len());
+                self.positions.insert(name.to_owned(), self.list.len());
                 self.list.push((name.to_owned(), value));
             }
         }
@@ -47,9 +45,8 @@ impl Variables {
     }
 }
 
-/// Replaces `$(NAME)` by what `resolve` says. `$$` stands for `$`, so `$$(NAME)` is kept as
-/// `$(NAME)`; a name that does not resolve and any other `$` stay as they are. Ends early once
-/// the text is too long for any process.
+/// Replaces `$(NAME)` with the result of `resolve`. `$$` is an escaped `$`; an unresolved name and any
+/// other `$` are not changed. Stops when the text is too large for a process.
 pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -80,10 +77,10 @@ pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> Stri
     out
 }
 
-/// Expands each word of a command or argument list from the finished environment.
+/// Expands each word of a command or argument list.
 ///
 /// # Errors
-/// The words are too long for any process; `field` is where they are.
+/// The result is too large for a process; `field` is `command` or `args`.
 pub fn expand_words(
     field: &'static str,
     words: Option<&Vec<String>>,

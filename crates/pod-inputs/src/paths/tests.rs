@@ -1,4 +1,4 @@
-//! Paths of pods, word for word.
+//! Tables of paths.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn check(path: PathBuf, expected: &str) {
 }
 
 #[test]
-fn paths_are_those_of_upstream() {
+fn paths_match_upstream() {
     let paths = NodePaths::default();
     let uid = PodUid::from("u-1");
     check(paths.pod_dir(&uid), "/var/lib/kubelet/pods/u-1");
@@ -36,7 +36,7 @@ fn paths_are_those_of_upstream() {
 }
 
 #[test]
-fn log_symlinks_are_cut_to_the_longest_file_name() {
+fn log_symlink_is_truncated_to_max_file_name() {
     let id = ContainerId::from("0123");
     check(
         log_symlink(&pod("p"), "web", &id),
@@ -72,7 +72,7 @@ fn restart_count_is_one_more_than_the_highest_log() {
 }
 
 #[test]
-fn names_that_leave_their_directory_are_refused() {
+fn names_with_path_separators_are_rejected() {
     for name in ["", ".", "..", "a/b", "../x", "a\0b"] {
         assert!(check_component("container name", name).is_err(), "{name:?}");
     }

@@ -1,4 +1,4 @@
-//! One volume's files, collected from its sources in order.
+//! Collects the files of a volume from its sources, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::{
 use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
 use crate::pod_references::{BundleRef, CertificateRef, TokenSpec};
 
-/// Mode of a file if nothing says otherwise.
+/// Default mode of a file.
 const DEFAULT_MODE: i32 = 0o644;
-/// Mode of a token that one user, or one group by `fsGroup`, may read.
+/// Mode of a private file if all containers have one user, or the pod has an `fsGroup`.
 const PRIVATE_MODE: i32 = 0o600;
 
-/// Files so far and everything that was wrong.
+/// Collected files and errors.
 pub(super) struct Collector<'a> {
     input: ProjectionInput<'a>,
     default_mode: i32,
@@ -29,7 +29,7 @@ pub(super) struct Collector<'a> {
     pub(super) errors: Vec<ProjectionError>,
 }
 
-/// A reference to an object by which a volume shows it.
+/// Reference of a volume to a ConfigMap or Secret.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectSource<'a> {
     pub(super) name: &'a str,
@@ -47,28 +47,28 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(super) fn config_map(&mut self, shown: ObjectSource<'_>) {
+    pub(super) fn config_map(&mut self, source: ObjectSource<'_>) {
         let input = self.input;
-        let Some(content) = input.objects.config_maps.get(shown.name) else {
-            let object = Referent::ConfigMap(shown.name.to_owned());
-            return self.missing("configmap", object, shown);
+        let Some(content) = input.objects.config_maps.get(source.name) else {
+            let object = Referent::ConfigMap(source.name.to_owned());
+            return self.missing("configmap", object, source);
         };
         let text = content.data.iter().map(|(k, v)| (k, v.clone().into()));
         let binary = content.binary_data.iter().map(|(k, v)| (k, v.clone()));
-        // the API server lets no key be in both
+        // a key is never in both
         let all = binary.chain(text).map(|(k, v)| (k.as_str(), v)).collect();
-        self.keys("configmap references non-existent config", shown, &all);
+        self.keys("configmap references non-existent config", source, &all);
     }
 
-    pub(super) fn secret(&mut self, shown: ObjectSource<'_>) {
+    pub(super) fn secret(&mut self, source: ObjectSource<'_>) {
         let input = self.input;
-        let Some(content) = input.objects.secrets.get(shown.name) else {
-            let object = Referent::Secret(shown.name.to_owned());
-            return self.missing("secret", object, shown);
+        let Some(content) = input.objects.secrets.get(source.name) else {
+            let object = Referent::Secret(source.name.to_owned());
+            return self.missing("secret", object, source);
         };
         let data = content.data.iter();
         let all = data.map(|(k, v)| (k.as_str(), v.clone())).collect();
-        self.keys("references non-existent secret", shown, &all);
+        self.keys("references non-existent secret", source, &all);
     }
 
     pub(super) fn downward_api(&mut self, items: Option<&[DownwardAPIVolumeFile]>) {
@@ -97,7 +97,11 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn projection(&mut self, source: &VolumeProjection, place: impl FnOnce() -> CertificateRef) {
+    fn projection(
+        &mut self,
+        source: &VolumeProjection,
+        reference: impl FnOnce() -> CertificateRef,
+    ) {
         if let Some(source) = &source.secret {
             self.secret(ObjectSource {
                 name: &source.name,
@@ -120,18 +124,18 @@ impl<'a> Collector<'a> {
                 Err(error) => self.errors.push(error),
             }
         } else if let Some(source) = &source.pod_certificate {
-            self.certificate(source, &place());
+            self.certificate(source, &reference());
         }
     }
 
-    /// The bundle is for those who read key and chain in one go.
-    fn certificate(&mut self, source: &PodCertificateProjection, place: &CertificateRef) {
+    /// Adds the files of a pod certificate; the credential bundle has key and chain.
+    fn certificate(&mut self, source: &PodCertificateProjection, reference: &CertificateRef) {
         let input = self.input;
         let error = |why: &str| ProjectionError::Certificate(why.to_owned());
         if !input.node.pod_certificates {
             return self.errors.push(error("unimplemented"));
         }
-        let credential = match input.objects.certificates.get(place) {
+        let credential = match input.objects.certificates.get(reference) {
             Some(Ok(credential)) => credential,
             Some(Err(why)) => return self.errors.push(error(why)),
             None => return self.errors.push(error("no credentials yet")),
@@ -151,8 +155,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Who may read a token depends on who runs the containers: only them, if that is one user
-    /// or a group that `fsGroup` gives the file to afterwards.
+    /// Adds the file of a token.
     fn token(&mut self, source: &ServiceAccountTokenProjection) {
         let spec = TokenSpec::from_projection(source);
         let input = self.input;
@@ -162,13 +165,13 @@ impl<'a> Collector<'a> {
             None => {
                 return self
                     .errors
-                    .push(ProjectionError::Token("it was not asked for".to_owned()));
+                    .push(ProjectionError::Token("it was not requested".to_owned()));
             }
         };
         self.private_file(&source.path, token.into_bytes().into());
     }
 
-    /// Text of a ClusterTrustBundle source, or what is wrong, in upstream's words.
+    /// Returns the file of a ClusterTrustBundle source; errors have the text of upstream.
     fn trust_anchors(
         &self,
         source: &ClusterTrustBundleProjection,
@@ -188,16 +191,16 @@ impl<'a> Collector<'a> {
         let found = input.objects.trust_bundles.get(&named);
         let found = found.map(Vec::as_slice).unwrap_or_default();
         let selector = source.label_selector.as_ref();
-        let of_all = |bundle: &TrustBundle| trust::matches(selector, &bundle.labels);
-        let chosen: Vec<&TrustBundle> = match &named {
+        let is_selected = |bundle: &TrustBundle| trust::matches(selector, &bundle.labels);
+        let selected: Vec<&TrustBundle> = match &named {
             BundleRef::Name(_) => found.iter().map(Arc::as_ref).collect(),
             BundleRef::Signer(_) => {
                 let all = found.iter().map(Arc::as_ref);
-                all.filter(|bundle| of_all(bundle)).collect()
+                all.filter(|bundle| is_selected(bundle)).collect()
             }
         };
-        if !chosen.is_empty() || source.optional == Some(true) {
-            return Ok(trust::file(chosen.into_iter()));
+        if !selected.is_empty() || source.optional == Some(true) {
+            return Ok(trust::file(selected.into_iter()));
         }
         Err(ProjectionError::TrustBundle(match named {
             BundleRef::Name(name) => format!(
@@ -211,7 +214,7 @@ impl<'a> Collector<'a> {
         }))
     }
 
-    /// A file for those who run the containers alone, where that is one user or one group.
+    /// Adds a file that only the user of the containers or the `fsGroup` may read, if there is one.
     fn private_file(&mut self, path: &str, data: Arc<[u8]>) {
         let owner = fs_user(self.input);
         let fs_group = PodExt::spec(self.input.pod)
@@ -225,11 +228,11 @@ impl<'a> Collector<'a> {
 
     fn keys(
         &mut self,
-        lacking: &'static str,
-        shown: ObjectSource<'_>,
+        subject: &'static str,
+        source: ObjectSource<'_>,
         all: &BTreeMap<&str, Arc<[u8]>>,
     ) {
-        let Some(items) = shown.items.filter(|items| !items.is_empty()) else {
+        let Some(items) = source.items.filter(|items| !items.is_empty()) else {
             for (key, value) in all {
                 self.file(key, Arc::clone(value), None, None);
             }
@@ -238,23 +241,23 @@ impl<'a> Collector<'a> {
         for item in items {
             match all.get(item.key.as_str()) {
                 Some(value) => self.file(&item.path, Arc::clone(value), item.mode, None),
-                None if shown.optional == Some(true) => {}
+                None if source.optional == Some(true) => {}
                 None => self.errors.push(ProjectionError::MissingKey {
-                    subject: lacking,
+                    subject,
                     key: item.key.clone(),
                 }),
             }
         }
     }
 
-    /// An optional object may not exist; but that has to be known.
-    fn missing(&mut self, kind: &'static str, object: Referent, shown: ObjectSource<'_>) {
+    /// An optional object may be missing, but not unread.
+    fn missing(&mut self, kind: &'static str, object: Referent, source: ObjectSource<'_>) {
         if let Some(error) = self.unread(object) {
             self.errors.push(error);
-        } else if shown.optional != Some(true) {
+        } else if source.optional != Some(true) {
             self.errors.push(ProjectionError::MissingObject {
                 kind,
-                name: shown.name.to_owned(),
+                name: source.name.to_owned(),
             });
         }
     }
@@ -264,7 +267,7 @@ impl<'a> Collector<'a> {
         Some(ProjectionError::Unread { object, why })
     }
 
-    /// A later file of the same path wins.
+    /// Adds a file; the last file with a path wins.
     fn file(&mut self, path: &str, data: Arc<[u8]>, mode: Option<i32>, owner: Option<u32>) {
         let path = match path::clean(path) {
             Ok(path) => path,
@@ -279,7 +282,7 @@ impl<'a> Collector<'a> {
         self.files.insert(path, file);
     }
 
-    /// Of the pod's fields, a volume shows metadata only.
+    /// Returns a field; volumes support metadata fields only.
     fn field(&self, selector: &ObjectFieldSelector, field: &str) -> Result<String, EnvError> {
         let metadata = &self.input.pod.metadata;
         match selector.field_path.as_str() {
@@ -296,7 +299,7 @@ impl<'a> Collector<'a> {
     }
 
     fn resource(&self, selector: &ResourceFieldSelector, field: &str) -> Result<String, EnvError> {
-        // a volume belongs to no container, so its name must be given
+        // a volume has no default container
         if selector
             .container_name
             .as_deref()
@@ -323,7 +326,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// The user of all containers, if each has one and it is the same (upstream `FsUserFrom`).
+/// Returns the user of all containers, if it is the same (upstream `FsUserFrom`).
 fn fs_user(input: ProjectionInput<'_>) -> Option<u32> {
     let pod = input.pod;
     let of_pod = PodExt::spec(pod)

@@ -1,11 +1,11 @@
-//! Where in its volume a file may lie (upstream's atomic writer).
+//! Paths of files in a volume (upstream atomic writer).
 
 use std::fmt;
 
 const MAX_PATH: usize = 4096;
 const MAX_FILE_NAME: usize = 255;
 
-/// A path that may not be written.
+/// Error of an invalid path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathError {
     path: String,
@@ -18,38 +18,38 @@ impl fmt::Display for PathError {
     }
 }
 
-/// The path in its shortest form.
+/// Returns the normalized path.
 pub(super) fn clean(path: &str) -> Result<String, PathError> {
-    let refuse = |rule| {
+    let reject = |rule| {
         Err(PathError {
             path: path.to_owned(),
             rule,
         })
     };
     if path.starts_with('/') {
-        return refuse("must be relative");
+        return reject("must be relative");
     }
     if path.len() > MAX_PATH {
-        return refuse("must be no more than 4096 characters");
+        return reject("must be no more than 4096 characters");
     }
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {
             "" | "." => {}
-            ".." => return refuse("must not contain '..'"),
+            ".." => return reject("must not contain '..'"),
             _ if part.len() > MAX_FILE_NAME => {
-                return refuse("file names must be no more than 255 characters");
+                return reject("file names must be no more than 255 characters");
             }
-            _ if part.contains('\0') => return refuse("must not contain a zero byte"),
-            // the writer's own names begin so
+            _ if part.contains('\0') => return reject("must not contain a zero byte"),
+            // reserved by the atomic writer
             _ if parts.is_empty() && part.starts_with("..") => {
-                return refuse("must not start with '..'");
+                return reject("must not start with '..'");
             }
             _ => parts.push(part),
         }
     }
     if parts.is_empty() {
-        return refuse("must not be empty");
+        return reject("must not be empty");
     }
     Ok(parts.join("/"))
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_stays_below_its_volume() {
+    fn paths_outside_volume_are_rejected() {
         let check = |path: &str, expected: &str| {
             let line = clean(path).unwrap_or_else(|error| error.to_string());
             assert_eq!(line, expected);

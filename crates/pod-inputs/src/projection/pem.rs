@@ -1,21 +1,21 @@
-//! Certificates as PEM, read as Go reads them.
+//! PEM certificates, parsed as in Go.
 
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Characters of base64 in one line.
+/// Base64 characters per line.
 const LINE: usize = 64;
 
-/// The blocks of a certificate chain and nothing else: neither what stands between them nor their
-/// headers (upstream `cleanCertificateChain`).
+/// Returns a chain with its PEM blocks only, without headers and other text (upstream
+/// `cleanCertificateChain`).
 pub fn clean_chain(text: &str) -> Arc<[u8]> {
     let blocks: Vec<_> = blocks(text).collect();
     certificates(blocks.iter().map(Vec::as_slice))
 }
 
-/// Certificates, DER, as one file.
+/// Encodes DER certificates as one PEM file.
 pub(super) fn certificates<'a>(all: impl Iterator<Item = &'a [u8]>) -> Arc<[u8]> {
     let mut text = String::new();
     for der in all {
@@ -23,7 +23,7 @@ pub(super) fn certificates<'a>(all: impl Iterator<Item = &'a [u8]>) -> Arc<[u8]>
         let encoded = STANDARD.encode(der);
         let mut rest = encoded.as_str();
         while !rest.is_empty() {
-            // base64 is ASCII: any place is a boundary
+            // base64 is ASCII, so any index is a char boundary
             let (line, after) = rest.split_at(LINE.min(rest.len()));
             text.push_str(line);
             text.push('\n');
@@ -34,7 +34,7 @@ pub(super) fn certificates<'a>(all: impl Iterator<Item = &'a [u8]>) -> Arc<[u8]>
     text.into_bytes().into()
 }
 
-/// The contents of the PEM blocks of a text; what is no block is passed over.
+/// Returns the contents of the PEM blocks of a text; other text is ignored.
 pub(super) fn blocks(text: &str) -> impl Iterator<Item = Vec<u8>> {
     let mut lines = text.lines().map(str::trim_end);
     std::iter::from_fn(move || {
@@ -47,7 +47,7 @@ pub(super) fn blocks(text: &str) -> impl Iterator<Item = Vec<u8>> {
                     ended = end == begin;
                     break;
                 }
-                // headers, which certificates do not have
+                // skip headers
                 if !line.contains(':') {
                     body.push_str(line);
                 }

@@ -1,9 +1,9 @@
-//! Labels and annotations as a file shows them: `key="value"`, quoted as Go does.
+//! Labels and annotations as text: `key="value"`, quoted as in Go.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// All entries, sorted, one on each line (upstream `fieldpath.FormatMap`).
+/// Returns all entries, sorted, one per line (upstream `fieldpath.FormatMap`).
 pub(super) fn entries(map: Option<&BTreeMap<String, String>>) -> String {
     let lines = map.into_iter().flatten();
     let lines: Vec<_> = lines.map(|(k, v)| format!("{k}={}", quote(v))).collect();
@@ -43,8 +43,8 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Go's `unicode.IsPrint`. Rust has the same table behind `escape_debug`, which besides escapes
-/// quotes, and a combining mark at the very beginning.
+/// Go's `unicode.IsPrint`. `escape_debug` uses the same table, but also escapes quotes and a leading
+/// combining mark.
 fn is_print(c: char) -> bool {
     let text = String::from_iter(['a', c]);
     c == '\'' || text.escape_debug().eq(['a', c])
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_as_go_quotes_them() {
+    fn values_are_quoted_as_in_go() {
         let check = |text: &str, expected: &str| assert_eq!(quote(text), expected);
         check("plain 'text'", "\"plain 'text'\"");
         check("a\"b\\c", r#""a\"b\\c""#);

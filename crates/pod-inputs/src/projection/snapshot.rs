@@ -1,5 +1,4 @@
-//! Snapshots of the objects that volumes and variables show: only what is shown, and never
-//! visible in a log.
+//! Snapshots of the objects for volumes and variables; `Debug` omits their content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,29 +13,29 @@ use crate::pod_references::{
 
 use super::trust::TrustBundle;
 
-/// What a pod's references were when they were read; objects are of its own namespace.
+/// Resolved references of a pod; objects are in its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectSnapshot {
     /// ConfigMaps that exist, by name.
     pub config_maps: BTreeMap<String, Arc<ConfigMapContent>>,
     /// Secrets that exist, by name.
     pub secrets: BTreeMap<String, Arc<SecretContent>>,
-    /// Tokens, or why one cannot be had.
+    /// Tokens, or the error.
     pub tokens: BTreeMap<TokenSpec, Result<Token, String>>,
-    /// ClusterTrustBundles that exist, by what refers to them.
+    /// ClusterTrustBundles that exist, by reference.
     pub trust_bundles: BTreeMap<BundleRef, Vec<Arc<TrustBundle>>>,
-    /// Certificates of the pod, or why one cannot be had.
+    /// Certificates of the pod, or the error.
     pub certificates: BTreeMap<CertificateRef, Result<Credential, String>>,
-    /// Objects of which nothing is known, with what the API server said.
+    /// Objects that could not be read, with the cause.
     pub unread: BTreeMap<Referent, String>,
 }
 
-/// An object that volumes show, or a set of them.
+/// An object of a volume, or a set of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Referent {
-    /// A ConfigMap of this name.
+    /// The ConfigMap with this name.
     ConfigMap(String),
-    /// A Secret of this name.
+    /// The Secret with this name.
     Secret(String),
     /// ClusterTrustBundles.
     TrustBundles(BundleRef),
@@ -54,7 +53,7 @@ impl fmt::Display for Referent {
     }
 }
 
-/// What a ConfigMap says. All pods that show it share the one copy.
+/// Content of a ConfigMap, shared by its pods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigMapContent {
     /// `data`.
@@ -63,7 +62,7 @@ pub struct ConfigMapContent {
     pub binary_data: BTreeMap<String, Arc<[u8]>>,
 }
 
-/// What a Secret says, shared likewise.
+/// Content of a Secret, shared by its pods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretContent {
     /// `metadata.uid`.
@@ -78,7 +77,7 @@ pub struct SecretContent {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
-/// A private key and the certificate for it.
+/// A private key and its certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     /// The key, PKCS #8 as PEM.
@@ -134,7 +133,7 @@ impl From<Secret> for SecretContent {
 }
 
 impl ObjectSnapshot {
-    /// The part that variables are made of, and the services'.
+    /// Returns the objects that variables refer to, and service variables.
     pub fn env_sources(
         &self,
         references: &References,

@@ -1,4 +1,4 @@
-//! Volumes as `path mode owner content`, one line for each file, or the error.
+//! Tables of volumes as lines of `path mode owner content`, or the error.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn objects() -> ObjectSnapshot {
             (spec(None), Ok(Token("jwt".to_owned()))),
             (
                 spec(Some("vault")),
-                Err("the API server is away".to_owned()),
+                Err("the API server is unreachable".to_owned()),
             ),
         ]
         .into(),
@@ -53,11 +53,11 @@ fn objects() -> ObjectSnapshot {
         .into(),
         certificates: [
             (
-                place(0),
+                reference(0),
                 Err("credential bundle is not issued yet".to_owned()),
             ),
             (
-                place(1),
+                reference(1),
                 Ok(Credential {
                     key: b"KEY;".as_slice().into(),
                     chain: b"CHAIN;".as_slice().into(),
@@ -75,7 +75,7 @@ fn objects() -> ObjectSnapshot {
     }
 }
 
-fn place(index: usize) -> CertificateRef {
+fn reference(index: usize) -> CertificateRef {
     CertificateRef {
         volume: "v".to_owned(),
         index,
@@ -116,11 +116,11 @@ fn lines(pod: &Pod) -> Vec<String> {
     });
     let errors = projection.errors.into_iter();
     let mut lines: Vec<_> = errors
-        .map(|(name, errors)| format!("{name} has not: {errors}"))
+        .map(|(name, errors)| format!("{name} error: {errors}"))
         .collect();
     for (name, payload) in projection.payloads {
-        let place = if payload.in_memory { "memory" } else { "disk" };
-        lines.push(format!("{name} {place}"));
+        let medium = if payload.in_memory { "memory" } else { "disk" };
+        lines.push(format!("{name} {medium}"));
         for (path, file) in payload.files {
             let owner = file.owner.map(|o| format!(" {o}")).unwrap_or_default();
             let text = std::str::from_utf8(&file.data).expect("text");
@@ -138,11 +138,11 @@ fn check(volume: Value, expected: &[&str]) {
 }
 
 fn fails(volume: Value, error: &str) {
-    check(volume, &[&format!("v has not: {error}")]);
+    check(volume, &[&format!("v error: {error}")]);
 }
 
 #[test]
-fn a_config_map_shows_all_its_keys_text_and_binary() {
+fn config_map_has_all_text_and_binary_keys() {
     check(
         json!({"configMap": {"name": "conf"}}),
         &["v disk", "a 644 1", "b.conf 644 2", "bin 644 x"],
@@ -150,7 +150,7 @@ fn a_config_map_shows_all_its_keys_text_and_binary() {
 }
 
 #[test]
-fn items_choose_keys_paths_and_modes() {
+fn items_select_keys_paths_and_modes() {
     check(
         json!({"configMap": {"name": "conf", "defaultMode": 0o400, "items": [
             {"key": "a", "path": "x/y"},
@@ -161,7 +161,7 @@ fn items_choose_keys_paths_and_modes() {
 }
 
 #[test]
-fn a_secret_stays_off_the_disk() {
+fn secret_is_in_memory() {
     check(
         json!({"secret": {"secretName": "cred", "defaultMode": 0o440}}),
         &["v memory", "a 440 from-secret", "pw 440 s3"],
@@ -169,7 +169,7 @@ fn a_secret_stays_off_the_disk() {
 }
 
 #[test]
-fn what_is_missing_is_named_as_upstream_words_it() {
+fn missing_objects_and_keys_have_upstream_errors() {
     fails(
         json!({"configMap": {"name": "nope"}}),
         "configmap \"nope\" not found",
@@ -189,7 +189,7 @@ fn what_is_missing_is_named_as_upstream_words_it() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_not_taken_for_missing() {
+fn unread_object_is_not_treated_as_missing() {
     for optional in [false, true] {
         fails(
             json!({"configMap": {"name": "far", "optional": optional}}),
@@ -208,7 +208,7 @@ fn an_object_that_cannot_be_read_is_not_taken_for_missing() {
 }
 
 #[test]
-fn an_optional_source_may_lack_everything() {
+fn optional_source_may_be_missing() {
     check(
         json!({"configMap": {"name": "nope", "optional": true}}),
         &["v disk"],
@@ -226,7 +226,7 @@ fn an_optional_source_may_lack_everything() {
 }
 
 #[test]
-fn metadata_and_resources_are_shown_as_files() {
+fn downward_api_files_have_metadata_and_resources() {
     check(
         json!({"downwardAPI": {"items": [
             {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
@@ -255,7 +255,7 @@ fn metadata_and_resources_are_shown_as_files() {
 }
 
 #[test]
-fn a_volume_shows_no_field_that_only_a_variable_may_have() {
+fn env_only_fields_are_rejected_in_volumes() {
     fails(
         json!({"downwardAPI": {"items": [{"path": "ip", "fieldRef": {"fieldPath": "status.podIP"}}]}}),
         "downwardAPI[ip].fieldRef: unsupported field \"status.podIP\"",
@@ -271,7 +271,7 @@ fn a_volume_shows_no_field_that_only_a_variable_may_have() {
 }
 
 #[test]
-fn later_sources_win_on_equal_paths() {
+fn last_source_wins_on_same_path() {
     check(
         json!({"projected": {"defaultMode": 0o440, "sources": [
             {"configMap": {"name": "conf"}},
@@ -290,7 +290,7 @@ fn later_sources_win_on_equal_paths() {
 }
 
 #[test]
-fn every_fault_of_every_volume_is_told() {
+fn all_errors_of_all_volumes_are_returned() {
     let volumes = json!([
         {"name": "good", "configMap": {"name": "conf"}},
         {"name": "one", "secret": {"secretName": "gone"}},
@@ -304,9 +304,9 @@ fn every_fault_of_every_volume_is_told() {
     assert_eq!(
         lines(&pod(json!({"containers": []}), volumes)),
         [
-            "one has not: secret \"gone\" not found",
-            "two has not: configmap \"gone\" not found, \
-             failed to fetch token: the API server is away, \
+            "one error: secret \"gone\" not found",
+            "two error: configmap \"gone\" not found, \
+             failed to fetch token: the API server is unreachable, \
              while getting ClusterTrustBundle: \
              clustertrustbundle.certificates.k8s.io \"b\" not found, \
              unimplemented",
@@ -319,7 +319,7 @@ fn every_fault_of_every_volume_is_told() {
 }
 
 #[test]
-fn paths_stay_in_the_volume_and_do_not_collide() {
+fn invalid_and_conflicting_paths_are_rejected() {
     let item =
         |path: &str| json!({"configMap": {"name": "conf", "items": [{"key": "a", "path": path}]}});
     fails(item("../x"), "invalid path \"../x\": must not contain '..'");
@@ -333,7 +333,7 @@ fn paths_stay_in_the_volume_and_do_not_collide() {
 }
 
 #[test]
-fn a_token_is_private_to_the_one_user_or_group_that_reads_it() {
+fn token_is_private_to_single_user_or_fs_group() {
     let check = |spec: Value, expected: &str| {
         let volumes = json!([{"name": "v", "projected": {"sources": [
             {"serviceAccountToken": {"path": "token"}},
@@ -365,7 +365,7 @@ fn a_token_is_private_to_the_one_user_or_group_that_reads_it() {
 }
 
 #[test]
-fn a_mode_of_its_own_does_not_make_a_token_public() {
+fn default_mode_does_not_make_token_public() {
     let volumes = json!([{"name": "v", "projected": {"defaultMode": 0o777, "sources": [
         {"serviceAccountToken": {"path": "token"}},
         {"configMap": {"name": "conf", "items": [{"key": "a", "path": "a"}]}},
@@ -378,7 +378,7 @@ fn a_mode_of_its_own_does_not_make_a_token_public() {
 }
 
 #[test]
-fn nothing_of_an_object_shows_in_a_log() {
+fn debug_output_has_no_object_content() {
     let objects = objects();
     let text = format!("{objects:?} {:?}", objects.secrets["cred"]);
     assert!(

@@ -1,4 +1,4 @@
-//! Trust anchors: what a ClusterTrustBundle says, chosen by label and put into one file.
+//! Trust anchors of ClusterTrustBundles: selection by label, and the PEM file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use windlass_types::metav1::LabelSelector;
 
 use super::pem;
 
-/// What a ClusterTrustBundle says. All pods that show it share the one copy.
+/// Content of a ClusterTrustBundle, shared by its pods.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TrustBundle {
     /// Its labels.
@@ -33,17 +33,17 @@ impl From<ClusterTrustBundle> for TrustBundle {
     }
 }
 
-/// All anchors of some bundles, each once, as PEM.
+/// Returns the anchors of all bundles, each once, as PEM.
 ///
-/// Upstream shuffles them anew at each of its starts, so that nobody relies on their order; here
-/// they are sorted, so that a restart changes no file.
+/// They are sorted, so that an agent restart does not change the file; upstream shuffles them at
+/// each start.
 pub(super) fn file<'a>(bundles: impl Iterator<Item = &'a TrustBundle>) -> Arc<[u8]> {
     let anchors: BTreeSet<&Vec<u8>> = bundles.flat_map(|bundle| &bundle.anchors).collect();
     pem::certificates(anchors.into_iter().map(Vec::as_slice))
 }
 
-/// The selector chooses something with these labels; one that is not there chooses nothing, an
-/// empty one everything.
+/// Returns whether the selector matches the labels. No selector matches nothing, an empty one
+/// everything.
 pub(super) fn matches(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
     let Some(selector) = selector else {
         return false;

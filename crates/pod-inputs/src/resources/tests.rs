@@ -1,4 +1,4 @@
-//! Kernel settings from requests and limits, by the line they come to.
+//! Tables of requests and limits, and their kernel settings.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn check(requests: Value, limits: Value, expected: &str) {
 }
 
 #[test]
-fn shares_and_quota_keep_to_the_kernels_bounds() {
+fn shares_and_quota_are_in_kernel_limits() {
     let shares = [0, 1, 2, 100, 500, 1000, 2500, 300_000].map(cpu_shares);
     assert_eq!(shares, [2, 2, 2, 102, 512, 1024, 2560, 262_144]);
     let quotas = [0, 1, 10, 15, 500, 1000, 2500].map(|m| cpu_quota(m, 100_000));
@@ -102,7 +102,7 @@ fn container_resources_follow_requests_limits_and_qos() {
 }
 
 #[test]
-fn quota_and_group_kill_can_be_switched_off() {
+fn quota_and_group_kill_can_be_disabled() {
     let pod = one(json!({}), json!({"cpu": "500m"}));
     let of = |node| line(&container_resources(&pod, &pod.containers()[0], &node));
     assert_eq!(
@@ -118,7 +118,7 @@ fn quota_and_group_kill_can_be_switched_off() {
 }
 
 #[test]
-fn node_critical_pods_are_killed_last() {
+fn node_critical_pods_have_lowest_oom_score() {
     let critical = |source: &str, priority: i32| {
         let mut pod = pod(json!({
             "priorityClassName": "system-node-critical", "priority": priority,
@@ -136,7 +136,7 @@ fn node_critical_pods_are_killed_last() {
 }
 
 #[test]
-fn a_sidecar_outlives_the_smallest_regular_container() {
+fn sidecar_score_is_at_most_smallest_app_container() {
     let pod = pod(json!({
         "initContainers": [{"name": "side", "restartPolicy": "Always"}],
         "containers": [
@@ -152,7 +152,7 @@ fn a_sidecar_outlives_the_smallest_regular_container() {
 }
 
 #[test]
-fn spare_memory_of_the_pod_counts_for_each_container() {
+fn spare_pod_level_memory_counts_for_each_container() {
     let pod = pod(json!({
         "resources": {"requests": {"memory": "5Gi"}},
         "initContainers": [
@@ -172,7 +172,7 @@ fn spare_memory_of_the_pod_counts_for_each_container() {
 }
 
 #[test]
-fn pod_totals_are_the_larger_of_running_together_and_starting() {
+fn pod_request_is_max_of_running_and_init() {
     let cpu = |milli: u32| json!({"requests": {"cpu": format!("{milli}m")}});
     let total = |init: Value| {
         let pod = pod(json!({
@@ -200,7 +200,7 @@ fn pod_totals_are_the_larger_of_running_together_and_starting() {
 }
 
 #[test]
-fn the_sandbox_gets_the_sum_and_its_overhead_apart() {
+fn sandbox_resources_exclude_overhead() {
     let resources =
         json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "1Gi"}});
     let pod = pod(json!({
@@ -226,7 +226,7 @@ fn the_sandbox_gets_the_sum_and_its_overhead_apart() {
 }
 
 #[test]
-fn pod_level_resources_decide_qos_and_bound_containers_without_a_limit() {
+fn pod_level_limits_set_qos_and_default_limits() {
     let pod = pod(json!({
         "resources": {"limits": {"cpu": "1", "memory": "2Gi"}},
         "containers": [{"name": "c"}],
@@ -237,7 +237,7 @@ fn pod_level_resources_decide_qos_and_bound_containers_without_a_limit() {
 }
 
 #[test]
-fn an_unreadable_amount_is_named() {
+fn invalid_quantity_is_named() {
     let pod = one(json!({"cpu": "many"}), json!({}));
     assert_eq!(
         check_amounts(&pod).expect_err("bad").to_string(),

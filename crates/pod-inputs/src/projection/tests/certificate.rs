@@ -1,4 +1,4 @@
-//! Certificates of the pod in projected volumes.
+//! Pod certificates in projected volumes.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn check_with(node: NodeFacts, spec: Value, sources: Value, expected: &[&str]) {
         objects: &objects(),
     });
     let lines = match projection.errors.get("v") {
-        Some(errors) => vec![format!("not: {errors}")],
+        Some(errors) => vec![format!("error: {errors}")],
         None => {
             let files = projection.payloads["v"].files.iter();
             let lines = files.map(|(path, file)| {
@@ -47,7 +47,7 @@ fn second(paths: Value) -> Value {
 }
 
 #[test]
-fn key_and_chain_are_shown_where_they_are_asked_for() {
+fn key_and_chain_are_at_requested_paths() {
     check(
         second(json!({
             "credentialBundlePath": "bundle.pem", "keyPath": "key.pem",
@@ -67,7 +67,7 @@ fn key_and_chain_are_shown_where_they_are_asked_for() {
 }
 
 #[test]
-fn they_are_private_to_a_group_that_the_volume_is_given_to() {
+fn certificate_files_are_private_with_fs_group() {
     let node = NodeFacts {
         pod_certificates: true,
         ..NodeFacts::default()
@@ -81,9 +81,9 @@ fn they_are_private_to_a_group_that_the_volume_is_given_to() {
 }
 
 #[test]
-fn what_is_not_there_is_told_in_upstreams_words() {
+fn missing_certificate_has_upstream_errors() {
     let fails = |sources: Value, why: &str| {
-        let line = format!("not: {why}");
+        let line = format!("error: {why}");
         check(sources, &[&line]);
     };
     let key = || source(json!({"keyPath": "k"}));
@@ -94,12 +94,12 @@ fn what_is_not_there_is_told_in_upstreams_words() {
         NodeFacts::default(),
         json!({"containers": []}),
         second(json!({"keyPath": "k"})),
-        &["not: unimplemented"],
+        &["error: unimplemented"],
     );
 }
 
 #[test]
-fn of_a_chain_only_the_blocks_are_shown() {
+fn chain_has_pem_blocks_only() {
     let body = "A".repeat(68);
     let text = format!(
         "leaf for you\n-----BEGIN CERTIFICATE-----\nComment: mine\n\n{body}\n\

@@ -4,7 +4,7 @@ use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 
 use super::*;
 
-/// The contents of the certificates that the file `ca` shows, in order, or what is wrong.
+/// Compares the certificates in the file `ca`, in order, or the error.
 fn check(source: Value, expected: &str) {
     check_with(
         NodeFacts {
@@ -29,7 +29,7 @@ fn check_with(node: NodeFacts, mut source: Value, expected: &str) {
         objects: &objects(),
     });
     let line = match projection.errors.get("v") {
-        Some(errors) => format!("not: {errors}"),
+        Some(errors) => format!("error: {errors}"),
         None => {
             let file = &projection.payloads["v"].files["ca"];
             let text = String::from_utf8(file.data.to_vec()).expect("text");
@@ -45,11 +45,11 @@ fn check_with(node: NodeFacts, mut source: Value, expected: &str) {
 }
 
 fn fails(source: Value, expected: &str) {
-    check(source, &format!("not: {expected}"));
+    check(source, &format!("error: {expected}"));
 }
 
 #[test]
-fn a_bundle_is_shown_by_its_name() {
+fn bundle_is_selected_by_name() {
     check(json!({"name": "roots"}), "one two");
     fails(
         json!({"name": "none"}),
@@ -64,7 +64,7 @@ fn a_bundle_is_shown_by_its_name() {
 }
 
 #[test]
-fn bundles_of_a_signer_are_chosen_by_label_and_each_anchor_comes_once() {
+fn bundles_of_signer_are_selected_by_label() {
     let of = |selector: Value| json!({"signerName": "example.com/ca", "labelSelector": selector});
     let expression = |operator: &str, values: Value| {
         of(json!({"matchExpressions": [{"key": "stage", "operator": operator, "values": values}]}))
@@ -85,17 +85,17 @@ fn bundles_of_a_signer_are_chosen_by_label_and_each_anchor_comes_once() {
 }
 
 #[test]
-fn trust_bundles_need_their_gate() {
+fn trust_bundles_require_feature_gate() {
     check_with(
         NodeFacts::default(),
         json!({"name": "roots"}),
-        "not: \
+        "error: \
          ClusterTrustBundle projection is not supported in static kubelet mode",
     );
 }
 
 #[test]
-fn what_is_written_is_pem_and_what_is_no_pem_is_passed_over() {
+fn bundle_is_written_as_pem_and_other_text_ignored() {
     let read = |text: &str| {
         let bundle: ClusterTrustBundle =
             serde_json::from_value(json!({"metadata": {}, "spec": {"trustBundle": text}}))
