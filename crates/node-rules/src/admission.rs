@@ -1,13 +1,12 @@
-//! May a pod run on this node at all (upstream's chain of `PodAdmitHandler`s)?
+//! Pod admission (upstream `PodAdmitHandler`s).
 //!
-//! A pod that is refused becomes Failed and nothing of it is ever started. The steps run in
-//! upstream's order and the first refusal counts: eviction pressure, sysctls, the scheduler's
-//! predicates, AppArmor, features, node shutdown. What cannot be told from the pod and the node
-//! object comes in as [`AdmissionPolicy`]; what other pods use as a [`NodeLoad`], which is kept up
-//! to date instead of being summed for every pod.
+//! A rejected pod becomes Failed without a start. The checks run in the order of upstream, and the
+//! first rejection counts: eviction pressure, sysctls, scheduler predicates, AppArmor, features, node
+//! shutdown. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has the
+//! requests of other pods, updated incrementally.
 //!
-//! Not here: preemption for critical pods. A critical pod that lacks resources is refused, and
-//! [`Rejection::would_preempt`] says that upstream would have stopped other pods for it.
+//! Not implemented: preemption for critical pods. A critical pod that lacks resources is rejected
+//! with [`Rejection::would_preempt`].
 
 mod affinity;
 mod app_armor;
@@ -32,51 +31,50 @@ pub use fit::Insufficient;
 pub use load::{HostPort, NodeLoad};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};
 
-/// The operating system every pod here runs on.
+/// OS of the node.
 const OS: &str = "linux";
-/// Label of a node or pod that names its operating system.
+/// OS label of nodes and pods.
 const OS_LABEL: &str = "kubernetes.io/os";
-/// Why a pod with `supplementalGroupsPolicy: Strict` is refused.
+/// Message for `supplementalGroupsPolicy: Strict` without support.
 pub const STRICT_NOT_SUPPORTED: &str =
     "SupplementalGroupsPolicy=Strict is not supported in this node";
-/// What upstream writes before the message in the status of a refused pod.
+/// Prefix of the message in the status of a rejected pod, as upstream.
 pub const REJECTION_PREFIX: &str = "Pod was rejected: ";
 
-/// What the decision is made from.
+/// Input of [`admit`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionInput<'a> {
-    /// The pod that wants in.
+    /// The pod.
     pub pod: &'a Pod,
-    /// The node as the API server has it; without one, what the agent would register.
+    /// The Node object; in standalone mode, the object that the agent would register.
     pub node: &'a Node,
-    /// What the admitted pods that are not finished yet use. If the pod itself is among them, its
-    /// own share is not counted against it.
+    /// Requests of admitted pods that are not terminal. The requests of the pod itself are excluded.
     pub load: &'a NodeLoad,
-    /// What the machine and the configuration allow.
+    /// Limits of node and configuration.
     pub policy: &'a AdmissionPolicy,
-    /// The runtime can keep to `supplementalGroupsPolicy: Strict`, whatever the node object says
-    /// yet; `None` before it was asked. It is asked again when the pod's sandbox is made.
+    /// Support for `supplementalGroupsPolicy: Strict` in the runtime; `None` if not known yet. It is
+    /// checked again before the sandbox is created.
     pub strict_groups: Option<bool>,
-    /// Resources the node is short of.
+    /// Pressure conditions of the node.
     pub pressure: Pressure,
-    /// The machine is about to shut down.
+    /// Graceful node shutdown is in progress.
     pub shutting_down: bool,
 }
 
-/// What the machine and the configuration allow, fixed while the agent runs.
+/// Limits of node and configuration; constant in an agent run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionPolicy {
-    /// Sysctls a pod may set.
+    /// Allowed sysctls.
     pub sysctls: SysctlAllowList,
-    /// The kernel enforces AppArmor profiles.
+    /// AppArmor is enabled.
     pub app_armor: bool,
     /// Feature gate `PodLevelResources`.
     pub pod_level_resources: bool,
-    /// Features this node declares in its status; `None` with the gate `NodeDeclaredFeatures` off.
+    /// Declared features of the node; `None` without the gate `NodeDeclaredFeatures`.
     pub declared_features: Option<BTreeSet<String>>,
 }
 
-/// Which resources the node is short of. Nothing sets these before there is eviction.
+/// Pressure conditions of the node; always false until eviction is implemented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Condition `MemoryPressure`.
@@ -87,19 +85,19 @@ pub struct Pressure {
     pub pid: bool,
 }
 
-/// Why a pod is refused.
+/// Why a pod is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// `status.reason`, for example `OutOfcpu`.
     pub reason: String,
-    /// The whole story, without the prefix that the pod's status gets.
+    /// Message, without [`REJECTION_PREFIX`].
     pub message: String,
-    /// The pod is critical and only resources are missing: upstream would have stopped other pods.
+    /// The pod is critical and lacks only resources: upstream would preempt other pods.
     pub would_preempt: bool,
 }
 
 impl Rejection {
-    /// For this reason, without anything being preempted.
+    /// Creates a rejection without preemption.
     pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),
@@ -108,8 +106,7 @@ impl Rejection {
         }
     }
 
-    /// The reason for the event, whose reasons are a closed list: a resource that is not one of
-    /// the node's own is in the message only.
+    /// Returns the reason of the event. Extended resources have one reason, and are in the message.
     pub fn event_reason(&self) -> Reason {
         Reason::from_rejection(&self.reason)
     }
@@ -119,13 +116,13 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason, self.message)?;
         if self.would_preempt {
-            f.write_str(" (critical, but nothing is preempted)")?;
+            f.write_str(" (critical pod; preemption is not implemented)")?;
         }
         Ok(())
     }
 }
 
-/// A refused pod is Failed, whichever step refused it.
+/// A rejected pod is Failed.
 impl From<Rejection> for PhaseOverride {
     fn from(rejection: Rejection) -> Self {
         Self {
@@ -137,10 +134,10 @@ impl From<Rejection> for PhaseOverride {
     }
 }
 
-/// Decides whether a pod may run here.
+/// Admits or rejects a pod.
 ///
 /// # Errors
-/// The first step that refuses it.
+/// The first check that rejects it.
 pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     let pod = input.pod;
     eviction(pod, input.pressure)?;
@@ -157,8 +154,8 @@ pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// A node short of something takes critical pods only. Short of memory alone it still takes what
-/// requests some, and what tolerates the pressure.
+/// A node under pressure admits only critical pods; under memory pressure alone, also pods with
+/// requests and pods that tolerate the taint.
 fn eviction(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
     let names = [
         (pressure.memory, "MemoryPressure"),
@@ -178,7 +175,7 @@ fn eviction(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
     {
         return Ok(());
     }
-    // upstream's text has this space at its end
+    // the text of upstream ends with a space
     let message = format!("The node had condition: [{}]. ", on.join(" "));
     Err(Rejection::new("Evicted", message))
 }
@@ -197,7 +194,7 @@ fn sysctls(pod: &Pod, allowed: &SysctlAllowList) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What fails among the scheduler's predicates.
+/// Failure of a scheduler predicate.
 enum Failure {
     Insufficient(Insufficient),
     Predicate(&'static str, &'static str),
@@ -222,9 +219,9 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     operating_system(pod, spec)?;
     supplemental_groups(spec, input)?;
 
-    let demand = load::PodRequests::from_pod(pod);
+    let requests = load::PodRequests::from_pod(pod);
     let used = input.load.without(&pod.uid());
-    let mut failures: Vec<Failure> = fit::insufficient(&demand, used, input.node)
+    let mut failures: Vec<Failure> = fit::insufficient(&requests, used, input.node)
         .into_iter()
         .map(Failure::Insufficient)
         .collect();
@@ -241,7 +238,7 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
             "node(s) didn't match the requested node name",
         ));
     }
-    if demand.ports.iter().any(|port| used.conflicts(port)) {
+    if requests.ports.iter().any(|port| used.conflicts(port)) {
         failures.push(Failure::Predicate(
             "NodePorts",
             "node(s) didn't have free ports for the requested pod ports",
@@ -256,8 +253,7 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     first_failure(pod, failures)
 }
 
-/// The first failure counts. For a critical pod missing resources come last, because upstream
-/// would make room.
+/// Returns the first failure. For a critical pod, resources are last, because upstream preempts.
 fn first_failure(pod: &Pod, mut failures: Vec<Failure>) -> Result<(), Rejection> {
     let critical = is_critical(pod);
     if critical {
@@ -273,7 +269,7 @@ fn first_failure(pod: &Pod, mut failures: Vec<Failure>) -> Result<(), Rejection>
     })
 }
 
-/// Checks that no making of room could help with.
+/// Checks the OS, independent of preemption.
 fn operating_system(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
     let label = pod.metadata.labels.as_ref().and_then(|l| l.get(OS_LABEL));
     if label.is_some_and(|os| os != OS) {
@@ -296,8 +292,8 @@ fn supplemental_groups(spec: &PodSpec, input: AdmissionInput<'_>) -> Result<(), 
     let policy = security.and_then(|s| s.supplemental_groups_policy.as_deref());
     let status = input.node.status.as_ref();
     let features = status.and_then(|s| s.features.as_ref());
-    let told = features.and_then(|f| f.supplemental_groups_policy) == Some(true);
-    if policy == Some("Strict") && !told && !input.strict_groups.unwrap_or(true) {
+    let is_declared = features.and_then(|f| f.supplemental_groups_policy) == Some(true);
+    if policy == Some("Strict") && !is_declared && !input.strict_groups.unwrap_or(true) {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
             STRICT_NOT_SUPPORTED,
@@ -306,10 +302,10 @@ fn supplemental_groups(spec: &PodSpec, input: AdmissionInput<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Features of the pod that the node must have switched on or declared.
+/// Checks features that the node must enable or declare.
 ///
-/// User namespaces and recursive read-only mounts are not among them: as upstream, a handler
-/// without them fails the sandbox or the container, not the pod.
+/// As upstream, missing user namespaces or recursive read-only mounts fail the sandbox or the
+/// container, not the pod.
 fn features(pod: &Pod, policy: &AdmissionPolicy) -> Result<(), Rejection> {
     let spec = PodExt::spec(pod);
     let pod_level = spec.resources.as_ref();
@@ -343,7 +339,7 @@ fn features(pod: &Pod, policy: &AdmissionPolicy) -> Result<(), Rejection> {
     ))
 }
 
-/// Declared features a pod cannot do without, sorted.
+/// Returns the declared features that a pod requires, sorted.
 fn required_features(pod: &Pod) -> Vec<&'static str> {
     let mut containers = pod.containers().iter().chain(pod.init_containers());
     let restarts_all = containers.any(|c| {

@@ -1,8 +1,8 @@
-//! The CSINode object, and what a driver makes of the Node object (upstream's `nodeinfomanager`).
+//! The CSINode object, and the fields of the Node object for CSI drivers (upstream
+//! `nodeinfomanager`).
 //!
-//! The CSINode has an entry per driver that is registered, and says which volumes of former in-tree
-//! types this node leaves to CSI. The Node gets the driver's topology as labels and its name of the
-//! node in an annotation.
+//! The CSINode has an entry per registered driver and lists the in-tree plugins that are migrated to
+//! CSI. The Node has the topology of the drivers as labels and their node IDs in an annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,38 +11,38 @@ use windlass_types::corev1::Node;
 use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::storagev1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
 
-/// Annotation of the Node: the drivers' names of it, as a JSON object.
+/// Annotation of the Node: its ID by driver, as a JSON object.
 const NODE_ID: &str = "csi.volume.kubernetes.io/nodeid";
-/// Annotation of the CSINode: the types whose volumes are CSI's now.
+/// Annotation of the CSINode: migrated in-tree plugins.
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
-/// Their names in 1.36, in the annotation's order.
+/// Migrated plugins of 1.36, in the order of the annotation.
 const MIGRATED_PLUGINS: &str = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,\
     kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,\
     kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume";
 
-/// A driver that registered.
+/// A registered driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDriver {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its own name of the node.
+    /// ID of the node in the driver.
     pub node_id: String,
-    /// Volumes that fit; `None` is no limit.
+    /// Max number of volumes; `None` for no limit.
     pub max_volumes: Option<i64>,
     /// Topology segments of the node.
     pub topology: BTreeMap<String, String>,
 }
 
-/// What is to be done about the CSINode object.
+/// Change to the CSINode object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CsiNodePlan {
-    /// It says what it should.
+    /// No change.
     Keep,
-    /// There is none.
+    /// Create this object.
     Create(Box<CSINode>),
-    /// Replace it by this.
+    /// Replace it with this object.
     Update(Box<CSINode>),
-    /// It belongs to a Node that was; it goes, and a new one is made.
+    /// Delete and recreate it: it belongs to a deleted Node.
     Delete {
         /// UID of the object.
         uid: Option<String>,
@@ -82,16 +82,16 @@ pub struct NodeOwner<'a> {
     pub uid: &'a str,
 }
 
-/// What the CSINode is to become: with the annotation, with `installed`, if any, and without `left`.
+/// Plans the CSINode: with the annotation, with `installed`, if any, and without `removed`.
 pub fn plan_csi_node(
-    seen: Option<&CSINode>,
+    existing: Option<&CSINode>,
     owner: NodeOwner<'_>,
     installed: Option<&NodeDriver>,
-    left: &BTreeSet<String>,
+    removed: &BTreeSet<String>,
 ) -> CsiNodePlan {
     let new;
-    let (old, exists) = match seen {
-        Some(seen) => (seen, true),
+    let (old, exists) = match existing {
+        Some(existing) => (existing, true),
         None => {
             new = empty(owner);
             (&new, false)
@@ -104,7 +104,7 @@ pub fn plan_csi_node(
     let mut object = old.clone();
     let annotations = object.metadata.annotations.get_or_insert_default();
     annotations.insert(MIGRATED.to_owned(), MIGRATED_PLUGINS.to_owned());
-    object.spec.drivers.retain(|it| !left.contains(&it.name));
+    object.spec.drivers.retain(|it| !removed.contains(&it.name));
     if let Some(driver) = installed {
         let entry = entry(driver);
         let drivers = &mut object.spec.drivers;
@@ -156,7 +156,7 @@ fn entry(driver: &NodeDriver) -> CSINodeDriver {
     }
 }
 
-/// Whether two entries say the same; the order of keys does not count.
+/// Returns whether two entries are equal, in any order of keys.
 fn same(a: &CSINodeDriver, b: &CSINodeDriver) -> bool {
     let keys = |it: &CSINodeDriver| -> BTreeSet<_> {
         it.topology_keys.iter().flatten().cloned().collect()
@@ -165,11 +165,10 @@ fn same(a: &CSINodeDriver, b: &CSINodeDriver) -> bool {
     a.name == b.name && a.node_id == b.node_id && keys(a) == keys(b) && count(a) == count(b)
 }
 
-/// The Node with a driver's topology and its name of the node.
+/// Returns the Node with the topology and node ID of a driver.
 ///
 /// # Errors
-/// A label says something else of the node, or the annotation is not what it should be; upstream's
-/// words.
+/// Another value of a topology label, or an invalid annotation; as upstream.
 pub fn node_with_driver(node: &Node, driver: &NodeDriver) -> Result<Node, String> {
     let mut node = node.clone();
     let mut ids = node_ids(&node)?;
@@ -190,14 +189,14 @@ pub fn node_with_driver(node: &Node, driver: &NodeDriver) -> Result<Node, String
     Ok(node)
 }
 
-/// The Node without what drivers called it that left; their labels stay, as upstream's.
+/// Returns the Node without the node IDs of removed drivers; as upstream, their labels stay.
 ///
 /// # Errors
-/// The annotation is not what it should be.
-pub fn node_without_drivers(node: &Node, left: &BTreeSet<String>) -> Result<Node, String> {
+/// Invalid annotation.
+pub fn node_without_drivers(node: &Node, removed: &BTreeSet<String>) -> Result<Node, String> {
     let mut node = node.clone();
     let mut ids = node_ids(&node)?;
-    ids.retain(|name, _| !left.contains(name));
+    ids.retain(|name, _| !removed.contains(name));
     set_node_ids(&mut node, &ids);
     Ok(node)
 }
@@ -219,7 +218,7 @@ fn set_node_ids(node: &mut Node, ids: &BTreeMap<String, String>) {
     let annotations = node.metadata.annotations.get_or_insert_default();
     match ids.is_empty() {
         true => annotations.remove(NODE_ID),
-        // a map of texts has a JSON form
+        // a map of strings always serializes
         false => annotations.insert(
             NODE_ID.to_owned(),
             serde_json::to_string(ids).unwrap_or_default(),

@@ -1,8 +1,8 @@
-//! The conditions of the Node object: what is well, since when, and what to tell about it.
+//! Conditions of the Node object, and the events of their transitions.
 //!
-//! The agent owns four types and keeps every other as it is. A condition stays at its place in
-//! the list, new ones are appended in upstream's order, `Ready` last. The transition time moves
-//! only when the status does; the heartbeat moves with every report.
+//! The agent owns four types and does not change others. A condition keeps its index; new ones are
+//! appended in the order of upstream, `Ready` last. The transition time changes with the status, the
+//! heartbeat time with every update.
 
 use std::time::Duration;
 
@@ -11,47 +11,47 @@ use windlass_types::metav1::Time;
 use windlass_types::view::EventType;
 use windlass_types::{Reason, Timestamp};
 
-/// How long the runtime may leave its check unanswered before the node is not ready (upstream's
-/// threshold): a restart of containerd is shorter.
+/// Time without a response to the runtime check until the node is not ready, as upstream; longer than
+/// a restart of containerd.
 pub const RUNTIME_DOWN_THRESHOLD: Duration = Duration::from_secs(30);
 
-/// Type of the condition that schedulers look at.
+/// Type of the ready condition.
 pub const READY: &str = "Ready";
 
-/// What the conditions are made of.
+/// Input of the conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealth {
     /// The container runtime.
     pub runtime: RuntimeHealth,
-    /// Why nobody knows what runs: the runtime could not be listed for too long.
+    /// Error of the PLEG: no relist for too long.
     pub pleg_error: Option<String>,
-    /// Why pods get no network, the runtime's `NetworkReady` line.
+    /// Error of the pod network, from `NetworkReady` of the runtime.
     pub network_error: Option<String>,
-    /// Why the cluster does not know yet what volumes this node can have: the CSINode is missing. A
-    /// node that was ready stays so, because a restart of the agent changes nothing.
+    /// Error of the CSINode, which is not initialized. A ready node stays ready, so that an agent
+    /// restart does not change it.
     pub storage_error: Option<String>,
-    /// The machine is about to shut down.
+    /// Graceful node shutdown is in progress.
     pub shutting_down: bool,
-    /// Memory is short.
+    /// The node is under memory pressure.
     pub memory_pressure: bool,
-    /// Disk space is short.
+    /// The node is under disk pressure.
     pub disk_pressure: bool,
-    /// Process IDs are short.
+    /// The node is under PID pressure.
     pub pid_pressure: bool,
 }
 
-/// How the container runtime is.
+/// State of the container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuntimeHealth {
-    /// No answer yet since the agent began, for less than [`RUNTIME_DOWN_THRESHOLD`]: a node that was
-    /// ready stays so, because a restart of the agent changes nothing.
+    /// No response since the start of the agent, for less than [`RUNTIME_DOWN_THRESHOLD`]. A ready node
+    /// stays ready, so that an agent restart does not change it.
     #[default]
     NotCheckedYet,
-    /// No answer for [`RUNTIME_DOWN_THRESHOLD`] or more.
+    /// No response for [`RUNTIME_DOWN_THRESHOLD`] or more.
     Down,
-    /// It says that it is not ready, in its own words.
+    /// Not ready, with its message.
     NotReady(String),
-    /// It is ready.
+    /// Ready.
     Ready,
 }
 
@@ -67,7 +67,7 @@ pub struct NodeEvent {
 }
 
 impl NodeEvent {
-    /// Upstream's text for a state the node got into.
+    /// Creates the event of a new node state, with the text of upstream.
     pub fn status(node: &str, reason: Reason) -> Self {
         Self {
             event_type: EventType::Normal,
@@ -77,9 +77,9 @@ impl NodeEvent {
     }
 }
 
-/// The condition list that follows `old`, and the reasons of the events its changes are worth.
+/// Returns the new conditions, and the event reasons of the changes.
 ///
-/// `missing_capacity` names resources every node must report and this one cannot.
+/// `missing_capacity` has the required resources with unknown capacity.
 pub fn node_conditions(
     old: &[NodeCondition],
     health: &NodeHealth,
@@ -117,12 +117,12 @@ pub fn node_conditions(
     (conditions, events)
 }
 
-/// One condition of a list.
+/// Returns the condition with this type.
 pub fn find<'a>(conditions: &'a [NodeCondition], name: &str) -> Option<&'a NodeCondition> {
     conditions.iter().find(|c| c.type_ == name)
 }
 
-/// True if two lists say the same, heartbeats and order aside.
+/// Returns whether two lists are equal, except for heartbeat times and order.
 pub(crate) fn same_conditions(a: &[NodeCondition], b: &[NodeCondition]) -> bool {
     let key = |list: &[NodeCondition]| {
         let mut list = list.to_vec();
@@ -136,13 +136,13 @@ pub(crate) fn same_conditions(a: &[NodeCondition], b: &[NodeCondition]) -> bool 
 const READY_MESSAGE: &str = "kubelet is posting ready status";
 
 /// Reason, message and event of one state of a pressure condition.
-type Words = (&'static str, &'static str, Reason);
+type ConditionText = (&'static str, &'static str, Reason);
 
 struct Pressure {
     name: &'static str,
     present: fn(&NodeHealth) -> bool,
-    when_true: Words,
-    when_false: Words,
+    when_true: ConditionText,
+    when_false: ConditionText,
 }
 
 const PRESSURES: [Pressure; 3] = [
@@ -190,7 +190,7 @@ const PRESSURES: [Pressure; 3] = [
     },
 ];
 
-/// Why the node is not ready, in upstream's order: runtime, PLEG, network, shutdown, capacity.
+/// Returns why the node is not ready, in the order of upstream.
 fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Vec<String> {
     let runtime = match &health.runtime {
         RuntimeHealth::Ready => None,
@@ -199,16 +199,16 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
             Some("container runtime status check may not have completed yet".to_owned())
         }
         RuntimeHealth::Down => Some("container runtime is down".to_owned()),
-        RuntimeHealth::NotReady(words) => Some(format!("container runtime not ready: {words}")),
+        RuntimeHealth::NotReady(message) => Some(format!("container runtime not ready: {message}")),
     };
     let pleg = health
         .pleg_error
         .as_ref()
-        .map(|words| format!("PLEG is not healthy: {words}"));
+        .map(|message| format!("PLEG is not healthy: {message}"));
     let network = health
         .network_error
         .as_ref()
-        .map(|words| format!("container runtime network not ready: {words}"));
+        .map(|message| format!("container runtime network not ready: {message}"));
     let storage = health.storage_error.clone().filter(|_| !was_ready);
     let shutdown = health
         .shutting_down
@@ -225,7 +225,7 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
         .collect()
 }
 
-/// One error as it is, several in brackets.
+/// Returns one error unchanged, several in brackets.
 fn aggregate(errors: &[String]) -> Option<String> {
     match errors {
         [] => None,
@@ -252,7 +252,7 @@ fn condition(
     }
 }
 
-/// What [`set`] did to the status of a condition.
+/// Effect of [`set`].
 #[derive(PartialEq, Eq)]
 enum Change {
     None,

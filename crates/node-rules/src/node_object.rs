@@ -1,9 +1,8 @@
-//! The Node object: what the agent registers, and what it makes of the object that exists.
+//! The Node object: registration and status updates.
 //!
-//! [`initial_node`] is created where there is none. [`reconciled_node`] takes over one that
-//! exists: what is ours is set right, everything else is kept. [`updated_node`] is the same
-//! object with the present status; [`plan_node_status`] says whether the difference is worth a
-//! patch, and which. Upstream: `kubelet_node_status.go`, `nodestatus/setters.go`.
+//! [`initial_node`] is the object to create. [`reconciled_node`] corrects the fields of the agent in
+//! an existing object. [`updated_node`] has the current status, and [`plan_node_status`] decides
+//! whether to send a patch. Upstream: `kubelet_node_status.go`, `nodestatus/setters.go`.
 
 mod patch;
 mod resources;
@@ -22,7 +21,7 @@ use crate::node_conditions::{NodeEvent, NodeHealth};
 pub use patch::{NodeStatusPlan, node_patch, plan_node_status};
 pub use resources::{ResourceSettings, excessive_reservations};
 
-/// What configuration and flags say of the node; fixed while the agent runs.
+/// Settings of the node from configuration and flags; constant in an agent run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSettings {
     /// Name of the object.
@@ -31,7 +30,7 @@ pub struct NodeSettings {
     pub hostname: String,
     /// Addresses, primary first, at most one of each family.
     pub ips: Vec<IpAddr>,
-    /// `--node-ip` names addresses (not only a family).
+    /// `--node-ip` has addresses, not only a family.
     pub ips_specified: bool,
     /// `--cloud-provider=external`.
     pub external_cloud: bool,
@@ -45,49 +44,49 @@ pub struct NodeSettings {
     pub provider_id: String,
     /// `enableControllerAttachDetach`.
     pub controller_attach_detach: bool,
-    /// `nodeInfo.kubeletVersion`: a semantic version of Kubernetes. What is our own goes after a
-    /// `+`: behind a `-` the version would count as older than the release it follows.
+    /// `nodeInfo.kubeletVersion`: a Kubernetes version. The agent version is after a `+`, because a `-`
+    /// would make it older than the release.
     pub kubelet_version: String,
     /// `daemonEndpoints.kubeletEndpoint.port`.
     pub kubelet_port: i32,
-    /// `nodeStatusMaxImages`; `None` is no limit.
+    /// `nodeStatusMaxImages`; `None` for no limit.
     pub max_images: Option<usize>,
     /// `status.declaredFeatures`.
     pub declared_features: Vec<String>,
-    /// Capacity and what is reserved of it.
+    /// Capacity and reservations.
     pub resources: ResourceSettings,
 }
 
-/// What the machine says of itself. An empty text could not be read.
+/// Facts about the host. An empty text is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     /// `/etc/machine-id`.
     pub machine_id: String,
     /// DMI product UUID.
     pub system_uuid: String,
-    /// Changes with every boot.
+    /// ID of the boot.
     pub boot_id: String,
     /// `uname -r`.
     pub kernel_version: String,
     /// `PRETTY_NAME` of `/etc/os-release`.
     pub os_image: String,
-    /// Go's name of the system, `linux`.
+    /// Name of the OS in Go, `linux`.
     pub operating_system: String,
-    /// Go's name of the architecture, `amd64`.
+    /// Name of the architecture in Go, `amd64`.
     pub architecture: String,
-    /// CPUs online; 0 if unknown.
+    /// Online CPUs; 0 if unknown.
     pub cpus: u32,
     /// Memory in bytes; 0 if unknown.
     pub memory: u64,
     /// Swap in bytes.
     pub swap: u64,
-    /// Size in bytes of the file system that holds pods; 0 if unknown.
+    /// Size in bytes of the file system of pods; 0 if unknown.
     pub storage: u64,
     /// Page size in KiB → number of huge pages.
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
-/// What the container runtime says of itself. `None`: not known, what was reported stays.
+/// Facts about the container runtime. With `None`, the reported value stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeFacts {
     /// Name and version.
@@ -100,35 +99,35 @@ pub struct RuntimeFacts {
     pub images: Option<Vec<ImageInfo>>,
 }
 
-/// Everything a Node object is made of.
+/// Input of the Node object.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeObjectInput<'a> {
     /// Configuration.
     pub settings: &'a NodeSettings,
-    /// The machine.
+    /// The host.
     pub machine: &'a MachineFacts,
     /// The container runtime.
     pub runtime: &'a RuntimeFacts,
-    /// What the conditions are made of.
+    /// Input of the conditions.
     pub health: &'a NodeHealth,
-    /// Attached devices that pods use; `None` leaves what was told.
+    /// Attached volumes in use by pods; with `None`, the reported value stays.
     pub volumes_in_use: Option<&'a [String]>,
-    /// The present.
+    /// Now.
     pub now: Timestamp,
 }
 
-/// A Node object as it should be, and the events that are due when the API server has it.
+/// The desired Node object, and the events to send after its update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
     /// The object.
     pub node: Node,
-    /// What changed for the user.
+    /// Events.
     pub events: Vec<NodeEvent>,
 }
 
-/// Annotation: the attach/detach controller is in charge of this node's volumes.
+/// Annotation: the attach/detach controller attaches the volumes of this node.
 pub const ANN_ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// Annotation: the addresses `--node-ip` names, for an external cloud provider.
+/// Annotation: the addresses of `--node-ip`, for an external cloud provider.
 pub(crate) const ANN_PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
@@ -136,8 +135,7 @@ const LABEL_OS: &str = "kubernetes.io/os";
 const LABEL_ARCH: &str = "kubernetes.io/arch";
 const LABEL_OS_BETA: &str = "beta.kubernetes.io/os";
 const LABEL_ARCH_BETA: &str = "beta.kubernetes.io/arch";
-/// Labels that are set right on an object that exists; others of `--node-labels` are only given
-/// to a new one.
+/// Labels that are corrected on an existing object; other `--node-labels` are only set on a new one.
 const RECONCILED_LABELS: [&str; 11] = [
     LABEL_HOSTNAME,
     "topology.kubernetes.io/zone",
@@ -152,7 +150,7 @@ const RECONCILED_LABELS: [&str; 11] = [
     LABEL_ARCH_BETA,
 ];
 
-/// The object to create where there is none.
+/// Returns the object to create.
 pub fn initial_node(input: &NodeObjectInput<'_>) -> NodeReport {
     let settings = input.settings;
     let annotations = settings
@@ -176,20 +174,20 @@ pub fn initial_node(input: &NodeObjectInput<'_>) -> NodeReport {
     updated_node(&empty, input)
 }
 
-/// The object that exists, with what is ours set right and the present status.
+/// Returns an existing object with corrected fields and the current status.
 ///
-/// `reset_extended_resources`: no device plugin is known to have reported them, so they are zero
-/// until one does. A machine that was booted since the last report resets them in any case.
+/// `reset_extended_resources` sets extended resources to zero until a device plugin reports them. A
+/// reboot always resets them.
 pub fn reconciled_node(
     existing: &Node,
     input: &NodeObjectInput<'_>,
     reset_extended_resources: bool,
 ) -> NodeReport {
     let mut node = existing.clone();
-    let ours = initial_labels(input);
+    let desired = initial_labels(input);
     let labels = node.metadata.labels.get_or_insert_default();
     for name in RECONCILED_LABELS {
-        match ours.get(name).map(String::as_str) {
+        match desired.get(name).map(String::as_str) {
             None => {}
             Some("") => drop(labels.remove(name)),
             Some(value) => drop(labels.insert(name.to_owned(), value.to_owned())),
@@ -203,8 +201,8 @@ pub fn reconciled_node(
     updated_node(&node, input)
 }
 
-/// The object as it is, with the present status. Labels other than the operating system and
-/// architecture are left as someone made them.
+/// Returns an existing object with the current status. The OS and architecture labels are corrected,
+/// others are not changed.
 pub fn updated_node(old: &Node, input: &NodeObjectInput<'_>) -> NodeReport {
     let mut node = old.clone();
     let settings = input.settings;
@@ -213,7 +211,7 @@ pub fn updated_node(old: &Node, input: &NodeObjectInput<'_>) -> NodeReport {
         (LABEL_OS, &input.machine.operating_system),
         (LABEL_ARCH, &input.machine.architecture),
     ] {
-        // upstream goes back to the machine's own; who names another in --node-labels means it
+        // unlike upstream, --node-labels take precedence over the host
         let named = settings.labels.get(name);
         labels.insert(name.to_owned(), named.unwrap_or(value).clone());
     }
@@ -271,7 +269,7 @@ fn initial_taints(settings: &NodeSettings) -> Vec<Taint> {
         taints.push(taint(UNSCHEDULABLE, None));
     }
     if settings.external_cloud {
-        // the cloud's controller removes it when it has filled the node in
+        // the cloud controller removes it after initialization
         let key = "node.cloudprovider.kubernetes.io/uninitialized";
         taints.push(taint(key, Some("true")));
     }

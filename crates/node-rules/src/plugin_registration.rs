@@ -1,35 +1,34 @@
-//! Plugins that register: which sockets are new, when to try again, and which version of a service
-//! is spoken.
+//! Plugin registration: socket changes, retry delays, service versions and driver names.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What tells a socket from another at the same path.
+/// Identity of a socket at a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketId {
-    /// Its inode, which may be used again.
+    /// Inode, which may be reused.
     pub inode: u64,
-    /// When it was made: seconds and nanoseconds.
+    /// Modification time: seconds and nanoseconds.
     pub modified: (i64, i64),
 }
 
-/// What is to be done about the sockets in the directory.
+/// Changes of the sockets in the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketPlan {
-    /// Sockets that are gone: their plugins left.
-    pub gone: Vec<PathBuf>,
-    /// Sockets that are new, or another at an old path: their plugins want to register.
+    /// Removed sockets.
+    pub removed: Vec<PathBuf>,
+    /// New sockets, and replaced ones.
     pub new: Vec<(PathBuf, SocketId)>,
 }
 
 impl fmt::Display for SocketPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gone = self.gone.iter().map(|path| ("-", path));
+        let removed = self.removed.iter().map(|path| ("-", path));
         let new = self.new.iter().map(|(path, _)| ("+", path));
         let mut any = false;
-        for (sign, path) in gone.chain(new) {
+        for (sign, path) in removed.chain(new) {
             let between = if any { " " } else { "" };
             write!(f, "{between}{sign}{}", path.display())?;
             any = true;
@@ -38,36 +37,35 @@ impl fmt::Display for SocketPlan {
     }
 }
 
-/// Compares the sockets that are known with those that lie there.
+/// Compares the known sockets with those in the directory.
 pub fn plan_sockets(
     known: &BTreeMap<PathBuf, SocketId>,
     found: &BTreeMap<PathBuf, SocketId>,
 ) -> SocketPlan {
-    let gone = known.keys().filter(|path| !found.contains_key(*path));
+    let removed = known.keys().filter(|path| !found.contains_key(*path));
     let new = found
         .iter()
         .filter(|(path, id)| known.get(*path) != Some(id));
     SocketPlan {
-        gone: gone.cloned().collect(),
+        removed: removed.cloned().collect(),
         new: new.map(|(path, id)| (path.clone(), *id)).collect(),
     }
 }
 
-/// The pause after the `failures`th failure in a row: 500 ms, doubling, at most 122 s (upstream's
+/// Returns the delay after a number of consecutive failures: 500 ms, doubled, at most 122 s (upstream
 /// `exponentialbackoff`).
 pub fn retry_delay(failures: u32) -> Duration {
-    const FIRST: Duration = Duration::from_millis(500);
-    const MOST: Duration = Duration::from_secs(122);
-    (FIRST * 2u32.pow(failures.saturating_sub(1).min(10))).min(MOST)
+    const FIRST_DELAY: Duration = Duration::from_millis(500);
+    const MAX_DELAY: Duration = Duration::from_secs(122);
+    (FIRST_DELAY * 2u32.pow(failures.saturating_sub(1).min(10))).min(MAX_DELAY)
 }
 
-/// A version as upstream's `ParseGeneric` reads one: numbers with dots between them, at least two,
-/// whatever follows.
+/// A version, as upstream `ParseGeneric`: at least two numbers separated by dots, and any suffix.
 #[derive(Clone, Debug)]
 pub struct PluginVersion(Vec<u64>);
 
 impl PluginVersion {
-    /// Reads a version; a leading `v` does not count.
+    /// Parses a version; a leading `v` is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -85,7 +83,7 @@ impl PluginVersion {
         self.0.first().copied().unwrap_or(0)
     }
 
-    /// Numbers that are missing are zero.
+    /// Missing numbers are zero.
     fn significant(&self) -> &[u64] {
         let end = self.0.iter().rposition(|number| *number != 0);
         &self.0[..end.map_or(0, |last| last + 1)]
@@ -122,11 +120,11 @@ impl fmt::Display for PluginVersion {
     }
 }
 
-/// The highest version that is spoken with a plugin; it has to be a 1.x (upstream's
+/// Returns the highest supported version of a plugin, which must be 1.x (upstream
 /// `HighestSupportedVersion`).
 ///
 /// # Errors
-/// There is none; upstream's words.
+/// No supported version; as upstream.
 pub fn highest_supported_version(versions: &[String]) -> Result<PluginVersion, String> {
     let known = versions
         .iter()
@@ -144,14 +142,14 @@ pub fn highest_supported_version(versions: &[String]) -> Result<PluginVersion, S
     }
 }
 
-/// Whether a CSI driver may have this name: a DNS subdomain in either case, at most 63 characters
-/// (upstream's `ValidateCSIDriverName`). It becomes part of paths.
+/// Checks the name of a CSI driver, which is part of paths: a DNS subdomain in any case, at most 63
+/// characters (upstream `ValidateCSIDriverName`).
 ///
 /// # Errors
-/// It may not.
+/// The name is invalid.
 pub fn check_driver_name(name: &str) -> Result<(), &'static str> {
     if name.len() > 63 {
-        return Err("a name of a CSI driver has at most 63 characters");
+        return Err("a CSI driver name must have at most 63 characters");
     }
     let label = |label: &str| {
         let ends = [label.chars().next(), label.chars().last()];
@@ -161,7 +159,7 @@ pub fn check_driver_name(name: &str) -> Result<(), &'static str> {
     };
     match name.split('.').all(label) {
         true => Ok(()),
-        false => Err("a name of a CSI driver is a DNS subdomain"),
+        false => Err("a CSI driver name must be a DNS subdomain"),
     }
 }
 

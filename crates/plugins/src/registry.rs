@@ -120,7 +120,7 @@ fn apply(
     sockets: &mut BTreeMap<PathBuf, watch::Sender<Option<SocketId>>>,
     context: &Arc<RegistrationContext>,
 ) {
-    for path in plan.gone {
+    for path in plan.removed {
         if let Some(wanted) = sockets.remove(&path) {
             // ends the task
             wanted.send_replace(None);

@@ -681,7 +681,7 @@ fn each_validation_rule_is_enforced() {
     );
     rule(
         "allowedUnsafeSysctls: [\"!!\"]",
-        "allowedUnsafeSysctls: \"!!\" is no sysctl name",
+        "allowedUnsafeSysctls: \"!!\" is not a sysctl name",
     );
     rule(
         "systemReserved: {cpu: foo}",

@@ -159,7 +159,7 @@ async fn driver_name_that_is_a_path_is_rejected() {
     let driver = CsiDriver::start(options).unwrap();
     let error = driver.registered(1, TEST_TIMEOUT).await.unwrap_err();
     assert!(
-        error.ends_with("a name of a CSI driver is a DNS subdomain"),
+        error.ends_with("a CSI driver name must be a DNS subdomain"),
         "{error}"
     );
     agent.has(&[]).await;

@@ -1,4 +1,4 @@
-//! Node selector and required node affinity against a node's labels and name.
+//! Matches node selector and required node affinity with a node.
 
 use windlass_types::corev1::{
     Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
@@ -6,8 +6,7 @@ use windlass_types::corev1::{
 
 use super::{OS, OS_LABEL};
 
-/// The node is one the pod may be on: all of `nodeSelector`, and one term of the required
-/// affinity if there is one.
+/// Returns whether the node matches `nodeSelector` and one term of the required affinity, if any.
 pub(super) fn matches(spec: &PodSpec, node: &Node) -> bool {
     let mut selector = spec.node_selector.iter().flatten();
     if !selector.all(|(key, value)| label(node, key) == Some(value)) {
@@ -24,13 +23,13 @@ pub(super) fn matches(spec: &PodSpec, node: &Node) -> bool {
     required.is_none_or(|required| matches_node_selector(required, node))
 }
 
-/// One term of the selector matches the node.
+/// Returns whether one term of the selector matches the node.
 pub fn matches_node_selector(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|t| term(t, node))
 }
 
-/// A label of the node. The one for the operating system is what it should be, even before the
-/// node object has been corrected.
+/// Returns a label of the node. The OS label is always `linux`, even if the Node object is not
+/// corrected yet.
 fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     if key == OS_LABEL {
         return Some(OS);
@@ -39,8 +38,7 @@ fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     labels.get(key).map(String::as_str)
 }
 
-/// A term without conditions matches nothing, and so does one with a condition that makes no
-/// sense.
+/// A term without conditions, or with an invalid one, matches nothing.
 fn term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -76,7 +74,7 @@ fn expression(requirement: &NodeSelectorRequirement, actual: Option<&str>) -> bo
     }
 }
 
-/// The only field is the name, compared with exactly one value.
+/// The only field is `metadata.name`, with exactly one value.
 fn field(requirement: &NodeSelectorRequirement, node: &Node) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let ("metadata.name", [value]) = (requirement.key.as_str(), values) else {

@@ -1,36 +1,35 @@
-//! AppArmor profiles need a kernel that enforces them.
+//! Checks AppArmor profiles.
 //!
-//! Whether a named profile is loaded is not checked here: as upstream since 1.22, that is the
-//! runtime's answer when the container is created.
+//! As upstream since 1.22, the runtime checks whether a profile is loaded.
 
 use windlass_types::corev1::{AppArmorProfile, Container};
 use windlass_types::{Pod, PodExt};
 
 use super::Rejection;
 
-/// Legacy annotation of one container, before its name.
+/// Prefix of the legacy annotation of a container.
 const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Refuses a pod with a profile that cannot be enforced. One that has run before is let through.
+/// Rejects a pod with a profile that cannot be enforced, except a pod that has run before.
 pub(super) fn check(pod: &Pod, host_enforces: bool) -> Result<(), Rejection> {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     if !matches!(phase, None | Some("" | "Pending")) || !is_required(pod) {
         return Ok(());
     }
-    let refuse = |why: &str| {
+    let reject = |why: &str| {
         let message = format!("Cannot enforce AppArmor: {why}");
         Err(Rejection::new("AppArmor", message))
     };
     if !host_enforces {
-        return refuse("AppArmor is not enabled on the host");
+        return reject("AppArmor is not enabled on the host");
     }
-    if containers(pod).any(|c| names_nothing(pod, c)) {
-        return refuse("invalid empty AppArmor profile name: \"\"");
+    if containers(pod).any(|c| has_empty_name(pod, c)) {
+        return reject("invalid empty AppArmor profile name: \"\"");
     }
     Ok(())
 }
 
-/// Something in the pod asks for a profile other than `Unconfined`.
+/// Returns whether a profile other than `Unconfined` is set.
 fn is_required(pod: &Pod) -> bool {
     let confined =
         |profile: Option<&AppArmorProfile>| profile.is_some_and(|p| p.type_ != "Unconfined");
@@ -41,9 +40,9 @@ fn is_required(pod: &Pod) -> bool {
         || legacy.any(|(_, value)| value != "unconfined")
 }
 
-/// The profile in force for a container is `Localhost` without a name.
-fn names_nothing(pod: &Pod, container: &Container) -> bool {
-    // the annotation is the container's own; what it cannot mean is refused with the container
+/// Returns whether the effective profile of a container is `Localhost` without a name.
+fn has_empty_name(pod: &Pod, container: &Container) -> bool {
+    // the annotation overrides the profile of the pod; an invalid one fails the container
     let key = format!("{ANNOTATION_PREFIX}{}", container.name);
     let of_pod = of_pod(pod).filter(|_| pod.annotation(&key).is_none());
     let profile = of_container(container).or(of_pod);

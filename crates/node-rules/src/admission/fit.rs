@@ -1,4 +1,4 @@
-//! Whether what a pod requests is still free (upstream `noderesources.Fits`).
+//! Compares requests with available resources (upstream `noderesources.Fits`).
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use windlass_types::corev1::Node;
 use super::load::{NodeLoadExcluding, PodRequests, in_units};
 use windlass_units::quantity::{Quantity, lookup};
 
-/// A resource of which the node has too little left. CPU is in thousandths.
+/// A resource that the node lacks. CPU is in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insufficient {
-    /// Its name, for example `cpu`.
+    /// Name, for example `cpu`.
     pub resource: String,
-    /// What the pod requests.
+    /// Request of the pod.
     pub requested: i64,
-    /// What the other pods request.
+    /// Requests of other pods.
     pub used: i64,
-    /// What pods may have.
+    /// Allocatable.
     pub capacity: i64,
 }
 
@@ -30,10 +30,9 @@ impl fmt::Display for Insufficient {
     }
 }
 
-/// Everything the pod would take too much of: the number of pods first, then the node's own
-/// resources, then all others by name.
+/// Returns all resources that the node lacks: pods, then native resources, then others by name.
 pub(super) fn insufficient(
-    demand: &PodRequests,
+    requests: &PodRequests,
     used: NodeLoadExcluding<'_>,
     node: &Node,
 ) -> Vec<Insufficient> {
@@ -55,14 +54,13 @@ pub(super) fn insufficient(
         allocatable(node, "pods").unwrap_or(0),
     );
     let own = ["cpu", "memory", "ephemeral-storage"];
-    let others = demand.requests.keys().map(String::as_str);
+    let others = requests.resources.keys().map(String::as_str);
     for name in own.into_iter().chain(others.filter(|n| !own.contains(n))) {
-        let Some(requested) = demand.requests.get(name).copied() else {
+        let Some(requested) = requests.resources.get(name).copied() else {
             continue;
         };
         let capacity = allocatable(node, name);
-        // a resource that only the cluster knows (or one of a DRA driver) is not the node's to
-        // count
+        // an extended resource without allocatable is counted by the scheduler only
         if capacity.is_none() && is_extended(name) {
             continue;
         }
@@ -71,14 +69,14 @@ pub(super) fn insufficient(
     missing
 }
 
-/// What the node object says pods may have.
+/// Returns allocatable of the Node object.
 fn allocatable(node: &Node, name: &str) -> Option<i64> {
     let list = node.status.as_ref()?.allocatable.as_ref();
     let amount: Option<Quantity> = lookup(list, name).ok().flatten();
     amount.map(|a| in_units(name, a))
 }
 
-/// Not one of Kubernetes' own names (upstream `IsExtendedResourceName`).
+/// Upstream `IsExtendedResourceName`.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

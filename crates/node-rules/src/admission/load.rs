@@ -1,5 +1,4 @@
-//! What pods take of the node: each pod is summed once, the node's load is kept by adding and
-//! taking away.
+//! Requests of pods and their sum on the node, which is updated incrementally.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +9,10 @@ use windlass_pod_inputs::resources::pod_request;
 use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, lookup};
 
-/// Port bindings without an address are on all of them.
+/// Address of ports without `hostIP`.
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-/// A port of the host that a container binds.
+/// A host port of a container.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
     /// `TCP`, `UDP` or `SCTP`.
@@ -24,25 +23,25 @@ pub struct HostPort {
     pub address: String,
 }
 
-/// What one pod takes.
+/// Requests of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodRequests {
-    /// Requests with overhead by resource name: CPU in thousandths, all else in whole units.
-    pub requests: BTreeMap<String, i64>,
-    /// Ports of the host.
+    /// Requests with overhead by resource: CPU in thousandths, others in whole units.
+    pub resources: BTreeMap<String, i64>,
+    /// Host ports.
     pub ports: BTreeSet<HostPort>,
 }
 
-/// What all admitted pods take together.
+/// Sum of the requests of all admitted pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
     pods: BTreeMap<PodUid, PodRequests>,
     requests: BTreeMap<String, i64>,
-    /// How many pods hold each port: two may while one replaces the other.
+    /// Number of pods by port: more than one while one replaces the other.
     ports: BTreeMap<HostPort, usize>,
 }
 
-/// A load seen by one of its pods, or by a stranger.
+/// A load without the requests of one pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeLoadExcluding<'a> {
     load: &'a NodeLoad,
@@ -50,23 +49,23 @@ pub(super) struct NodeLoadExcluding<'a> {
 }
 
 impl PodRequests {
-    /// Sums what a pod takes. Amounts that cannot be read count as absent.
+    /// Sums the requests of a pod. Invalid quantities count as absent.
     pub(crate) fn from_pod(pod: &Pod) -> Self {
         #[cfg(test)]
         COMPUTED.with(|n| n.set(n.get() + 1));
         let overhead = PodExt::spec(pod).overhead.as_ref();
-        let mut requests = BTreeMap::new();
+        let mut resources = BTreeMap::new();
         for name in resource_names(pod) {
             let own = pod_request(pod, name).unwrap_or(Quantity::ZERO);
             let extra = lookup(overhead, name).ok().flatten();
             let amount = in_units(name, own + extra.unwrap_or(Quantity::ZERO));
             if amount > 0 {
-                requests.insert(name.to_owned(), amount);
+                resources.insert(name.to_owned(), amount);
             }
         }
         let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
         Self {
-            requests,
+            resources,
             ports: sidecars
                 .chain(pod.containers())
                 .flat_map(host_ports)
@@ -76,7 +75,7 @@ impl PodRequests {
 }
 
 impl NodeLoad {
-    /// The load of a set of pods.
+    /// Sums a set of pods.
     pub fn from_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let mut load = Self::default();
         for pod in pods {
@@ -85,47 +84,47 @@ impl NodeLoad {
         load
     }
 
-    /// Adds a pod; one that is there already is replaced.
+    /// Adds or replaces a pod.
     pub fn add(&mut self, pod: &Pod) {
         let uid = pod.uid();
         self.remove(&uid);
-        let demand = PodRequests::from_pod(pod);
-        for (name, amount) in &demand.requests {
+        let requests = PodRequests::from_pod(pod);
+        for (name, amount) in &requests.resources {
             let sum = self.requests.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*amount);
         }
-        for port in &demand.ports {
+        for port in &requests.ports {
             *self.ports.entry(port.clone()).or_default() += 1;
         }
-        self.pods.insert(uid, demand);
+        self.pods.insert(uid, requests);
     }
 
-    /// Takes a pod away; nothing happens if it is not there.
+    /// Removes a pod, if present.
     pub fn remove(&mut self, uid: &PodUid) {
-        let Some(demand) = self.pods.remove(uid) else {
+        let Some(requests) = self.pods.remove(uid) else {
             return;
         };
-        for (name, amount) in demand.requests {
+        for (name, amount) in requests.resources {
             if let Some(sum) = self.requests.get_mut(&name) {
                 *sum -= amount;
             }
         }
-        for port in demand.ports {
-            if let Some(holders) = self.ports.get_mut(&port) {
-                *holders -= 1;
-                if *holders == 0 {
+        for port in requests.ports {
+            if let Some(users) = self.ports.get_mut(&port) {
+                *users -= 1;
+                if *users == 0 {
                     self.ports.remove(&port);
                 }
             }
         }
     }
 
-    /// True if the pod is counted.
+    /// Returns whether the pod is counted.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// The load without what one pod takes of it.
+    /// Returns the load without one pod.
     pub(super) fn without(&self, uid: &PodUid) -> NodeLoadExcluding<'_> {
         NodeLoadExcluding {
             load: self,
@@ -141,14 +140,14 @@ impl NodeLoadExcluding<'_> {
         i64::try_from(count).unwrap_or(i64::MAX)
     }
 
-    /// What they request of one resource.
+    /// Sum of the requests for one resource.
     pub(super) fn requested(self, name: &str) -> i64 {
         let all = self.load.requests.get(name).copied().unwrap_or(0);
-        let own = self.own.and_then(|o| o.requests.get(name).copied());
+        let own = self.own.and_then(|o| o.resources.get(name).copied());
         all - own.unwrap_or(0)
     }
 
-    /// One of them holds the port on the same address, or one side wants all addresses.
+    /// Returns whether another pod has the port on the same address, or on all addresses.
     pub(super) fn conflicts(self, wanted: &HostPort) -> bool {
         let first = HostPort {
             address: String::new(),
@@ -161,16 +160,16 @@ impl NodeLoadExcluding<'_> {
             .ports
             .range(first..)
             .take_while(|(p, _)| same_port(p));
-        held.any(|(port, holders)| {
+        held.any(|(port, users)| {
             let own = self.own.is_some_and(|o| o.ports.contains(port));
-            let by_others = *holders > usize::from(own);
+            let by_others = *users > usize::from(own);
             let pair = [port.address.as_str(), wanted.address.as_str()];
             by_others && (pair[0] == pair[1] || pair.contains(&ALL_ADDRESSES))
         })
     }
 }
 
-/// Resources that count: the node's own three, and what is counted by name.
+/// Returns whether a resource is counted.
 pub(super) fn is_counted(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage")
         || name.contains('/')
@@ -178,7 +177,7 @@ pub(super) fn is_counted(name: &str) -> bool {
         || name.starts_with("attachable-volumes-")
 }
 
-/// An amount in the unit it is compared in: CPU in thousandths, all else whole.
+/// Returns a quantity in its unit: CPU in thousandths, others in whole units.
 pub(super) fn in_units(name: &str, amount: Quantity) -> i64 {
     if name == "cpu" {
         amount.milli_value()
@@ -219,6 +218,6 @@ fn host_ports(container: &Container) -> impl Iterator<Item = HostPort> + '_ {
 
 #[cfg(test)]
 thread_local! {
-    /// How often a pod was summed on this thread.
+    /// Number of summed pods on this thread.
     pub(super) static COMPUTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -1,4 +1,4 @@
-//! Which sysctls a pod may set: those that harm nobody else, and those the operator allows.
+//! Allowed sysctls of a pod: safe sysctls and `allowedUnsafeSysctls`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use windlass_types::{Pod, PodExt};
 
 use windlass_types::names::dotted_sysctl;
 
-/// Sysctls that are safe for every pod, with the first kernel that keeps them per namespace.
+/// Safe sysctls, with the first kernel in which they are namespaced.
 const SAFE: &[(&str, (u32, u32))] = &[
     ("kernel.shm_rmid_forced", (0, 0)),
     ("net.ipv4.ip_local_port_range", (0, 0)),
@@ -22,30 +22,30 @@ const SAFE: &[(&str, (u32, u32))] = &[
     ("net.ipv4.tcp_wmem", (4, 15)),
 ];
 
-/// Longest pattern upstream accepts.
+/// Max length of a pattern, as upstream.
 const MAX_LENGTH: usize = 253;
 
-/// A kernel namespace that has its own copy of a sysctl.
+/// Kernel namespace of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Namespace {
     Ipc,
     Net,
 }
 
-/// Sysctls and prefixes a pod may set, with the namespace each lives in.
+/// Allowed sysctls and prefixes, with their namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SysctlAllowList {
     exact: BTreeMap<String, Namespace>,
     prefixes: BTreeMap<String, Namespace>,
 }
 
-/// An entry of `allowedUnsafeSysctls` that cannot be used.
+/// Invalid entry of `allowedUnsafeSysctls`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SysctlPatternError {
-    /// Not the name of a sysctl, nor one that ends in `*`.
-    #[error("allowedUnsafeSysctls: {0:?} is no sysctl name, nor the beginning of one and a *")]
+    /// Not a sysctl name, optionally with a final `*`.
+    #[error("allowedUnsafeSysctls: {0:?} is not a sysctl name or a prefix followed by *")]
     Form(String),
-    /// The kernel does not keep it per namespace, so a pod's value would be everybody's.
+    /// Not namespaced, so that it would affect other pods.
     #[error(
         "allowedUnsafeSysctls: {0:?} is not known to be namespaced; set it on the node instead"
     )]
@@ -53,11 +53,11 @@ pub enum SysctlPatternError {
 }
 
 impl SysctlAllowList {
-    /// The safe sysctls of a kernel (major and minor version) and the patterns of
-    /// `allowedUnsafeSysctls`: names, or beginnings of names followed by `*`.
+    /// Creates the list from the kernel version (major and minor) and `allowedUnsafeSysctls`: names, or
+    /// prefixes followed by `*`.
     ///
     /// # Errors
-    /// The first pattern that cannot be used.
+    /// The first invalid pattern.
     pub fn new(kernel: (u32, u32), allowed_unsafe: &[String]) -> Result<Self, SysctlPatternError> {
         let mut list = Self::default();
         for (name, since) in SAFE {
@@ -105,7 +105,7 @@ impl SysctlAllowList {
     }
 }
 
-/// The namespace a sysctl, or all that begin so, live in.
+/// Returns the namespace of a sysctl or prefix.
 fn namespace_of(name: &str) -> Option<Namespace> {
     let ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."];
     if name == "kernel.sem" || ipc.iter().any(|p| name.starts_with(p)) {
@@ -114,8 +114,8 @@ fn namespace_of(name: &str) -> Option<Namespace> {
     name.starts_with("net.").then_some(Namespace::Net)
 }
 
-/// Segments of lower-case letters, digits, `-` and `_`, separated by `.` or `/`, at the end
-/// perhaps a `*`.
+/// Returns whether a text has segments of lower-case letters, digits, `-` and `_`, separated by `.` or
+/// `/`, and an optional final `*`.
 fn is_pattern(text: &str) -> bool {
     let name = text.strip_suffix('*').unwrap_or(text);
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

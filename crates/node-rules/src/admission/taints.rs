@@ -1,17 +1,16 @@
-//! Taints of the node against tolerations of the pod.
+//! Matches taints of the node with tolerations of the pod.
 
 use windlass_types::corev1::{Node, PodSpec, Taint, Toleration};
 use windlass_types::{Pod, PodExt};
 
-/// The node has a `NoExecute` taint that the pod does not tolerate. Other effects concern the
-/// scheduler only.
+/// Returns whether the pod does not tolerate a `NoExecute` taint; other effects are for the scheduler.
 pub(super) fn has_untolerated_no_execute(spec: &PodSpec, node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref());
     let mut taints = taints.unwrap_or_default().iter();
     taints.any(|t| t.effect == "NoExecute" && !tolerates(spec, t))
 }
 
-/// The pod tolerates the taint a node short of memory has.
+/// Returns whether the pod tolerates the memory pressure taint.
 pub(super) fn tolerates_memory_pressure(pod: &Pod) -> bool {
     let taint = Taint {
         key: "node.kubernetes.io/memory-pressure".to_owned(),
@@ -26,7 +25,7 @@ fn tolerates(spec: &PodSpec, taint: &Taint) -> bool {
     tolerations.any(|t| covers(t, taint))
 }
 
-/// An empty effect covers all effects, an empty key (with `Exists`) all keys.
+/// An empty effect matches all effects, an empty key with `Exists` all keys.
 fn covers(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (effect, key) = (text(&toleration.effect), text(&toleration.key));

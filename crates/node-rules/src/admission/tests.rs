@@ -1,4 +1,4 @@
-//! Admission by its line: who is refused, for which reason, with which words.
+//! Tables of pods and their admission results.
 
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl Case {
             } else {
                 rejection.reason.as_str()
             };
-            assert_eq!(named, expected, "every reason has an event's reason");
+            assert_eq!(named, expected, "event reason");
         }
         let line = result.map_or_else(|r| r.to_string(), |()| "admitted".to_owned());
         assert_eq!(line, expected, "{:?}", pod.spec);
@@ -120,7 +120,7 @@ fn check(pod: &Pod, expected: &str) {
 }
 
 #[test]
-fn what_is_left_of_each_resource_decides_and_the_message_has_the_numbers() {
+fn insufficient_resource_is_rejected_with_numbers() {
     let used = requests("used", json!({"cpu": "100m", "memory": "512Mi"}));
     let case = Case::beside(vec![used]);
     case.check(&requests("a", json!({"cpu": "1900m"})), "admitted");
@@ -147,7 +147,7 @@ fn what_is_left_of_each_resource_decides_and_the_message_has_the_numbers() {
 }
 
 #[test]
-fn a_resource_only_the_cluster_knows_is_not_the_nodes_to_count() {
+fn extended_resource_without_allocatable_is_not_counted() {
     check(
         &requests("a", json!({"example.com/token": "5"})),
         "admitted",
@@ -159,25 +159,25 @@ fn a_resource_only_the_cluster_knows_is_not_the_nodes_to_count() {
 }
 
 #[test]
-fn the_number_of_pods_counts_even_for_a_pod_without_requests() {
+fn number_of_pods_is_limited() {
     let others = ["a", "b", "c"].map(|n| pod(n, json!({})));
     let case = Case::beside(others.to_vec());
     case.check(
         &pod("d", json!({})),
         "OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3",
     );
-    // it is one of the three
+    // the pod is one of the three
     case.check(&pod("c", json!({})), "admitted");
 }
 
 #[test]
-fn a_pod_that_requests_nothing_fits_a_node_that_is_already_overcommitted() {
+fn pod_without_requests_fits_overcommitted_node() {
     let case = Case::beside(vec![requests("big", json!({"cpu": "64"}))]);
     case.check(&pod("a", json!({})), "admitted");
 }
 
 #[test]
-fn init_containers_sidecars_overhead_and_pod_level_requests_are_in_the_sum() {
+fn pod_request_includes_init_sidecar_and_overhead() {
     let cpu = |name: &str, amount: &str| json!({"name": name, "resources": {"requests": {"cpu": amount}}});
     let mut sidecar = cpu("s", "500m");
     sidecar["restartPolicy"] = json!("Always");
@@ -202,14 +202,14 @@ fn init_containers_sidecars_overhead_and_pod_level_requests_are_in_the_sum() {
 }
 
 #[test]
-fn a_critical_pod_is_refused_for_resources_last_and_it_is_said_that_nothing_is_preempted() {
+fn critical_pod_is_rejected_for_resources_last() {
     let spec = json!({
         "priority": 2_000_000_000,
         "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}],
     });
     check(
         &pod("a", spec.clone()),
-        "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000 (critical, but nothing is preempted)",
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000 (critical pod; preemption is not implemented)",
     );
     let mut elsewhere = spec;
     elsewhere["nodeName"] = json!("n2");
@@ -250,7 +250,7 @@ fn host_ports_conflict_by_protocol_number_and_address() {
         let case = Case::beside(vec![with("held", held.clone())]);
         case.check(&with("a", wanted.clone()), expected);
     }
-    // its own port is no conflict
+    // the port of the pod itself is not a conflict
     Case::beside(vec![with("a", all.clone())]).check(&with("a", all.clone()), "admitted");
     let init = json!({"initContainers": [
         {"name": "i", "restartPolicy": "Always", "ports": [all.clone()]},
@@ -259,7 +259,7 @@ fn host_ports_conflict_by_protocol_number_and_address() {
 }
 
 #[test]
-fn node_selector_and_every_operator_of_the_affinity() {
+fn node_selector_and_affinity_operators() {
     const NO: &str = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     let case = Case::on(
         json!({"zone": "a", "size": "5", "kubernetes.io/os": "wrong"}),
@@ -322,7 +322,7 @@ fn node_selector_and_every_operator_of_the_affinity() {
 }
 
 #[test]
-fn only_no_execute_taints_count_and_not_for_static_pods() {
+fn only_no_execute_taints_reject_non_static_pods() {
     const NO: &str = "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
     let case = Case::on(
         json!({}),
@@ -361,7 +361,7 @@ fn only_no_execute_taints_count_and_not_for_static_pods() {
 }
 
 #[test]
-fn another_operating_system_is_refused_before_anything_is_summed() {
+fn other_os_is_rejected_first() {
     let windows = json!({"os": {"name": "windows"}, "nodeName": "n2"});
     check(
         &pod("a", windows),
@@ -377,7 +377,7 @@ fn another_operating_system_is_refused_before_anything_is_summed() {
 }
 
 #[test]
-fn strict_supplemental_groups_need_the_runtimes_support() {
+fn strict_supplemental_groups_require_runtime_support() {
     let pod = |policy: &str| {
         pod(
             "a",
@@ -389,7 +389,7 @@ fn strict_supplemental_groups_need_the_runtimes_support() {
         "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node",
     );
     check(&pod("Merge"), "admitted");
-    // the runtime knows before the node object says so, and decides once more itself
+    // the runtime may support it before the Node object has the feature
     for strict_groups in [Some(true), None] {
         let case = Case {
             strict_groups,
@@ -405,7 +405,7 @@ fn strict_supplemental_groups_need_the_runtimes_support() {
 }
 
 #[test]
-fn sysctls_are_safe_or_allowed_and_never_those_of_a_shared_namespace() {
+fn sysctls_must_be_allowed_and_in_pod_namespace() {
     let with = |name: &str, more: Value| {
         let mut spec = json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
         for (key, value) in more.as_object().expect("object") {
@@ -454,7 +454,7 @@ fn sysctls_are_safe_or_allowed_and_never_those_of_a_shared_namespace() {
 }
 
 #[test]
-fn the_kernel_and_the_operator_make_the_list_of_sysctls() {
+fn sysctl_list_depends_on_kernel_and_configuration() {
     let list = |kernel, patterns: &[&str]| {
         let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
         SysctlAllowList::new(kernel, &patterns)
@@ -476,15 +476,15 @@ fn the_kernel_and_the_operator_make_the_list_of_sysctls() {
         ),
         (
             "net.core.*.x",
-            "allowedUnsafeSysctls: \"net.core.*.x\" is no sysctl name, nor the beginning of one and a *",
+            "allowedUnsafeSysctls: \"net.core.*.x\" is not a sysctl name or a prefix followed by *",
         ),
         (
             "net..x",
-            "allowedUnsafeSysctls: \"net..x\" is no sysctl name, nor the beginning of one and a *",
+            "allowedUnsafeSysctls: \"net..x\" is not a sysctl name or a prefix followed by *",
         ),
         (
             "Net.x",
-            "allowedUnsafeSysctls: \"Net.x\" is no sysctl name, nor the beginning of one and a *",
+            "allowedUnsafeSysctls: \"Net.x\" is not a sysctl name or a prefix followed by *",
         ),
     ];
     for (pattern, expected) in errors {
@@ -494,7 +494,7 @@ fn the_kernel_and_the_operator_make_the_list_of_sysctls() {
 }
 
 #[test]
-fn app_armor_profiles_need_a_host_that_enforces_them() {
+fn app_armor_profile_requires_host_support() {
     const OFF: &str = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host";
     let with = |profile: Value| {
         pod(
@@ -528,7 +528,7 @@ fn app_armor_profiles_need_a_host_that_enforces_them() {
 }
 
 #[test]
-fn features_the_node_lacks_are_named() {
+fn missing_node_features_are_named() {
     let mut case = Case::default();
     let pod_level = pod("a", json!({"resources": {"limits": {"cpu": "1"}}}));
     case.check(&pod_level, "admitted");
@@ -552,7 +552,7 @@ fn features_the_node_lacks_are_named() {
 }
 
 #[test]
-fn a_node_that_is_shutting_down_takes_nothing_and_gives_older_reasons_first() {
+fn shutdown_rejects_all_pods_last() {
     let case = Case {
         shutting_down: true,
         ..Case::default()
@@ -567,7 +567,7 @@ fn a_node_that_is_shutting_down_takes_nothing_and_gives_older_reasons_first() {
 }
 
 #[test]
-fn a_node_under_pressure_takes_critical_pods_and_short_of_memory_those_that_request_some() {
+fn node_under_pressure_admits_critical_pods() {
     let memory = Case {
         pressure: Pressure {
             memory: true,
@@ -594,7 +594,7 @@ fn a_node_under_pressure_takes_critical_pods_and_short_of_memory_those_that_requ
 }
 
 #[test]
-fn a_refused_pod_is_failed_with_the_prefix_and_has_an_event_reason() {
+fn rejected_pod_is_failed_with_prefix_and_event() {
     let rejection = Rejection::new("OutOfpods", "no room");
     assert_eq!(rejection.event_reason(), Reason::OutOfPods);
     let phase_override = PhaseOverride::from(rejection);
@@ -611,7 +611,7 @@ fn a_refused_pod_is_failed_with_the_prefix_and_has_an_event_reason() {
 }
 
 #[test]
-fn what_goes_leaves_no_trace_in_the_load() {
+fn removed_pod_is_not_in_load() {
     let full = json!({"containers": [{
         "name": "c", "resources": {"requests": {"cpu": "1"}},
         "ports": [{"containerPort": 1, "hostPort": 1}],
@@ -637,7 +637,7 @@ fn what_goes_leaves_no_trace_in_the_load() {
 }
 
 #[test]
-fn a_burst_sums_each_pod_twice_however_many_there_are_already() {
+fn each_pod_is_summed_twice_in_a_burst() {
     let mut node = node();
     let status = node.status.as_mut().expect("status");
     let list = status.allocatable.as_mut().expect("allocatable");
@@ -664,6 +664,6 @@ fn a_burst_sums_each_pod_twice_however_many_there_are_already() {
         .expect("room");
         load.add(&pod);
     }
-    // once to decide, once to keep: not once more for each of the others
+    // once to admit, once to add
     assert_eq!(COMPUTED.with(std::cell::Cell::get) - sums, 200);
 }

@@ -1,4 +1,4 @@
-//! Tables of what becomes of the two objects.
+//! Tables of changes to both objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ fn object(drivers: &[NodeDriver]) -> CSINode {
 }
 
 #[test]
-fn the_object_has_an_entry_for_each_driver_that_is_registered() {
+fn csi_node_has_entry_per_registered_driver() {
     fn check(
         seen: Option<&[NodeDriver]>,
         installed: Option<NodeDriver>,
@@ -105,7 +105,7 @@ fn the_object_has_an_entry_for_each_driver_that_is_registered() {
 }
 
 #[test]
-fn the_object_belongs_to_this_node_and_says_what_is_left_to_csi() {
+fn csi_node_has_owner_and_migrated_plugins() {
     let mut seen = object(&[]);
     let owner = seen.metadata.owner_references.as_ref().expect("an owner");
     assert_eq!(
@@ -128,7 +128,7 @@ fn the_object_belongs_to_this_node_and_says_what_is_left_to_csi() {
 }
 
 #[test]
-fn the_node_gets_labels_and_names_and_loses_the_names_of_drivers_that_left() {
+fn node_has_topology_and_ids_of_registered_drivers() {
     fn check(node: &Node, expected_labels: &[(&str, &str)], expected_ids: Option<&str>) {
         let labels = node.metadata.labels.iter().flatten();
         let labels: Vec<_> = labels.map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -154,7 +154,7 @@ fn the_node_gets_labels_and_names_and_loses_the_names_of_drivers_that_left() {
 }
 
 #[test]
-fn a_label_that_says_otherwise_and_an_annotation_that_is_none_are_named() {
+fn topology_collision_and_invalid_annotation_are_errors() {
     let mut node = Node::default();
     node.metadata.labels = Some(map("zone", "z1"));
     let zoned = NodeDriver {

@@ -1,4 +1,4 @@
-//! Each condition by one line: type, status, reason, whether the transition is new.
+//! Conditions as lines of type, status, reason and times.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn ready_message(old: &[NodeCondition], health: &NodeHealth, missing: &[&str]) -
 }
 
 #[test]
-fn a_new_node_gets_four_conditions_in_upstreams_order() {
+fn new_node_has_four_conditions_in_upstream_order() {
     let (lines, events) = after(&[], &well());
     assert_eq!(
         lines,
@@ -63,7 +63,7 @@ fn a_new_node_gets_four_conditions_in_upstreams_order() {
 }
 
 #[test]
-fn only_the_heartbeat_moves_while_nothing_changes_and_foreign_conditions_stay_in_place() {
+fn unchanged_conditions_update_heartbeat_only() {
     let (mut old, _) = node_conditions(&[], &well(), &[], at(7));
     let foreign = condition("NetworkUnavailable", false, "FlannelIsUp", "up", at(3));
     old.insert(0, foreign);
@@ -84,7 +84,7 @@ fn only_the_heartbeat_moves_while_nothing_changes_and_foreign_conditions_stay_in
 }
 
 #[test]
-fn each_pressure_has_its_own_words_and_event() {
+fn pressure_conditions_have_text_and_event() {
     let (old, _) = node_conditions(&[], &well(), &[], at(7));
     let short = NodeHealth {
         memory_pressure: true,
@@ -109,7 +109,7 @@ fn each_pressure_has_its_own_words_and_event() {
 }
 
 #[test]
-fn ready_says_every_reason_why_not() {
+fn ready_message_has_all_errors() {
     let check = |health: NodeHealth, missing: &[&str], expected: &str| {
         assert_eq!(ready_message(&[], &health, missing), expected);
     };
@@ -167,7 +167,7 @@ fn ready_says_every_reason_why_not() {
 }
 
 #[test]
-fn a_ready_node_stays_ready_while_a_new_agent_has_not_asked_the_runtime_yet() {
+fn ready_node_stays_ready_until_first_runtime_check() {
     let (ready, _) = node_conditions(&[], &well(), &[], at(7));
     let (lines, events) = after(&ready, &NodeHealth::default());
     assert_eq!(lines[3], "Ready=True KubeletReady @7 ♥100");
@@ -175,7 +175,7 @@ fn a_ready_node_stays_ready_while_a_new_agent_has_not_asked_the_runtime_yet() {
 }
 
 #[test]
-fn ready_and_not_ready_are_told_when_they_change() {
+fn ready_transitions_have_events() {
     let (ready, _) = node_conditions(&[], &well(), &[], at(7));
     let down = NodeHealth {
         runtime: RuntimeHealth::Down,

@@ -1,4 +1,4 @@
-//! Is the difference worth a patch, and the strategic merge patch that makes it.
+//! Decision whether to patch the Node status, and the strategic merge patch.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use windlass_types::corev1::{Node, NodeCondition, NodeStatus};
 
 use crate::node_conditions::same_conditions;
 
-/// What to do about the status of the Node object.
+/// Change to the status of the Node object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeStatusPlan {
-    /// Nothing changed and the last report is recent.
+    /// No change, and the last update is recent.
     Keep,
-    /// Patch subresource `status` with this.
+    /// Patch the subresource `status`.
     Patch {
-        /// Something other than heartbeats changed.
+        /// Other fields than heartbeat times changed.
         changed: bool,
         /// Strategic merge patch of metadata and status.
         patch: Value,
@@ -38,10 +38,10 @@ impl fmt::Display for NodeStatusPlan {
     }
 }
 
-/// Decides whether `new` is told to the API server that has `old`.
+/// Decides whether to send the difference between `old` and `new`.
 ///
-/// Heartbeat times alone are told every `report_frequency`; `since_report` is the time since
-/// something was told, on a clock that is never set, `None` if nothing was.
+/// Heartbeat times alone are sent every `report_frequency`. `since_report` is the time since the last
+/// update on the monotonic clock, `None` before the first.
 pub fn plan_node_status(
     old: &Node,
     new: &Node,
@@ -56,12 +56,11 @@ pub fn plan_node_status(
     }
 }
 
-/// The strategic merge patch that turns `old` into `new`, for subresource `status`: labels,
+/// Returns the strategic merge patch from `old` to `new` for the subresource `status`: labels,
 /// annotations and status. `None` if there is no difference.
 ///
-/// Lists that the API merges by key get what upstream sends: of the conditions those that
-/// changed, with the order of all; of the addresses all, with `$patch: replace`, because two
-/// addresses of one type cannot be told apart by the key. Other lists are replaced.
+/// As upstream, it has the changed conditions with the order of all, and all addresses with
+/// `$patch: replace`, because their merge key is not unique. Other lists are replaced.
 pub fn node_patch(old: &Node, new: &Node) -> Option<Value> {
     let mut patch = Map::new();
     let mut metadata = Map::new();
@@ -130,10 +129,13 @@ fn status_patch(old: &NodeStatus, new: &NodeStatus) -> Option<Value> {
     }
     let before = old.conditions.as_deref().unwrap_or_default();
     let after = new.conditions.as_deref().unwrap_or_default();
-    let told: Vec<_> = after.iter().filter(|c| !before.contains(c)).collect();
-    if !told.is_empty() {
+    let changed: Vec<_> = after.iter().filter(|c| !before.contains(c)).collect();
+    if !changed.is_empty() {
         let order: Vec<_> = after.iter().map(|c| json!({"type": c.type_})).collect();
-        patch.insert("conditions".to_owned(), Value::Array(as_array(Some(&told))));
+        patch.insert(
+            "conditions".to_owned(),
+            Value::Array(as_array(Some(&changed))),
+        );
         patch.insert(
             "$setElementOrder/conditions".to_owned(),
             Value::Array(order),
@@ -142,7 +144,7 @@ fn status_patch(old: &NodeStatus, new: &NodeStatus) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The merge patch from one value to another: objects key by key, everything else replaced.
+/// Returns the merge patch from one value to another: objects by key, other values replaced.
 fn diff(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (old, new) else {
         return (old != new).then(|| new.clone());
@@ -162,7 +164,7 @@ fn diff(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// A value of the API as JSON; nothing counts as an empty object.
+/// Returns a value as JSON; `None` is an empty object.
 fn as_object<T: serde::Serialize>(value: &Option<T>) -> Value {
     match serde_json::to_value(value) {
         Ok(Value::Object(object)) => Value::Object(object),

@@ -1,8 +1,8 @@
 //! Capacity and allocatable.
 //!
-//! Allocatable is capacity less what is reserved (kubeReserved, systemReserved, hard eviction),
-//! never negative; huge pages are taken out of allocatable memory. Resources of others
-//! (extended resources, attachable volumes) keep their capacity.
+//! Allocatable is capacity minus reservations (kubeReserved, systemReserved, hard eviction), at least
+//! zero. Huge pages reduce allocatable memory. Extended resources and attachable volumes are not
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use windlass_types::corev1::NodeStatus;
 use super::MachineFacts;
 use windlass_units::quantity::{Quantity, QuantityFormat};
 
-/// What of the machine pods may use, as configured.
+/// Settings of capacity and reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceSettings {
     /// `maxPods`.
     pub max_pods: u32,
-    /// `podsPerCore`; 0 is no limit.
+    /// `podsPerCore`; 0 for no limit.
     pub pods_per_core: u32,
     /// `kubeReserved`.
     pub kube_reserved: BTreeMap<String, String>,
     /// `systemReserved`.
     pub system_reserved: BTreeMap<String, String>,
-    /// `evictionHard`; empty if allocatable is to ignore it.
+    /// `evictionHard`; empty if it does not reduce allocatable.
     pub eviction_hard: BTreeMap<String, String>,
     /// `localStorageCapacityIsolation`: ephemeral storage is a resource.
     pub local_storage: bool,
@@ -37,7 +37,7 @@ const PODS: &str = "pods";
 const STORAGE: &str = "ephemeral-storage";
 const HUGE_PAGES: &str = "hugepages-";
 
-/// Writes capacity and allocatable of a status; returns the resources that are missing.
+/// Sets capacity and allocatable of a status; returns missing required resources.
 pub(super) fn fill(
     status: &mut NodeStatus,
     machine: &MachineFacts,
@@ -78,20 +78,20 @@ pub(super) fn fill(
     missing.copied().collect()
 }
 
-/// What is reserved (kubeReserved, systemReserved, hard eviction) beyond what the machine has,
-/// which upstream does not start with either.
+/// Returns reservations (kubeReserved, systemReserved, hard eviction) over the capacity, with which
+/// upstream does not start either.
 pub fn excessive_reservations(machine: &MachineFacts, settings: &ResourceSettings) -> Vec<String> {
     let capacity = capacity_of(machine, settings);
-    let asked = capacity
+    let reservations = capacity
         .into_iter()
         .map(|(name, total)| (reserved(&name, total, settings), name, total));
-    asked
+    reservations
         .filter(|(reserved, _, total)| reserved > total)
         .map(|(reserved, name, total)| format!("{name}: {reserved} of {total}"))
         .collect()
 }
 
-/// Sets extended resources to zero: nobody vouches for them until a device plugin reports.
+/// Sets extended resources to zero, until a device plugin reports them.
 pub(super) fn reset_extended(status: &mut NodeStatus) {
     let lists = [status.capacity.as_mut(), status.allocatable.as_mut()];
     for list in lists.into_iter().flatten() {
@@ -147,8 +147,8 @@ fn reserved(name: &str, total: Quantity, settings: &ResourceSettings) -> Quantit
     of(&settings.system_reserved) + of(&settings.kube_reserved) + eviction
 }
 
-/// An eviction threshold: an amount, or a percentage of the capacity. Upstream holds the
-/// percentage in single precision, so the same bytes come out.
+/// Returns an eviction threshold: a quantity, or a percentage of the capacity in single precision, as
+/// upstream.
 fn threshold(text: &str, total: Quantity) -> Quantity {
     match text.strip_suffix('%') {
         Some(percent) => {
@@ -163,7 +163,7 @@ fn bytes(n: i64) -> Quantity {
     Quantity::from_units(n, QuantityFormat::BinarySi)
 }
 
-/// An amount that is only spelled differently is left as it is.
+/// Sets a quantity; an equal one with another text is not changed.
 fn put(list: &mut ResourceList, name: &str, amount: Quantity) {
     let old = list
         .get(name)
@@ -173,7 +173,7 @@ fn put(list: &mut ResourceList, name: &str, amount: Quantity) {
     }
 }
 
-/// A resource with a domain that is not Kubernetes' own.
+/// Returns whether the domain of a resource is not `kubernetes.io`.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

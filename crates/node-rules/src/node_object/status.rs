@@ -1,4 +1,4 @@
-//! The fields of a node's status, in the order of upstream's setters.
+//! Fields of the node status, in the order of the setters of upstream.
 
 use std::cmp::Reverse;
 
@@ -13,10 +13,10 @@ use windlass_types::cri::{ImageInfo, RuntimeHandler, RuntimeVersion};
 use super::{NodeObjectInput, NodeSettings, resources};
 use crate::node_conditions::node_conditions;
 
-/// Names of an image that are reported.
+/// Max names per image.
 const NAMES_PER_IMAGE: usize = 5;
 
-/// Brings a status up to date; returns the reasons of the events its conditions are worth.
+/// Updates a status; returns the event reasons of its conditions.
 pub(super) fn fill(status: &mut NodeStatus, input: &NodeObjectInput<'_>) -> Vec<Reason> {
     let settings = input.settings;
     if let Some(addresses) = addresses(status, settings) {
@@ -55,13 +55,13 @@ pub(super) fn fill(status: &mut NodeStatus, input: &NodeObjectInput<'_>) -> Vec<
     events
 }
 
-/// The addresses, or `None` if an external cloud provider has set them already.
+/// Returns the addresses; `None` if an external cloud provider has set them.
 fn addresses(status: &NodeStatus, settings: &NodeSettings) -> Option<Vec<NodeAddress>> {
-    let there = status
+    let has_addresses = status
         .addresses
         .as_ref()
         .is_some_and(|list| !list.is_empty());
-    if settings.external_cloud && there {
+    if settings.external_cloud && has_addresses {
         return None;
     }
     let address = |type_: &str, address: String| NodeAddress {
@@ -71,7 +71,7 @@ fn addresses(status: &NodeStatus, settings: &NodeSettings) -> Option<Vec<NodeAdd
     let mut list: Vec<_> = settings
         .ips
         .iter()
-        // a guess would mislead the provider, which knows better
+        // detected addresses could conflict with those of the provider
         .filter(|_| !settings.external_cloud || settings.ips_specified)
         .map(|ip| address("InternalIP", ip.to_string()))
         .collect();
@@ -108,8 +108,8 @@ fn node_info(info: &mut NodeSystemInfo, input: &NodeObjectInput<'_>) {
     });
 }
 
-/// `containerd://1.6.20`. As upstream, a version that is not a semantic one is cut after its
-/// numbers: Debian's `1.6.20~ds1` is `1.6.20`.
+/// Returns `containerd://1.6.20`. As upstream, a version that is not semantic is truncated after its
+/// numbers, for example `1.6.20~ds1` of Debian.
 fn runtime_version(version: &RuntimeVersion) -> String {
     let text = version.version.trim_start_matches('v');
     let end = text
@@ -128,7 +128,7 @@ fn runtime_version(version: &RuntimeVersion) -> String {
     format!("{}://{kept}", version.name)
 }
 
-/// Largest first; of equal size the higher ID first, so that the list is the same every time.
+/// Returns the largest images first, then by ID in descending order.
 fn images(listed: &[ImageInfo], max: Option<usize>) -> Vec<ContainerImage> {
     let mut sorted: Vec<_> = listed.iter().collect();
     sorted.sort_by_key(|image| Reverse((image.size, &image.id)));

@@ -1,4 +1,4 @@
-//! The object by its JSON, patches by their text.
+//! Objects and patches as JSON.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::node_conditions::RuntimeHealth;
 
 const GIB: u64 = 1 << 30;
 
-struct World {
+struct Fixture {
     settings: NodeSettings,
     machine: MachineFacts,
     runtime: RuntimeFacts,
@@ -19,7 +19,7 @@ struct World {
     now: i64,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self {
             settings: NodeSettings {
@@ -100,9 +100,9 @@ fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quanti
 }
 
 #[test]
-fn a_new_node_is_complete() {
-    let world = World::new();
-    let mut node = json_of(&world.initial());
+fn new_node_has_all_fields() {
+    let fixture = Fixture::new();
+    let mut node = json_of(&fixture.initial());
     let conditions = node["status"]["conditions"].take();
     assert_eq!(conditions.as_array().map(Vec::len), Some(4));
     assert_eq!(
@@ -154,22 +154,22 @@ fn a_new_node_is_complete() {
 
 #[test]
 fn flags_become_labels_taints_and_spec() {
-    let mut world = World::new();
-    world.settings.labels = BTreeMap::from([
+    let mut fixture = Fixture::new();
+    fixture.settings.labels = BTreeMap::from([
         ("team".into(), "a".into()),
         ("kubernetes.io/hostname".into(), "other".into()),
     ]);
-    world.settings.taints = vec![Taint {
+    fixture.settings.taints = vec![Taint {
         key: "dedicated".into(),
         value: Some("gpu".into()),
         effect: "NoExecute".into(),
         time_added: None,
     }];
-    world.settings.unschedulable = true;
-    world.settings.external_cloud = true;
-    world.settings.provider_id = "aws:///x".into();
-    world.settings.controller_attach_detach = false;
-    let node = json_of(&world.initial());
+    fixture.settings.unschedulable = true;
+    fixture.settings.external_cloud = true;
+    fixture.settings.provider_id = "aws:///x".into();
+    fixture.settings.controller_attach_detach = false;
+    let node = json_of(&fixture.initial());
     assert_eq!(node["metadata"]["labels"]["team"], "a");
     assert_eq!(
         node["metadata"]["labels"]["kubernetes.io/hostname"],
@@ -195,9 +195,9 @@ fn flags_become_labels_taints_and_spec() {
 }
 
 #[test]
-fn addresses_follow_the_flags_and_yield_to_an_external_cloud() {
-    let check = |world: &World, old: &[&str], expected: &str| {
-        let mut node = world.initial();
+fn addresses_depend_on_flags_and_external_cloud() {
+    let check = |fixture: &Fixture, old: &[&str], expected: &str| {
+        let mut node = fixture.initial();
         status_of(&mut node).addresses = (!old.is_empty()).then(|| {
             let cloud = |address: &&str| NodeAddress {
                 type_: "ExternalIP".into(),
@@ -205,7 +205,7 @@ fn addresses_follow_the_flags_and_yield_to_an_external_cloud() {
             };
             old.iter().map(cloud).collect()
         });
-        let node = updated_node(&node, &world.input()).node;
+        let node = updated_node(&node, &fixture.input()).node;
         let list = node.status.and_then(|s| s.addresses).expect("addresses");
         let list: Vec<_> = list
             .iter()
@@ -218,36 +218,39 @@ fn addresses_follow_the_flags_and_yield_to_an_external_cloud() {
             .unwrap_or_default();
         assert_eq!(format!("{} [{hint}]", list.join(" ")), expected);
     };
-    let mut world = World::new();
-    check(&world, &["1.2.3.4"], "InternalIP=10.0.0.5 Hostname=n1 []");
-    world.settings.ips.push("2001:db8::5".parse().expect("ip"));
-    world.settings.ips_specified = true;
+    let mut fixture = Fixture::new();
+    check(&fixture, &["1.2.3.4"], "InternalIP=10.0.0.5 Hostname=n1 []");
+    fixture
+        .settings
+        .ips
+        .push("2001:db8::5".parse().expect("ip"));
+    fixture.settings.ips_specified = true;
     check(
-        &world,
+        &fixture,
         &[],
         "InternalIP=10.0.0.5 InternalIP=2001:db8::5 Hostname=n1 []",
     );
-    world.settings.external_cloud = true;
+    fixture.settings.external_cloud = true;
     check(
-        &world,
+        &fixture,
         &[],
         "InternalIP=10.0.0.5 InternalIP=2001:db8::5 Hostname=n1 [10.0.0.5,2001:db8::5]",
     );
     check(
-        &world,
+        &fixture,
         &["1.2.3.4"],
         "ExternalIP=1.2.3.4 [10.0.0.5,2001:db8::5]",
     );
-    world.settings.ips_specified = false;
-    check(&world, &[], "Hostname=n1 []");
+    fixture.settings.ips_specified = false;
+    check(&fixture, &[], "Hostname=n1 []");
 }
 
 #[test]
-fn allocatable_is_capacity_less_what_is_reserved_and_never_negative() {
+fn allocatable_is_capacity_minus_reservations() {
     let check = |settings: &[(&str, &str, &str)], huge: u64, expected: [&str; 3]| {
-        let mut world = World::new();
+        let mut fixture = Fixture::new();
         for (list, name, amount) in settings {
-            let resources = &mut world.settings.resources;
+            let resources = &mut fixture.settings.resources;
             let list = match *list {
                 "kube" => &mut resources.kube_reserved,
                 "system" => &mut resources.system_reserved,
@@ -256,9 +259,9 @@ fn allocatable_is_capacity_less_what_is_reserved_and_never_negative() {
             list.insert((*name).into(), (*amount).into());
         }
         if huge > 0 {
-            world.machine.huge_pages.insert(2048, huge);
+            fixture.machine.huge_pages.insert(2048, huge);
         }
-        let allocatable = &world.status()["allocatable"];
+        let allocatable = &fixture.status()["allocatable"];
         assert_eq!(
             ["cpu", "memory", "ephemeral-storage"].map(|name| allocatable[name].clone()),
             expected,
@@ -292,53 +295,53 @@ fn allocatable_is_capacity_less_what_is_reserved_and_never_negative() {
 }
 
 #[test]
-fn more_reserved_than_there_is_is_told_by_resource() {
+fn excessive_reservations_are_named() {
     let map = |amounts: &[(&str, &str)]| {
         let own = |(name, amount): &(&str, &str)| ((*name).to_owned(), (*amount).to_owned());
         amounts.iter().map(own).collect::<BTreeMap<_, _>>()
     };
-    let mut world = World::new();
-    let resources = &mut world.settings.resources;
+    let mut fixture = Fixture::new();
+    let resources = &mut fixture.settings.resources;
     resources.kube_reserved = map(&[("cpu", "2"), ("memory", "2Gi")]);
     resources.system_reserved = map(&[("memory", "2Gi")]);
     resources.eviction_hard = map(&[("memory.available", "100Mi")]);
-    let told = excessive_reservations(&world.machine, &world.settings.resources);
-    assert_eq!(told, ["memory: 4196Mi of 4Gi"]);
+    let excessive = excessive_reservations(&fixture.machine, &fixture.settings.resources);
+    assert_eq!(excessive, ["memory: 4196Mi of 4Gi"]);
 }
 
 #[test]
-fn pods_are_limited_per_core_and_huge_pages_have_their_own_resource() {
-    let mut world = World::new();
-    world.settings.resources.pods_per_core = 10;
-    world.machine.huge_pages = BTreeMap::from([(2048, 4), (1_048_576, 0)]);
-    let status = world.status();
+fn pods_per_core_and_huge_pages_set_capacity() {
+    let mut fixture = Fixture::new();
+    fixture.settings.resources.pods_per_core = 10;
+    fixture.machine.huge_pages = BTreeMap::from([(2048, 4), (1_048_576, 0)]);
+    let status = fixture.status();
     assert_eq!(status["capacity"]["pods"], "20");
     assert_eq!(status["capacity"]["hugepages-2Mi"], "8Mi");
     assert_eq!(status["capacity"]["hugepages-1Gi"], "0");
     assert_eq!(status["allocatable"]["memory"], "4088Mi");
-    world.settings.resources.pods_per_core = 100;
-    assert_eq!(world.status()["capacity"]["pods"], "110");
+    fixture.settings.resources.pods_per_core = 100;
+    assert_eq!(fixture.status()["capacity"]["pods"], "110");
 }
 
 #[test]
-fn a_machine_that_cannot_be_read_is_a_node_that_is_not_ready() {
-    let mut world = World::new();
-    world.machine = MachineFacts {
+fn node_with_unknown_capacity_is_not_ready() {
+    let mut fixture = Fixture::new();
+    fixture.machine = MachineFacts {
         operating_system: "linux".into(),
         architecture: "amd64".into(),
         ..MachineFacts::default()
     };
-    let status = world.status();
+    let status = fixture.status();
     assert_eq!(status["capacity"], json!({"pods": "110"}));
     let message = "missing node capacity for resources: cpu, memory, ephemeral-storage";
     assert_eq!(status["conditions"][3]["message"], message);
-    world.settings.resources.local_storage = false;
+    fixture.settings.resources.local_storage = false;
     let message = "missing node capacity for resources: cpu, memory";
-    assert_eq!(world.status()["conditions"][3]["message"], message);
+    assert_eq!(fixture.status()["conditions"][3]["message"], message);
 }
 
 #[test]
-fn images_are_the_largest_with_five_names_each() {
+fn largest_images_are_reported_with_five_names() {
     let image = |id: &str, size, names: usize| ImageInfo {
         id: id.into(),
         size,
@@ -346,10 +349,10 @@ fn images_are_the_largest_with_five_names_each() {
         repo_tags: (0..names).map(|n| format!("{id}:{n}")).collect(),
         ..ImageInfo::default()
     };
-    let mut world = World::new();
-    world.runtime.images = Some(vec![image("a", 1, 0), image("b", 9, 7), image("c", 9, 1)]);
-    let lines = |world: &World| -> Vec<String> {
-        let images = world.initial().status.and_then(|s| s.images);
+    let mut fixture = Fixture::new();
+    fixture.runtime.images = Some(vec![image("a", 1, 0), image("b", 9, 7), image("c", 9, 1)]);
+    let lines = |fixture: &Fixture| -> Vec<String> {
+        let images = fixture.initial().status.and_then(|s| s.images);
         let line = |i: &windlass_types::corev1::ContainerImage| {
             let names = i.names.clone().unwrap_or_default().join(" ");
             format!("{} {names}", i.size_bytes.unwrap_or(-1))
@@ -357,32 +360,32 @@ fn images_are_the_largest_with_five_names_each() {
         images.unwrap_or_default().iter().map(line).collect()
     };
     assert_eq!(
-        lines(&world),
+        lines(&fixture),
         [
             "9 c@sha256:0 c:0",
             "9 b@sha256:0 b:0 b:1 b:2 b:3",
             "1 a@sha256:0"
         ]
     );
-    world.settings.max_images = Some(1);
-    assert_eq!(lines(&world), ["9 c@sha256:0 c:0"]);
-    world.settings.max_images = Some(0);
-    assert!(lines(&world).is_empty());
-    world.settings.max_images = None;
-    assert_eq!(lines(&world).len(), 3);
+    fixture.settings.max_images = Some(1);
+    assert_eq!(lines(&fixture), ["9 c@sha256:0 c:0"]);
+    fixture.settings.max_images = Some(0);
+    assert!(lines(&fixture).is_empty());
+    fixture.settings.max_images = None;
+    assert_eq!(lines(&fixture).len(), 3);
 }
 
 #[test]
-fn handlers_and_features_are_told_and_silence_keeps_what_was_told() {
-    let mut world = World::new();
-    world.runtime.handlers = Some(vec![RuntimeHandler {
+fn unknown_runtime_facts_keep_reported_values() {
+    let mut fixture = Fixture::new();
+    fixture.runtime.handlers = Some(vec![RuntimeHandler {
         name: "runc".into(),
         recursive_read_only_mounts: true,
         user_namespaces: false,
     }]);
-    world.runtime.supplemental_groups_policy = Some(true);
-    world.settings.declared_features = vec!["B".into(), "A".into()];
-    let node = world.initial();
+    fixture.runtime.supplemental_groups_policy = Some(true);
+    fixture.settings.declared_features = vec!["B".into(), "A".into()];
+    let node = fixture.initial();
     let status = json_of(&node)["status"].clone();
     let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": false});
     assert_eq!(
@@ -394,17 +397,17 @@ fn handlers_and_features_are_told_and_silence_keeps_what_was_told() {
         json!({"supplementalGroupsPolicy": true})
     );
     assert_eq!(status["declaredFeatures"], json!(["A", "B"]));
-    world.runtime = RuntimeFacts::default();
-    assert_eq!(updated_node(&node, &world.input()).node, node);
+    fixture.runtime = RuntimeFacts::default();
+    assert_eq!(updated_node(&node, &fixture.input()).node, node);
 }
 
 #[test]
-fn runtime_versions_are_written_as_upstream_writes_them() {
+fn runtime_version_matches_upstream() {
     let check = |version: &str, expected: &str| {
-        let mut world = World::new();
-        world.runtime.version.as_mut().expect("set").version = version.into();
-        let told = world.status()["nodeInfo"]["containerRuntimeVersion"].clone();
-        assert_eq!(told, expected);
+        let mut fixture = Fixture::new();
+        fixture.runtime.version.as_mut().expect("set").version = version.into();
+        let version = fixture.status()["nodeInfo"]["containerRuntimeVersion"].clone();
+        assert_eq!(version, expected);
     };
     check("v1.6.20", "containerd://1.6.20");
     check("1.6.20~ds1", "containerd://1.6.20");
@@ -414,29 +417,29 @@ fn runtime_versions_are_written_as_upstream_writes_them() {
 }
 
 #[test]
-fn the_operating_system_is_the_machines_unless_a_flag_names_another() {
-    let mut world = World::new();
-    let mut existing = world.initial();
+fn os_label_is_of_host_or_node_labels() {
+    let mut fixture = Fixture::new();
+    let mut existing = fixture.initial();
     let labels = existing.metadata.labels.get_or_insert_default();
     labels.insert("kubernetes.io/os".into(), "plan9".into());
-    let os = |world: &World| {
-        let node = updated_node(&existing, &world.input()).node;
+    let os = |fixture: &Fixture| {
+        let node = updated_node(&existing, &fixture.input()).node;
         node.metadata.labels.unwrap_or_default()["kubernetes.io/os"].clone()
     };
-    assert_eq!(os(&world), "linux");
+    assert_eq!(os(&fixture), "linux");
     let named = ("kubernetes.io/os".into(), "windlass".into());
-    world.settings.labels = BTreeMap::from([named]);
-    assert_eq!(os(&world), "windlass");
+    fixture.settings.labels = BTreeMap::from([named]);
+    assert_eq!(os(&fixture), "windlass");
 }
 
 #[test]
-fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
-    let mut world = World::new();
-    world.settings.labels = BTreeMap::from([
+fn existing_node_keeps_foreign_fields() {
+    let mut fixture = Fixture::new();
+    fixture.settings.labels = BTreeMap::from([
         ("team".into(), "new".into()),
         ("topology.kubernetes.io/zone".into(), "z1".into()),
     ]);
-    let mut existing = world.initial();
+    let mut existing = fixture.initial();
     let labels = existing.metadata.labels.get_or_insert_default();
     labels.insert("team".into(), "old".into());
     labels.insert("foreign".into(), "1".into());
@@ -458,7 +461,7 @@ fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
         list.insert("memory".into(), quantity("4194304Ki"));
     }
     let check = |reset, extended: Value| {
-        let node = reconciled_node(&existing, &world.input(), reset).node;
+        let node = reconciled_node(&existing, &fixture.input(), reset).node;
         let mut lists = json!({"hugepages-64Ki": null});
         if extended != "3" {
             lists["example.com/dongle"] = extended;
@@ -479,7 +482,7 @@ fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
             }))
         );
         assert_eq!(node.spec, existing.spec);
-        let again = reconciled_node(&node, &world.input(), reset).node;
+        let again = reconciled_node(&node, &fixture.input(), reset).node;
         assert_eq!(node_patch(&node, &again), None);
     };
     check(false, "3".into());
@@ -487,16 +490,16 @@ fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
 }
 
 #[test]
-fn a_reboot_is_told_and_resets_extended_resources() {
-    let mut world = World::new();
-    let mut node = world.initial();
+fn reboot_has_event_and_resets_extended_resources() {
+    let mut fixture = Fixture::new();
+    let mut node = fixture.initial();
     let status = status_of(&mut node);
     for list in [&mut status.capacity, &mut status.allocatable] {
         list.get_or_insert_default()
             .insert("example.com/dongle".into(), quantity("3"));
     }
-    world.machine.boot_id = "b2".into();
-    let report = updated_node(&node, &world.input());
+    fixture.machine.boot_id = "b2".into();
+    let report = updated_node(&node, &fixture.input());
     let event = &report.events[0];
     assert_eq!(event.reason, Reason::Rebooted);
     assert_eq!(event.message, "Node n1 has been rebooted, boot id: b2");
@@ -508,18 +511,22 @@ fn a_reboot_is_told_and_resets_extended_resources() {
             "nodeInfo": {"bootID": "b2"},
         }}))
     );
-    assert!(updated_node(&report.node, &world.input()).events.is_empty());
+    assert!(
+        updated_node(&report.node, &fixture.input())
+            .events
+            .is_empty()
+    );
 }
 
 #[test]
-fn a_patch_names_only_what_changed_and_replaces_addresses() {
-    let mut world = World::new();
-    let old = world.initial();
-    world.now = 110;
-    world.settings.ips = vec!["10.0.0.6".parse().expect("ip")];
-    world.health.shutting_down = true;
-    world.runtime.images = Some(vec![ImageInfo::default()]);
-    let new = updated_node(&old, &world.input()).node;
+fn patch_has_changed_fields_only() {
+    let mut fixture = Fixture::new();
+    let old = fixture.initial();
+    fixture.now = 110;
+    fixture.settings.ips = vec!["10.0.0.6".parse().expect("ip")];
+    fixture.health.shutting_down = true;
+    fixture.runtime.images = Some(vec![ImageInfo::default()]);
+    let new = updated_node(&old, &fixture.input()).node;
     let mut patch = node_patch(&old, &new).expect("differs");
     let conditions = patch["status"]["conditions"].take();
     assert_eq!(
@@ -554,42 +561,42 @@ fn a_patch_names_only_what_changed_and_replaces_addresses() {
 }
 
 #[test]
-fn a_patch_is_sent_for_a_change_or_when_the_report_is_due() {
+fn patch_is_sent_on_change_or_report_frequency() {
     let minute = Duration::from_secs(60);
-    let mut world = World::new();
-    let old = world.initial();
-    let check = |world: &World, since: Option<Duration>, expected: &str| {
-        let new = updated_node(&old, &world.input()).node;
+    let mut fixture = Fixture::new();
+    let old = fixture.initial();
+    let check = |fixture: &Fixture, since: Option<Duration>, expected: &str| {
+        let new = updated_node(&old, &fixture.input()).node;
         let plan = plan_node_status(&old, &new, since, 5 * minute);
         let line = plan.to_string();
         let word = line.split(' ').next().unwrap_or_default();
         assert_eq!(word, expected, "{line}");
     };
-    check(&world, Some(minute), "keep");
-    check(&world, Some(9 * minute), "keep"); // not a second has passed: nothing to tell
-    world.now = 400;
-    check(&world, Some(minute), "keep");
-    check(&world, Some(5 * minute), "heartbeat");
-    check(&world, None, "heartbeat");
-    world.health.memory_pressure = true;
-    check(&world, Some(Duration::ZERO), "patch");
-    world.health.memory_pressure = false;
-    world.machine.os_image = "Debian 13".into();
-    check(&world, Some(Duration::ZERO), "patch");
+    check(&fixture, Some(minute), "keep");
+    check(&fixture, Some(9 * minute), "keep"); // the heartbeat times have not changed
+    fixture.now = 400;
+    check(&fixture, Some(minute), "keep");
+    check(&fixture, Some(5 * minute), "heartbeat");
+    check(&fixture, None, "heartbeat");
+    fixture.health.memory_pressure = true;
+    check(&fixture, Some(Duration::ZERO), "patch");
+    fixture.health.memory_pressure = false;
+    fixture.machine.os_image = "Debian 13".into();
+    check(&fixture, Some(Duration::ZERO), "patch");
 }
 
 #[test]
-fn volumes_in_use_are_what_was_said_last_and_stay_while_nobody_says_anything() {
-    let mut world = World::new();
-    let mut node = world.initial();
-    let mut told = |said: Option<&[&str]>| {
-        world.volumes_in_use = said.map(|names| names.iter().map(ToString::to_string).collect());
-        node = updated_node(&node, &world.input()).node;
+fn unknown_volumes_in_use_keep_reported_values() {
+    let mut fixture = Fixture::new();
+    let mut node = fixture.initial();
+    let mut report = |names: Option<&[&str]>| {
+        fixture.volumes_in_use = names.map(|names| names.iter().map(ToString::to_string).collect());
+        node = updated_node(&node, &fixture.input()).node;
         status_of(&mut node.clone()).volumes_in_use.clone()
     };
-    assert_eq!(told(None), None);
+    assert_eq!(report(None), None);
     let (a, b) = ("kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b");
-    assert_eq!(told(Some(&[a, b])), Some(vec![a.into(), b.into()]));
-    assert_eq!(told(None), Some(vec![a.into(), b.into()]));
-    assert_eq!(told(Some(&[])), None);
+    assert_eq!(report(Some(&[a, b])), Some(vec![a.into(), b.into()]));
+    assert_eq!(report(None), Some(vec![a.into(), b.into()]));
+    assert_eq!(report(Some(&[])), None);
 }

@@ -9,7 +9,7 @@ use super::{
 };
 
 #[test]
-fn a_socket_that_is_another_one_registers_again_and_one_that_is_gone_left() {
+fn socket_plan_has_new_replaced_and_removed_sockets() {
     fn check(known: &[(&str, u64)], found: &[(&str, u64)], expected: &str) {
         let sockets = |all: &[(&str, u64)]| -> BTreeMap<_, _> {
             let id = |inode| SocketId {
@@ -36,7 +36,7 @@ fn a_socket_that_is_another_one_registers_again_and_one_that_is_gone_left() {
 }
 
 #[test]
-fn a_socket_with_the_inode_of_the_one_before_is_told_by_its_time() {
+fn socket_with_reused_inode_differs_by_time() {
     let socket = |seconds| {
         let id = SocketId {
             inode: 1,
@@ -48,7 +48,7 @@ fn a_socket_with_the_inode_of_the_one_before_is_told_by_its_time() {
 }
 
 #[test]
-fn pauses_double_up_to_upstreams_longest() {
+fn retry_delays_double_up_to_maximum() {
     let pauses: Vec<_> = (1..11).map(|n| retry_delay(n).as_millis()).collect();
     assert_eq!(
         pauses,
@@ -59,7 +59,7 @@ fn pauses_double_up_to_upstreams_longest() {
 }
 
 #[test]
-fn the_highest_version_below_2_counts_and_has_to_be_a_1() {
+fn highest_version_below_2_must_be_1() {
     fn check(versions: &[&str], expected: Result<&str, &str>) {
         let versions: Vec<_> = versions.iter().map(|&it| it.to_owned()).collect();
         let found = highest_supported_version(&versions).map(|version| version.to_string());
@@ -86,7 +86,7 @@ fn the_highest_version_below_2_counts_and_has_to_be_a_1() {
 }
 
 #[test]
-fn versions_compare_by_number_and_what_is_missing_is_zero() {
+fn versions_compare_by_number() {
     let version = |text| PluginVersion::parse(text).expect("a version");
     assert!(version("1.9") < version("1.10"));
     assert!(version("1.0") == version("v1.0.0"));
@@ -94,7 +94,7 @@ fn versions_compare_by_number_and_what_is_missing_is_zero() {
 }
 
 #[test]
-fn a_name_of_a_driver_is_no_path() {
+fn driver_names_must_be_dns_subdomains() {
     for name in ["ebs.csi.aws.com", "a", "Driver-1.Example.com"] {
         assert_eq!(check_driver_name(name), Ok(()), "{name}");
     }

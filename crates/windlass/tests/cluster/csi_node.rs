@@ -136,7 +136,7 @@ async fn wrong_ones_are_refused_and_keep_nobody_waiting(env: &TestEnv, disk: &Va
     let mut good = start(env, "good.csi.test", |_| ());
     assert_eq!(good.registered(1, SOON).await, Ok(()));
     for (driver, why) in [
-        (&liar, "a name of a CSI driver is a DNS subdomain"),
+        (&liar, "a CSI driver name must be a DNS subdomain"),
         (
             &old,
             "highest supported version reported is 0.3.0, must be v1.x",
