@@ -22,7 +22,7 @@ const SHORT: &[&str] = &[
     "windlass-cgroups",
 ];
 /// Property tests that take minutes on an emulator.
-const SHORT_SKIPPED: &[&str] = &["volume_plan::tests::invariants::"];
+const SHORT_SKIPPED: &[&str] = &["volume_reconciler::tests::invariants::"];
 /// Packages that run on the build host only.
 const HOST_ONLY: &[&str] = &[
     "xtask",
@@ -148,7 +148,7 @@ mod tests {
              --package=windlass-units --package=windlass-manifests \
              --package=windlass-pod-lifecycle --package=windlass-volume-plan \
              --package=windlass-store --package=windlass-cgroups -- \
-             --skip=volume_plan::tests::invariants::"
+             --skip=volume_reconciler::tests::invariants::"
         );
     }
 

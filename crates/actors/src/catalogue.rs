@@ -136,15 +136,52 @@ impl Merge for UpdatePod {
 impl Merge for KillPod {
     /// Keeps the shorter grace period and any removal.
     fn merge(&mut self, newer: Self) {
-        self.grace = match (self.grace, newer.grace) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        self.grace = shorter(self.grace, newer.grace);
         self.removed |= newer.removed;
         self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
         // the first decision stands: a pod fails once
         self.phase_override = self.phase_override.take().or(newer.phase_override);
+    }
+}
+
+/// Returns the shorter grace period; `None` is that of the pod.
+fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Message: requests the termination of a desired pod from the SyncLoop, for a node shutdown or an
+/// eviction (coalesced per UID).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TerminatePod {
+    /// Grace period; `None` uses that of the pod.
+    pub grace: Option<Duration>,
+    /// Text for the `Killing` event and `explain`.
+    pub reason: String,
+    /// The cause: terminal phase, reason and message of the pod.
+    pub phase_override: PhaseOverride,
+}
+
+impl Merge for TerminatePod {
+    /// Keeps the shorter grace period and the first cause.
+    fn merge(&mut self, newer: Self) {
+        self.grace = shorter(self.grace, newer.grace);
+        self.reason = newer.reason;
+    }
+}
+
+impl From<TerminatePod> for KillPod {
+    fn from(request: TerminatePod) -> Self {
+        Self {
+            grace: request.grace,
+            reason: request.reason,
+            removed: false,
+            orphan: None,
+            phase_override: Some(request.phase_override),
+        }
     }
 }
 
@@ -322,7 +359,11 @@ impl VolumesHandle {
     ///
     /// # Errors
     /// A volume could not be torn down in time.
-    pub async fn tear_down(&self, uid: &PodUid, by: TearDownRequester) -> Result<(), VolumesNotReady> {
+    pub async fn tear_down(
+        &self,
+        uid: &PodUid,
+        by: TearDownRequester,
+    ) -> Result<(), VolumesNotReady> {
         self.mounted.forget(uid);
         let (reply, response) = oneshot::channel();
         let message = VolumeManagerMessage::TearDown(TearDownVolumes {

@@ -30,10 +30,12 @@ use windlass_metrics::Metrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ClockReading, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
-    VolumesNotReady,
+    Clock, ClockReading, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason,
+    SharedPod, VolumesNotReady,
 };
-use windlass_volume_plan::volume_reconciler::{Input, RequestId, Step, StepResult, VolumeReconciler};
+use windlass_volume_plan::volume_reconciler::{
+    Input, RequestId, Step, StepResult, VolumeReconciler,
+};
 use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_volumes::VolumePlugins;
 
@@ -225,11 +227,14 @@ impl VolumeManager {
         let (uid, by) = (request.uid.clone(), request.by);
         self.tear_downs.insert(id, request);
         self.deps.mounted.forget(&uid);
-        self.handle(Input::TearDown {
-            request: id,
-            uid,
-            by,
-        }, ctx);
+        self.handle(
+            Input::TearDown {
+                request: id,
+                uid,
+                by,
+            },
+            ctx,
+        );
     }
 }
 

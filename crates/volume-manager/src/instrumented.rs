@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use windlass_metrics::VolumeMetrics;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
-use windlass_volume_plan::volume_reconciler::{StepError, Reconstruction};
+use windlass_volume_plan::volume_reconciler::{Reconstruction, StepError};
 use windlass_volume_plan::volume_source::PodVolume;
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
@@ -189,7 +189,10 @@ impl VolumePlugins for InstrumentedVolumes {
 }
 
 /// Counts reconstructed volumes, or the failure of the reconstruction.
-pub(crate) fn count_reconstruction(metrics: &VolumeMetrics, reconstruction: &Result<Reconstruction, StepError>) {
+pub(crate) fn count_reconstruction(
+    metrics: &VolumeMetrics,
+    reconstruction: &Result<Reconstruction, StepError>,
+) {
     match reconstruction {
         Ok(reconstruction) => {
             let volumes: usize = reconstruction.pods.values().map(Vec::len).sum();

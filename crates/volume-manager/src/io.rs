@@ -3,7 +3,7 @@
 use windlass_actors::NodeExpander;
 use windlass_types::{ExpansionDecision, PodExt, PodUid, Retry, SharedPod, Timestamp};
 use windlass_volume_plan::volume_reconciler::{
-    ExpansionResult, StepResult, Step, StepError, Reconstruction, VolumeKey, VolumeWork,
+    ExpansionResult, Reconstruction, Step, StepError, StepResult, VolumeKey, VolumeWork,
 };
 use windlass_volume_plan::volume_source::{FailureOutcome, PodVolume, expansion_failure};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
@@ -77,10 +77,14 @@ async fn expand(
         return Ok(ExpansionResult::Deferred);
     };
     let (pod, pvc) = (&work.pod, size.pvc.as_str());
-    let decision = expander.expansion_decision(pod, pvc, size.desired, failed_before).await;
+    let decision = expander
+        .expansion_decision(pod, pvc, size.desired, failed_before)
+        .await;
     let task = match decision.map_err(pvc_error)? {
         ExpansionDecision::Expand(task) => task,
-        ExpansionDecision::AlreadyExpanded(bytes) => return Ok(ExpansionResult::AlreadyExpanded(bytes)),
+        ExpansionDecision::AlreadyExpanded(bytes) => {
+            return Ok(ExpansionResult::AlreadyExpanded(bytes));
+        }
         ExpansionDecision::Deferred => return Ok(ExpansionResult::Deferred),
     };
     let Err(error) = plugins.expand(&request(work, now), task.bytes).await else {
@@ -101,7 +105,7 @@ async fn expand(
         }
     }
     match failure.outcome {
-        FailureOutcome::Done => Ok(ExpansionResult::AlreadyExpanded(task.bytes)),
+        FailureOutcome::NothingToDo => Ok(ExpansionResult::AlreadyExpanded(task.bytes)),
         FailureOutcome::SkippedInUse => Ok(ExpansionResult::SkippedInUse),
         FailureOutcome::Failed { rejected: true } => Ok(ExpansionResult::Rejected(failed(error))),
         FailureOutcome::Failed { rejected: false } => Err(failed(error)),

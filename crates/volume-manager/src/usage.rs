@@ -20,8 +20,8 @@ use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{
-    EmptyDirLimit, LIMIT_CHECK_INTERVAL, STATS_PERIOD, VolumeStats, pvc_name, empty_dir_limits, next_round,
-    plugin_name,
+    EmptyDirLimit, LIMIT_CHECK_INTERVAL, STATS_PERIOD, VolumeStats, empty_dir_limits, next_round,
+    plugin_name, pvc_name,
 };
 use windlass_volumes::{DiscoveredVolume, VolumePlugins};
 

@@ -1,4 +1,4 @@
-//! What an `emptyDir` is made of, and how large it may become.
+//! Medium and size limit of an `emptyDir`.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ use windlass_units::quantity::{Quantity, QuantityFormat};
 const HUGE_PAGES: &str = "hugepages-";
 const HUGE_PAGES_MEDIUM: &str = "HugePages";
 
-/// What an `emptyDir` is made of.
+/// Medium of an `emptyDir`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyDirMedium {
     /// A directory.
     Disk,
     /// A tmpfs.
     Memory {
-        /// Bytes it may hold; `None` leaves it to the kernel.
+        /// Size limit in bytes; `None` is the kernel's default.
         size: Option<u64>,
     },
     /// A hugetlbfs.
     HugePages {
-        /// Bytes of one page.
+        /// Page size in bytes.
         page_size: u64,
-        /// Bytes it may hold; `None` leaves it to the kernel.
+        /// Size limit in bytes; `None` is the kernel's default.
         size: Option<u64>,
     },
 }
@@ -44,34 +44,34 @@ impl fmt::Display for EmptyDirMedium {
     }
 }
 
-/// An `emptyDir` that cannot be made; the texts are upstream's.
+/// Error of an invalid `emptyDir`; the texts are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmptyDirError {
-    /// Not a medium.
+    /// Unknown medium.
     #[error("unknown storage medium {0:?}")]
     UnknownMedium(String),
-    /// `sizeLimit` or the page size of the medium is no size.
+    /// Invalid `sizeLimit` or page size of the medium.
     #[error("{field} {value:?} is not a size")]
     NotASize {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
     },
-    /// The page size is left to the resources, which name several.
+    /// The medium has no page size, and the resources have several.
     #[error("medium: HugePages can't be used if container requests multiple huge page sizes")]
     SeveralPageSizes,
-    /// No container asks for pages of that size.
+    /// No container requests pages of this size.
     #[error(
         "medium {0}: hugePages storage requested, but there is no resource request for huge pages"
     )]
     NoHugePages(String),
 }
 
-/// Decides. `allocatable` is the memory that all pods of the node may use, in bytes; 0 if unknown.
+/// Returns the medium. `allocatable` is the allocatable memory of the node in bytes; 0 if unknown.
 ///
 /// # Errors
-/// The definition makes no sense, whatever the node is like.
+/// The volume is invalid.
 pub fn empty_dir_medium(
     pod: &Pod,
     source: &EmptyDirVolumeSource,
@@ -89,30 +89,28 @@ pub fn empty_dir_medium(
         medium => {
             let page_size = page_size(pod, medium)?;
             let limit = pod_amount(pod, &resource_of(page_size));
-            // less than a page would hold nothing
             let size = smallest([own, limit]).filter(|size| *size >= page_size);
             Ok(EmptyDirMedium::HugePages { page_size, size })
         }
     }
 }
 
-/// How large a memory volume may become: the least of its own limit, the pod's memory limit, because
-/// what is written counts against that, and the node's allocatable memory. `None` if nothing of that
-/// is known.
+/// Returns the size limit of a memory volume: the minimum of its own limit, the pod's memory limit and
+/// the allocatable memory; `None` if all are unknown.
 pub fn memory_volume_size(pod: &Pod, own: Option<u64>, allocatable: u64) -> Option<u64> {
     let limited = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|r| r.limits.as_ref());
         limits.is_some_and(|l| l.contains_key("memory"))
     };
     let mut all = pod.init_containers().iter().chain(pod.containers());
-    // one container without a limit leaves the pod without one
+    // a container without a limit makes the pod unlimited
     let counts = limited(PodExt::spec(pod).resources.as_ref())
         || all.all(|container| limited(container.resources.as_ref()));
     let of_pod = counts.then(|| pod_amount(pod, "memory")).flatten();
     smallest([own, of_pod, Some(allocatable)])
 }
 
-/// The page size that a medium names, or else the only one that the pod asks for.
+/// Returns the page size of the medium, or else the only one that the pod requests.
 fn page_size(pod: &Pod, medium: &str) -> Result<u64, EmptyDirError> {
     let unknown = || EmptyDirError::UnknownMedium(medium.to_owned());
     let rest = medium.strip_prefix(HUGE_PAGES_MEDIUM).ok_or_else(unknown)?;
@@ -135,7 +133,7 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, EmptyDirError> {
     Err(EmptyDirError::NoHugePages(medium.to_owned()))
 }
 
-/// Each once. Limits count as well: requests and limits of huge pages are equal.
+/// Returns the distinct page sizes in requests and limits, which are equal for huge pages.
 fn requested_page_sizes(pod: &Pod) -> Vec<u64> {
     let containers = pod.init_containers().iter().chain(pod.containers());
     let resources = containers
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_volume_is_no_larger_than_its_limit_the_pods_and_the_nodes() {
+    fn memory_volume_size_is_minimum_of_volume_pod_and_node() {
         let check = |limits: &[Option<&str>], own: Option<&str>, expected: &str| {
             let limits: Vec<Value> = limits
                 .iter()
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_have_the_size_that_is_named_or_the_only_one_that_is_asked_for() {
+    fn huge_page_size_is_from_medium_or_only_requested_size() {
         let one = containers(&[json!({"hugepages-2Mi": "8Mi"})]);
         let two = containers(&[
             json!({"hugepages-2Mi": "8Mi"}),

@@ -1,8 +1,8 @@
-//! The SELinux label that a volume is mounted with, instead of relabelling each of its files.
+//! SELinux label for mounting a volume, instead of relabeling its files.
 //!
-//! A mount has one label, so it is taken from the containers that use the volume, and only where they
-//! agree. It applies to PersistentVolumes for one pod (`ReadWriteOncePod`), and to all of them with
-//! the feature gate `SELinuxMount` (KEP-1710). Whether its driver can is the driver's to say.
+//! The containers that use the volume must have the same label. Applies to `ReadWriteOncePod`
+//! PersistentVolumes, and to all of them with the feature gate `SELinuxMount` (KEP-1710). The driver
+//! must support it.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use windlass_types::{Pod, PodExt};
 
 use crate::volume_source::{PodVolume, VolumeSource};
 
-/// What a node with SELinux says.
+/// SELinux settings of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelinuxMounts {
-    /// Label of the files of containers, such as `system_u:object_r:container_file_t:s0`.
+    /// Label of container files, such as `system_u:object_r:container_file_t:s0`.
     pub file_label: String,
-    /// Feature gate `SELinuxMount`: volumes of any access mode.
+    /// Feature gate `SELinuxMount`: applies to all access modes.
     pub every_access_mode: bool,
 }
 
-/// Containers of one pod disagree about a volume.
+/// The containers that use a volume have different labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("multiple SELinux labels found: {}", .0.join(","))]
 pub struct ConflictingLabels(pub Vec<String>);
 
-/// The label for the mount; `None` leaves labels to the runtime.
+/// Returns the label for the mount; `None` if the container runtime labels the files.
 ///
 /// # Errors
 /// The containers that use the volume have different labels.
@@ -34,7 +34,7 @@ pub fn mount_label(
     volume: &PodVolume,
     node: &SelinuxMounts,
 ) -> Result<Option<String>, ConflictingLabels> {
-    if !applies(volume, node) || relabels(pod) {
+    if !applies(volume, node) || is_relabeled_recursively(pod) {
         return Ok(None);
     }
     let containers = pod.init_containers().iter().chain(pod.containers());
@@ -50,8 +50,8 @@ pub fn mount_label(
     Ok(labels.into_iter().next().flatten())
 }
 
-/// The label of files in `/etc/selinux/<type>/contexts/lxc_contexts`, where runtimes have it from.
-pub fn file_label_of(lxc_contexts: &str) -> Option<String> {
+/// Returns the file label of `/etc/selinux/<type>/contexts/lxc_contexts`, as container runtimes do.
+pub fn read_file_label(lxc_contexts: &str) -> Option<String> {
     let lines = lxc_contexts.lines().filter_map(|line| line.split_once('='));
     let mut values = lines.filter(|(key, _)| key.trim() == "file");
     let (_, value) = values.next()?;
@@ -69,8 +69,8 @@ fn applies(volume: &PodVolume, node: &SelinuxMounts) -> bool {
     }
 }
 
-/// `seLinuxChangePolicy: Recursive`: the pod wants its files relabelled.
-fn relabels(pod: &Pod) -> bool {
+/// Returns true for `seLinuxChangePolicy: Recursive`.
+fn is_relabeled_recursively(pod: &Pod) -> bool {
     let context = PodExt::spec(pod).security_context.as_ref();
     context.and_then(|c| c.se_linux_change_policy.as_deref()) == Some("Recursive")
 }
@@ -80,7 +80,7 @@ fn mounts(container: &Container, volume: &str) -> bool {
     mounts.any(|mount| mount.name == volume)
 }
 
-/// The container's own, or else the pod's.
+/// Returns the options of the container, or else of the pod.
 fn options<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SELinuxOptions> {
     let own = container.security_context.as_ref();
     let own = own.and_then(|context| context.se_linux_options.as_ref());
@@ -88,15 +88,15 @@ fn options<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SELinuxOpti
     own.or_else(|| of_pod.and_then(|context| context.se_linux_options.as_ref()))
 }
 
-/// The files' label with the user and level of the processes. Without a level the runtime makes one
-/// up, which nobody knows before.
+/// Returns the file label with the user and level of the processes; `None` without a level, because
+/// the container runtime then generates one.
 fn file_label(options: &SELinuxOptions, base: &str) -> Option<String> {
-    let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-    let level = given(&options.level)?;
+    let non_empty = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+    let level = non_empty(&options.level)?;
     let mut parts = base.splitn(4, ':');
     let user = parts.next()?;
     let (role, kind) = (parts.next()?, parts.next()?);
-    let user = given(&options.user).unwrap_or_else(|| user.to_owned());
+    let user = non_empty(&options.user).unwrap_or_else(|| user.to_owned());
     Some(format!("{user}:{role}:{kind}:{level}"))
 }
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_for_one_pod_is_mounted_with_the_label_of_its_containers() {
+    fn single_pod_volume_is_mounted_with_container_label() {
         let check = |spec: Value, containers: &[Value], expected: &str| {
             let pod = pod(spec, containers);
             assert_eq!(line(&pod, &volume(&["ReadWriteOncePod"]), false), expected);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn other_volumes_keep_the_labels_of_their_files() {
+    fn other_volumes_have_no_mount_label() {
         let pod = pod(
             json!({"seLinuxOptions": {"level": "s0:c1"}}),
             &[json!(null)],
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn the_label_of_files_is_read_where_runtimes_read_it() {
+    fn file_label_is_read_from_lxc_contexts() {
         let text = "process = \"system_u:system_r:container_t:s0\"\ncontent = \"x\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";
-        let label = file_label_of(text);
+        let label = read_file_label(text);
         assert_eq!(
             label.as_deref(),
             Some("system_u:object_r:container_file_t:s0")
         );
-        assert_eq!(file_label_of("file = \"\"\n"), None);
-        assert_eq!(file_label_of(""), None);
+        assert_eq!(read_file_label("file = \"\"\n"), None);
+        assert_eq!(read_file_label(""), None);
     }
 }

@@ -192,7 +192,10 @@ pub struct VolumeReconciler {
 #[derive(Debug)]
 enum ReconstructionState {
     /// Due at this monotonic time.
-    Due { at: Duration, attempts: u32 },
+    Due {
+        at: Duration,
+        attempts: u32,
+    },
     /// In progress; pods torn down since its start.
     InProgress {
         attempts: u32,
@@ -229,7 +232,9 @@ impl VolumeReconciler {
                 let until = now.monotonic + timeout;
                 self.set_up(Waiter { request, until }, pod, &volumes);
             }
-            Input::TearDown { request, uid, by } => self.tear_down(request, &uid, by, now, &mut steps),
+            Input::TearDown { request, uid, by } => {
+                self.tear_down(request, &uid, by, now, &mut steps)
+            }
             Input::StepFinished(result) => self.step_finished(result, now, &mut steps),
             Input::Node { attached, in_use } => {
                 self.attached = attached;
@@ -256,7 +261,11 @@ impl VolumeReconciler {
         let pods = self.pods.values().filter_map(PodState::next_wake_up);
         let devices = self.device_wake_ups();
         let attachments = self.attachment_wake_ups();
-        let at = pods.chain(devices).chain(reconstruction).chain(attachments).min()?;
+        let at = pods
+            .chain(devices)
+            .chain(reconstruction)
+            .chain(attachments)
+            .min()?;
         Some(at.saturating_sub(monotonic))
     }
 
@@ -301,7 +310,9 @@ impl VolumeReconciler {
             StepResult::Unstaged(device, result) => self.unstaged(&device, result, now),
             StepResult::Mounted(uid, key, result) => self.mounted(&uid, &key, result, now, steps),
             StepResult::Expanded(uid, key, result) => self.expanded(&uid, &key, result, now, steps),
-            StepResult::AttachLimitChecked(uid, key, full) => self.attach_limit_checked(&uid, &key, full, now, steps),
+            StepResult::AttachLimitChecked(uid, key, full) => {
+                self.attach_limit_checked(&uid, &key, full, now, steps)
+            }
             StepResult::Discovered(uid, result) => self.discovered(&uid, result),
             StepResult::Unmounted(uid, key, result) => self.unmounted(&uid, &key, result),
         }

@@ -1,8 +1,8 @@
-//! What the volumes of a pod come to: each with everything that is needed to set it up.
+//! Resolved volumes of a pod: everything that a set-up needs.
 //!
-//! A pod's spec names volumes; what some of them are stands elsewhere, in a claim and its
-//! PersistentVolume, or is computed, as the content of a configMap. [`PodVolume`] is the volume
-//! with all of that, and where it lies under the pod's directory, spelled as upstream spells it.
+//! The source of a volume in the pod spec may be a PVC with its PersistentVolume, or a payload such as
+//! the content of a ConfigMap. [`PodVolume`] is the resolved volume. Its directory below the pod
+//! directory is that of upstream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,16 +13,17 @@ use windlass_types::{DeviceName, Pod, PodExt};
 use windlass_manifests::defaults::default_pull_policy;
 use windlass_pod_inputs::projection::{Projection, VolumePayload, VolumePayloads};
 
-mod pvc;
 mod expansion;
 mod in_tree;
 mod other;
+mod pvc;
 
-pub use pvc::{PvcError, PvcInput, PvcState, Lookup, bound_volume, pvc_volume};
 pub(crate) use expansion::pvc_reference;
 pub use expansion::{
-    ExpansionFailure, FailureOutcome, resize_failed_patch, resize_started_patch, resize_finished_patch, expansion_decision, expansion_failure,
+    ExpansionFailure, FailureOutcome, expansion_decision, expansion_failure, resize_failed_patch,
+    resize_finished_patch, resize_started_patch,
 };
+pub use pvc::{Lookup, PvcError, PvcInput, PvcState, bound_volume, pvc_volume};
 
 /// The volumes of one pod, in the order of its spec.
 pub type PodVolumes = Vec<PodVolume>;
@@ -32,58 +33,57 @@ pub type PodVolumes = Vec<PodVolume>;
 pub struct PodVolume {
     /// `spec.volumes[].name`.
     pub name: String,
-    /// What it is.
+    /// Source.
     pub source: VolumeSource,
-    /// Nobody may write to it, by its own definition (not by a container's mount).
+    /// The volume itself is read-only, not just the mount of a container.
     pub read_only: bool,
-    /// Options of its PersistentVolume for `mount`.
+    /// Mount options of its PersistentVolume.
     pub mount_options: Vec<String>,
-    /// The claim that it stands for, if it stands for one.
+    /// Its PVC, if it has one.
     pub pvc: Option<BoundPvc>,
 }
 
-/// A claim and its PersistentVolume.
+/// A bound PVC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundPvc {
-    /// Name of the claim, in the pod's namespace.
+    /// Name, in the namespace of the pod.
     pub name: String,
     /// Name of the PersistentVolume.
     pub volume: String,
-    /// Its only access mode is `ReadWriteOncePod`: one pod at a time may have it.
+    /// The only access mode is `ReadWriteOncePod`: at most one pod uses it.
     pub exclusive: bool,
-    /// The group that its files belong to, as their provisioner says: the pod's processes are in it.
+    /// Group of the files, from the provisioner: a supplemental group of the pod.
     pub group: Option<i64>,
 }
 
-/// What a volume is.
+/// Source of a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeSource {
     /// A directory of the pod, or memory.
     EmptyDir(EmptyDirVolumeSource),
-    /// A path of the node.
+    /// A path on the host.
     HostPath(HostPathVolumeSource),
-    /// Files that are computed: configMap, secret, downwardAPI, projected.
+    /// The payload of a configMap, secret, downwardAPI or projected volume.
     Payload(PayloadKind, VolumePayload),
-    /// The same, whose files cannot be computed at present, and why. Whoever shows it already goes on
-    /// to show what it did.
+    /// The payload is unavailable, with the cause. A mounted volume keeps its old payload.
     PayloadUnavailable(PayloadKind, String),
-    /// An image or artifact that the runtime mounts.
+    /// An OCI image or artifact, mounted by the container runtime.
     Image(ImageVolume),
-    /// A directory or device of this node that a PersistentVolume names.
+    /// A directory or device on the host, from a PersistentVolume.
     Local(LocalVolume),
     /// An NFS export.
     Nfs(NfsVolume),
     /// A volume of a CSI driver.
     Csi(Box<CsiVolume>),
-    /// Nobody looked up what it shows or stands for; the field's name.
+    /// The payload or PVC was not resolved; the name of the field.
     Unresolved(String),
-    /// A type that this agent cannot set up; the field's name.
+    /// An unsupported type; the name of the field.
     Unsupported(String),
-    /// A field of its definition makes no sense: the field, what is wrong with it, what to write.
+    /// An invalid field: the field, the problem and what to write.
     Invalid(String),
 }
 
-/// The four kinds of volume whose files are computed.
+/// Kinds of volume with a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadKind {
     /// `configMap`.
@@ -99,7 +99,7 @@ pub enum PayloadKind {
 /// `image`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageVolume {
-    /// As the pod names it.
+    /// Image reference of the pod spec.
     pub reference: String,
     /// `Always`, `IfNotPresent` or `Never`.
     pub pull_policy: String,
@@ -110,13 +110,13 @@ pub struct ImageVolume {
 pub struct LocalVolume {
     /// Name of the PersistentVolume: its directory under the pod.
     pub volume_name: String,
-    /// Directory or block device of the node.
+    /// Directory or block device on the host.
     pub path: PathBuf,
-    /// File system to make on a block device that has none; `ext4` if unset.
+    /// File system to create on an empty block device; `ext4` if unset.
     pub fs_type: Option<String>,
     /// `volumeMode: Block`.
     pub block: bool,
-    /// What its claim has and is to have.
+    /// Size of its PVC.
     pub size: Option<PvcSize>,
 }
 
@@ -139,9 +139,9 @@ pub struct CsiVolume {
     pub volume_name: String,
     /// Name of the driver.
     pub driver: String,
-    /// `volumeHandle`; `None` for an inline volume of the driver, whose handle the node makes up.
+    /// `volumeHandle`; `None` for an inline volume, whose handle the node generates.
     pub handle: Option<String>,
-    /// File system, empty for the driver's choice.
+    /// File system; empty selects the driver's default.
     pub fs_type: String,
     /// `volumeAttributes`.
     pub attributes: BTreeMap<String, String>,
@@ -155,14 +155,14 @@ pub struct CsiVolume {
     pub publish_secret: Option<SecretRef>,
     /// `nodeExpandSecretRef`.
     pub expand_secret: Option<SecretRef>,
-    /// What its claim has and is to have; `None` without a claim.
+    /// Size of its PVC, if it has one.
     pub size: Option<PvcSize>,
-    /// A controller attaches it to the node before the node may stage it: `attachRequired` of its
-    /// CSIDriver, never of an inline volume.
+    /// A controller attaches the volume before the node stages it: `attachRequired` of the CSIDriver.
+    /// Always false for an inline volume.
     pub attach_required: bool,
 }
 
-/// Where a secret is.
+/// Reference to a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecretRef {
     /// Namespace.
@@ -171,19 +171,18 @@ pub struct SecretRef {
     pub name: String,
 }
 
-/// The size of a claim, for expansion on the node.
+/// Sizes of a PVC, for expansion on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PvcSize {
-    /// Name of the claim in the pod's namespace.
+    /// Name of the PVC, in the namespace of the pod.
     pub pvc: String,
-    /// Its UID.
+    /// UID of the PVC.
     pub uid: String,
-    /// `spec.capacity.storage` of the PersistentVolume, in bytes: what the volume has where it
-    /// comes from.
+    /// `spec.capacity.storage` of the PersistentVolume, in bytes.
     pub desired: u64,
-    /// `status.capacity.storage` of the claim, in bytes: what it is known to have.
+    /// `status.capacity.storage` of the PVC, in bytes.
     pub reported: u64,
-    /// It is not the turn of a controller, nor infeasible: the node may have something to do.
+    /// The node may have to expand the volume: no controller acts first, and the size is feasible.
     pub actionable: bool,
 }
 
@@ -193,7 +192,7 @@ pub const CSI_PLUGIN: &str = "kubernetes.io/csi";
 pub const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
 
 impl PayloadKind {
-    /// Name of the field in the spec.
+    /// Returns the name of the field in the spec.
     pub fn field(self) -> &'static str {
         match self {
             Self::ConfigMap => "configMap",
@@ -203,8 +202,8 @@ impl PayloadKind {
         }
     }
 
-    /// The kind of a volume, if it is one of the four.
-    pub fn of(volume: &Volume) -> Option<Self> {
+    /// Returns the kind of a volume with a payload.
+    pub fn for_volume(volume: &Volume) -> Option<Self> {
         let kinds = [
             (volume.config_map.is_some(), Self::ConfigMap),
             (volume.secret.is_some(), Self::Secret),
@@ -218,15 +217,14 @@ impl PayloadKind {
 }
 
 impl VolumeSource {
-    /// Directory of its kind under `volumes/` of a pod; `None` for what has none there.
+    /// Returns the plugin directory below `volumes/` of a pod; `None` if the type has none.
     pub fn plugin_dir(&self) -> Option<&'static str> {
         Some(match self {
             Self::EmptyDir(_) => "kubernetes.io~empty-dir",
             Self::Payload(PayloadKind::ConfigMap, _)
             | Self::PayloadUnavailable(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
-            Self::Payload(PayloadKind::Secret, _) | Self::PayloadUnavailable(PayloadKind::Secret, _) => {
-                "kubernetes.io~secret"
-            }
+            Self::Payload(PayloadKind::Secret, _)
+            | Self::PayloadUnavailable(PayloadKind::Secret, _) => "kubernetes.io~secret",
             Self::Payload(PayloadKind::DownwardApi, _)
             | Self::PayloadUnavailable(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
             Self::Payload(PayloadKind::Projected, _)
@@ -242,12 +240,12 @@ impl VolumeSource {
         })
     }
 
-    /// True if its files are computed from API objects or the pod.
-    pub fn is_computed(&self) -> bool {
+    /// Returns true for a volume with a payload.
+    pub fn has_payload(&self) -> bool {
         matches!(self, Self::Payload(..) | Self::PayloadUnavailable(..))
     }
 
-    /// True if containers are given a block device instead of a directory.
+    /// Returns true if containers get a block device instead of a directory.
     pub fn is_block(&self) -> bool {
         match self {
             Self::Local(volume) => volume.block,
@@ -258,7 +256,7 @@ impl VolumeSource {
 }
 
 impl PodVolume {
-    /// Name of its directory under its kind's.
+    /// Returns the name of its directory below the plugin directory.
     pub fn dir_name(&self) -> &str {
         match &self.source {
             VolumeSource::Local(volume) => &volume.volume_name,
@@ -268,8 +266,8 @@ impl PodVolume {
         }
     }
 
-    /// `volumes/<kind>/<name>` below the pod's directory (`volumeDevices/…` for a block volume);
-    /// `None` for what has no directory there.
+    /// Returns `volumes/<plugin>/<name>` below the pod directory (`volumeDevices/…` for a block
+    /// volume); `None` if the type has no directory.
     pub fn dir(&self, pod_dir: &Path) -> Option<PathBuf> {
         let above = match self.source.is_block() {
             true => "volumeDevices",
@@ -279,8 +277,8 @@ impl PodVolume {
         Some(pod_dir.join(above).join(kind).join(self.dir_name()))
     }
 
-    /// Its name in messages: the PersistentVolume's, if it stands for one, also for one that only
-    /// the translation to CSI made up (upstream `VolumeSpec.Name`).
+    /// Returns the name for messages: that of the PersistentVolume, if any, including one from the
+    /// translation to CSI (upstream `VolumeSpec.Name`).
     pub fn display_name(&self) -> &str {
         match (&self.pvc, &self.source) {
             (Some(pvc), _) => &pvc.volume,
@@ -289,7 +287,7 @@ impl PodVolume {
         }
     }
 
-    /// True for an inline volume of a type that a CSI driver replaced.
+    /// Returns true for an inline volume of a type that was migrated to CSI.
     pub fn is_migrated(&self) -> bool {
         let csi = match &self.source {
             VolumeSource::Csi(csi) => csi,
@@ -298,7 +296,7 @@ impl PodVolume {
         self.pvc.is_none() && csi.handle.is_some()
     }
 
-    /// What its claim has and is to have; `None` for what does not grow.
+    /// Returns the size of its PVC; `None` if the volume cannot be expanded.
     pub fn size(&self) -> Option<&PvcSize> {
         match &self.source {
             VolumeSource::Csi(volume) => volume.size.as_ref(),
@@ -307,7 +305,7 @@ impl PodVolume {
         }
     }
 
-    /// The device that it shares with other pods of the node; `None` if it shares none.
+    /// Returns the device that it shares with other pods of the node, if any.
     pub fn device(&self) -> Option<DeviceName> {
         match &self.source {
             VolumeSource::Csi(volume) => {
@@ -324,8 +322,8 @@ impl PodVolume {
     }
 }
 
-/// The groups of a pod's volumes that its own spec does not name (upstream
-/// `GetExtraSupplementalGroupsForPod`), in order.
+/// Returns the sorted groups of the volumes that are not in the pod spec (upstream
+/// `GetExtraSupplementalGroupsForPod`).
 pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     let security = PodExt::spec(pod).security_context.as_ref();
     let own = security.and_then(|security| security.supplemental_groups.as_deref());
@@ -338,13 +336,13 @@ pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
         .collect()
 }
 
-/// The volumes of a pod whose claims nobody looked up, with what they show or why that is unknown.
+/// Returns the volumes of a pod with payloads or their errors, and without PVCs.
 pub fn projected_volumes(pod: &Pod, projection: &Projection) -> PodVolumes {
     let volumes = PodExt::spec(pod).volumes.iter().flatten();
     let one = |volume: &Volume| {
         let mut plain = plain_volume(pod, volume, projection.payloads.get(&volume.name));
         let errors = projection.errors.get(&volume.name);
-        if let (Some(errors), Some(kind)) = (errors, PayloadKind::of(volume)) {
+        if let (Some(errors), Some(kind)) = (errors, PayloadKind::for_volume(volume)) {
             plain.source = VolumeSource::PayloadUnavailable(kind, errors.to_string());
         }
         plain
@@ -352,7 +350,7 @@ pub fn projected_volumes(pod: &Pod, projection: &Projection) -> PodVolumes {
     volumes.map(one).collect()
 }
 
-/// The volumes of a pod whose claims nobody looked up. What has no payload and no claim behind it is
+/// Returns the volumes of a pod without PVCs. A volume with a PVC or a missing payload is
 /// [`VolumeSource::Unresolved`].
 pub fn plain_volumes(pod: &Pod, payloads: &VolumePayloads) -> PodVolumes {
     let volumes = PodExt::spec(pod).volumes.iter().flatten();
@@ -361,14 +359,14 @@ pub fn plain_volumes(pod: &Pod, payloads: &VolumePayloads) -> PodVolumes {
         .collect()
 }
 
-/// One volume that needs nothing of the API server but its payload.
+/// Returns one volume that needs no API object except for its payload.
 pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>) -> PodVolume {
     let mut migrated_read_only = false;
     let source = if let Some(source) = &volume.empty_dir {
         VolumeSource::EmptyDir(source.clone())
     } else if let Some(source) = &volume.host_path {
         VolumeSource::HostPath(source.clone())
-    } else if let Some(kind) = PayloadKind::of(volume) {
+    } else if let Some(kind) = PayloadKind::for_volume(volume) {
         match payload {
             Some(payload) => VolumeSource::Payload(kind, payload.clone()),
             None => VolumeSource::Unresolved(kind.field().to_owned()),
@@ -395,7 +393,7 @@ pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>)
     }
 }
 
-/// What the pod itself says all of, of a kind that others provide.
+/// Returns the source of an inline volume.
 fn inline_volume(pod: &Pod, volume: &Volume) -> VolumeSource {
     if let Some(image) = &volume.image {
         let reference = image.reference.clone().unwrap_or_default();
@@ -438,13 +436,13 @@ fn inline_volume(pod: &Pod, volume: &Volume) -> VolumeSource {
     VolumeSource::Unsupported(other::for_pod(volume).to_owned())
 }
 
-/// `readOnly` of an inline source that has such a field.
+/// Returns `readOnly` of an inline source with this field.
 fn read_only(volume: &Volume) -> Option<bool> {
     let nfs = volume.nfs.as_ref().and_then(|nfs| nfs.read_only);
     nfs.or(volume.csi.as_ref().and_then(|csi| csi.read_only))
 }
 
-/// The field by which a volume stands for a claim.
+/// Returns the field by which a volume refers to a PVC.
 pub fn pvc_field(volume: &Volume) -> Option<&'static str> {
     if volume.persistent_volume_claim.is_some() {
         return Some("persistentVolumeClaim");
@@ -452,21 +450,20 @@ pub fn pvc_field(volume: &Volume) -> Option<&'static str> {
     volume.ephemeral.is_some().then_some("ephemeral")
 }
 
-/// True if something about the volume may change while its pod runs, or somebody has to watch or
-/// measure it, also an agent that found it: each sync sets it up again.
+/// Returns true if each sync sets the volume up again, because it may change or is measured.
 pub fn needs_resync(volume: &Volume) -> bool {
-    PayloadKind::of(volume).is_some()
+    PayloadKind::for_volume(volume).is_some()
         || pvc_field(volume).is_some()
         || volume.csi.is_some()
         || in_tree::is_migrated(volume)
         || volume.empty_dir.is_some()
 }
 
-/// The field of a volume that this agent cannot set up; `None` for one that it can.
+/// Returns the field of an unsupported volume type.
 pub fn unsupported(volume: &Volume) -> Option<&'static str> {
     let known = volume.empty_dir.is_some()
         || volume.host_path.is_some()
-        || PayloadKind::of(volume).is_some()
+        || PayloadKind::for_volume(volume).is_some()
         || pvc_field(volume).is_some()
         || volume.image.is_some()
         || volume.nfs.is_some()

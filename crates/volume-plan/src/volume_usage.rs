@@ -1,7 +1,7 @@
-//! How much volumes may hold and hold, and when to look again.
+//! Usage and limits of volumes, and the schedule of the checks.
 //!
-//! A pod whose emptyDir on disk outgrows its `sizeLimit` is evicted (upstream
-//! `emptyDirLimitEviction`). Memory volumes need no look: the kernel bounds them.
+//! A pod is evicted if an emptyDir on disk exceeds its `sizeLimit` (upstream
+//! `emptyDirLimitEviction`). Memory volumes are not checked: the kernel enforces their size.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,44 +13,43 @@ use crate::volume_source::{CSI_PLUGIN, PodVolume, VolumeSource};
 use windlass_pod_inputs::resources::is_critical;
 use windlass_units::quantity::Quantity;
 
-/// Pause between two looks at a volume with a limit (upstream `evictionMonitoringPeriod`).
+/// Interval between two checks of a volume with a limit (upstream `evictionMonitoringPeriod`).
 pub const LIMIT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// A look that took long is followed by this many times as long without one: at most a
-/// twenty-first of the time goes into looking at one volume.
-pub(crate) const REST_FACTOR: u32 = 20;
-/// Age at which a number is measured anew for those who ask (upstream's default of
-/// `volumeStatsAggPeriod`).
+/// Minimum pause after a check, as a multiple of its duration: checks of a volume take at most 1/21
+/// of the time.
+pub(crate) const MIN_PAUSE_FACTOR: u32 = 20;
+/// Maximum age of stats that a request returns (upstream's default of `volumeStatsAggPeriod`).
 pub const STATS_PERIOD: Duration = Duration::from_secs(60);
 
-/// What the file system of a volume has, and what of it is in use (upstream `volume.Metrics`).
+/// Capacity and usage of a volume (upstream `volume.Metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStats {
     /// Bytes of the file system.
     pub capacity: u64,
-    /// Bytes that may still be written by those who are not root.
+    /// Bytes available to users other than root.
     pub available: u64,
-    /// Bytes that the volume takes.
+    /// Bytes used by the volume.
     pub used: u64,
     /// Inodes of the file system.
     pub inodes: u64,
-    /// Inodes that are free.
+    /// Free inodes.
     pub inodes_free: u64,
-    /// Inodes that the volume takes.
+    /// Inodes used by the volume.
     pub inodes_used: u64,
 }
 
-/// Where [`VolumeStats`] come from, in upstream's words for it (`metric_source`).
+/// Source of [`VolumeStats`] (upstream `metric_source`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsSource {
-    /// The volume is a file system of its own.
+    /// `statfs` of the volume's own file system.
     StatFs,
-    /// It has a project quota of its own.
+    /// Project quota of the volume.
     Quota,
-    /// Its files were counted one by one.
+    /// Walk over all files.
     Walk,
-    /// It is a block device; only its capacity is known.
+    /// Block device; only the capacity is known.
     Block,
-    /// The driver of this name was asked.
+    /// CSI driver of this name.
     Driver(String),
 }
 
@@ -66,7 +65,7 @@ impl fmt::Display for StatsSource {
     }
 }
 
-/// The most that one emptyDir on disk may hold.
+/// Size limit of an emptyDir on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyDirLimit {
     /// Name of the volume in its pod.
@@ -75,8 +74,7 @@ pub struct EmptyDirLimit {
 }
 
 impl EmptyDirLimit {
-    /// Why the pod is evicted, in upstream's words with their blank at the end; `None` while it
-    /// may stay.
+    /// Returns upstream's eviction message, with its trailing space, if `used` exceeds the limit.
     pub fn exceeded(&self, used: u64) -> Option<String> {
         let used = i64::try_from(used).unwrap_or(i64::MAX);
         let over = Quantity::from_units(used, Default::default()) > self.limit;
@@ -95,8 +93,8 @@ impl fmt::Display for EmptyDirLimit {
     }
 }
 
-/// The limits of a pod's volumes that somebody has to watch, in the order of its spec. None of a
-/// critical pod, which static ones are: those are never evicted.
+/// Returns the limits of a pod's volumes to check. Critical pods, such as static pods, have none,
+/// because they are never evicted.
 pub fn empty_dir_limits(pod: &Pod) -> Vec<EmptyDirLimit> {
     if is_critical(pod) {
         return Vec::new();
@@ -107,11 +105,10 @@ pub fn empty_dir_limits(pod: &Pod) -> Vec<EmptyDirLimit> {
 
 fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
     let source = volume.empty_dir.as_ref()?;
-    // memory and huge pages are file systems of their own and end at their size
+    // the kernel limits memory and huge pages
     if !matches!(source.medium.as_deref(), None | Some("")) {
         return None;
     }
-    // what is no quantity was refused long before
     let limit: Quantity = source.size_limit.as_ref()?.0.parse().ok()?;
     (limit > Quantity::ZERO).then(|| EmptyDirLimit {
         volume: volume.name.clone(),
@@ -119,26 +116,26 @@ fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
     })
 }
 
-/// In which round of looks, one each [`LIMIT_CHECK_INTERVAL`], a volume is looked at next whose last look ended
-/// in this round and took this long.
+/// Returns the round, one per [`LIMIT_CHECK_INTERVAL`], of the next check of a volume. The last check
+/// took this long and ended in `round`.
 pub fn next_round(round: u64, took: Duration) -> u64 {
-    let rest = took.saturating_mul(REST_FACTOR).as_millis();
-    let rounds = rest.div_ceil(LIMIT_CHECK_INTERVAL.as_millis()).max(1);
+    let pause = took.saturating_mul(MIN_PAUSE_FACTOR).as_millis();
+    let rounds = pause.div_ceil(LIMIT_CHECK_INTERVAL.as_millis()).max(1);
     round.saturating_add(u64::try_from(rounds).unwrap_or(u64::MAX))
 }
 
-/// The claim behind a volume of a pod: named, or made for it (`ephemeral`).
+/// Returns the name of the PVC of a volume: from the spec, or generated for `ephemeral`.
 pub fn pvc_name(pod: &Pod, volume: &str) -> Option<String> {
     let mut volumes = PodExt::spec(pod).volumes.iter().flatten();
     let volume = volumes.find(|it| it.name == volume)?;
     if let Some(source) = &volume.persistent_volume_claim {
         return Some(source.claim_name.clone());
     }
-    let made = volume.ephemeral.as_ref();
-    made.map(|_| format!("{}-{}", pod.name(), volume.name))
+    let ephemeral = volume.ephemeral.as_ref();
+    ephemeral.map(|_| format!("{}-{}", pod.name(), volume.name))
 }
 
-/// Upstream's name of the plugin, for metrics: with the driver's for CSI.
+/// Returns upstream's plugin name for metrics; for CSI with the driver.
 pub fn plugin_name(volume: &PodVolume) -> String {
     match &volume.source {
         VolumeSource::Csi(csi) => format!("{CSI_PLUGIN}:{}", csi.driver),
@@ -151,7 +148,7 @@ pub fn plugin_name(volume: &PodVolume) -> String {
     }
 }
 
-/// Upstream's name of the plugin to which a directory below `volumes/` belongs.
+/// Returns upstream's plugin name of a directory below `volumes/`.
 pub fn plugin_of_dir(dir: &str) -> String {
     dir.replace('~', "/")
 }

@@ -398,7 +398,7 @@ impl VolumePlugins for MemoryVolumes {
             },
             _ => MountedContent::Path(dir.unwrap_or_default()),
         };
-        let shows = volume.source.is_computed();
+        let shows = volume.source.has_payload();
         Ok(MountedVolume {
             content,
             read_only: volume.read_only || shows,

@@ -111,7 +111,7 @@ pub(crate) fn set_up_volume(
     Ok(MountedVolume {
         content: MountedContent::Path(path),
         // payload volumes are always read-only
-        read_only: volume.read_only || volume.source.is_computed(),
+        read_only: volume.read_only || volume.source.has_payload(),
         relabel: own,
     })
 }

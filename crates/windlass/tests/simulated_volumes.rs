@@ -85,7 +85,7 @@ fn hung_mount_blocks_only_its_pod_and_is_reported() {
             .await;
         sim.until("web reports what hangs", 12 * SECOND, |sim| {
             blocked_by(sim, "web").contains(
-                "MountVolume.SetUp of volume \"data\" is under way since 2026-01-01T00:00:0",
+                "MountVolume.SetUp of volume \"data\" in progress since 2026-01-01T00:00:0",
             )
         })
         .await;

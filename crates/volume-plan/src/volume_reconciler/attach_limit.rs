@@ -32,7 +32,10 @@ impl VolumeReconciler {
             let waits_for_volumes = state.tear_down.is_none() && !state.rejected;
             let pod = state.pod.as_ref().filter(|_| waits_for_volumes);
             for (key, volume) in &state.volumes {
-                let desired = volume.desired.as_ref().filter(|_| volume.waits_for_device());
+                let desired = volume
+                    .desired
+                    .as_ref()
+                    .filter(|_| volume.waits_for_device());
                 let waits = pod.zip(desired).filter(|(_, desired)| {
                     let device = desired.device();
                     device.is_some_and(|device| self.attach_blocker(desired, &device).is_some())

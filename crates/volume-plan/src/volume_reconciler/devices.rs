@@ -8,7 +8,9 @@ use windlass_types::DeviceName;
 
 use super::expansion::DeviceSize;
 use super::messages::{self, EventText, VolumeOperation};
-use super::{Failure, ClockReading, Step, StepError, ReconstructionState, VolumeReconciler, VolumeWork};
+use super::{
+    ClockReading, Failure, ReconstructionState, Step, StepError, VolumeReconciler, VolumeWork,
+};
 use crate::volume_source::{PodVolume, VolumeSource};
 
 /// One device.
@@ -43,20 +45,27 @@ pub(super) enum DeviceReadiness {
 impl VolumeReconciler {
     /// Returns whether the device of the volume is staged, and starts staging if possible. Volumes
     /// without a device are ready.
-    pub(super) fn ensure_staged(&mut self, work: &VolumeWork, now: ClockReading, steps: &mut Vec<Step>) -> DeviceReadiness {
+    pub(super) fn ensure_staged(
+        &mut self,
+        work: &VolumeWork,
+        now: ClockReading,
+        steps: &mut Vec<Step>,
+    ) -> DeviceReadiness {
         let Some(device) = work.volume.device() else {
             return DeviceReadiness::Ready;
         };
-        let known = self.devices.get(&device);
-        match known.map(|known| &known.stage) {
+        let state = self.devices.get(&device);
+        match state.map(|state| &state.stage) {
             Some(StageState::Staged) => return DeviceReadiness::Ready,
-            Some(StageState::Staging(_) | StageState::Unstaging(_)) => return DeviceReadiness::NotReady,
+            Some(StageState::Staging(_) | StageState::Unstaging(_)) => {
+                return DeviceReadiness::NotReady;
+            }
             Some(StageState::Unknown) | None => {}
         }
         if self.attach_blocker(&work.volume, &device).is_none() {
-            let known = self.devices.entry(device.clone()).or_default();
-            (known.stage, known.maybe_staged) = (StageState::Staging(now), true);
-            known.attached = attach_required(&work.volume);
+            let state = self.devices.entry(device.clone()).or_default();
+            (state.stage, state.maybe_staged) = (StageState::Staging(now), true);
+            state.attached = attach_required(&work.volume);
             steps.push(Step::Stage(device, work.clone()));
         }
         DeviceReadiness::NotReady
@@ -69,13 +78,13 @@ impl VolumeReconciler {
         now: ClockReading,
         steps: &mut Vec<Step>,
     ) {
-        let Some(known) = self.devices.get_mut(device) else {
+        let Some(state) = self.devices.get_mut(device) else {
             return;
         };
         match result {
-            Ok(()) => known.stage = StageState::Staged,
+            Ok(()) => state.stage = StageState::Staged,
             Err(error) => {
-                known.stage = StageState::Unknown;
+                state.stage = StageState::Unknown;
                 self.not_staged(device, &error, now, steps);
             }
         }
@@ -87,22 +96,22 @@ impl VolumeReconciler {
         result: Result<(), StepError>,
         now: ClockReading,
     ) {
-        let Some(known) = self.devices.get_mut(device) else {
+        let Some(state) = self.devices.get_mut(device) else {
             return;
         };
-        known.stage = StageState::Unknown;
+        state.stage = StageState::Unknown;
         match result {
             Ok(()) => {
-                (known.maybe_staged, known.failure) = (false, None);
-                known.size = DeviceSize::default();
+                (state.maybe_staged, state.failure) = (false, None);
+                state.size = DeviceSize::default();
             }
             Err(error) => {
                 let text = EventText {
                     reason: VolumeOperation::Stage.reason(false),
                     message: error.message,
                 };
-                let before = known.failure.as_ref();
-                known.failure = Some(Failure::after(before, text, error.retry, now));
+                let before = state.failure.as_ref();
+                state.failure = Some(Failure::after(before, text, error.retry, now));
             }
         }
     }
@@ -115,20 +124,23 @@ impl VolumeReconciler {
             .filter_map(|volume| volume.device.clone())
             .collect();
         let knows_all = self.knows_all_users();
-        self.devices.retain(|device, known| {
+        self.devices.retain(|device, state| {
             if used.contains(device) {
-                known.failure = None;
+                state.failure = None;
                 return true;
             }
-            if !matches!(known.stage, StageState::Unknown | StageState::Staged) {
+            if !matches!(state.stage, StageState::Unknown | StageState::Staged) {
                 return true;
             }
-            let pauses = known.failure.as_ref().is_some_and(|f| f.not_before > now.monotonic);
-            if known.maybe_staged && knows_all && !pauses {
-                known.stage = StageState::Unstaging(now);
+            let pauses = state
+                .failure
+                .as_ref()
+                .is_some_and(|f| f.not_before > now.monotonic);
+            if state.maybe_staged && knows_all && !pauses {
+                state.stage = StageState::Unstaging(now);
                 steps.push(Step::Unstage(device.clone()));
             }
-            known.maybe_staged
+            state.maybe_staged
         });
         self.report_in_use(&used, steps);
     }
@@ -144,7 +156,7 @@ impl VolumeReconciler {
         }
     }
 
-    /// Returns true if all users of devices are known.
+    /// Returns true if all users of devices are state.
     fn knows_all_users(&self) -> bool {
         self.sources_ready && matches!(self.reconstruction, ReconstructionState::Done)
     }
@@ -152,9 +164,9 @@ impl VolumeReconciler {
     pub(super) fn device_wake_ups(&self) -> impl Iterator<Item = Duration> {
         let knows_all = self.knows_all_users();
         let pausing =
-            move |known: &&DeviceState| matches!(known.stage, StageState::Unknown) && knows_all;
+            move |state: &&DeviceState| matches!(state.stage, StageState::Unknown) && knows_all;
         let devices = self.devices.values().filter(pausing);
-        devices.filter_map(|known| Some(known.failure.as_ref()?.not_before))
+        devices.filter_map(|state| Some(state.failure.as_ref()?.not_before))
     }
 
     fn report_in_use(&mut self, used: &BTreeSet<DeviceName>, steps: &mut Vec<Step>) {
@@ -163,9 +175,9 @@ impl VolumeReconciler {
             .filter_map(|volume| volume.desired.as_deref())
             .filter(|volume| attach_required(volume))
             .filter_map(PodVolume::device);
-        let staged = self.devices.iter().filter(|(_, known)| known.attached);
+        let staged = self.devices.iter().filter(|(_, state)| state.attached);
         let staged = staged.map(|(device, _)| device.clone());
-        // entries of the previous agent run stay until all users are known
+        // entries of the previous agent run stay until all users are state
         let knows_all = self.knows_all_users();
         let kept = |device: &&DeviceName| {
             !knows_all || used.contains(*device) || self.devices.contains_key(*device)
@@ -179,7 +191,11 @@ impl VolumeReconciler {
     }
 
     /// Returns why the device is not attached yet; `None` if it is, or needs no controller.
-    pub(super) fn attach_blocker(&self, volume: &PodVolume, device: &DeviceName) -> Option<EventText> {
+    pub(super) fn attach_blocker(
+        &self,
+        volume: &PodVolume,
+        device: &DeviceName,
+    ) -> Option<EventText> {
         if !attach_required(volume) {
             return None;
         }
@@ -195,12 +211,14 @@ impl VolumeReconciler {
     pub(super) fn waiting_for(&self, volume: &Arc<PodVolume>) -> EventText {
         let (name, block) = (volume.display_name(), volume.source.is_block());
         let device = volume.device();
-        let known = device.as_ref().and_then(|device| self.devices.get(device));
-        match known.map(|known| &known.stage) {
+        let state = device.as_ref().and_then(|device| self.devices.get(device));
+        match state.map(|state| &state.stage) {
             Some(StageState::Staging(since)) => {
                 return messages::in_progress(VolumeOperation::Stage, block, name, since.wall);
             }
-            Some(StageState::Unstaging(since)) => return messages::waiting_for_unstage(name, since.wall),
+            Some(StageState::Unstaging(since)) => {
+                return messages::waiting_for_unstage(name, since.wall);
+            }
             Some(StageState::Unknown | StageState::Staged) | None => {}
         }
         let attach = device.and_then(|device| self.attach_blocker(volume, &device));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodUid, Reason, Retry, SharedPod};
 
-use super::pods::{NextOperation, VolumeState};
 use super::messages::{self, VolumeOperation};
+use super::pods::{NextOperation, VolumeState};
 use super::{ClockReading, ExpansionResult, Step, StepError, VolumeKey, VolumeReconciler};
 use crate::volume_source::{PodVolume, pvc_reference};
 
@@ -27,10 +27,18 @@ pub(super) struct DeviceSize {
 impl DeviceSize {
     /// Returns true if the node may have to expand the volume.
     pub(super) fn needs_expansion(self, volume: &PodVolume) -> bool {
-        let Some(size) = volume.size().filter(|_| !volume.read_only && !self.skip_in_use) else {
+        let Some(size) = volume
+            .size()
+            .filter(|_| !volume.read_only && !self.skip_in_use)
+        else {
             return false;
         };
-        size.actionable && size.desired > self.bytes.filter(|bytes| *bytes > 0).unwrap_or(size.reported)
+        size.actionable
+            && size.desired
+                > self
+                    .bytes
+                    .filter(|bytes| *bytes > 0)
+                    .unwrap_or(size.reported)
     }
 }
 
@@ -83,7 +91,8 @@ impl VolumeReconciler {
         let device = volume.device();
         let mut volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
         volumes.any(|other| {
-            let expands = |work| matches!(work, VolumeOperation::Expand | VolumeOperation::ExpandNew);
+            let expands =
+                |work| matches!(work, VolumeOperation::Expand | VolumeOperation::ExpandNew);
             let in_progress = other.in_progress.as_ref();
             in_progress.is_some_and(|it| expands(it.work)) && other.device == device
         })
@@ -106,7 +115,7 @@ impl VolumeReconciler {
             Ok(ExpansionResult::Rejected(_)) => size.rejected = true,
             Ok(ExpansionResult::Deferred) | Err(_) => {}
         }
-        let Some((pod, volume, asked)) = self.take_step_in_progress(uid, key) else {
+        let Some((pod, volume, target)) = self.take_step_in_progress(uid, key) else {
             return;
         };
         let (error, again) = match result {
@@ -117,22 +126,22 @@ impl VolumeReconciler {
             Err(error) => (Some(error), true),
             Ok(ExpansionResult::Expanded(_)) => {
                 if let Some(pod) = pod {
-                    report_expanded(pod, &asked, steps);
+                    report_expanded(pod, &target, steps);
                 }
                 (None, false)
             }
             Ok(_) => (None, false),
         };
         if let Some(error) = error {
-            let text = messages::step_failed(volume.expansion_operation(), &asked, &error);
+            let text = messages::step_failed(volume.expansion_operation(), &target, &error);
             volume.failed(pod, text, error.retry, now, steps);
         }
         if !again {
             // the pod gets the volume, even if it can never be expanded
             volume.expansion_tried = true;
-            volume.succeeded(&asked, size);
+            volume.succeeded(&target, size);
         }
-        if let Some(known) = asked
+        if let Some(known) = target
             .device()
             .and_then(|device| self.devices.get_mut(&device))
         {

@@ -61,7 +61,11 @@ pub(super) fn failed(work: VolumeOperation, volume: &PodVolume, error: &str) -> 
 }
 
 /// Returns the text of a failed step.
-pub(super) fn step_failed(work: VolumeOperation, volume: &PodVolume, error: &StepError) -> EventText {
+pub(super) fn step_failed(
+    work: VolumeOperation,
+    volume: &PodVolume,
+    error: &StepError,
+) -> EventText {
     let block = volume.source.is_block();
     let operation = error.operation.unwrap_or(work.operation(block));
     let (name, message) = (volume.display_name(), &error.message);
@@ -95,7 +99,12 @@ pub(super) fn hung(work: VolumeOperation, volume: &PodVolume, limit: Duration) -
 }
 
 /// Returns the text of an operation in progress.
-pub(super) fn in_progress(work: VolumeOperation, block: bool, name: &str, since: Timestamp) -> EventText {
+pub(super) fn in_progress(
+    work: VolumeOperation,
+    block: bool,
+    name: &str,
+    since: Timestamp,
+) -> EventText {
     let operation = work.operation(block);
     let since = api_time(since);
     EventText {

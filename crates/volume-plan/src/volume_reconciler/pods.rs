@@ -13,11 +13,11 @@ use windlass_types::{
 use super::attach_limit::Unattached;
 use super::devices::DeviceReadiness;
 use super::expansion::{self, DeviceSize};
-use super::tear_down::PodTearDown;
 use super::messages::{self, EventText, VolumeOperation};
+use super::tear_down::PodTearDown;
 use super::{
-    RequestId, Failure, ClockReading, HUNG_STEP_THRESHOLD, MAX_CONCURRENT_STEPS, Step, StepError, VolumeKey, VolumeReconciler,
-    VolumeWork,
+    ClockReading, Failure, HUNG_STEP_THRESHOLD, MAX_CONCURRENT_STEPS, RequestId, Step, StepError,
+    VolumeKey, VolumeReconciler, VolumeWork,
 };
 use crate::volume_source::{PodVolume, PodVolumes, VolumeSource};
 
@@ -160,14 +160,19 @@ impl VolumeState {
 
     /// Returns the volume if its next operation can start.
     fn startable(&self, now: ClockReading) -> Option<&Arc<PodVolume>> {
-        if self.next == NextOperation::Nothing || self.in_progress.is_some() || self.is_backing_off(now) {
+        if self.next == NextOperation::Nothing
+            || self.in_progress.is_some()
+            || self.is_backing_off(now)
+        {
             return None;
         }
         self.desired.as_ref()
     }
 
     fn is_backing_off(&self, now: ClockReading) -> bool {
-        self.failure.as_ref().is_some_and(|f| f.not_before > now.monotonic)
+        self.failure
+            .as_ref()
+            .is_some_and(|f| f.not_before > now.monotonic)
     }
 
     /// Returns true before the first mount, without a step in progress.
@@ -180,8 +185,9 @@ impl VolumeState {
     }
 
     fn ready(&self) -> Option<&MountedVolume> {
-        let is_settled =
-            self.next == NextOperation::Nothing && self.in_progress.is_none() && self.failure.is_none();
+        let is_settled = self.next == NextOperation::Nothing
+            && self.in_progress.is_none()
+            && self.failure.is_none();
         let ready = is_settled || self.is_only_expanding() || self.stale_payload().is_some();
         let (_, mounted) = self.mounted.as_ref().filter(|_| ready)?;
         Some(mounted)
@@ -191,15 +197,17 @@ impl VolumeState {
     /// volume, or another node has reported the new size (upstream: a mounted volume stays usable if
     /// its expansion fails, but a new one is not used before).
     pub(super) fn is_only_expanding(&self) -> bool {
-        let is_reported = |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
-        self.next == NextOperation::Expand && (self.is_in_use || self.desired.as_deref().is_some_and(is_reported))
+        let is_reported =
+            |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
+        self.next == NextOperation::Expand
+            && (self.is_in_use || self.desired.as_deref().is_some_and(is_reported))
     }
 
     /// Returns why a mounted payload is stale. The pod keeps the volume (upstream: it stays mounted,
     /// only the remount fails).
     fn stale_payload(&self) -> Option<&Failure> {
         let desired = self.desired.as_ref()?;
-        let has_payload = desired.source.is_computed() && self.mounted.is_some();
+        let has_payload = desired.source.has_payload() && self.mounted.is_some();
         self.failure.as_ref().filter(|_| has_payload)
     }
 
@@ -211,8 +219,8 @@ impl VolumeState {
 
     /// Returns the failure that blocks the pod.
     fn blocked_by(&self) -> Option<&Failure> {
-        let waits = !self.is_only_expanding() && self.stale_payload().is_none();
-        self.failure.as_ref().filter(|_| waits)
+        let is_waiting = !self.is_only_expanding() && self.stale_payload().is_none();
+        self.failure.as_ref().filter(|_| is_waiting)
     }
 
     /// Handles the success of a step for `volume`, whose device has this size.
@@ -274,19 +282,23 @@ impl PodState {
 
     /// Returns the monotonic time of the next timer.
     pub(super) fn next_wake_up(&self) -> Option<Duration> {
-        let asked = self.waiters.iter().map(|waiter| waiter.until);
-        let released = self.tear_down.as_ref().and_then(PodTearDown::next_wake_up);
+        let set_ups = self.waiters.iter().map(|waiter| waiter.until);
+        let tear_down = self.tear_down.as_ref().and_then(PodTearDown::next_wake_up);
         let volumes = self.volumes.values().filter_map(|volume| {
             if let Some(in_progress) = &volume.in_progress {
-                return (!in_progress.reported).then_some(in_progress.since.monotonic + HUNG_STEP_THRESHOLD);
+                return (!in_progress.reported)
+                    .then_some(in_progress.since.monotonic + HUNG_STEP_THRESHOLD);
             }
-            let waits = volume.next != NextOperation::Nothing && self.tear_down.is_none();
+            let is_waiting = volume.next != NextOperation::Nothing && self.tear_down.is_none();
             // the next sync resolves the payload
-            let waits = waits && !volume.is_payload_unavailable();
-            let failure = volume.failure.as_ref().filter(|f| waits && !f.is_expired)?;
+            let is_waiting = is_waiting && !volume.is_payload_unavailable();
+            let failure = volume
+                .failure
+                .as_ref()
+                .filter(|f| is_waiting && !f.is_expired)?;
             Some(failure.not_before)
         });
-        volumes.chain(asked).chain(released).min()
+        volumes.chain(set_ups).chain(tear_down).min()
     }
 
     fn ready(&self) -> Option<ReadyVolumes> {
@@ -373,10 +385,16 @@ impl VolumeReconciler {
         };
         (state.pod, state.reported, state.reported_stale) = (None, None, false);
         state.names.clear();
-        state.volumes.values_mut().for_each(VolumeState::mark_undesired);
+        state
+            .volumes
+            .values_mut()
+            .for_each(VolumeState::mark_undesired);
         for waiter in state.waiters.drain(..) {
             let text = "the pod's volumes are being torn down";
-            steps.push(Step::ReplySetUp(waiter.request, Err(not_ready(text.to_owned()))));
+            steps.push(Step::ReplySetUp(
+                waiter.request,
+                Err(not_ready(text.to_owned())),
+            ));
         }
     }
 
@@ -389,23 +407,23 @@ impl VolumeReconciler {
         steps: &mut Vec<Step>,
     ) {
         let size = self.device_size(uid, key);
-        let Some((pod, volume, asked)) = self.take_step_in_progress(uid, key) else {
+        let Some((pod, volume, target)) = self.take_step_in_progress(uid, key) else {
             return;
         };
         match result {
             Ok(mounted) => {
                 if let Some(pod) = pod.filter(|_| volume.mounted.is_none()) {
-                    expansion::report_read_only(pod, &asked, steps);
+                    expansion::report_read_only(pod, &target, steps);
                 }
-                volume.mounted = Some((Arc::clone(&asked), mounted));
-                volume.succeeded(&asked, size);
+                volume.mounted = Some((Arc::clone(&target), mounted));
+                volume.succeeded(&target, size);
                 if volume.is_payload_unavailable() {
                     // mounted by the previous agent run
                     volume.next = NextOperation::Mount;
                 }
             }
             Err(error) => {
-                let text = messages::step_failed(VolumeOperation::Mount, &asked, &error);
+                let text = messages::step_failed(VolumeOperation::Mount, &target, &error);
                 volume.failed(pod, text, error.retry, now, steps);
             }
         }
@@ -424,8 +442,9 @@ impl VolumeReconciler {
             let volumes = state.volumes.values_mut();
             let of_device = volumes.filter(|v| v.device.as_ref() == Some(device));
             for volume in of_device {
-                let waits = volume.next == NextOperation::Mount && volume.in_progress.is_none();
-                let Some(desired) = volume.desired.clone().filter(|_| waits) else {
+                let is_waiting =
+                    volume.next == NextOperation::Mount && volume.in_progress.is_none();
+                let Some(desired) = volume.desired.clone().filter(|_| is_waiting) else {
                     continue;
                 };
                 let text = messages::step_failed(VolumeOperation::Stage, &desired, error);
@@ -475,17 +494,26 @@ impl VolumeReconciler {
     }
 
     /// Reports an unavailable payload of a mounted volume as a failed mount; the volume stays.
-    fn report_unavailable_payloads(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
+    fn report_unavailable_payloads(
+        &mut self,
+        uid: &PodUid,
+        now: ClockReading,
+        steps: &mut Vec<Step>,
+    ) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
         let pod = state.pod.as_ref().filter(|_| state.tear_down.is_none());
-        for volume in state.volumes.values_mut().filter(|v| v.is_payload_unavailable()) {
+        for volume in state
+            .volumes
+            .values_mut()
+            .filter(|v| v.is_payload_unavailable())
+        {
             let Some(desired) = volume.startable(now).cloned() else {
                 continue;
             };
-            if let VolumeSource::PayloadUnavailable(_, why) = &desired.source {
-                let text = messages::failed(VolumeOperation::Mount, &desired, why);
+            if let VolumeSource::PayloadUnavailable(_, cause) = &desired.source {
+                let text = messages::failed(VolumeOperation::Mount, &desired, cause);
                 volume.next = NextOperation::Nothing;
                 volume.failed(pod, text, Retry::Later, now, steps);
             }
@@ -514,34 +542,38 @@ impl VolumeReconciler {
                 key: key.clone(),
                 volume: Arc::clone(&volume),
             };
-            let taken = self.is_used_by_other_pod(uid, &volume);
-            let gate = match room > 0 && !taken {
+            let is_taken = self.is_used_by_other_pod(uid, &volume);
+            let readiness = match room > 0 && !is_taken {
                 true => self.ensure_staged(&work, now, steps),
                 false => DeviceReadiness::NotReady,
             };
             let rejected = self.size_of_device(&volume).rejected;
-            let known = self.pods.get_mut(uid).and_then(|s| s.volumes.get_mut(&key));
-            let Some(known) = known else {
+            let state = self.pods.get_mut(uid).and_then(|s| s.volumes.get_mut(&key));
+            let Some(state) = state else {
                 continue;
             };
-            if taken {
+            if is_taken {
                 let text = messages::failed(VolumeOperation::Mount, &volume, messages::ONE_POD);
-                known.failed(Some(&pod), text, Retry::Later, now, steps);
-            } else if gate == DeviceReadiness::Ready {
+                state.failed(Some(&pod), text, Retry::Later, now, steps);
+            } else if readiness == DeviceReadiness::Ready {
                 room -= 1;
-                known.on_disk = true;
+                state.on_disk = true;
                 let (step, work) = match due {
-                    NextOperation::Expand => (Step::Expand(work, rejected), known.expansion_operation()),
-                    NextOperation::Mount | NextOperation::Nothing => (Step::Mount(work), VolumeOperation::Mount),
+                    NextOperation::Expand => {
+                        (Step::Expand(work, rejected), state.expansion_operation())
+                    }
+                    NextOperation::Mount | NextOperation::Nothing => {
+                        (Step::Mount(work), VolumeOperation::Mount)
+                    }
                 };
-                known.in_progress = Some(InProgress {
+                state.in_progress = Some(InProgress {
                     work,
                     volume,
                     since: now,
                     reported: false,
                 });
                 steps.push(step);
-            } else if let Some(failure) = &mut known.failure {
+            } else if let Some(failure) = &mut state.failure {
                 failure.is_expired = true;
             }
         }
@@ -604,7 +636,8 @@ impl VolumeReconciler {
             return;
         }
         let failures = state.failures();
-        let blocked = |volume: &VolumeState| volume.is_backing_off(now) && volume.blocked_by().is_some();
+        let blocked =
+            |volume: &VolumeState| volume.is_backing_off(now) && volume.blocked_by().is_some();
         let failed = state.volumes.values().any(blocked);
         let may_wait = |waiter: &Waiter| !failed && waiter.until > now.monotonic;
         if state.waiters.iter().any(|waiter| !may_wait(waiter)) {
@@ -625,7 +658,8 @@ impl VolumeReconciler {
             return;
         }
         // waiters get the failure as their reply
-        let changed = state.waiters.is_empty() && failed && state.reported.as_ref() != Some(&failures);
+        let changed =
+            state.waiters.is_empty() && failed && state.reported.as_ref() != Some(&failures);
         if let Some(state) = self.pods.get_mut(uid).filter(|_| changed) {
             state.reported = Some(failures);
             steps.push(Step::RequeuePod(uid.clone()));
@@ -640,7 +674,9 @@ impl VolumeReconciler {
             .filter_map(VolumeState::blocked_by)
             .collect();
         if let Some(text) = messages::joined(failures.iter().map(|failure| &failure.text)) {
-            let pauses = failures.iter().filter(|failure| failure.not_before > now.monotonic);
+            let pauses = failures
+                .iter()
+                .filter(|failure| failure.not_before > now.monotonic);
             return VolumesNotReady {
                 reason: text.reason,
                 message: text.message,
@@ -653,15 +689,15 @@ impl VolumeReconciler {
             };
         }
         let waited_for = state.volumes.values().filter(|v| !v.is_only_expanding());
-        let waits = waited_for.filter_map(|volume| {
+        let causes = waited_for.filter_map(|volume| {
             if let Some(in_progress) = &volume.in_progress {
                 return Some(in_progress.text());
             }
-            let waits = volume.next != NextOperation::Nothing && state.tear_down.is_none();
-            Some(self.waiting_for(volume.desired.as_ref().filter(|_| waits)?))
+            let is_waiting = volume.next != NextOperation::Nothing && state.tear_down.is_none();
+            Some(self.waiting_for(volume.desired.as_ref().filter(|_| is_waiting)?))
         });
-        let waits: Vec<_> = waits.collect();
-        let text = messages::joined(&waits);
+        let causes: Vec<_> = causes.collect();
+        let text = messages::joined(&causes);
         let text = text.unwrap_or_else(|| EventText {
             reason: Reason::FailedMount,
             message: "the pod's previous volumes are being torn down".to_owned(),

@@ -37,7 +37,7 @@ pub enum Step {
     Unstage(DeviceName),
     /// Mount a volume for its pod.
     Mount(VolumeWork),
-    /// Expand a mounted volume; the flag tells whether its driver has rejected that before.
+    /// Expand a mounted volume; the flag is true if its driver rejected that before.
     Expand(VolumeWork, bool),
     /// Check why a volume is not attached, and refresh the limit of the driver if the node is full.
     CheckAttachLimit(VolumeWork),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use windlass_types::{DiscoveredVolume, PodUid, VolumesNotReady};
 
-use super::pods::{Waiter, VolumeState, not_ready};
 use super::messages::{self, VolumeOperation};
+use super::pods::{VolumeState, Waiter, not_ready};
 use super::{
-    RequestId, ClockReading, TEAR_DOWN_REPLY_TIMEOUT, TearDownRequester, MAX_CONCURRENT_STEPS, Step, StepError, ReconstructionState,
-    VolumeKey, VolumeReconciler,
+    ClockReading, MAX_CONCURRENT_STEPS, ReconstructionState, RequestId, Step, StepError,
+    TEAR_DOWN_REPLY_TIMEOUT, TearDownRequester, VolumeKey, VolumeReconciler,
 };
 
 /// Tear-down in progress of a pod.
@@ -79,7 +79,11 @@ impl VolumeReconciler {
         tear_down.waiters.push(Waiter { request, until });
     }
 
-    pub(super) fn discovered(&mut self, uid: &PodUid, result: Result<Vec<DiscoveredVolume>, StepError>) {
+    pub(super) fn discovered(
+        &mut self,
+        uid: &PodUid,
+        result: Result<Vec<DiscoveredVolume>, StepError>,
+    ) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
@@ -137,11 +141,17 @@ impl VolumeReconciler {
         }
     }
 
-    pub(super) fn advance_tear_down(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
+    pub(super) fn advance_tear_down(
+        &mut self,
+        uid: &PodUid,
+        now: ClockReading,
+        steps: &mut Vec<Step>,
+    ) {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
-        let (has_step_in_progress, in_progress) = (state.has_step_in_progress(), state.in_progress());
+        let (has_step_in_progress, in_progress) =
+            (state.has_step_in_progress(), state.in_progress());
         let Some(tear_down) = &mut state.tear_down else {
             return;
         };
@@ -165,7 +175,12 @@ impl VolumeReconciler {
                 };
                 let found = &volume.found;
                 let work = VolumeOperation::Unmount;
-                Some(messages::in_progress(work, found.block, &found.name, since.wall))
+                Some(messages::in_progress(
+                    work,
+                    found.block,
+                    &found.name,
+                    since.wall,
+                ))
             }))),
         };
         let finished = matches!(tear_down.phase, Phase::Finished(_));
@@ -202,7 +217,8 @@ fn start_steps(
     now: ClockReading,
     steps: &mut Vec<Step>,
 ) {
-    let in_progress = |volume: &&VolumeTearDown| matches!(volume.state, TearDownState::InProgress(_));
+    let in_progress =
+        |volume: &&VolumeTearDown| matches!(volume.state, TearDownState::InProgress(_));
     let room = MAX_CONCURRENT_STEPS.saturating_sub(volumes.values().filter(in_progress).count());
     let waiting = volumes
         .iter_mut()

@@ -1,13 +1,13 @@
-//! Tables of what is heard, second by second, and the steps that follow.
+//! Inputs at given times and the steps that follow.
 
 mod attach_limit;
 mod devices;
 mod drivers;
 mod expansion;
 mod invariants;
-mod unavailable_payloads;
-mod tear_downs;
 mod set_ups;
+mod tear_downs;
+mod unavailable_payloads;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,48 +16,47 @@ use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, Pod, PodExt, Timestamp};
 
 use super::*;
-use crate::volume_source::{BoundPvc, PvcSize, CsiVolume, PodVolume, VolumeSource};
+use crate::volume_source::{BoundPvc, CsiVolume, PodVolume, PvcSize, VolumeSource};
 
-/// A plan, driven by short words.
-struct World {
-    plan: VolumeReconciler,
-    uptime: Duration,
-    asked: u64,
-    /// Steps that have not ended, by their line.
+/// A reconciler with its clock and its steps in progress.
+struct Fixture {
+    reconciler: VolumeReconciler,
+    elapsed: Duration,
+    requests: u64,
+    /// Steps in progress, by their text.
     open: BTreeMap<String, Step>,
 }
 
-/// 2023-11-14T22:13:20Z at uptime zero.
+/// Start of the wall clock: 2023-11-14T22:13:20Z.
 const EPOCH: i64 = 1_700_000_000;
 
-impl World {
-    /// A plan that has seen everything of a node without volumes.
+impl Fixture {
+    /// Reconciler with all inputs of a node without volumes.
     fn new() -> Self {
-        let mut world = Self::unsurveyed();
-        assert_eq!(world.tick(0.0), "reconstruction");
-        assert_eq!(world.reconstructed(Reconstruction::default()), "");
-        assert_eq!(world.hear(Input::SourcesReady), "");
-        world
+        let mut fixture = Self::before_reconstruction();
+        assert_eq!(fixture.tick(0.0), "reconstruct");
+        assert_eq!(fixture.reconstructed(Reconstruction::default()), "");
+        assert_eq!(fixture.input(Input::SourcesReady), "");
+        fixture
     }
 
-    fn unsurveyed() -> Self {
+    fn before_reconstruction() -> Self {
         Self {
-            plan: VolumeReconciler::new(),
-            uptime: Duration::ZERO,
-            asked: 0,
+            reconciler: VolumeReconciler::new(),
+            elapsed: Duration::ZERO,
+            requests: 0,
             open: BTreeMap::new(),
         }
     }
 
-    /// Steps that follow, in one line, with the timer that is armed then.
-    fn hear(&mut self, input: Input) -> String {
-        let now = Timestamp::from_second(EPOCH).expect("in range") + self.uptime;
-        let at = ClockReading {
-            uptime: self.uptime,
-            now,
+    /// Returns the steps that follow, on one line.
+    fn input(&mut self, input: Input) -> String {
+        let now = ClockReading {
+            wall: Timestamp::from_second(EPOCH).expect("in range") + self.elapsed,
+            monotonic: self.elapsed,
         };
         let mut line = String::new();
-        for step in self.plan.handle(input, at) {
+        for step in self.reconciler.handle(input, now) {
             let separator = if line.is_empty() { "" } else { ", " };
             write!(line, "{separator}{step}").expect("text");
             if !matches!(
@@ -72,64 +71,66 @@ impl World {
                     | Step::ReportInUse(_)
             ) {
                 let before = self.open.insert(step.to_string(), step);
-                assert!(before.is_none(), "twice at a time: {line}");
+                assert!(before.is_none(), "started twice: {line}");
             }
         }
         line
     }
 
-    /// Seconds until the timer, `idle` without one.
+    /// Returns the time until the timer, `idle` without one.
     fn timer(&self) -> String {
-        let wakes = self.plan.next_wake_up(self.uptime);
+        let wakes = self.reconciler.next_wake_up(self.elapsed);
         wakes.map_or("idle".into(), |left| format!("{}s", left.as_secs_f64()))
     }
 
     fn tick(&mut self, second: f64) -> String {
         self.at(second);
-        self.hear(Input::TimerFired)
+        self.input(Input::TimerFired)
     }
 
     fn at(&mut self, second: f64) {
-        self.uptime = Duration::from_secs_f64(second);
+        self.elapsed = Duration::from_secs_f64(second);
     }
 
-    fn ask(&mut self, pod: &str, volumes: &[PodVolume]) -> String {
-        self.asked += 1;
+    fn set_up(&mut self, pod: &str, volumes: &[PodVolume]) -> String {
+        self.requests += 1;
         let input = Input::SetUp {
-            request: RequestId(self.asked),
+            request: RequestId(self.requests),
             pod: pod_named(pod),
             volumes: Arc::new(volumes.to_vec()),
             timeout: Duration::from_secs(10),
         };
-        self.hear(input)
+        self.input(input)
     }
 
-    fn release(&mut self, pod: &str, by: TearDownRequester) -> String {
-        self.asked += 1;
-        let (request, uid) = (RequestId(self.asked), PodUid::from(pod));
-        self.hear(Input::TearDown { request, uid, by })
+    fn tear_down(&mut self, pod: &str, by: TearDownRequester) -> String {
+        self.requests += 1;
+        let (request, uid) = (RequestId(self.requests), PodUid::from(pod));
+        self.input(Input::TearDown { request, uid, by })
     }
 
     fn reconstructed(&mut self, reconstruction: Reconstruction) -> String {
-        self.open.remove("reconstruction").expect("under way");
-        self.hear(Input::StepFinished(StepResult::Reconstructed(Ok(reconstruction))))
+        self.open.remove("reconstruct").expect("in progress");
+        self.input(Input::StepFinished(StepResult::Reconstructed(Ok(
+            reconstruction,
+        ))))
     }
 
     fn node(&mut self, attached: &[&str], in_use: &[&str]) -> String {
         let devices = |names: &[&str]| names.iter().map(|name| device(name)).collect();
-        self.hear(Input::Node {
+        self.input(Input::Node {
             attached: devices(attached),
             in_use: devices(in_use),
         })
     }
 
-    fn expanded(&mut self, line: &str, expanded: Expanded) -> String {
+    fn expanded(&mut self, line: &str, expanded: ExpansionResult) -> String {
         let step = self.open.remove(line);
         let Some(Step::Expand(work, _)) = step else {
-            panic!("{line} is not under way");
+            panic!("{line} is not in progress");
         };
-        let done = StepResult::Expanded(work.pod.uid(), work.key, Ok(expanded));
-        self.hear(Input::StepFinished(done))
+        let result = StepResult::Expanded(work.pod.uid(), work.key, Ok(expanded));
+        self.input(Input::StepFinished(result))
     }
 
     fn ok(&mut self, line: &str) -> String {
@@ -145,26 +146,30 @@ impl World {
         self.ends(line, Err(error))
     }
 
-    /// A step ends; what was found belongs to `find`.
+    /// Finishes a step; the volumes are the result of `discover`.
     fn ends(&mut self, line: &str, result: Result<Vec<DiscoveredVolume>, StepError>) -> String {
         let open: Vec<_> = self.open.keys().cloned().collect();
         let step = self.open.remove(line);
         let step = step.unwrap_or_else(|| panic!("{line} is not among {open:?}"));
-        let done = match step {
-            Step::Reconstruct => StepResult::Reconstructed(result.map(|_| Reconstruction::default())),
+        let result = match step {
+            Step::Reconstruct => {
+                StepResult::Reconstructed(result.map(|_| Reconstruction::default()))
+            }
             Step::Discover(uid) => StepResult::Discovered(uid, result),
             Step::Stage(device, _) => StepResult::Staged(device, result.map(drop)),
             Step::Unstage(device) => StepResult::Unstaged(device, result.map(drop)),
-            Step::Mount(work) => StepResult::Mounted(work.pod.uid(), work.key, result.map(|_| mounted())),
+            Step::Mount(work) => {
+                StepResult::Mounted(work.pod.uid(), work.key, result.map(|_| mounted()))
+            }
             Step::Expand(work, _) => {
                 let bytes = work.volume.size().expect("a size").desired;
-                let grown = result.map(|_| ExpansionResult::Expanded(bytes));
-                StepResult::Expanded(work.pod.uid(), work.key, grown)
+                let expanded = result.map(|_| ExpansionResult::Expanded(bytes));
+                StepResult::Expanded(work.pod.uid(), work.key, expanded)
             }
             Step::Unmount(uid, key, _) => StepResult::Unmounted(uid, key, result.map(drop)),
-            _ => panic!("{line} does not end"),
+            _ => panic!("{line} has no result"),
         };
-        self.hear(Input::StepFinished(done))
+        self.input(Input::StepFinished(result))
     }
 }
 
@@ -189,7 +194,7 @@ fn volume(name: &str, source: VolumeSource) -> PodVolume {
         source,
         read_only: false,
         mount_options: Vec::new(),
-        claim: None,
+        pvc: None,
     }
 }
 
@@ -204,7 +209,7 @@ fn device(name: &str) -> DeviceName {
     DeviceName(format!("kubernetes.io/csi/d^{name}"))
 }
 
-/// A CSI volume of a claim; change what matters.
+/// Returns a CSI volume with a PVC.
 fn csi(name: &str, change: impl FnOnce(&mut CsiVolume)) -> PodVolume {
     let mut csi = CsiVolume {
         volume_name: format!("pv-{name}"),
@@ -221,14 +226,14 @@ fn csi(name: &str, change: impl FnOnce(&mut CsiVolume)) -> PodVolume {
         attach_required: false,
     };
     change(&mut csi);
-    let claim = BoundPvc {
+    let pvc = BoundPvc {
         name: name.to_owned(),
         volume: csi.volume_name.clone(),
         exclusive: false,
         group: None,
     };
     PodVolume {
-        claim: Some(claim),
+        pvc: Some(pvc),
         ..volume(name, VolumeSource::Csi(Box::new(csi)))
     }
 }

@@ -1,7 +1,7 @@
-//! What a node does about a claim that is to grow, and what it tells of that.
+//! Expansion of a PVC on the node: decision and status patches, as in upstream's `NodeExpander`.
 //!
-//! The rules are those of upstream's `NodeExpander`. A resizer of today says in the claim how far
-//! the growth is and waits for the node's word; an old one only makes the PersistentVolume larger.
+//! A current resizer tracks the progress in the PVC status and waits for the node; an old one only
+//! enlarges the PersistentVolume.
 
 use std::fmt;
 
@@ -13,28 +13,27 @@ use super::PvcSize;
 use super::pvc::storage;
 use windlass_units::quantity::{Quantity, QuantityFormat};
 
-/// `allocatedResourceStatuses` of a claim that waits for the node.
+/// `allocatedResourceStatuses` of a PVC that waits for the node.
 const PENDING: &str = "NodeResizePending";
-/// The same while the node grows it.
+/// `allocatedResourceStatuses` during the expansion on the node.
 const IN_PROGRESS: &str = "NodeResizeInProgress";
-/// The same when the node found that it never will.
+/// `allocatedResourceStatuses` after an infeasible expansion.
 const INFEASIBLE: &str = "NodeResizeInfeasible";
-/// Condition of a claim that the node failed to grow.
+/// Condition of a PVC after a failed expansion on the node.
 const ERROR: &str = "NodeResizeError";
-/// Conditions of a claim that say that it is about to grow, or why it does not.
+/// Conditions that a finished expansion removes.
 const RESIZING: [&str; 4] = [
     "FileSystemResizePending",
     "Resizing",
     "ControllerResizeError",
     ERROR,
 ];
-/// Access mode of a volume that several nodes may write to.
 const MANY: &str = "ReadWriteMany";
-/// Annotation of a claim whose nodes have nothing to do when it grows.
+/// Annotation of a PVC without expansion on the node.
 const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
-/// What is to be done about a claim whose PersistentVolume has `capacity` bytes. `failed_before`:
-/// the driver refused to grow the volume on this node before.
+/// Decides on the expansion of a PVC whose PersistentVolume has `capacity` bytes. `failed_before`:
+/// the driver rejected an expansion on this node before.
 pub fn expansion_decision(
     pvc: &PersistentVolumeClaim,
     capacity: u64,
@@ -53,14 +52,14 @@ pub fn expansion_decision(
         });
     }
     let bytes = storage(allocated);
-    let asked = pvc.spec.as_ref().and_then(|s| s.resources.as_ref());
-    let asked = storage(asked.and_then(|resources| resources.requests.as_ref()));
+    let requested = pvc.spec.as_ref().and_then(|s| s.resources.as_ref());
+    let requested = storage(requested.and_then(|resources| resources.requests.as_ref()));
     let reported = known >= bytes && stage.is_none();
     let task = ExpansionTask {
         bytes,
         reported,
         tracked: true,
-        final_attempt: failed_before && asked != bytes,
+        final_attempt: failed_before && requested != bytes,
     };
     match stage {
         Some(PENDING | IN_PROGRESS) => ExpansionDecision::Expand(task),
@@ -70,7 +69,7 @@ pub fn expansion_decision(
     }
 }
 
-/// How far the growth of a claim is, if its resizer says so.
+/// Returns the progress that a current resizer tracks.
 fn stage(pvc: &PersistentVolumeClaim) -> Option<&str> {
     let statuses = pvc.status.as_ref()?.allocated_resource_statuses.as_ref();
     let stage = statuses?.get("storage").map(String::as_str);
@@ -84,59 +83,64 @@ fn expands_on_each_node(pvc: &PersistentVolumeClaim) -> bool {
         && !annotations.is_some_and(|all| all.contains_key(NOT_REQUIRED))
 }
 
-/// What follows from a growth that did not succeed.
+/// Consequences of a failed expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpansionFailure {
-    /// The claim is told: whether the growth is infeasible.
+    /// Written to the PVC status: whether the size is infeasible; `None` writes nothing.
     pub infeasible: Option<bool>,
-    /// How the step ends.
+    /// Outcome of the step.
     pub outcome: FailureOutcome,
 }
 
-/// How a growth ends that did not succeed.
+/// Outcome of a failed expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureOutcome {
-    /// Well: there was nothing to do on the node.
+    /// Success: nothing to do on the node.
     NothingToDo,
-    /// It is not tried again while the volume is in use on this node.
+    /// No retry while the volume is in use on this node.
     SkippedInUse,
-    /// In failure; `refused`: the driver said so itself.
+    /// The step fails.
     Failed {
-        /// See above.
+        /// The driver returned the error.
         rejected: bool,
     },
 }
 
 impl fmt::Display for ExpansionFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = match self.infeasible {
+        let status = match self.infeasible {
             Some(true) => "infeasible, ",
             Some(false) => "error, ",
             None => "",
         };
-        let end = match self.outcome {
-            FailureOutcome::NothingToDo => "done",
-            FailureOutcome::SkippedInUse => "left",
+        let outcome = match self.outcome {
+            FailureOutcome::NothingToDo => "nothing to do",
+            FailureOutcome::SkippedInUse => "skipped",
             FailureOutcome::Failed { rejected: true } => "rejected",
             FailureOutcome::Failed { rejected: false } => "failed",
         };
-        write!(f, "{told}{end}")
+        write!(f, "{status}{outcome}")
     }
 }
 
-/// What follows from `fault`. Upstream tells the claim of each failure but that of a driver that is
-/// away, and counts a call whose end nobody knows among those that were refused; here only a
-/// refusal makes the last try infeasible.
+/// Returns the consequences of `error`. Only an error of the driver makes the final attempt
+/// infeasible; upstream also counts calls with an unknown result.
 pub fn expansion_failure(task: &ExpansionTask, error: ExpansionError) -> ExpansionFailure {
     let rejected = !matches!(error, ExpansionError::Away | ExpansionError::Uncertain);
     let infeasible = error == ExpansionError::Infeasible || (rejected && task.final_attempt);
-    let told = task.tracked && error != ExpansionError::Away;
-    let (told, end) = match error {
+    let is_reported = task.tracked && error != ExpansionError::Away;
+    let (infeasible, outcome) = match error {
         ExpansionError::Unsupported if task.reported || !task.tracked => {
             (None, FailureOutcome::NothingToDo)
         }
-        ExpansionError::InUse => (told.then_some(infeasible), FailureOutcome::SkippedInUse),
-        _ => (told.then_some(infeasible), FailureOutcome::Failed { rejected }),
+        ExpansionError::InUse => (
+            is_reported.then_some(infeasible),
+            FailureOutcome::SkippedInUse,
+        ),
+        _ => (
+            is_reported.then_some(infeasible),
+            FailureOutcome::Failed { rejected },
+        ),
     };
     ExpansionFailure {
         infeasible,
@@ -144,7 +148,7 @@ pub fn expansion_failure(task: &ExpansionTask, error: ExpansionError) -> Expansi
     }
 }
 
-/// The claim of a volume, for events.
+/// Returns the reference of a PVC for its events.
 pub(crate) fn pvc_reference(namespace: &str, size: &PvcSize) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -156,8 +160,8 @@ pub(crate) fn pvc_reference(namespace: &str, size: &PvcSize) -> ObjectReference 
     }
 }
 
-/// A merge patch of the claim's status that says that the node is at work; `None` if it says so
-/// already (upstream `MarkNodeExpansionInProgress`).
+/// Returns a merge patch of the PVC status for the start of an expansion; `None` without a change
+/// (upstream `MarkNodeExpansionInProgress`).
 pub fn resize_started_patch(pvc: &PersistentVolumeClaim) -> Option<Value> {
     if stage(pvc) == Some(IN_PROGRESS) {
         return None;
@@ -168,8 +172,8 @@ pub fn resize_started_patch(pvc: &PersistentVolumeClaim) -> Option<Value> {
     }))
 }
 
-/// A strategic merge patch of the claim's status that says why it did not grow; `None` if it says
-/// nothing new. A condition that is there keeps its first words, as upstream.
+/// Returns a strategic merge patch of the PVC status for a failed expansion; `None` without a change.
+/// An existing condition keeps its message, as upstream.
 pub fn resize_failed_patch(
     pvc: &PersistentVolumeClaim,
     infeasible: bool,
@@ -198,16 +202,14 @@ pub fn resize_failed_patch(
     })
 }
 
-/// Only the claim as it was read is patched: what others said meanwhile stays.
+/// Returns the metadata that makes a patch conflict with concurrent changes.
 fn version(pvc: &PersistentVolumeClaim) -> Value {
     let metadata = &pvc.metadata;
     json!({ "uid": metadata.uid, "resourceVersion": metadata.resource_version })
 }
 
-/// A merge patch of the claim's status that says that it has `bytes` now; `None` if it says so
-/// already, or says more (upstream `MarkNodeExpansionFinishedWithRecovery`).
-///
-/// It names the version of the claim that it was made for: the conditions of others stay.
+/// Returns a merge patch of the PVC status for a finished expansion to `bytes`; `None` without a
+/// change (upstream `MarkNodeExpansionFinishedWithRecovery`).
 pub fn resize_finished_patch(
     pvc: &PersistentVolumeClaim,
     volume: Option<&PersistentVolume>,
@@ -239,12 +241,8 @@ pub fn resize_finished_patch(
     Some(json!({ "metadata": version(pvc), "status": patch }))
 }
 
-/// As the resizer or the PersistentVolume writes it, if it is that much.
-fn capacity(
-    pvc: &PersistentVolumeClaim,
-    volume: Option<&PersistentVolume>,
-    bytes: u64,
-) -> String {
+/// Returns the capacity as the resizer or the PersistentVolume writes it, if it is the same amount.
+fn capacity(pvc: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, bytes: u64) -> String {
     let status = pvc.status.as_ref();
     let lists = [
         status.and_then(|status| status.allocated_resources.as_ref()),

@@ -1,7 +1,7 @@
-//! From a claim and its PersistentVolume to the volume of a pod, or to why the pod waits.
+//! Resolves a PVC and its PersistentVolume to a volume of a pod.
 //!
-//! The checks are those of upstream's `desired_state_of_world_populator`, in its order and words,
-//! and the PersistentVolume's node affinity, which upstream checks when it mounts.
+//! Checks, order and error texts are those of upstream's `desired_state_of_world_populator`, plus the
+//! node affinity of the PersistentVolume, which upstream checks at mount.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,81 +15,81 @@ use windlass_types::{ExpansionDecision, Pod, PodExt, Retry};
 
 use super::expansion::expansion_decision;
 use super::{
-    BoundPvc, PvcSize, CsiVolume, LocalVolume, NfsVolume, PodVolume, SecretRef, VolumeSource,
+    BoundPvc, CsiVolume, LocalVolume, NfsVolume, PodVolume, PvcSize, SecretRef, VolumeSource,
     in_tree, other,
 };
 use windlass_node_rules::admission::matches_node_selector;
 use windlass_pod_inputs::pod_references;
 use windlass_units::quantity;
 
-/// Access mode of a volume for one pod.
+/// Access mode for a single pod.
 const ONE_POD: &str = "ReadWriteOncePod";
-/// Containers get a device.
+/// Volume mode for a block device.
 const BLOCK: &str = "Block";
-/// Finalizer of a claim that stays until no pod uses it any more.
+/// Finalizer that keeps a PVC until no pod uses it.
 const PROTECTED: &str = "kubernetes.io/pvc-protection";
 
-/// What is known of an object.
+/// Result of reading an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lookup<T> {
-    /// Nothing: why it could not be read.
+    /// The read failed, with this error.
     Unread(String),
-    /// That it does not exist.
+    /// The object does not exist.
     Missing,
     /// The object.
     Found(Arc<T>),
 }
 
-/// What is known of a claim and of the PersistentVolume that it names.
+/// A PVC and its PersistentVolume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PvcState {
-    /// The claim.
+    /// The PVC.
     pub pvc: Lookup<PersistentVolumeClaim>,
-    /// The PersistentVolume; it is not read before the claim is bound.
+    /// The PersistentVolume; not read before the PVC is bound.
     pub volume: Lookup<PersistentVolume>,
 }
 
-/// A volume of a pod that stands for a claim.
+/// Input of [`pvc_volume`].
 #[derive(Clone, Copy, Debug)]
 pub struct PvcInput<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The volume.
     pub volume: &'a Volume,
-    /// Name of the claim that it stands for.
+    /// Name of its PVC.
     pub pvc: &'a str,
-    /// The claim and what is behind it.
+    /// The PVC and its PersistentVolume.
     pub state: &'a PvcState,
-    /// The node's object, for the affinity of the volume; unchecked without one.
+    /// The Node object; without it, node affinity is not checked.
     pub node: Option<&'a Node>,
 }
 
-/// Why a pod cannot have the volume behind a claim, in upstream's words.
+/// Error of a PVC; the texts are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PvcError {
-    /// The claim or its volume is not ready.
+    /// The PVC or its PersistentVolume is not ready.
     #[error("error processing PVC {namespace}/{pvc}: {why}")]
     NotReady {
         /// Namespace of the pod.
         namespace: String,
-        /// Name of the claim.
+        /// Name of the PVC.
         pvc: String,
-        /// What is wrong with it.
+        /// Cause.
         why: String,
-        /// Nobody knows: the API server did not say.
+        /// The object could not be read.
         unread: bool,
     },
-    /// Somebody else made a claim of the name that this pod's claim has to have.
+    /// The PVC of an ephemeral volume belongs to another owner.
     #[error("PVC {namespace}/{pvc} was not created for pod {namespace}/{pod} (pod is not owner)")]
     NotOwner {
         /// Namespace of both.
         namespace: String,
-        /// Name of the claim.
+        /// Name of the PVC.
         pvc: String,
         /// Name of the pod.
         pod: String,
     },
-    /// Containers use a file system as a device, or a device as a file system.
+    /// Containers mount a block device or use a file system as a device.
     #[error("volume {volume} has volumeMode {mode}, but is specified in {used}")]
     Mode {
         /// Name of the volume in the pod.
@@ -99,7 +99,7 @@ pub enum PvcError {
         /// `volumeMounts` or `volumeDevices`.
         used: &'static str,
     },
-    /// The volume can only be had on other nodes.
+    /// The node affinity of the PersistentVolume excludes this node.
     #[error(
         "MountVolume.NodeAffinity check failed for volume \"{0}\" : no matching NodeSelectorTerms"
     )]
@@ -107,7 +107,7 @@ pub enum PvcError {
 }
 
 impl PvcError {
-    /// What trying again would bring.
+    /// Returns the retry class.
     pub fn retry(&self) -> Retry {
         match self {
             Self::NotReady { unread: true, .. } => Retry::Soon,
@@ -116,13 +116,12 @@ impl PvcError {
     }
 }
 
-/// The volume behind a claim.
+/// Resolves a volume of a pod to the PersistentVolume of its PVC.
 ///
-/// `attach_required` of a CSI volume is the API's default and is to be corrected by whoever knows
-/// the driver.
+/// `attach_required` of a CSI volume is the API default; the caller sets it from the CSIDriver.
 ///
 /// # Errors
-/// The pod has to wait, or can never have it.
+/// The PVC is not ready, or does not match the pod or the node.
 pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
     let name = input.pvc;
     let error = |why: String, unread: bool| PvcError::NotReady {
@@ -132,7 +131,6 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
         unread,
     };
     let pvc = bound_pvc(&input.state.pvc, name).map_err(|(why, unread)| error(why, unread))?;
-    // an ephemeral volume's claim was made for this pod, or it is another's
     if input.volume.persistent_volume_claim.is_none() && !is_owner(input.pod, pvc) {
         return Err(PvcError::NotOwner {
             namespace: input.pod.namespace().to_owned(),
@@ -140,7 +138,8 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
             pod: input.pod.name().to_owned(),
         });
     }
-    let volume = bound_persistent_volume(&input.state.volume, pvc).map_err(|(why, unread)| error(why, unread))?;
+    let volume = bound_persistent_volume(&input.state.volume, pvc)
+        .map_err(|(why, unread)| error(why, unread))?;
     let default = PersistentVolumeSpec::default();
     let spec = volume.spec.as_ref().unwrap_or(&default);
     check_mode(input, spec)?;
@@ -158,7 +157,7 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
     }
     let pvc_field = input.volume.persistent_volume_claim.as_ref();
     let mut read_only = pvc_field.and_then(|source| source.read_only) == Some(true);
-    // the only source that promises it by itself
+    // only NFS enforces this in the PersistentVolume
     read_only |= spec.nfs.as_ref().and_then(|nfs| nfs.read_only) == Some(true);
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     let size = size(name, pvc, spec);
@@ -186,7 +185,7 @@ pub fn pvc_volume(input: PvcInput<'_>) -> Result<PodVolume, PvcError> {
     })
 }
 
-/// What is wrong, and whether nobody knows.
+/// Cause, and whether the object could not be read.
 type NotReady = (String, bool);
 
 fn bound_pvc<'a>(
@@ -194,7 +193,7 @@ fn bound_pvc<'a>(
     name: &str,
 ) -> Result<&'a PersistentVolumeClaim, NotReady> {
     let unread = |error: &str| format!("failed to fetch PVC from API server: {error}");
-    let pvc = match claim {
+    let pvc = match pvc {
         Lookup::Unread(error) => return Err((unread(error), true)),
         Lookup::Missing => {
             let error = format!("persistentvolumeclaims {name:?} not found");
@@ -216,7 +215,7 @@ fn bound_pvc<'a>(
     Err((why.to_owned(), false))
 }
 
-/// Name of the PersistentVolume that a claim is bound to, or about to be.
+/// Returns `spec.volumeName`, if set.
 pub fn bound_volume(pvc: &PersistentVolumeClaim) -> Option<&str> {
     let name = pvc.spec.as_ref()?.volume_name.as_deref();
     name.filter(|name| !name.is_empty())
@@ -324,13 +323,13 @@ fn source(name: &str, spec: &PersistentVolumeSpec, size: PvcSize) -> VolumeSourc
     }
 }
 
-/// The annotation of a provisioner; what is no number says nothing.
+/// Returns the group of the provisioner's annotation, if it is a number.
 fn group(volume: &PersistentVolume) -> Option<i64> {
     let annotations = volume.metadata.annotations.as_ref()?;
     annotations.get("pv.beta.kubernetes.io/gid")?.parse().ok()
 }
 
-/// `spec.mountOptions`, or the annotation that was before it.
+/// Returns the mount options: the annotation takes precedence over `spec.mountOptions`.
 fn mount_options(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> Vec<String> {
     let annotations = volume.metadata.annotations.as_ref();
     match annotations.and_then(|all| all.get("volume.beta.kubernetes.io/mount-options")) {
@@ -351,7 +350,7 @@ fn size(name: &str, pvc: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) ->
     }
 }
 
-/// Bytes of storage; 0 if nothing is said, or nothing that makes sense.
+/// Returns the storage in bytes; 0 if it is missing or invalid.
 pub(super) fn storage(list: Option<&BTreeMap<String, ApiQuantity>>) -> u64 {
     let amount = quantity::lookup(list, "storage").ok().flatten();
     u64::try_from(amount.map_or(0, |amount| amount.value())).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Where volumes lie and what they share.
+//! Directories, devices and sources of volumes.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use windlass_pod_inputs::pod_references::volume_use;
 
 use super::*;
 
-mod pvc;
 mod expansion;
 mod in_tree;
+mod pvc;
 
 fn volumes(spec: Value) -> PodVolumes {
     let pod: Pod = serde_json::from_value(json!({
@@ -20,7 +20,7 @@ fn volumes(spec: Value) -> PodVolumes {
 }
 
 #[test]
-fn each_kind_lies_where_upstream_puts_it() {
+fn volume_directories_are_upstreams() {
     let dirs: Vec<_> = volumes(json!([
         {"name": "a", "emptyDir": {}},
         {"name": "b", "hostPath": {"path": "/x"}},
@@ -54,12 +54,12 @@ fn each_kind_lies_where_upstream_puts_it() {
 }
 
 #[test]
-fn inline_volumes_are_what_the_pod_says() {
+fn inline_volumes_follow_pod_spec() {
     let check = |spec: Value, expected: &str| {
         let volume = volumes(json!([spec])).remove(0);
         let read_only = if volume.read_only { " read-only" } else { "" };
         assert_eq!(
-            format!("{}{read_only}", pvc::shown(&volume.source)),
+            format!("{}{read_only}", pvc::source_line(&volume.source)),
             expected
         );
     };
@@ -99,7 +99,7 @@ fn inline_volumes_are_what_the_pod_says() {
 }
 
 #[test]
-fn what_changes_or_is_measured_while_its_pod_runs_is_set_up_at_each_sync() {
+fn volumes_that_change_or_are_measured_need_resync() {
     for (source, expected) in [
         (json!({"configMap": {"name": "c"}}), true),
         (json!({"persistentVolumeClaim": {"claimName": "c"}}), true),
@@ -116,24 +116,24 @@ fn what_changes_or_is_measured_while_its_pod_runs_is_set_up_at_each_sync() {
 }
 
 #[test]
-fn how_containers_use_a_volume_counts_over_all_of_their_kinds() {
+fn volume_uses_include_all_container_kinds() {
     let pod: Pod = serde_json::from_value(json!({"spec": {
         "initContainers": [{"name": "i", "volumeMounts": [{"name": "a", "mountPath": "/a"}]}],
         "containers": [{"name": "c", "volumeDevices": [{"name": "b", "devicePath": "/dev/b"}]}],
         "ephemeralContainers": [{"name": "e", "volumeMounts": [{"name": "b", "mountPath": "/b"}]}],
     }}))
     .expect("pod");
-    let shown = |name| {
+    let used = |name| {
         let uses = volume_use(&pod, name);
         (uses.mounts, uses.devices)
     };
-    assert_eq!(shown("a"), (true, false));
-    assert_eq!(shown("b"), (true, true));
-    assert_eq!(shown("c"), (false, false));
+    assert_eq!(used("a"), (true, false));
+    assert_eq!(used("b"), (true, true));
+    assert_eq!(used("c"), (false, false));
 }
 
 #[test]
-fn volumes_of_a_persistent_volume_lie_under_its_name_and_share_a_device() {
+fn persistent_volume_name_is_directory_and_device() {
     let csi = |handle: Option<&str>, block| PodVolume {
         name: "data".into(),
         source: VolumeSource::Csi(Box::new(CsiVolume {

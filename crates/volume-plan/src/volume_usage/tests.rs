@@ -1,4 +1,4 @@
-//! Limits, messages and pauses by their one line.
+//! Limits, messages and check intervals.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ fn pod(spec: serde_json::Value) -> Pod {
 }
 
 #[test]
-fn only_what_may_outgrow_its_limit_on_disk_is_watched() {
+fn only_limited_disk_empty_dirs_have_limits() {
     let check = |empty_dir: serde_json::Value, expected: &str| {
         let pod = pod(json!({"containers": [], "volumes": [{"name": "v", "emptyDir": empty_dir}]}));
         let limits = empty_dir_limits(&pod);
@@ -31,7 +31,7 @@ fn only_what_may_outgrow_its_limit_on_disk_is_watched() {
 }
 
 #[test]
-fn critical_pods_are_never_evicted_for_what_they_wrote() {
+fn critical_pods_have_no_limits() {
     let volumes = json!([{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]);
     let mut web = pod(json!({"containers": [], "volumes": volumes}));
     assert_eq!(empty_dir_limits(&web).len(), 1);
@@ -46,7 +46,7 @@ fn critical_pods_are_never_evicted_for_what_they_wrote() {
 }
 
 #[test]
-fn a_limit_is_exceeded_by_the_byte_and_in_upstreams_words() {
+fn exceeded_limit_has_upstream_message() {
     let check = |limit: &str, used: u64, expected: Option<&str>| {
         let volumes = json!([{"name": "data", "emptyDir": {"sizeLimit": limit}}]);
         let limits = empty_dir_limits(&pod(json!({"containers": [], "volumes": volumes})));
@@ -67,7 +67,7 @@ fn a_limit_is_exceeded_by_the_byte_and_in_upstreams_words() {
 }
 
 #[test]
-fn a_slow_look_is_followed_by_a_long_rest() {
+fn slow_check_delays_next_round() {
     let check = |took: f64, expected: u64| {
         let next = next_round(7, Duration::from_secs_f64(took));
         assert_eq!(next - 7, expected, "{took}");
@@ -79,7 +79,7 @@ fn a_slow_look_is_followed_by_a_long_rest() {
 }
 
 #[test]
-fn a_claim_is_named_or_made_for_its_pod() {
+fn pvc_name_is_from_spec_or_generated() {
     let web = pod(json!({"containers": [], "volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
         {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
@@ -91,7 +91,7 @@ fn a_claim_is_named_or_made_for_its_pod() {
 }
 
 #[test]
-fn plugins_have_upstreams_names() {
+fn plugin_names_are_upstreams() {
     let web = pod(json!({"containers": [], "volumes": [
         {"name": "a", "emptyDir": {}},
         {"name": "b", "hostPath": {"path": "/"}},

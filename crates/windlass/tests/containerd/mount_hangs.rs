@@ -88,7 +88,7 @@ async fn the_mount_is_named(env: &TestEnv) {
         // a restarted agent may not have read the manifest yet
         let explained = env.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
         let explained = String::from_utf8(explained).unwrap();
-        let words = "MountVolume.SetUp of volume \"share\" is under way since";
+        let words = "MountVolume.SetUp of volume \"share\" in progress since";
         let told = explained.contains("FailedMount") && explained.contains(words);
         told.then_some(()).ok_or(explained)
     })

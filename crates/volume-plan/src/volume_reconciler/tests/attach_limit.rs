@@ -1,4 +1,4 @@
-//! Volumes that nobody attaches.
+//! Volumes that are not attached.
 
 use super::*;
 
@@ -6,62 +6,66 @@ fn attached_elsewhere() -> PodVolume {
     csi("c", |volume| volume.attach_required = true)
 }
 
-fn answered(world: &mut World, full: bool) -> String {
-    let Some(Step::CheckAttachLimit(work)) = world.open.remove("ask-limit(p/c)") else {
-        panic!("nobody asks");
+fn answered(fixture: &mut Fixture, full: bool) -> String {
+    let Some(Step::CheckAttachLimit(work)) = fixture.open.remove("check-attach-limit(p/c)") else {
+        panic!("no check in progress");
     };
-    world.hear(Input::Done(Done::AttachLimitChecked(
+    fixture.input(Input::StepFinished(StepResult::AttachLimitChecked(
         work.pod.uid(),
         work.key,
         full,
     )))
 }
 
-/// A pod that has waited for as long as anybody is waited for.
-fn waiting() -> World {
-    let mut world = World::new();
+/// Returns a reconciler with a check in progress.
+fn waiting() -> Fixture {
+    let mut fixture = Fixture::new();
     let name = device("c");
     let in_use = format!("in-use({name})");
     assert_eq!(
-        world.ask("p", &[attached_elsewhere(), empty("e")]),
+        fixture.set_up("p", &[attached_elsewhere(), empty("e")]),
         format!("mount(p/e), {in_use}")
     );
-    world.ok("mount(p/e)");
-    world.node(&[], &["c"]);
-    assert!(world.tick(10.0).starts_with("not#1(FailedAttachVolume: "));
-    assert_eq!(world.timer(), "113s");
-    assert_eq!(world.tick(123.0), "ask-limit(p/c)");
-    assert_eq!(world.timer(), "idle");
-    world
+    fixture.ok("mount(p/e)");
+    fixture.node(&[], &["c"]);
+    assert!(
+        fixture
+            .tick(10.0)
+            .starts_with("failed#1(FailedAttachVolume: ")
+    );
+    assert_eq!(fixture.timer(), "113s");
+    assert_eq!(fixture.tick(123.0), "check-attach-limit(p/c)");
+    assert_eq!(fixture.timer(), "idle");
+    fixture
 }
 
 #[test]
-fn a_pod_whose_volume_the_node_has_no_room_for_is_rejected() {
-    let mut world = waiting();
+fn pod_is_rejected_when_attach_limit_is_reached() {
+    let mut fixture = waiting();
     assert_eq!(
-        answered(&mut world, true),
+        answered(&mut fixture, true),
         "reject(p: Node has reached its volume attachment limit, rejecting pod. unmounted \
          volumes=[c], unattached volumes=[c], failed to process volumes=[]: context deadline \
          exceeded)"
     );
-    // once: it is up to the pod's end now, however long that takes
+    // only once
     for later in [246.0, 369.0] {
-        assert_eq!(world.tick(later), "");
-        assert_eq!(world.timer(), "idle");
+        assert_eq!(fixture.tick(later), "");
+        assert_eq!(fixture.timer(), "idle");
     }
 }
 
 #[test]
-fn a_volume_that_is_merely_slow_is_asked_about_again_until_it_is_attached() {
-    let mut world = waiting();
-    assert_eq!(answered(&mut world, false), "");
-    assert_eq!(world.timer(), "123s");
-    assert_eq!(world.tick(246.0), "ask-limit(p/c)");
-    // it came before the answer, which counts no longer
+fn attach_limit_is_checked_again_until_attached() {
+    let mut fixture = waiting();
+    assert_eq!(answered(&mut fixture, false), "");
+    assert_eq!(fixture.timer(), "123s");
+    assert_eq!(fixture.tick(246.0), "check-attach-limit(p/c)");
+    // a result after the attachment is ignored
     let stage = format!("stage({})", device("c"));
-    assert_eq!(world.node(&["c"], &["c"]), stage);
-    assert_eq!(answered(&mut world, true), "");
-    assert_eq!(world.ok(&stage), "mount(p/c)");
-    assert_eq!(world.ok("mount(p/c)"), "wake(p)");
-    assert_eq!(world.timer(), "idle");
+    assert_eq!(fixture.node(&["c"], &["c"]), stage);
+    assert_eq!(answered(&mut fixture, true), "");
+    assert_eq!(fixture.ok(&stage), "mount(p/c)");
+    assert_eq!(fixture.ok("mount(p/c)"), "requeue(p)");
+    assert_eq!(fixture.timer(), "idle");
 }

@@ -1,185 +1,194 @@
-//! Devices: staged once, attached by a controller, for one pod only, taken back after the last.
+//! Devices: staging, attachment by a controller, exclusive use, unstaging.
 
 use super::*;
 
 const STAGE: &str = "stage(kubernetes.io/csi/d^c)";
 const UNSTAGE: &str = "unstage(kubernetes.io/csi/d^c)";
 
-fn lies() -> Vec<DiscoveredVolume> {
+fn on_disk() -> Vec<DiscoveredVolume> {
     vec![found("csi", "pv-c", Some("c"))]
 }
 
-/// Takes everything from a pod that has the device; the last line.
-fn gone(world: &mut World, pod: &str) -> String {
-    world.release(pod, TearDownRequester::Worker);
-    world.ends(&format!("find({pod})"), Ok(lies()));
-    world.ok(&format!("unmount({pod}/pv-c)"))
+/// Tears down a pod that uses the device; returns the last steps.
+fn tear_down(fixture: &mut Fixture, pod: &str) -> String {
+    fixture.tear_down(pod, TearDownRequester::Worker);
+    fixture.ends(&format!("discover({pod})"), Ok(on_disk()));
+    fixture.ok(&format!("unmount({pod}/pv-c)"))
 }
 
 #[test]
-fn a_device_is_staged_once_for_two_pods_and_taken_back_after_the_last() {
-    let mut world = World::new();
+fn shared_device_is_staged_once_and_unstaged_after_last_pod() {
+    let mut fixture = Fixture::new();
     let shared = [csi("c", |_| ())];
-    assert_eq!(world.ask("p", &shared), STAGE);
-    assert_eq!(world.ask("q", &shared), "");
-    assert_eq!(world.ok(STAGE), "mount(p/c), mount(q/c)");
-    assert_eq!(world.ok("mount(p/c)"), "ready#1(1)");
-    assert_eq!(world.ok("mount(q/c)"), "ready#2(1)");
-    assert_eq!(gone(&mut world, "p"), "released#3");
-    assert_eq!(gone(&mut world, "q"), format!("released#4, {UNSTAGE}"));
-    assert_eq!(world.ok(UNSTAGE), "");
-    assert!(world.plan.devices.is_empty());
-    assert_eq!(world.timer(), "idle");
+    assert_eq!(fixture.set_up("p", &shared), STAGE);
+    assert_eq!(fixture.set_up("q", &shared), "");
+    assert_eq!(fixture.ok(STAGE), "mount(p/c), mount(q/c)");
+    assert_eq!(fixture.ok("mount(p/c)"), "ready#1(1)");
+    assert_eq!(fixture.ok("mount(q/c)"), "ready#2(1)");
+    assert_eq!(tear_down(&mut fixture, "p"), "torn-down#3");
+    assert_eq!(
+        tear_down(&mut fixture, "q"),
+        format!("torn-down#4, {UNSTAGE}")
+    );
+    assert_eq!(fixture.ok(UNSTAGE), "");
+    assert!(fixture.reconciler.devices.is_empty());
+    assert_eq!(fixture.timer(), "idle");
 }
 
 #[test]
-fn a_device_that_cannot_be_staged_fails_every_pod_that_waits_for_it() {
-    let mut world = World::new();
+fn failed_stage_fails_all_waiting_pods() {
+    let mut fixture = Fixture::new();
     let shared = [csi("c", |_| ())];
-    world.ask("p", &shared);
-    world.ask("q", &shared);
+    fixture.set_up("p", &shared);
+    fixture.set_up("q", &shared);
     let failed = "MountVolume.MountDevice failed for volume \"pv-c\" : no driver";
     assert_eq!(
-        world.fails(STAGE, "no driver"),
+        fixture.fails(STAGE, "no driver"),
         format!(
             "event(p FailedMount: {failed}), event(q FailedMount: {failed}), \
-             not#1(FailedMount: {failed}), not#2(FailedMount: {failed})"
+             failed#1(FailedMount: {failed}), failed#2(FailedMount: {failed})"
         )
     );
-    assert_eq!(world.tick(0.5), STAGE);
-    assert_eq!(world.timer(), "idle");
-    assert_eq!(world.ok(STAGE), "mount(p/c), mount(q/c)");
-    assert_eq!(world.ok("mount(p/c)"), "wake(p)");
+    assert_eq!(fixture.tick(0.5), STAGE);
+    assert_eq!(fixture.timer(), "idle");
+    assert_eq!(fixture.ok(STAGE), "mount(p/c), mount(q/c)");
+    assert_eq!(fixture.ok("mount(p/c)"), "requeue(p)");
 }
 
 #[test]
-fn a_device_that_is_not_given_back_is_tried_again_unless_a_pod_wants_it() {
-    let mut world = World::new();
+fn failed_unstage_is_retried_unless_pod_uses_device() {
+    let mut fixture = Fixture::new();
     let shared = [csi("c", |_| ())];
-    world.ask("p", &shared);
-    world.ok(STAGE);
-    world.ok("mount(p/c)");
-    gone(&mut world, "p");
-    // who wants it meanwhile waits for the end
-    assert_eq!(world.ask("q", &shared), "");
-    assert_eq!(world.fails(UNSTAGE, "busy"), STAGE);
-    world.ok(STAGE);
-    world.ok("mount(q/c)");
-    gone(&mut world, "q");
-    assert_eq!(world.fails(UNSTAGE, "busy"), "");
-    assert_eq!(world.timer(), "0.5s");
-    assert_eq!(world.tick(0.5), UNSTAGE);
-    assert_eq!(world.ok(UNSTAGE), "");
-    assert_eq!(world.timer(), "idle");
+    fixture.set_up("p", &shared);
+    fixture.ok(STAGE);
+    fixture.ok("mount(p/c)");
+    tear_down(&mut fixture, "p");
+    // a set-up waits for the unstage in progress
+    assert_eq!(fixture.set_up("q", &shared), "");
+    assert_eq!(fixture.fails(UNSTAGE, "busy"), STAGE);
+    fixture.ok(STAGE);
+    fixture.ok("mount(q/c)");
+    tear_down(&mut fixture, "q");
+    assert_eq!(fixture.fails(UNSTAGE, "busy"), "");
+    assert_eq!(fixture.timer(), "0.5s");
+    assert_eq!(fixture.tick(0.5), UNSTAGE);
+    assert_eq!(fixture.ok(UNSTAGE), "");
+    assert_eq!(fixture.timer(), "idle");
 }
 
 #[test]
-fn a_device_waits_until_the_node_says_that_it_is_in_use_and_then_for_the_controller() {
-    let mut world = World::new();
+fn device_waits_for_volumes_in_use_then_for_controller() {
+    let mut fixture = Fixture::new();
     let attached = [csi("c", |volume| volume.attach_required = true)];
     let name = device("c").0;
-    assert_eq!(world.ask("p", &attached), format!("in-use({name})"));
+    assert_eq!(fixture.set_up("p", &attached), format!("in-use({name})"));
     let words = format!(
         "Volume has not been added to the list of VolumesInUse in the node's volume status for \
          volume \"pv-c\" (UniqueName: \"{name}\")"
     );
     assert_eq!(
-        world.tick(10.0),
+        fixture.tick(10.0),
         format!(
-            "not#1(FailedAttachVolume: {words}), event(p FailedAttachVolume: Unable to attach or \
+            "failed#1(FailedAttachVolume: {words}), event(p FailedAttachVolume: Unable to attach or \
              mount volumes: {words})"
         )
     );
-    // only why nobody attaches it is asked some day
-    assert_eq!(world.timer(), "113s");
-    assert_eq!(world.node(&[], &["c"]), "");
-    world.ask("p", &attached);
+    // the next timer is the check of the attach limit
+    assert_eq!(fixture.timer(), "113s");
+    assert_eq!(fixture.node(&[], &["c"]), "");
+    fixture.set_up("p", &attached);
     assert_eq!(
-        world.tick(20.0),
+        fixture.tick(20.0),
         format!(
-            "not#2(FailedAttachVolume: Volume not attached according to node status for volume \
+            "failed#2(FailedAttachVolume: Volume not attached according to node status for volume \
              \"pv-c\" (UniqueName: \"{name}\"))"
         )
     );
-    assert_eq!(world.node(&["c"], &["c"]), STAGE);
-    assert_eq!(world.ok(STAGE), "mount(p/c)");
-    assert_eq!(world.ok("mount(p/c)"), "wake(p)");
-    // once staged, what the status says changes nothing
-    assert_eq!(world.node(&[], &["c"]), "");
-    assert_eq!(gone(&mut world, "p"), format!("released#3, {UNSTAGE}"));
-    // until it is taken back it is in use
-    assert_eq!(world.ok(UNSTAGE), "in-use()");
+    assert_eq!(fixture.node(&["c"], &["c"]), STAGE);
+    assert_eq!(fixture.ok(STAGE), "mount(p/c)");
+    assert_eq!(fixture.ok("mount(p/c)"), "requeue(p)");
+    // the Node status does not affect a staged device
+    assert_eq!(fixture.node(&[], &["c"]), "");
+    assert_eq!(
+        tear_down(&mut fixture, "p"),
+        format!("torn-down#3, {UNSTAGE}")
+    );
+    // a device is in use until it is unstaged
+    assert_eq!(fixture.ok(UNSTAGE), "in-use()");
 }
 
 #[test]
-fn a_volume_for_one_pod_goes_to_the_next_when_the_first_has_let_go() {
-    let mut world = World::new();
+fn exclusive_volume_mounts_after_other_pod_tear_down() {
+    let mut fixture = Fixture::new();
     let mut alone = csi("c", |_| ());
-    if let Some(claim) = &mut alone.claim {
-        claim.exclusive = true;
+    if let Some(pvc) = &mut alone.pvc {
+        pvc.exclusive = true;
     }
     let alone = [alone];
-    world.ask("p", &alone);
-    world.ok(STAGE);
-    assert_eq!(world.ok("mount(p/c)"), "ready#1(1)");
+    fixture.set_up("p", &alone);
+    fixture.ok(STAGE);
+    assert_eq!(fixture.ok("mount(p/c)"), "ready#1(1)");
     let taken = "MountVolume.SetUp failed for volume \"pv-c\" : volume uses the ReadWriteOncePod \
                  access mode and is already in use by another pod";
     assert_eq!(
-        world.ask("q", &alone),
-        format!("event(q FailedMount: {taken}), not#2(FailedMount: {taken})")
+        fixture.set_up("q", &alone),
+        format!("event(q FailedMount: {taken}), failed#2(FailedMount: {taken})")
     );
-    assert_eq!(gone(&mut world, "p"), "released#3, mount(q/c)");
-    assert_eq!(world.ok("mount(q/c)"), "wake(q)");
+    assert_eq!(tear_down(&mut fixture, "p"), "torn-down#3, mount(q/c)");
+    assert_eq!(fixture.ok("mount(q/c)"), "requeue(q)");
 }
 
 #[test]
-fn what_an_earlier_life_staged_goes_when_the_sources_have_spoken_and_nobody_uses_it() {
-    let mut world = World::unsurveyed();
-    assert_eq!(world.tick(0.0), "survey");
-    let survey = Survey {
-        pods: BTreeMap::from([(PodUid::from("p"), lies())]),
+fn unused_staged_device_is_unstaged_after_sources_ready() {
+    let mut fixture = Fixture::before_reconstruction();
+    assert_eq!(fixture.tick(0.0), "reconstruct");
+    let survey = Reconstruction {
+        pods: BTreeMap::from([(PodUid::from("p"), on_disk())]),
         devices: vec![device("c"), device("left")],
     };
-    assert_eq!(world.surveyed(survey), "");
+    assert_eq!(fixture.reconstructed(survey), "");
     let left = "unstage(kubernetes.io/csi/d^left)";
-    assert_eq!(world.hear(Input::SourcesReady), left);
-    // the pod's own device goes with the pod
-    assert_eq!(gone(&mut world, "p"), format!("released#1, {UNSTAGE}"));
+    assert_eq!(fixture.input(Input::SourcesReady), left);
+    // the device of the pod is unstaged after its tear-down
+    assert_eq!(
+        tear_down(&mut fixture, "p"),
+        format!("torn-down#1, {UNSTAGE}")
+    );
 }
 
 #[test]
-fn a_pod_that_was_released_while_the_disk_was_read_uses_nothing() {
-    let mut world = World::unsurveyed();
-    world.hear(Input::SourcesReady);
-    assert_eq!(gone(&mut world, "p"), "released#1");
-    let survey = Survey {
-        pods: BTreeMap::from([(PodUid::from("p"), lies())]),
+fn pod_torn_down_during_reconstruction_uses_no_device() {
+    let mut fixture = Fixture::before_reconstruction();
+    fixture.input(Input::SourcesReady);
+    assert_eq!(tear_down(&mut fixture, "p"), "torn-down#1");
+    let survey = Reconstruction {
+        pods: BTreeMap::from([(PodUid::from("p"), on_disk())]),
         devices: vec![device("c")],
     };
-    assert_eq!(world.surveyed(survey), UNSTAGE);
+    assert_eq!(fixture.reconstructed(survey), UNSTAGE);
 }
 
 #[test]
-fn a_disk_that_cannot_be_read_is_read_again_and_nothing_is_taken_back_before() {
-    let mut world = World::unsurveyed();
-    world.hear(Input::SourcesReady);
+fn failed_reconstruction_is_retried_before_any_unstage() {
+    let mut fixture = Fixture::before_reconstruction();
+    fixture.input(Input::SourcesReady);
     let shared = [csi("c", |_| ())];
-    assert_eq!(world.ask("p", &shared), STAGE);
-    world.ok(STAGE);
-    assert_eq!(world.ok("mount(p/c)"), "ready#1(1)");
-    assert_eq!(gone(&mut world, "p"), "released#2");
-    assert_eq!(world.fails("survey", "io"), "");
-    assert_eq!(world.timer(), "0.5s");
-    assert_eq!(world.tick(0.5), "survey");
-    assert_eq!(world.ok("survey"), UNSTAGE);
+    assert_eq!(fixture.set_up("p", &shared), STAGE);
+    fixture.ok(STAGE);
+    assert_eq!(fixture.ok("mount(p/c)"), "ready#1(1)");
+    assert_eq!(tear_down(&mut fixture, "p"), "torn-down#2");
+    assert_eq!(fixture.fails("reconstruct", "io"), "");
+    assert_eq!(fixture.timer(), "0.5s");
+    assert_eq!(fixture.tick(0.5), "reconstruct");
+    assert_eq!(fixture.ok("reconstruct"), UNSTAGE);
 }
 
 #[test]
-fn what_the_node_was_said_to_use_stays_until_it_is_known_who_does() {
-    let mut world = World::unsurveyed();
-    world.tick(0.0);
+fn volumes_in_use_stay_until_users_are_known() {
+    let mut fixture = Fixture::before_reconstruction();
+    fixture.tick(0.0);
     let name = device("c").0;
-    assert_eq!(world.node(&["c"], &["c"]), format!("in-use({name})"));
-    world.surveyed(Survey::default());
-    assert_eq!(world.hear(Input::SourcesReady), "in-use()");
+    assert_eq!(fixture.node(&["c"], &["c"]), format!("in-use({name})"));
+    fixture.reconstructed(Reconstruction::default());
+    assert_eq!(fixture.input(Input::SourcesReady), "in-use()");
 }

@@ -1,4 +1,4 @@
-//! A driver that was away comes: nobody sits out a pause that was for want of it.
+//! Registration of a CSI driver: failed CSI volumes are retried without back-off.
 
 use super::*;
 
@@ -6,67 +6,69 @@ const STAGE: &str = "stage(kubernetes.io/csi/d^c)";
 const UNSTAGE: &str = "unstage(kubernetes.io/csi/d^c)";
 
 #[test]
-fn what_a_driver_failed_is_tried_as_soon_as_a_driver_comes() {
-    let mut world = World::new();
-    world.ask("p", &[csi("c", |_| ()), empty("a")]);
-    world.fails("mount(p/a)", "disk full");
-    world.fails(STAGE, "no driver");
-    assert_eq!(world.timer(), "0.5s");
-    assert_eq!(world.hear(Input::DriverRegistered), STAGE);
-    world.ok(STAGE);
-    // one failure less
-    assert_eq!(world.ok("mount(p/c)"), "wake(p)");
-    // the disk has nothing to do with drivers
-    assert_eq!(world.timer(), "0.5s");
-    assert_eq!(world.hear(Input::DriverRegistered), "");
+fn driver_registration_retries_failed_csi_volumes() {
+    let mut fixture = Fixture::new();
+    fixture.set_up("p", &[csi("c", |_| ()), empty("a")]);
+    fixture.fails("mount(p/a)", "disk full");
+    fixture.fails(STAGE, "no driver");
+    assert_eq!(fixture.timer(), "0.5s");
+    assert_eq!(fixture.input(Input::DriverRegistered), STAGE);
+    fixture.ok(STAGE);
+    assert_eq!(fixture.ok("mount(p/c)"), "requeue(p)");
+    // other volumes keep their back-off
+    assert_eq!(fixture.timer(), "0.5s");
+    assert_eq!(fixture.input(Input::DriverRegistered), "");
 }
 
 #[test]
-fn a_device_that_waits_for_its_driver_is_taken_back_as_soon_as_it_comes() {
-    let mut world = World::new();
-    world.ask("p", &[csi("c", |_| ())]);
-    world.ok(STAGE);
-    world.ok("mount(p/c)");
-    world.release("p", TearDownRequester::Worker);
-    world.ends("find(p)", Ok(vec![found("csi", "pv-c", Some("c"))]));
+fn driver_registration_retries_failed_unstage() {
+    let mut fixture = Fixture::new();
+    fixture.set_up("p", &[csi("c", |_| ())]);
+    fixture.ok(STAGE);
+    fixture.ok("mount(p/c)");
+    fixture.tear_down("p", TearDownRequester::Worker);
+    fixture.ends("discover(p)", Ok(vec![found("csi", "pv-c", Some("c"))]));
     assert_eq!(
-        world.ok("unmount(p/pv-c)"),
-        format!("released#2, {UNSTAGE}")
+        fixture.ok("unmount(p/pv-c)"),
+        format!("torn-down#2, {UNSTAGE}")
     );
-    world.fails(UNSTAGE, "no driver");
-    assert_eq!(world.hear(Input::DriverRegistered), UNSTAGE);
-    assert_eq!(world.ok(UNSTAGE), "");
-    assert_eq!(world.hear(Input::DriverRegistered), "");
+    fixture.fails(UNSTAGE, "no driver");
+    assert_eq!(fixture.input(Input::DriverRegistered), UNSTAGE);
+    assert_eq!(fixture.ok(UNSTAGE), "");
+    assert_eq!(fixture.input(Input::DriverRegistered), "");
 }
 
 #[test]
-fn a_release_that_a_driver_failed_is_asked_for_again_as_soon_as_a_driver_comes() {
-    let mut world = World::new();
-    world.ask("p", &[csi("c", |_| ()), empty("a")]);
-    world.ok(STAGE);
-    world.ok("mount(p/a)");
-    world.ok("mount(p/c)");
+fn driver_registration_requeues_failed_csi_tear_down() {
+    let mut fixture = Fixture::new();
+    fixture.set_up("p", &[csi("c", |_| ()), empty("a")]);
+    fixture.ok(STAGE);
+    fixture.ok("mount(p/a)");
+    fixture.ok("mount(p/c)");
     let left = || {
         let csi = found("csi", "pv-c", Some("c"));
         vec![csi, found("empty-dir", "a", None)]
     };
-    world.release("p", TearDownRequester::Worker);
+    fixture.tear_down("p", TearDownRequester::Worker);
     assert_eq!(
-        world.ends("find(p)", Ok(left())),
+        fixture.ends("discover(p)", Ok(left())),
         "unmount(p/pv-c), unmount(p/a)"
     );
-    assert_eq!(world.ok("unmount(p/a)"), "");
+    assert_eq!(fixture.ok("unmount(p/a)"), "");
     assert_eq!(
-        world.fails("unmount(p/pv-c)", "no driver"),
-        "not#2(FailedMount: UnmountVolume.TearDown failed for volume \"pv-c\" : no driver)"
+        fixture.fails("unmount(p/pv-c)", "no driver"),
+        "failed#2(FailedMount: UnmountVolume.TearDown failed for volume \"pv-c\" : no driver)"
     );
-    assert_eq!(world.hear(Input::DriverRegistered), "wake(p)");
-    // once for each failure
-    assert_eq!(world.hear(Input::DriverRegistered), "");
-    assert_eq!(world.release("p", TearDownRequester::Worker), "find(p)");
-    world.ends("find(p)", Ok(left()));
-    world.ok("unmount(p/pv-c)");
-    // a disk has nothing to do with drivers
-    world.fails("unmount(p/a)", "busy");
-    assert_eq!(world.hear(Input::DriverRegistered), "");
+    assert_eq!(fixture.input(Input::DriverRegistered), "requeue(p)");
+    // once per failure
+    assert_eq!(fixture.input(Input::DriverRegistered), "");
+    assert_eq!(
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "discover(p)"
+    );
+    fixture.ends("discover(p)", Ok(left()));
+    fixture.ok("unmount(p/pv-c)");
+    // other volumes are not retried
+    fixture.fails("unmount(p/a)", "busy");
+    assert_eq!(fixture.input(Input::DriverRegistered), "");
 }

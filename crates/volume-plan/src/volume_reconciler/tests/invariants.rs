@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whatever order.
+//! Invariants under random inputs.
 
 use proptest::prelude::*;
 
@@ -6,9 +6,9 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Move {
-    Ask(usize, usize),
-    Release(usize, bool),
-    /// One of the open steps ends, well or not.
+    SetUp(usize, usize),
+    TearDown(usize, bool),
+    /// A step in progress succeeds or fails.
     End(usize, bool),
     Pass(u16),
     Ready,
@@ -17,8 +17,8 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
-        4 => (0..3_usize, 0..4_usize).prop_map(|(pod, set)| Move::Ask(pod, set)),
-        2 => (0..3_usize, any::<bool>()).prop_map(|(pod, worker)| Move::Release(pod, worker)),
+        4 => (0..3_usize, 0..4_usize).prop_map(|(pod, set)| Move::SetUp(pod, set)),
+        2 => (0..3_usize, any::<bool>()).prop_map(|(pod, worker)| Move::TearDown(pod, worker)),
         8 => (0..8_usize, prop::bool::weighted(0.8)).prop_map(|(n, ok)| Move::End(n, ok)),
         2 => (1..2000_u16).prop_map(Move::Pass),
         1 => Just(Move::Ready),
@@ -32,8 +32,8 @@ const PODS: [&str; 3] = ["p", "q", "r"];
 fn volumes(set: usize) -> Vec<PodVolume> {
     let attached = csi("t", |volume| volume.attach_required = true);
     let mut alone = csi("x", |_| ());
-    if let Some(claim) = &mut alone.claim {
-        claim.exclusive = true;
+    if let Some(pvc) = &mut alone.pvc {
+        pvc.exclusive = true;
     }
     match set {
         0 => vec![empty("a")],
@@ -43,14 +43,14 @@ fn volumes(set: usize) -> Vec<PodVolume> {
     }
 }
 
-/// What a node would hold, kept beside the plan.
+/// Model of the node.
 #[derive(Default)]
 struct Model {
-    /// May lie on the disk, by pod: name and device.
-    lies: BTreeMap<PodUid, BTreeMap<String, Option<DeviceName>>>,
-    /// Released since something was mounted last.
-    released: BTreeSet<PodUid>,
-    wants: BTreeMap<PodUid, BTreeSet<DeviceName>>,
+    /// Volumes that may be on the disk, by pod: name and device.
+    on_disk: BTreeMap<PodUid, BTreeMap<String, Option<DeviceName>>>,
+    /// Torn down since the last mount.
+    torn_down: BTreeSet<PodUid>,
+    desired: BTreeMap<PodUid, BTreeSet<DeviceName>>,
     staged: BTreeSet<DeviceName>,
     open: BTreeMap<String, Step>,
     waiting: BTreeSet<u64>,
@@ -61,41 +61,41 @@ impl Model {
         for step in steps {
             let line = step.to_string();
             match &step {
-                Step::Ready(ask, _) | Step::Released(ask, _) => {
-                    assert!(self.waiting.remove(&ask.0), "answered twice: {line}");
+                Step::ReplySetUp(request, _) | Step::ReplyTearDown(request, _) => {
+                    assert!(self.waiting.remove(&request.0), "second reply: {line}");
                     continue;
                 }
-                Step::Wake(_)
-                | Step::GiveUp(_)
+                Step::RequeuePod(_)
+                | Step::CancelOperations(_)
                 | Step::Record(..)
-                | Step::RecordClaim(..)
+                | Step::RecordPvc(..)
                 | Step::Reject(..)
-                // nobody answers, and nothing waits for it
+                // without a result, and nothing waits for it
                 | Step::CheckAttachLimit(_)
-                | Step::InUse(_) => continue,
+                | Step::ReportInUse(_) => continue,
                 Step::Mount(work) => {
                     let uid = work.pod.uid();
                     let device = work.volume.device();
                     let staged = device.as_ref().is_none_or(|d| self.staged.contains(d));
                     assert!(staged, "not staged: {line}");
-                    self.released.remove(&uid);
+                    self.torn_down.remove(&uid);
                     let unmounting = format!("unmount({uid}/");
                     let taken = self.open.keys().any(|open| open.starts_with(&unmounting));
-                    assert!(!taken, "taken away at the same time: {line}");
+                    assert!(!taken, "unmount in progress: {line}");
                     let name = work.volume.dir_name().to_owned();
-                    self.lies.entry(uid).or_default().insert(name, device);
+                    self.on_disk.entry(uid).or_default().insert(name, device);
                 }
                 Step::Unmount(uid, _, _) => {
-                    assert!(self.released.contains(uid), "nobody asked: {line}");
+                    assert!(self.torn_down.contains(uid), "not requested: {line}");
                 }
                 Step::Unstage(device) => {
-                    let mut lying = self.lies.values().flat_map(BTreeMap::values);
-                    let used = lying.any(|of| of.as_ref() == Some(device));
-                    let wanted = self.wants.values().any(|devices| devices.contains(device));
+                    let mut stored = self.on_disk.values().flat_map(BTreeMap::values);
+                    let used = stored.any(|of| of.as_ref() == Some(device));
+                    let wanted = self.desired.values().any(|devices| devices.contains(device));
                     assert!(!used && !wanted, "in use: {line}");
                 }
-                Step::Survey
-                | Step::Find(_)
+                Step::Reconstruct
+                | Step::Discover(_)
                 | Step::Stage(..)
                 | Step::Expand(..) => {}
             }
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    fn end(&mut self, line: &str, ok: bool) -> Option<Done> {
+    fn end(&mut self, line: &str, ok: bool) -> Option<StepResult> {
         let error = StepError {
             operation: None,
             message: "no".into(),
@@ -114,10 +114,12 @@ impl Model {
         };
         let result = |(): ()| if ok { Ok(()) } else { Err(error) };
         Some(match self.open.remove(line)? {
-            Step::Survey => Done::Reconstructed(result(()).map(|()| Survey::default())),
-            Step::Find(uid) => {
-                let lies = self.lies.get(&uid).into_iter().flatten();
-                let found = lies.map(|(name, device)| DiscoveredVolume {
+            Step::Reconstruct => {
+                StepResult::Reconstructed(result(()).map(|()| Reconstruction::default()))
+            }
+            Step::Discover(uid) => {
+                let on_disk = self.on_disk.get(&uid).into_iter().flatten();
+                let found = on_disk.map(|(name, device)| DiscoveredVolume {
                     plugin_dir: match device {
                         Some(_) => "kubernetes.io~csi".into(),
                         None => "kubernetes.io~empty-dir".into(),
@@ -127,32 +129,32 @@ impl Model {
                     device: device.clone(),
                 });
                 let found = found.collect();
-                Done::Found(uid, result(()).map(|()| found))
+                StepResult::Discovered(uid, result(()).map(|()| found))
             }
             Step::Stage(device, _) => {
                 if ok {
                     self.staged.insert(device.clone());
                 }
-                Done::Staged(device, result(()))
+                StepResult::Staged(device, result(()))
             }
             Step::Unstage(device) => {
                 if ok {
                     self.staged.remove(&device);
                 }
-                Done::Unstaged(device, result(()))
+                StepResult::Unstaged(device, result(()))
             }
             Step::Mount(work) => {
-                Done::Mounted(work.pod.uid(), work.key, result(()).map(|()| mounted()))
+                StepResult::Mounted(work.pod.uid(), work.key, result(()).map(|()| mounted()))
             }
             Step::Expand(work, _) => {
-                let expanded = result(()).map(|()| Expanded::NotNow);
-                Done::Expanded(work.pod.uid(), work.key, expanded)
+                let expanded = result(()).map(|()| ExpansionResult::Deferred);
+                StepResult::Expanded(work.pod.uid(), work.key, expanded)
             }
             Step::Unmount(uid, key, found) => {
-                if ok && let Some(lies) = self.lies.get_mut(&uid) {
-                    lies.remove(&found.name);
+                if ok && let Some(volumes) = self.on_disk.get_mut(&uid) {
+                    volumes.remove(&found.name);
                 }
-                Done::Unmounted(uid, key, result(()))
+                StepResult::Unmounted(uid, key, result(()))
             }
             _ => return None,
         })
@@ -163,55 +165,56 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn nothing_in_use_is_taken_away_and_everybody_is_answered(moves in moves()) {
-        let mut plan = VolumeReconciler::new();
+    fn used_volumes_stay_and_each_request_gets_a_reply(moves in moves()) {
+        let mut reconciler = VolumeReconciler::new();
         let mut model = Model::default();
-        let mut uptime = Duration::ZERO;
-        let mut asked = 0;
-        let hear = |plan: &mut VolumeReconciler, model: &mut Model, input, uptime| {
-            let now = Timestamp::from_second(EPOCH).expect("in range");
-            model.take(plan.handle(input, Moment { uptime, now }));
+        let mut monotonic = Duration::ZERO;
+        let mut requests = 0;
+        let handle = |reconciler: &mut VolumeReconciler, model: &mut Model, input, monotonic| {
+            let wall = Timestamp::from_second(EPOCH).expect("in range");
+            let now = ClockReading { wall, monotonic };
+            model.take(reconciler.handle(input, now));
         };
         for one in moves {
             let input = match one {
-                Move::Ask(pod, set) => {
-                    asked += 1;
-                    model.waiting.insert(asked);
+                Move::SetUp(pod, set) => {
+                    requests += 1;
+                    model.waiting.insert(requests);
                     let volumes = volumes(set);
                     let devices = volumes.iter().filter_map(PodVolume::device).collect();
-                    model.wants.insert(PodUid::from(PODS[pod]), devices);
+                    model.desired.insert(PodUid::from(PODS[pod]), devices);
                     Input::SetUp {
-                        ask: RequestId(asked),
+                        request: RequestId(requests),
                         pod: pod_named(PODS[pod]),
                         volumes: Arc::new(volumes),
-                        patience: Duration::from_secs(10),
+                        timeout: Duration::from_secs(10),
                     }
                 }
-                Move::Release(pod, worker) => {
-                    asked += 1;
-                    model.waiting.insert(asked);
+                Move::TearDown(pod, worker) => {
+                    requests += 1;
+                    model.waiting.insert(requests);
                     let uid = PodUid::from(PODS[pod]);
-                    let refused = !worker && model.wants.contains_key(&uid);
-                    if !refused {
-                        model.wants.remove(&uid);
-                        model.released.insert(uid.clone());
+                    let rejected = !worker && model.desired.contains_key(&uid);
+                    if !rejected {
+                        model.desired.remove(&uid);
+                        model.torn_down.insert(uid.clone());
                     }
                     let by = match worker {
                         true => TearDownRequester::Worker,
                         false => TearDownRequester::Housekeeping,
                     };
-                    Input::TearDown { ask: RequestId(asked), uid, by }
+                    Input::TearDown { request: RequestId(requests), uid, by }
                 }
                 Move::End(n, ok) => {
                     let line = model.open.keys().nth(n).cloned();
                     match line.and_then(|line| model.end(&line, ok)) {
-                        Some(done) => Input::Done(done),
+                        Some(result) => Input::StepFinished(result),
                         None => continue,
                     }
                 }
                 Move::Pass(hundredths) => {
-                    uptime += Duration::from_millis(u64::from(hundredths) * 10);
-                    Input::Tick
+                    monotonic += Duration::from_millis(u64::from(hundredths) * 10);
+                    Input::TimerFired
                 }
                 Move::Ready => Input::SourcesReady,
                 Move::Node(attached) => {
@@ -222,28 +225,28 @@ proptest! {
                     }
                 }
             };
-            hear(&mut plan, &mut model, input, uptime);
+            handle(&mut reconciler, &mut model, input, monotonic);
         }
-        // everything ends well from now on
-        hear(&mut plan, &mut model, Input::SourcesReady, uptime);
+        // all steps succeed from now on
+        handle(&mut reconciler, &mut model, Input::SourcesReady, monotonic);
         for _ in 0..2000 {
             let line = model.open.keys().next().cloned();
-            if let Some(done) = line.and_then(|line| model.end(&line, true)) {
-                hear(&mut plan, &mut model, Input::Done(done), uptime);
-            } else if let Some(left) = plan.wakes_in(uptime) {
-                uptime += left;
-                hear(&mut plan, &mut model, Input::Tick, uptime);
+            if let Some(result) = line.and_then(|line| model.end(&line, true)) {
+                handle(&mut reconciler, &mut model, Input::StepFinished(result), monotonic);
+            } else if let Some(left) = reconciler.next_wake_up(monotonic) {
+                monotonic += left;
+                handle(&mut reconciler, &mut model, Input::TimerFired, monotonic);
             } else {
                 break;
             }
         }
-        // who waits for a volume that another pod keeps tries for ever
-        prop_assert!(model.open.is_empty(), "goes on: {:?}", model.open.keys());
-        prop_assert!(model.waiting.is_empty(), "not answered: {:?}", model.waiting);
+        // a pod that waits for an exclusive volume of another retries without end
+        prop_assert!(model.open.is_empty(), "in progress: {:?}", model.open.keys());
+        prop_assert!(model.waiting.is_empty(), "no reply: {:?}", model.waiting);
         for uid in PODS.map(PodUid::from) {
-            let lies = model.lies.get(&uid).is_some_and(|lies| !lies.is_empty());
-            let refused = plan.pods.get(&uid).is_some_and(|pod| pod.pod.is_none());
-            prop_assert!(!refused || lies, "remembered for nothing: {uid}");
+            let on_disk = model.on_disk.get(&uid).is_some_and(|volumes| !volumes.is_empty());
+            let undesired = reconciler.pods.get(&uid).is_some_and(|pod| pod.pod.is_none());
+            prop_assert!(!undesired || on_disk, "stale state: {uid}");
         }
     }
 }

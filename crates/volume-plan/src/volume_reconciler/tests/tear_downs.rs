@@ -1,13 +1,13 @@
-//! Taking volumes away: what is looked up, in which order, and what resists.
+//! Tear-downs: discovery, order, failures.
 
 use super::*;
 
 /// A pod with a mounted volume.
-fn with_pod() -> World {
-    let mut world = World::new();
-    world.ask("p", &[empty("a")]);
-    assert_eq!(world.ok("mount(p/a)"), "ready#1(1)");
-    world
+fn with_pod() -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.set_up("p", &[empty("a")]);
+    assert_eq!(fixture.ok("mount(p/a)"), "ready#1(1)");
+    fixture
 }
 
 fn a() -> Vec<DiscoveredVolume> {
@@ -15,86 +15,110 @@ fn a() -> Vec<DiscoveredVolume> {
 }
 
 #[test]
-fn everything_that_lies_there_goes_and_nothing_is_remembered() {
-    let mut world = with_pod();
-    assert_eq!(world.release("p", TearDownRequester::Worker), "find(p)");
-    let lies = vec![found("empty-dir", "a", None), found("secret", "old", None)];
+fn tear_down_unmounts_all_volumes_on_disk_and_drops_state() {
+    let mut fixture = with_pod();
     assert_eq!(
-        world.ends("find(p)", Ok(lies)),
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "discover(p)"
+    );
+    let on_disk = vec![found("empty-dir", "a", None), found("secret", "old", None)];
+    assert_eq!(
+        fixture.ends("discover(p)", Ok(on_disk)),
         "unmount(p/a), unmount(p/old)"
     );
-    assert_eq!(world.ok("unmount(p/old)"), "");
-    assert_eq!(world.ok("unmount(p/a)"), "released#2");
-    assert!(world.plan.pods.is_empty());
-    assert_eq!(world.timer(), "idle");
+    assert_eq!(fixture.ok("unmount(p/old)"), "");
+    assert_eq!(fixture.ok("unmount(p/a)"), "torn-down#2");
+    assert!(fixture.reconciler.pods.is_empty());
+    assert_eq!(fixture.timer(), "idle");
 }
 
 #[test]
-fn what_resists_is_named_and_tried_again_by_who_asks_again() {
-    let mut world = with_pod();
-    world.release("p", TearDownRequester::Worker);
-    world.ends("find(p)", Ok(a()));
+fn failed_unmount_is_reported_and_retried_on_next_request() {
+    let mut fixture = with_pod();
+    fixture.tear_down("p", TearDownRequester::Worker);
+    fixture.ends("discover(p)", Ok(a()));
     assert_eq!(
-        world.fails("unmount(p/a)", "device or resource busy"),
-        "not#2(FailedMount: UnmountVolume.TearDown failed for volume \"a\" : device or resource \
+        fixture.fails("unmount(p/a)", "device or resource busy"),
+        "failed#2(FailedMount: UnmountVolume.TearDown failed for volume \"a\" : device or resource \
          busy)"
     );
-    assert_eq!(world.timer(), "idle");
-    assert_eq!(world.release("p", TearDownRequester::Worker), "find(p)");
-    assert_eq!(world.ends("find(p)", Ok(a())), "unmount(p/a)");
-    assert_eq!(world.ok("unmount(p/a)"), "released#3");
-}
-
-#[test]
-fn a_disk_that_cannot_be_read_is_told() {
-    let mut world = with_pod();
-    world.release("p", TearDownRequester::Worker);
+    assert_eq!(fixture.timer(), "idle");
     assert_eq!(
-        world.fails("find(p)", "cannot list"),
-        "not#2(FailedMount: cannot list)"
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "discover(p)"
     );
-    assert_eq!(world.release("p", TearDownRequester::Worker), "find(p)");
+    assert_eq!(fixture.ends("discover(p)", Ok(a())), "unmount(p/a)");
+    assert_eq!(fixture.ok("unmount(p/a)"), "torn-down#3");
 }
 
 #[test]
-fn a_release_waits_for_what_is_under_way_and_who_asked_hears_what_for() {
-    let mut world = World::new();
-    world.ask("p", &[empty("a")]);
+fn failed_discovery_fails_tear_down() {
+    let mut fixture = with_pod();
+    fixture.tear_down("p", TearDownRequester::Worker);
     assert_eq!(
-        world.release("p", TearDownRequester::Worker),
-        "not#1(FailedMount: the pod's volumes are being released), give-up(p)"
+        fixture.fails("discover(p)", "cannot list"),
+        "failed#2(FailedMount: cannot list)"
     );
-    let hangs = "MountVolume.SetUp of volume \"a\" is under way since 2023-11-14T22:13:20Z";
-    assert_eq!(world.tick(10.0), format!("not#2(FailedMount: {hangs})"));
-    world.at(50.0);
-    assert_eq!(world.release("p", TearDownRequester::Worker), "give-up(p)");
-    // it failed, and nobody wants it: no event, no further try
-    assert_eq!(world.fails("mount(p/a)", "gone"), "find(p)");
-    assert_eq!(world.ends("find(p)", Ok(a())), "unmount(p/a)");
-    let hangs = "UnmountVolume.TearDown of volume \"a\" is under way since 2023-11-14T22:14:10Z";
-    assert_eq!(world.tick(60.0), format!("not#3(FailedMount: {hangs})"));
-    assert_eq!(world.ok("unmount(p/a)"), "");
-    assert_eq!(world.release("p", TearDownRequester::Worker), "find(p)");
-    assert_eq!(world.ends("find(p)", Ok(vec![])), "released#4");
-}
-
-#[test]
-fn a_pod_that_comes_back_waits_for_the_release_and_is_set_up_anew() {
-    let mut world = with_pod();
-    world.release("p", TearDownRequester::Worker);
-    assert_eq!(world.ask("p", &[empty("a")]), "");
-    assert_eq!(world.ends("find(p)", Ok(a())), "unmount(p/a)");
-    assert_eq!(world.ok("unmount(p/a)"), "released#2, mount(p/a)");
-    assert_eq!(world.ok("mount(p/a)"), "ready#3(1)");
-}
-
-#[test]
-fn housekeeping_takes_nothing_from_a_pod_that_is_asked_for() {
-    let mut world = with_pod();
     assert_eq!(
-        world.release("p", TearDownRequester::Housekeeping),
-        "not#2(FailedMount: the pod is asked for again)"
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "discover(p)"
     );
-    assert_eq!(world.release("q", TearDownRequester::Housekeeping), "find(q)");
-    assert_eq!(world.ends("find(q)", Ok(vec![])), "released#3");
+}
+
+#[test]
+fn tear_down_waits_for_step_in_progress_and_reports_it() {
+    let mut fixture = Fixture::new();
+    fixture.set_up("p", &[empty("a")]);
+    assert_eq!(
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "failed#1(FailedMount: the pod's volumes are being torn down), cancel(p)"
+    );
+    let hangs = "MountVolume.SetUp of volume \"a\" in progress since 2023-11-14T22:13:20Z";
+    assert_eq!(
+        fixture.tick(10.0),
+        format!("failed#2(FailedMount: {hangs})")
+    );
+    fixture.at(50.0);
+    assert_eq!(
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "cancel(p)"
+    );
+    // a failed undesired mount has no event and no retry
+    assert_eq!(fixture.fails("mount(p/a)", "gone"), "discover(p)");
+    assert_eq!(fixture.ends("discover(p)", Ok(a())), "unmount(p/a)");
+    let hangs = "UnmountVolume.TearDown of volume \"a\" in progress since 2023-11-14T22:14:10Z";
+    assert_eq!(
+        fixture.tick(60.0),
+        format!("failed#3(FailedMount: {hangs})")
+    );
+    assert_eq!(fixture.ok("unmount(p/a)"), "");
+    assert_eq!(
+        fixture.tear_down("p", TearDownRequester::Worker),
+        "discover(p)"
+    );
+    assert_eq!(fixture.ends("discover(p)", Ok(vec![])), "torn-down#4");
+}
+
+#[test]
+fn set_up_during_tear_down_waits_and_mounts_again() {
+    let mut fixture = with_pod();
+    fixture.tear_down("p", TearDownRequester::Worker);
+    assert_eq!(fixture.set_up("p", &[empty("a")]), "");
+    assert_eq!(fixture.ends("discover(p)", Ok(a())), "unmount(p/a)");
+    assert_eq!(fixture.ok("unmount(p/a)"), "torn-down#2, mount(p/a)");
+    assert_eq!(fixture.ok("mount(p/a)"), "ready#3(1)");
+}
+
+#[test]
+fn housekeeping_tear_down_of_desired_pod_is_rejected() {
+    let mut fixture = with_pod();
+    assert_eq!(
+        fixture.tear_down("p", TearDownRequester::Housekeeping),
+        "failed#2(FailedMount: the pod is desired again)"
+    );
+    assert_eq!(
+        fixture.tear_down("q", TearDownRequester::Housekeeping),
+        "discover(q)"
+    );
+    assert_eq!(fixture.ends("discover(q)", Ok(vec![])), "torn-down#3");
 }

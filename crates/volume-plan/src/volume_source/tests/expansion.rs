@@ -1,4 +1,4 @@
-//! Whose turn it is to grow a claim, and what is told of that.
+//! Expansion decisions and PVC status patches.
 
 use windlass_types::ExpansionError::{Away, Failed, InUse, Infeasible, Uncertain, Unsupported};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
@@ -24,23 +24,23 @@ fn check(status: Value, capacity: &str, bytes: u64, expected: Option<Value>) {
 }
 
 #[test]
-fn a_claim_has_what_its_volume_has() {
+fn finished_expansion_reports_capacity() {
     let has = |size: &str| json!({"capacity": {"storage": size}});
     check(has("1Gi"), "2048Mi", 2 * GIB, Some(has("2048Mi")));
     check(json!({}), "2Gi", 2 * GIB, Some(has("2Gi")));
-    // the volume grew again meanwhile
+    // the volume was enlarged again since
     check(has("1Gi"), "3Gi", 2 * GIB, Some(has("2Gi")));
 }
 
 #[test]
-fn a_claim_that_says_so_already_is_left_alone() {
+fn finished_expansion_without_change_has_no_patch() {
     let has = json!({"capacity": {"storage": "2Gi"}});
     check(has.clone(), "2Gi", 2 * GIB, None);
     check(has, "2Gi", GIB, None);
 }
 
 #[test]
-fn what_was_said_of_the_growth_is_taken_back_and_nothing_else() {
+fn finished_expansion_removes_resize_status_only() {
     let one = |kind: &str| json!({"type": kind, "status": "True"});
     check(
         json!({
@@ -72,7 +72,7 @@ fn what_was_said_of_the_growth_is_taken_back_and_nothing_else() {
 }
 
 #[test]
-fn a_claim_that_has_its_size_while_its_resizer_waits_is_told_that_the_wait_is_over() {
+fn finished_expansion_clears_pending_resizer_status() {
     check(
         json!({
             "capacity": {"storage": "2Gi"},
@@ -85,7 +85,7 @@ fn a_claim_that_has_its_size_while_its_resizer_waits_is_told_that_the_wait_is_ov
 }
 
 #[test]
-fn the_size_is_written_as_the_resizer_wrote_it() {
+fn capacity_has_the_format_of_the_resizer() {
     check(
         json!({"allocatedResources": {"storage": "1536Mi"}}),
         "2Gi",
@@ -98,34 +98,34 @@ fn claim(value: Value) -> PersistentVolumeClaim {
     serde_json::from_value(value).expect("claim")
 }
 
-/// Whose turn it is: a PersistentVolume of 3 GiB, and a claim whose user asks for `asked`.
-fn turn(asked: &str, mode: &str, status: Value, failed_before: bool, expected: &str) {
+/// Checks the decision for a PersistentVolume of 3 GiB and a PVC that requests `requested`.
+fn decide(requested: &str, mode: &str, status: Value, failed_before: bool, expected: &str) {
     let claim = claim(json!({
-        "spec": {"accessModes": [mode], "resources": {"requests": {"storage": asked}}},
+        "spec": {"accessModes": [mode], "resources": {"requests": {"storage": requested}}},
         "status": status,
     }));
     let line = match expansion_decision(&claim, 3 * GIB, failed_before) {
-        ExpansionDecision::Expand(growing) => {
+        ExpansionDecision::Expand(task) => {
             let flags = [
-                (growing.reported, " reported"),
-                (growing.tracked, " tracked"),
-                (growing.final_attempt, " final"),
+                (task.reported, " reported"),
+                (task.tracked, " tracked"),
+                (task.final_attempt, " final"),
             ];
             let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name);
             format!(
-                "grow to {}{}",
-                growing.bytes / GIB,
+                "expand to {}{}",
+                task.bytes / GIB,
                 flags.collect::<String>()
             )
         }
         ExpansionDecision::AlreadyExpanded(bytes) => format!("has {}", bytes / GIB),
-        ExpansionDecision::Deferred => "not now".to_owned(),
+        ExpansionDecision::Deferred => "deferred".to_owned(),
     };
     assert_eq!(line, expected, "{status}");
 }
 
 #[test]
-fn the_node_grows_a_volume_when_its_claim_waits_for_it() {
+fn node_expands_when_pvc_is_pending_on_node() {
     let once = "ReadWriteOnce";
     let at = |stage: &str| {
         json!({
@@ -135,41 +135,41 @@ fn the_node_grows_a_volume_when_its_claim_waits_for_it() {
         })
     };
     let pending = at("NodeResizePending");
-    turn("2Gi", once, pending.clone(), false, "grow to 2 tracked");
-    turn(
+    decide("2Gi", once, pending.clone(), false, "expand to 2 tracked");
+    decide(
         "2Gi",
         once,
         at("NodeResizeInProgress"),
         false,
-        "grow to 2 tracked",
+        "expand to 2 tracked",
     );
-    turn(
+    decide(
         "2Gi",
         once,
         at("ControllerResizeInProgress"),
         false,
-        "not now",
+        "deferred",
     );
-    turn("2Gi", once, at("NodeResizeInfeasible"), false, "not now");
-    // its user thought better of it after it failed
-    turn("1Gi", once, pending.clone(), false, "grow to 2 tracked");
-    turn("2Gi", once, pending.clone(), true, "grow to 2 tracked");
-    turn("1Gi", once, pending, true, "grow to 2 tracked final");
-    // the resizer has not come to it
+    decide("2Gi", once, at("NodeResizeInfeasible"), false, "deferred");
+    // the user requested less after a failure
+    decide("1Gi", once, pending.clone(), false, "expand to 2 tracked");
+    decide("2Gi", once, pending.clone(), true, "expand to 2 tracked");
+    decide("1Gi", once, pending, true, "expand to 2 tracked final");
+    // the resizer has not started
     let begun = json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}});
-    turn("2Gi", once, begun, false, "not now");
+    decide("2Gi", once, begun, false, "deferred");
 }
 
 #[test]
-fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
+fn read_write_many_volume_is_expanded_on_each_node() {
     let done = json!({"capacity": {"storage": "2Gi"}, "allocatedResources": {"storage": "2Gi"}});
-    turn("2Gi", "ReadWriteOnce", done.clone(), false, "has 2");
-    turn(
+    decide("2Gi", "ReadWriteOnce", done.clone(), false, "has 2");
+    decide(
         "2Gi",
         "ReadWriteMany",
         done.clone(),
         false,
-        "grow to 2 reported tracked",
+        "expand to 2 reported tracked",
     );
     let not_required = claim(json!({
         "metadata": {"annotations": {"volume.kubernetes.io/node-expansion-not-required": ""}},
@@ -183,58 +183,58 @@ fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
 }
 
 #[test]
-fn an_old_resizer_only_makes_the_volume_larger() {
+fn old_resizer_enlarges_persistent_volume_only() {
     let has = |size: &str| json!({"capacity": {"storage": size}});
-    turn("3Gi", "ReadWriteOnce", has("1Gi"), true, "grow to 3");
-    turn(
+    decide("3Gi", "ReadWriteOnce", has("1Gi"), true, "expand to 3");
+    decide(
         "3Gi",
         "ReadWriteOnce",
         has("3Gi"),
         false,
-        "grow to 3 reported",
+        "expand to 3 reported",
     );
-    turn("3Gi", "ReadWriteOnce", json!({}), false, "grow to 3");
+    decide("3Gi", "ReadWriteOnce", json!({}), false, "expand to 3");
 }
 
 #[test]
-fn what_follows_from_a_growth_that_failed() {
-    let check = |flags: &str, fault: ExpansionError, expected: &str| {
-        let growing = ExpansionTask {
+fn failed_expansion_consequences() {
+    let check = |flags: &str, error: ExpansionError, expected: &str| {
+        let task = ExpansionTask {
             bytes: 2,
             reported: flags.contains("reported"),
             tracked: flags.contains("tracked"),
             final_attempt: flags.contains("final"),
         };
-        let line = expansion_failure(&growing, fault).to_string();
-        assert_eq!(line, expected, "{flags} {fault:?}");
+        let line = expansion_failure(&task, error).to_string();
+        assert_eq!(line, expected, "{flags} {error:?}");
     };
-    for (fault, expected) in [
+    for (error, expected) in [
         (Away, "failed"),
         (Failed, "error, rejected"),
         (Uncertain, "error, failed"),
         (Infeasible, "infeasible, rejected"),
-        (InUse, "error, left"),
+        (InUse, "error, skipped"),
         (Unsupported, "error, rejected"),
     ] {
-        check("tracked", fault, expected);
+        check("tracked", error, expected);
     }
-    check("tracked reported", Unsupported, "done");
+    check("tracked reported", Unsupported, "nothing to do");
     check("tracked final", Failed, "infeasible, rejected");
     check("tracked final", Uncertain, "error, failed");
-    check("tracked final", InUse, "infeasible, left");
-    // an old resizer is told of nothing but success
-    for (fault, expected) in [
+    check("tracked final", InUse, "infeasible, skipped");
+    // with an old resizer only success is reported
+    for (error, expected) in [
         (Failed, "rejected"),
         (Infeasible, "rejected"),
-        (InUse, "left"),
-        (Unsupported, "done"),
+        (InUse, "skipped"),
+        (Unsupported, "nothing to do"),
     ] {
-        check("", fault, expected);
+        check("", error, expected);
     }
 }
 
 #[test]
-fn a_claim_says_that_its_node_is_at_work_and_how_that_failed() {
+fn pvc_status_patches_for_started_and_failed_expansion() {
     let with = |status: Value| {
         claim(json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": status}))
     };
@@ -266,7 +266,7 @@ fn a_claim_says_that_its_node_is_at_work_and_how_that_failed() {
         failed(&pending, true),
         Some(json!({"allocatedResourceStatuses": infeasible, "conditions": condition}))
     );
-    // what stands there stays, and nothing is said twice
+    // an existing condition is kept
     let before = with(json!({
         "allocatedResourceStatuses": {"storage": "NodeResizePending"},
         "conditions": [{"type": "NodeResizeError", "status": "True", "message": "before"}],

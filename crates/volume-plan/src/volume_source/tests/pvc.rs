@@ -1,4 +1,4 @@
-//! Claims that are ready, and those that are not.
+//! PVCs that are ready, and those that are not.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use windlass_pod_inputs::pod_references::claim_name;
 
 use super::*;
 
-/// A volume's source as one line.
-pub(super) fn shown(source: &VolumeSource) -> String {
+/// Returns the source on one line.
+pub(super) fn source_line(source: &VolumeSource) -> String {
     match source {
         VolumeSource::HostPath(source) => format!("hostPath {}", source.path),
         VolumeSource::Image(image) => format!("image {} {}", image.reference, image.pull_policy),
@@ -58,7 +58,7 @@ fn csi_line(csi: &CsiVolume) -> String {
     line
 }
 
-/// A world in which everything is as it should be, for a case to change something.
+/// A pod with a bound PVC, for a test to change.
 pub(super) struct Case {
     pod: Value,
     pvc: Option<Value>,
@@ -152,7 +152,12 @@ impl Case {
         let line = match self.result() {
             Ok(volume) => {
                 let pvc = volume.pvc.as_ref().expect("PVC");
-                let mut line = format!("{}/{} {}", pvc.name, pvc.volume, shown(&volume.source));
+                let mut line = format!(
+                    "{}/{} {}",
+                    pvc.name,
+                    pvc.volume,
+                    source_line(&volume.source)
+                );
                 for (on, word) in [
                     (volume.read_only, " read-only"),
                     (pvc.exclusive, " exclusive"),
@@ -172,7 +177,7 @@ impl Case {
     }
 }
 
-/// A merge patch: `null` takes a field away.
+/// Applies a merge patch; `null` removes a field.
 fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
@@ -190,7 +195,7 @@ fn merge(into: &mut Value, patch: Value) {
 }
 
 #[test]
-fn a_bound_claim_is_the_volume_behind_it() {
+fn bound_pvc_resolves_to_persistent_volume() {
     Case::host_path().check("data/pv-1 hostPath /data");
     Case::new(json!({"local": {"path": "/disk", "fsType": "xfs"}}))
         .check("data/pv-1 local /disk fs=xfs");
@@ -211,7 +216,7 @@ fn a_bound_claim_is_the_volume_behind_it() {
 }
 
 #[test]
-fn who_may_write_and_how_many_pods_may_have_it() {
+fn read_only_and_exclusive_follow_pod_and_volume() {
     let read_only = json!({"spec": {"volumes": [
         {"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
     ]}});
@@ -223,7 +228,7 @@ fn who_may_write_and_how_many_pods_may_have_it() {
         .check("data/pv-1 csi d h fs= ReadWriteOnce 1073741824→2147483648 read-only");
     Case::new(json!({"nfs": {"server": "s", "path": "/p", "readOnly": true}}))
         .check("data/pv-1 nfs s:/p read-only");
-    // a mode says where it may be had, not what may be done with it
+    // an access mode does not make the volume read-only
     Case::new(json!({"hostPath": {"path": "/data"}, "accessModes": ["ReadOnlyMany"]}))
         .check("data/pv-1 hostPath /data");
     Case::new(json!({"hostPath": {"path": "/data"}, "accessModes": ["ReadWriteOncePod"]}))
@@ -235,7 +240,7 @@ fn who_may_write_and_how_many_pods_may_have_it() {
 }
 
 #[test]
-fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
+fn expansion_is_actionable_after_controller_expansion() {
     let check = |status: Value, size: &str| {
         Case::new(json!({"csi": {"driver": "d", "volumeHandle": "h"}}))
             .pvc(json!({"status": status}))
@@ -254,14 +259,14 @@ fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
     check(stage("ControllerResizeInProgress"), &closed);
     check(stage("NodeResizeInfeasible"), &closed);
     check(json!({"allocatedResources": {"storage": "3Gi"}}), &closed);
-    // another node may have told it
+    // another node may have reported it
     let mut done = json!({"allocatedResources": {"storage": "2Gi"}});
     done["capacity"] = json!({"storage": "2Gi"});
     check(done, " 2147483648→2147483648");
 }
 
 #[test]
-fn the_group_of_a_volumes_files_is_an_annotation() {
+fn group_is_read_from_annotation() {
     let group = |value: &str| {
         let annotations = json!({"pv.beta.kubernetes.io/gid": value});
         let case = Case::host_path().volume(json!({"metadata": {"annotations": annotations}}));
@@ -274,7 +279,7 @@ fn the_group_of_a_volumes_files_is_an_annotation() {
 }
 
 #[test]
-fn mount_options_may_be_in_the_old_annotation() {
+fn mount_options_are_read_from_old_annotation() {
     let options = json!({"volume.beta.kubernetes.io/mount-options": "ro,soft"});
     Case::new(json!({"nfs": {"server": "s", "path": "/p"}, "mountOptions": ["hard"]}))
         .volume(json!({"metadata": {"annotations": options}}))
@@ -282,7 +287,7 @@ fn mount_options_may_be_in_the_old_annotation() {
 }
 
 #[test]
-fn a_claim_that_is_not_ready_says_why() {
+fn unready_pvc_reports_cause() {
     let mut case = Case::host_path();
     case.pvc = None;
     case.check(
@@ -292,7 +297,7 @@ fn a_claim_that_is_not_ready_says_why() {
     Case::host_path()
         .pvc(json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}))
         .check("later: error processing PVC default/data: PVC is being deleted");
-    // it stays until its pods are gone, and those may come and come back
+    // the finalizer keeps it until no pod uses it
     Case::host_path()
         .pvc(json!({"metadata": {
             "deletionTimestamp": "2026-11-22T00:00:00Z",
@@ -311,7 +316,7 @@ fn a_claim_that_is_not_ready_says_why() {
 }
 
 #[test]
-fn a_volume_that_is_not_this_claims_says_why() {
+fn persistent_volume_of_other_pvc_reports_cause() {
     let mut case = Case::host_path();
     case.volume = None;
     case.check(
@@ -333,7 +338,7 @@ fn a_volume_that_is_not_this_claims_says_why() {
 }
 
 #[test]
-fn what_could_not_be_read_is_asked_for_again_soon() {
+fn unread_pvc_is_retried_soon() {
     let pod: Pod = serde_json::from_value(Case::host_path().pod).expect("pod");
     let volume = &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0];
     let state = PvcState {
@@ -356,7 +361,7 @@ fn what_could_not_be_read_is_asked_for_again_soon() {
 }
 
 #[test]
-fn an_ephemeral_volume_has_a_claim_of_its_own() {
+fn ephemeral_volume_requires_owned_pvc() {
     let ephemeral = || {
         Case::host_path().pod(json!({"spec": {"volumes": [
             {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
@@ -379,7 +384,7 @@ fn an_ephemeral_volume_has_a_claim_of_its_own() {
 }
 
 #[test]
-fn a_device_is_no_file_system() {
+fn volume_mode_mismatch_is_rejected() {
     let devices = json!({"spec": {"containers": [{
         "name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/v"}],
     }]}});
@@ -394,7 +399,7 @@ fn a_device_is_no_file_system() {
 }
 
 #[test]
-fn a_volume_of_other_nodes_is_not_mounted() {
+fn node_affinity_mismatch_is_rejected() {
     let case = |node: &str| {
         Case::new(json!({
             "local": {"path": "/disk"},
