@@ -5,14 +5,15 @@
 //! burst of 25 events, then one per five minutes. Each step keeps its 4096 last used keys as hashes.
 
 mod event;
-mod lru;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use lru::LruCache;
 use serde_json::{Value, json};
 use windlass_types::Timestamp;
 use windlass_types::corev1::{Event, ObjectReference};
@@ -21,11 +22,10 @@ use windlass_types::view::EventType;
 use windlass_units::hash::fnv1a_128;
 
 pub use event::{Reporter, node_reference, pod_reference};
-use lru::Lru;
 
 /// Keys per step (as upstream). An entry takes about 100 bytes with its index: at most 3 × 4096 × 100
 /// B = 1.2 MB, plus the names of 4096 events.
-const MAX_KEYS: usize = 4096;
+const MAX_KEYS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// Number of different messages from which events are combined.
 const COMBINE_THRESHOLD: usize = 10;
 /// Maximum time between combined messages.
@@ -102,9 +102,9 @@ impl fmt::Display for Correlated {
 #[derive(Debug)]
 pub struct EventCorrelator {
     reporter: Reporter,
-    aggregates: Lru<AggregateRecord>,
-    sent: Lru<SentEvent>,
-    buckets: Lru<RateBucket>,
+    aggregates: LruCache<u128, AggregateRecord>,
+    sent: LruCache<u128, SentEvent>,
+    buckets: LruCache<u128, RateBucket>,
 }
 
 /// Events that differ by their message only.
@@ -134,9 +134,9 @@ impl EventCorrelator {
     pub fn new(reporter: Reporter) -> Self {
         Self {
             reporter,
-            aggregates: Lru::new(MAX_KEYS),
-            sent: Lru::new(MAX_KEYS),
-            buckets: Lru::new(MAX_KEYS),
+            aggregates: LruCache::new(MAX_KEYS),
+            sent: LruCache::new(MAX_KEYS),
+            buckets: LruCache::new(MAX_KEYS),
         }
     }
 
@@ -149,7 +149,7 @@ impl EventCorrelator {
         let alike = key(&[&about, &kind]);
         let about = key(&[&about]);
         let (recorded, sent_key) = self.combine(recorded, alike);
-        let known = self.sent.get(sent_key).cloned();
+        let known = self.sent.get(&sent_key).cloned();
         let mut event = self.reporter.event(&recorded);
         let sent = match &known {
             Some(before) => SentEvent {
@@ -189,10 +189,12 @@ impl EventCorrelator {
         let field_path = recorded.object.field_path.as_deref().unwrap_or_default();
         let exact = key(&[&[&alike.to_string(), field_path, &recorded.message]]);
         let message = fnv1a_128(recorded.message.as_bytes());
-        let mut aggregate = self.aggregates.take_or(alike, || AggregateRecord {
-            messages: BTreeSet::new(),
-            last: now,
-        });
+        let aggregate = self
+            .aggregates
+            .get_or_insert_mut(alike, || AggregateRecord {
+                messages: BTreeSet::new(),
+                last: now,
+            });
         if now.duration_since(aggregate.last).unsigned_abs() > COMBINE_WINDOW {
             aggregate.messages.clear();
         }
@@ -203,7 +205,6 @@ impl EventCorrelator {
             // the set does not grow beyond the threshold
             aggregate.messages.pop_first();
         }
-        self.aggregates.put(alike, aggregate);
         if !combined {
             return (recorded, exact);
         }
@@ -215,7 +216,7 @@ impl EventCorrelator {
     fn take_credit(&mut self, about: u128, now: Timestamp) -> bool {
         let price = i64::try_from(REFILL_INTERVAL.as_millis()).unwrap_or(i64::MAX);
         let full = BURST * price;
-        let mut bucket = self.buckets.take_or(about, || RateBucket {
+        let bucket = self.buckets.get_or_insert_mut(about, || RateBucket {
             credit: full,
             last: now,
         });
@@ -226,7 +227,6 @@ impl EventCorrelator {
         if enough {
             bucket.credit -= price;
         }
-        self.buckets.put(about, bucket);
         enough
     }
 

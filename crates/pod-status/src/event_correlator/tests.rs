@@ -161,7 +161,7 @@ fn what_was_dropped_is_counted_when_it_is_sent_again() {
 #[test]
 fn memory_is_bounded_and_the_longest_unused_is_forgotten() {
     let mut s = correlator();
-    let count = i64::try_from(MAX_KEYS).expect("small");
+    let count = i64::try_from(MAX_KEYS.get()).expect("small");
     for n in 0..=count {
         s.correlate(recorded(&format!("p{n}"), "R", "m", 0));
     }
