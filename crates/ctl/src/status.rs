@@ -1,7 +1,8 @@
 //! READY, STATUS and RESTARTS of a pod, computed as in the printer of kubectl.
 
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, PodStatus};
-use windlass_types::{PodExt, Timestamp};
+use windlass_types::pod::is_sidecar;
+use windlass_types::{Phase, PodExt, Timestamp};
 
 use crate::age;
 use crate::pod::PodView;
@@ -51,7 +52,7 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
             .count();
     let mut ready = init.ready_sidecars;
     let mut restarts = init.restarts;
-    let terminal = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let terminal = Phase::is_terminal_in(&status);
     let of_pod = || {
         let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
         let reason = status.reason.clone().filter(|reason| !reason.is_empty());
@@ -185,10 +186,6 @@ fn never_ran(status: &PodStatus) -> bool {
         began(&status.state) || began(&status.last_state)
     };
     !lists.into_iter().flatten().flatten().any(ran)
-}
-
-fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 fn has_condition(status: &PodStatus, name: &str) -> bool {

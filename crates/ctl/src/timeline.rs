@@ -78,7 +78,7 @@ fn scale() -> String {
 }
 
 fn row(bar: &Bar<'_>) -> Vec<String> {
-    let record = bar.touch;
+    let record = bar.record;
     let took = record.duration_seconds.map(Duration::try_from_secs_f64);
     vec![
         short(bar.after),
@@ -97,14 +97,14 @@ fn name(record: &TimelineRecord) -> String {
 
 /// Draws a bar; the help of the command has the legend.
 fn cells(bar: &Bar<'_>) -> String {
-    let (mark, last) = match bar.touch.state {
+    let (mark, last) = match bar.record.state {
         RecordState::Succeeded => ("=", "="),
         RecordState::Failed => ("!", "!"),
         RecordState::Cancelled => ("~", "~"),
         RecordState::Running => ("=", ">"),
     };
     let drawn = match bar.cells {
-        0 if bar.touch.state == RecordState::Failed => "!".to_owned(),
+        0 if bar.record.state == RecordState::Failed => "!".to_owned(),
         0 => "|".to_owned(),
         cells => mark.repeat(cells - 1) + last,
     };

@@ -13,9 +13,9 @@ use windlass_proto::podresources_v1::{
 };
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
-use windlass_types::PodExt;
-use windlass_types::corev1::{Pod, PodStatus};
+use windlass_types::corev1::Pod;
 use windlass_types::view::PodWorkerState;
+use windlass_types::{Phase, PodExt};
 
 use crate::service::RequestLimiter;
 
@@ -124,13 +124,10 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
 /// True if the pod is active (upstream `isPodInactive`): not terminated and not in a terminal
 /// phase.
 fn is_active(entry: &PodStatusEntry) -> bool {
-    let ended = |status: &PodStatus| {
-        let phase = status.phase.as_deref();
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
     match entry.worker_state {
         PodWorkerState::SyncPod => {
-            !ended(&entry.status) && !entry.pod.status.as_ref().is_some_and(ended)
+            !Phase::is_terminal_in(&entry.status)
+                && !entry.pod.status.as_ref().is_some_and(Phase::is_terminal_in)
         }
         PodWorkerState::TerminatingPod => true,
         PodWorkerState::TerminatedPod => false,

@@ -1,10 +1,8 @@
-//! The status a pod reports (upstream `generateAPIPodStatus`), and its one current blocker.
+//! Generation of a pod's status (upstream `generateAPIPodStatus`) and its blocker.
 //!
-//! A status is computed from the pod, what the runtime has of it, what went wrong in the last
-//! sync and the status reported before. It is a proposal: whether a terminal phase may already
-//! be published while containers of the pod still run is for the status sender to decide.
-//! Fields that belong to the API server or its controllers (foreign conditions, resource
-//! claims, nominated node) are copied from the pod.
+//! The status is computed from the desired and observed pod, the errors of the last sync and the
+//! previous status. [`status_sync`](crate::status_sync) withholds a terminal phase while containers
+//! run. Fields of other writers (their conditions, resource claims, nominated node) are copied.
 
 mod blocker;
 mod conditions;
@@ -33,41 +31,41 @@ use windlass_pod_lifecycle::stop::with_unseen_ends;
 
 pub use blocker::{BlockerInput, blocker, last_probe_failure, waiting_for};
 
-/// What went wrong in the last sync: by container name, `""` for the pod as a whole.
+/// Errors of the last sync by container name; `""` for the whole pod.
 pub type Failures = BTreeMap<String, (Reason, String)>;
 
-/// Everything a status is made of.
+/// Input of [`generate_status`].
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInput<'a> {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: &'a Pod,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: &'a ObservedPod,
-    /// What went wrong in the last sync.
+    /// Errors of the last sync.
     pub failures: &'a Failures,
-    /// Restarts that are delayed, from the last [`windlass_pod_lifecycle::actions::PodActions`].
+    /// Restarts in back-off, from the last [`windlass_pod_lifecycle::actions::PodActions`].
     pub backing_off: &'a [DelayedRestart],
-    /// What the probes say.
+    /// Probe results.
     pub probe_results: &'a PodProbeResults,
-    /// The status reported before; `None` falls back to the one in the pod.
+    /// The previous status; by default the one in the pod.
     pub previous: Option<&'a PodStatus>,
-    /// IPs of the node, its primary family first.
+    /// IPs of the node, the primary family first.
     pub host_ips: &'a [IpAddr],
-    /// Feature gate `ContainerStopSignals`: the signal that stops a container is shown.
+    /// Feature gate `ContainerStopSignals`: reports stop signals.
     pub stop_signals: bool,
     /// Scheme of container IDs, for example `containerd`.
     pub runtime_name: &'a str,
-    /// The pod's containers have been stopped and none will be started again.
+    /// All containers have stopped and none is restarted.
     pub terminal: bool,
-    /// A decision from outside the pod that fails it (deadline, eviction, admission).
+    /// A decided phase (deadline, eviction, admission).
     pub phase_override: Option<&'a PhaseOverride>,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Computes the status to report.
+/// Generates the status of a pod.
 pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
-    // whatever was observed last, nothing of a terminated pod runs
+    // nothing of a terminated pod runs, whatever was observed last
     let runs = input.observed.running().next().is_some();
     let ended = (input.terminal && runs).then(|| with_unseen_ends(input.observed));
     let input = StatusInput {
@@ -110,13 +108,13 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     status
 }
 
-/// Whether admission rejected the pod; after an agent restart, the message shows it.
+/// True for a pod rejected by admission; after an agent restart its message shows it.
 fn is_rejected(phase: Phase, message: Option<&str>) -> bool {
     phase == Phase::Failed && message.is_some_and(|text| text.starts_with(REJECTION_PREFIX))
 }
 
-/// The status of a rejected pod has nothing of containers, addresses or conditions (upstream
-/// `rejectPod`).
+/// Returns the status of a rejected pod, without containers, addresses and conditions of the agent
+/// (upstream `rejectPod`).
 fn rejected_status(
     input: &StatusInput<'_>,
     previous: &PodStatus,
@@ -135,7 +133,7 @@ fn rejected_status(
     }
 }
 
-/// When the node first saw the pod: it is written once.
+/// Returns the start time, which is set once.
 fn start_time(input: &StatusInput<'_>, previous: &PodStatus) -> Time {
     let api = input.pod.status.as_ref();
     previous
@@ -145,14 +143,14 @@ fn start_time(input: &StatusInput<'_>, previous: &PodStatus) -> Time {
         .unwrap_or_else(|| Time(whole_seconds(input.now)))
 }
 
-/// Phase, reason and message. A terminal phase is never left again.
+/// Returns phase, reason and message. A terminal phase does not change.
 fn phase_and_reason(
     input: &StatusInput<'_>,
     previous: &PodStatus,
     api: &PodStatus,
     all: &[&ContainerStatus],
 ) -> (Phase, Option<String>, Option<String>) {
-    let old = previous.phase.as_deref().and_then(Phase::parse);
+    let old = Phase::from_status(previous);
     let settled = settled_phase(previous, api);
     if settled.is_none()
         && let Some(phase_override) = input.phase_override
@@ -179,16 +177,14 @@ fn phase_and_reason(
     )
 }
 
-/// The terminal phase that was reached before: no phase_override changes it.
+/// Returns the terminal phase that was reached before; no override changes it.
 fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
-    let phases = [api.phase.as_deref(), previous.phase.as_deref()];
-    let mut phases = phases.into_iter().flatten().filter_map(Phase::parse);
+    let mut phases = [api, previous].into_iter().filter_map(Phase::from_status);
     phases.find(|phase| phase.is_terminal())
 }
 
-/// Host and pod IPs, the node's primary family first, at most one of each family. A pod keeps
-/// its IPs after its sandbox is gone; one on the host network has the node's and never changes
-/// them, except that a second family may be added.
+/// Sets host and pod IPs: at most one per family, the node's primary family first. A pod keeps its IPs
+/// without a sandbox. A host network pod keeps its first node IPs; a second family may be added.
 fn set_ips(status: &mut PodStatus, input: &StatusInput<'_>, previous: &PodStatus) {
     let hosts = by_family(input.host_ips, input.host_ips);
     status.host_ip = hosts.first().map(IpAddr::to_string);
@@ -225,7 +221,7 @@ fn set_ips(status: &mut PodStatus, input: &StatusInput<'_>, previous: &PodStatus
     status.pod_ips = non_empty(ips.iter().map(|ip| PodIP { ip: ip.to_string() }).collect());
 }
 
-/// One line of a status, for logs and tests: phase, the conditions that are true, containers.
+/// Formats a status as one line: phase, true conditions, containers.
 pub fn status_line(status: &PodStatus) -> String {
     let mut words = vec![status.phase.clone().unwrap_or_default()];
     if let Some(reason) = &status.reason {
@@ -250,8 +246,7 @@ pub fn status_line(status: &PodStatus) -> String {
     words.join(" ")
 }
 
-/// The API's times have whole seconds; a status that is compared with its published self must
-/// have them too.
+/// Truncates to the whole seconds of the API, so that generated and published statuses are equal.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use windlass_types::corev1::ResourceRequirements;
-use windlass_types::{Pod, PodExt};
+use windlass_types::{Phase, Pod, PodExt};
 
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::resources::{
@@ -178,10 +178,7 @@ pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> Cgrou
 
 /// Shares of the parent of all Burstable pods: as many as those request that have not ended.
 pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
-    let has_ended = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        matches!(phase, Some("Failed" | "Succeeded"))
-    };
+    let has_ended = |pod: &Pod| pod.status.as_ref().is_some_and(Phase::is_terminal_in);
     let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable && !has_ended(pod));
     let requests = burstable.map(|pod| {
         let request = with_overhead(pod, "cpu", pod_request(pod, "cpu"));

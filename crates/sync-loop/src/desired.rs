@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_types::{Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate, SharedPod};
+use windlass_types::{
+    Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate, SharedPod,
+};
 
 use crate::dispatch::Dispatch;
 
@@ -129,11 +131,7 @@ impl DesiredPods {
 
 /// True for a pod with a terminal phase at the API server.
 fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    !pod.is_static() && matches!(phase, Some("Succeeded" | "Failed"))
+    !pod.is_static() && pod.status.as_ref().is_some_and(Phase::is_terminal_in)
 }
 
 /// Returns the conditions of the readiness gates with their status.

@@ -3,24 +3,23 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_actors::{KillPod, PhaseOverride, UpdateKind, UpdatePod, VolumesChanged};
+use windlass_actors::{KillPod, PhaseOverride, TerminatePod, UpdatePod, VolumesChanged};
 use windlass_node_rules::admission::Rejection;
 use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 /// Grace period of an evicted pod (upstream `immediateEvictionGracePeriodSeconds`).
-const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
+const EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Returns the update for changed volumes: a resync, or the termination of the pod.
-pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
-    let end = |grace, message: String, phase_override| {
-        UpdateKind::Kill(KillPod {
+/// Returns the dispatch for changed volumes: a resync, or the termination of the pod.
+pub(crate) fn volumes_changed(uid: PodUid, changed: VolumesChanged) -> Dispatch {
+    let terminate = |uid, grace, message, phase_override| {
+        let request = TerminatePod {
             grace,
             reason: message,
-            removed: false,
-            orphan: None,
-            phase_override: Some(phase_override),
-        })
+            phase_override,
+        };
+        Dispatch::Kill(uid, request.into())
     };
     match (changed.over_limit, changed.no_room) {
         (Some(message), _) => {
@@ -30,18 +29,18 @@ pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
                 message: message.clone(),
                 disruption: None,
             };
-            end(Some(OVER_LIMIT_GRACE), message, phase_override)
+            terminate(uid, Some(EVICTION_GRACE_PERIOD), message, phase_override)
         }
         (None, Some(message)) => {
             let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
             let rejection = Rejection::new(reason, &message);
-            end(None, message, rejection.into())
+            terminate(uid, None, message, rejection.into())
         }
-        (None, None) => UpdateKind::Sync,
+        (None, None) => Dispatch::Sync(uid),
     }
 }
 
-/// Update of one worker for a config change.
+/// Update of one worker: the decision of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dispatch {
     /// Run this pod.
@@ -56,6 +55,8 @@ pub enum Dispatch {
     Reject(SharedPod, PhaseOverride),
     /// Remove: the source no longer has the pod.
     Remove(PodUid),
+    /// Kill: the node shuts down, the pod is evicted, or it is an orphaned pod.
+    Kill(PodUid, KillPod),
 }
 
 impl Dispatch {
@@ -99,6 +100,7 @@ impl Dispatch {
                 };
                 (uid, None, Some(kill))
             }
+            Self::Kill(uid, kill) => (uid, None, Some(kill)),
         };
         let update = UpdatePod {
             run,
@@ -116,8 +118,14 @@ impl fmt::Display for Dispatch {
             Self::Sync(uid) => write!(f, "sync({uid})"),
             Self::Delete(pod) => write!(f, "delete({})", pod.uid()),
             Self::Terminate(pod) => write!(f, "terminate({})", pod.uid()),
-            Self::Reject(pod, phase_override) => write!(f, "reject({} {})", pod.uid(), phase_override.reason),
+            Self::Reject(pod, phase_override) => {
+                write!(f, "reject({} {})", pod.uid(), phase_override.reason)
+            }
             Self::Remove(uid) => write!(f, "remove({uid})"),
+            Self::Kill(uid, kill) => match &kill.phase_override {
+                Some(cause) => write!(f, "kill({uid} {})", cause.reason),
+                None => write!(f, "kill({uid})"),
+            },
         }
     }
 }
@@ -133,19 +141,19 @@ mod tests {
                 over_limit: over_limit.map(str::to_owned),
                 no_room: no_room.map(str::to_owned),
             };
-            let line = match volumes_changed(changed) {
-                UpdateKind::Kill(kill) => {
+            let line = match volumes_changed("web".into(), changed) {
+                Dispatch::Kill(_, kill) => {
                     let phase_override = kill.phase_override.expect("a phase_override");
                     let PhaseOverride {
                         reason, message, ..
                     } = phase_override;
                     format!("{reason} within {:?}: {message}", kill.grace)
                 }
-                other => format!("{other:?}"),
+                other => other.to_string(),
             };
             assert_eq!(line, expected);
         };
-        check(None, None, "Sync");
+        check(None, None, "sync(web)");
         check(Some("much"), None, "Evicted within Some(1s): much");
         check(
             None,

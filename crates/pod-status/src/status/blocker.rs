@@ -143,7 +143,7 @@ pub fn last_probe_failure<'a>(
 }
 
 fn cause(input: &BlockerInput<'_>) -> Option<Cause> {
-    let phase = input.status.phase.as_deref().and_then(Phase::parse);
+    let phase = Phase::from_status(input.status);
     if phase == Some(Phase::Succeeded) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The conditions of a pod that the node agent owns, and those it hands through.
+//! Pod conditions of the agent, and copied conditions of other writers.
 
 use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
@@ -9,7 +9,7 @@ use windlass_pod_lifecycle::actions::{SandboxDecision, restarts_all_containers, 
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 
-/// Types computed here; the rest is foreign and kept as the API server has it.
+/// Types computed here; other conditions are copied from the API.
 const OWNED: [&str; 6] = [
     READY_TO_START,
     INITIALIZED,
@@ -24,9 +24,9 @@ const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
-/// Set by whoever disrupts the pod, node agent included: kept wherever it was seen.
+/// Set by controllers and the agent; kept from either source.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-/// Its reason if this agent ends the pod.
+/// Its reason if the agent terminates the pod.
 const BY_KUBELET: &str = "TerminationByKubelet";
 
 /// Status, reason and message of a condition.
@@ -91,7 +91,7 @@ pub(super) fn conditions(
         (CONTAINERS_READY, containers_ready),
         (SCHEDULED, ConditionValue::YES),
     ];
-    if reset::could_happen(pod) {
+    if reset::is_possible(pod) {
         owned.push((ALL_RESTARTING, all_restarting(input, phase)));
     }
     for (type_, truth) in owned {
@@ -108,14 +108,14 @@ pub(super) fn conditions(
             message: text(truth.message),
             last_transition_time: since.or_else(|| Some(Time(whole_seconds(input.now)))),
             last_probe_time: None,
-            // it is about what happened, not about what is asked
+            // it concerns an event, not the generation of the spec
             observed_generation: pod.metadata.generation.filter(|_| type_ != ALL_RESTARTING),
         });
     }
     list
 }
 
-/// The conditions that others write, as the API server has them.
+/// Returns the conditions of other writers.
 pub(super) fn foreign(input: &StatusInput<'_>) -> Vec<PodCondition> {
     let status = input.pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref());
@@ -126,8 +126,8 @@ pub(super) fn foreign(input: &StatusInput<'_>) -> Vec<PodCondition> {
         .collect()
 }
 
-/// The condition of a pod that this agent ends before its time. It replaces what somebody else
-/// said before, whose transition time stays: the pod was disrupted then.
+/// Returns the condition `DisruptionTarget` of a pod that the agent terminates. It keeps the transition
+/// time of an earlier one.
 fn disrupted_here(
     input: &StatusInput<'_>,
     previous: &PodStatus,
@@ -153,7 +153,7 @@ fn disrupted_here(
     })
 }
 
-/// Sidecars and app containers are ready.
+/// Evaluates the readiness of sidecars and app containers.
 fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> ConditionValue {
     match phase {
         Phase::Succeeded => return ConditionValue::no("PodCompleted", String::new()),
@@ -176,7 +176,7 @@ fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -
     )
 }
 
-/// All `readinessGates` are true.
+/// Evaluates the readiness gates.
 fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> ConditionValue {
     let mut messages = Vec::new();
     for gate in PodExt::spec(input.pod).readiness_gates.iter().flatten() {
@@ -199,8 +199,7 @@ fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Cond
     }
 }
 
-/// All init containers have completed, or started if they are sidecars. Once true it stays:
-/// neither a sidecar that restarts nor a new sandbox undoes it.
+/// Evaluates whether all init containers completed and all sidecars started. Once true it stays true.
 fn initialized(
     input: &StatusInput<'_>,
     status: &PodStatus,
@@ -247,7 +246,7 @@ fn initialized(
     )
 }
 
-/// An exit asks for a restart of all containers, and they have not all been removed yet.
+/// Evaluates whether a restart of all containers is in progress.
 fn all_restarting(input: &StatusInput<'_>, phase: Phase) -> ConditionValue {
     match phase {
         Phase::Succeeded => ConditionValue::no("PodCompleted", String::new()),

@@ -1,4 +1,4 @@
-//! Container statuses (upstream `convertToAPIContainerStatuses` and the probe manager's part).
+//! Container statuses (upstream `convertToAPIContainerStatuses` and `UpdatePodStatus`).
 
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
@@ -16,11 +16,11 @@ use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 use windlass_types::pod::is_sidecar;
 use windlass_units::duration::go_duration;
 
-/// Upstream's words for a container that ran and is gone.
-const GONE: &str = "The container could not be located when the pod was deleted.  The container used \
+/// Upstream's message for a removed container that ran.
+const REMOVED_MESSAGE: &str = "The container could not be located when the pod was deleted.  The container used \
                     to be Running";
-/// Upstream's words for an init container that is gone though the pod got past it.
-const PAST: &str = "Unable to get init container status from container runtime and pod has been \
+/// Upstream's message for a removed init container of an initialized pod.
+const INITIALIZED_MESSAGE: &str = "Unable to get init container status from container runtime and pod has been \
                     initialized, treat it as exited normally";
 
 /// The three lists of a pod status.
@@ -33,7 +33,7 @@ pub(super) struct Lists {
     pub(super) ephemeral: Vec<ContainerStatus>,
 }
 
-/// Which list a container is in.
+/// List of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Init,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 }
 
 pub(super) fn statuses(input: &StatusInput<'_>, previous: &PodStatus) -> Lists {
-    let removing = reset::underway(input, previous);
+    let removing = reset::is_in_progress(input, previous);
     let list = |kind, specs: &[Container], before: &Option<Vec<ContainerStatus>>| {
         let before = before.as_deref().unwrap_or_default();
         let one = |spec: &Container| {
@@ -72,8 +72,7 @@ pub(super) fn statuses(input: &StatusInput<'_>, previous: &PodStatus) -> Lists {
     lists
 }
 
-/// The status of one container. `removing`: all containers of the pod are restarted, and what is
-/// missing was removed for that.
+/// Returns the status of a container. `removing`: a restart of all containers removes missing ones.
 fn status(
     input: &StatusInput<'_>,
     kind: Kind,
@@ -90,7 +89,7 @@ fn status(
         .state
         .as_ref()
         .is_some_and(|s| s.terminated.is_some());
-    // What has completed, and an ephemeral container that has ended, is not started again.
+    // completed init containers and exited ephemeral containers are not restarted
     let over = match kind {
         Kind::Init => latest.is_some_and(is_completed) && !is_sidecar(spec),
         Kind::App => false,
@@ -115,8 +114,7 @@ fn is_completed(instance: &ObservedContainer) -> bool {
     instance.state == ContainerState::Exited && instance.exit_code == 0
 }
 
-/// Why the next start of a container has not happened. A delayed restart was not tried at all,
-/// so it comes before what went wrong in an earlier try.
+/// Returns the reason why a container has not started; a back-off precedes the error of the last attempt.
 fn waiting_reason(input: &StatusInput<'_>, name: &str) -> Option<(Reason, String)> {
     if let Some(wait) = input.backing_off.iter().find(|b| b.name == name) {
         let pod = input.pod;
@@ -131,7 +129,7 @@ fn waiting_reason(input: &StatusInput<'_>, name: &str) -> Option<(Reason, String
     input.failures.get(name).cloned()
 }
 
-/// The status of a container the runtime knows.
+/// Returns the status of a container in the runtime.
 fn from_runtime(
     input: &StatusInput<'_>,
     spec: &Container,
@@ -147,7 +145,7 @@ fn from_runtime(
     let mut restarts = i32::try_from(latest.restart_count).unwrap_or(i32::MAX);
     let state = match latest.state {
         ContainerState::Running => {
-            // the runtime may have forgotten what ran before, and begun to count anew
+            // the runtime may have lost the previous instances and their count
             if other_ended.is_some() && restarts <= known {
                 restarts = known.saturating_add(1);
             }
@@ -155,14 +153,14 @@ fn from_runtime(
         }
         ContainerState::Exited => terminated(input, latest),
         ContainerState::Created => waiting(default_reason(input), None),
-        // The end of a container that ran must not look like a container that never ran.
+        // the exit of a container must not look like a container that never ran
         ContainerState::Unknown if old_running.is_some() => {
             restarts = restarts.max(known.saturating_add(1));
             let reason = match removing {
                 true => Reason::RestartingAllContainers,
                 false => Reason::ContainerStatusUnknown,
             };
-            lost(reason, UNSEEN_END)
+            unobserved_exit(reason, UNSEEN_END)
         }
         ContainerState::Unknown => same
             .and_then(|o| o.state.clone())
@@ -198,7 +196,7 @@ fn from_runtime(
     }
 }
 
-/// The status of a container the runtime does not know: never created, or removed.
+/// Returns the status of a container that was never created, or removed.
 fn without_runtime(
     input: &StatusInput<'_>,
     kind: Kind,
@@ -230,14 +228,17 @@ fn without_runtime(
     if had_ended {
         return old.clone();
     }
-    if reset::waits(old) {
+    if reset::is_waiting(old) {
         status.state.clone_from(&old.state);
         return status;
     }
     if kind == Kind::Ephemeral && was_running {
-        // it runs once: it has ended, and will not wait for another run
+        // it runs once
         return ContainerStatus {
-            state: Some(lost(Reason::ContainerStatusUnknown, GONE)),
+            state: Some(unobserved_exit(
+                Reason::ContainerStatusUnknown,
+                REMOVED_MESSAGE,
+            )),
             ..old.clone()
         };
     }
@@ -245,8 +246,11 @@ fn without_runtime(
         return status;
     }
     if was_running && !is_terminated(&status.last_state) {
-        // As the last state: the container waits, but it is not one that never ran.
-        status.last_state = Some(lost(Reason::ContainerStatusUnknown, GONE));
+        // as the last state, because the container waits for its next run
+        status.last_state = Some(unobserved_exit(
+            Reason::ContainerStatusUnknown,
+            REMOVED_MESSAGE,
+        ));
         if input.pod.metadata.deletion_timestamp.is_none() {
             status.restart_count = status.restart_count.saturating_add(1);
         }
@@ -254,8 +258,7 @@ fn without_runtime(
     status
 }
 
-/// An ordinary init container that the runtime does not know has completed if an app container was
-/// created: nothing else lets the pod get that far.
+/// Reports a removed init container as completed if an app container was created.
 fn assume_completed(
     input: &StatusInput<'_>,
     spec: &Container,
@@ -266,7 +269,7 @@ fn assume_completed(
         apps.iter()
             .any(|c| input.observed.latest(&c.name).is_some())
     };
-    // what is missing while all containers are removed says nothing
+    // a restart of all containers removes init containers too
     let removing = restarts_all_containers(input.pod, input.observed);
     if is_sidecar(spec) || !past() || removing {
         return false;
@@ -274,7 +277,7 @@ fn assume_completed(
     status.state = Some(ApiState {
         terminated: Some(ContainerStateTerminated {
             reason: Some(Reason::Completed.as_str().to_owned()),
-            message: Some(PAST.to_owned()),
+            message: Some(INITIALIZED_MESSAGE.to_owned()),
             ..ContainerStateTerminated::default()
         }),
         ..ApiState::default()
@@ -333,7 +336,7 @@ fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState
     }
 }
 
-fn lost(reason: Reason, message: &str) -> ApiState {
+fn unobserved_exit(reason: Reason, message: &str) -> ApiState {
     ApiState {
         terminated: Some(ContainerStateTerminated {
             exit_code: UNSEEN_EXIT_CODE,
@@ -353,7 +356,7 @@ fn time(time: Timestamp) -> Time {
     Time(whole_seconds(time))
 }
 
-/// One container as `name:state#restarts`, `*` for ready, the last state in brackets.
+/// Formats a container as `name:state<last state>#restarts`, `*` for ready.
 pub(super) fn line(status: &ContainerStatus) -> String {
     let state = |state: &Option<ApiState>| match state {
         Some(s) if s.running.is_some() => "running".to_owned(),

@@ -1,4 +1,4 @@
-//! What a container status says beside states: resources in force, user, stop signal, mounts.
+//! Container status fields besides the state: resources, user, stop signal, mounts.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,12 @@ use windlass_types::{ContainerState, ObservedContainer};
 use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
 use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 
-/// Requests from here down make no difference to the kernel (2 shares).
+/// CPU requests up to this have the same effect (2 shares), in millicores.
 const MIN_EFFECTIVE_CPU_REQUEST: i64 = 2;
-/// Limits from here down make no difference to the kernel (a quota of 1 ms in 100 ms).
+/// CPU limits up to this have the same effect (a quota of 1 ms in 100 ms), in millicores.
 const MIN_EFFECTIVE_CPU_LIMIT: i64 = 10;
 
-/// What the runtime says is in force. It does not tell the memory request, and an older runtime
-/// tells nothing.
+/// Resources that the runtime reports; never the memory request, nothing from older runtimes.
 #[derive(Clone, Copy, Debug, Default)]
 struct RuntimeResources {
     cpu_request: Option<Quantity>,
@@ -28,24 +27,22 @@ struct RuntimeResources {
 }
 
 impl RuntimeResources {
-    fn of(told: Option<&LinuxResources>) -> Self {
-        let Some(told) = told else {
+    fn new(reported: Option<&LinuxResources>) -> Self {
+        let Some(reported) = reported else {
             return Self::default();
         };
         let positive = |milli: i64| (milli > 0).then(|| Quantity::from_milli(milli));
-        let bytes = (told.memory_limit > 0).then_some(told.memory_limit);
+        let bytes = (reported.memory_limit > 0).then_some(reported.memory_limit);
         Self {
-            cpu_request: positive(milli_cpu_of_shares(told.cpu_shares)),
-            cpu_limit: positive(milli_cpu_of_quota(told.cpu_quota, told.cpu_period)),
+            cpu_request: positive(milli_cpu_of_shares(reported.cpu_shares)),
+            cpu_limit: positive(milli_cpu_of_quota(reported.cpu_quota, reported.cpu_period)),
             memory_limit: bytes.map(|b| Quantity::from_units(b, QuantityFormat::BinarySi)),
         }
     }
 }
 
-/// `resources` of a container the runtime knows: what the runtime says is in force while it runs,
-/// then what was said of this instance before, then what is asked.
-///
-/// `before` is the status of the same instance.
+/// Returns `resources` of a container in the runtime: reported by the runtime while it runs, else from
+/// `before`, the previous status of the instance, else from the spec.
 pub(super) fn resources(
     spec: &Container,
     instance: &ObservedContainer,
@@ -55,7 +52,7 @@ pub(super) fn resources(
     if instance.state != ContainerState::Running {
         return resources;
     }
-    let now = RuntimeResources::of(instance.resources.as_ref());
+    let now = RuntimeResources::new(instance.resources.as_ref());
     let running = before.filter(|b| b.state.as_ref().is_some_and(|s| s.running.is_some()));
     let before = running.and_then(|b| b.resources.as_ref());
     if let Some(limits) = &mut resources.limits {
@@ -77,32 +74,31 @@ pub(super) fn resources(
     resources
 }
 
-/// One amount of a list that so far holds what is asked. `least` is the largest number of
-/// thousandths that the kernel cannot tell from none.
+/// Replaces a desired quantity by the reported one. Amounts up to `least` thousandths are equal.
 fn settle(
     list: &mut BTreeMap<String, ApiQuantity>,
     name: &str,
-    told: Option<Quantity>,
+    reported: Option<Quantity>,
     least: i64,
     before: Option<&BTreeMap<String, ApiQuantity>>,
 ) {
-    let Some(told) = told else {
+    let Some(reported) = reported else {
         if let Some(before) = before.and_then(|b| b.get(name)) {
             list.insert(name.to_owned(), before.clone());
         }
         return;
     };
-    let asked = lookup(Some(list), name).ok().flatten();
+    let desired = lookup(Some(list), name).ok().flatten();
     let tiny = |amount: Quantity| amount.milli_value() <= least;
-    // the same amount keeps the spelling of whoever asked for it
-    if asked == Some(told) || tiny(told) && asked.is_none_or(tiny) {
+    // an equal amount keeps its spelling in the spec
+    if desired == Some(reported) || tiny(reported) && desired.is_none_or(tiny) {
         return;
     }
-    list.insert(name.to_owned(), ApiQuantity(told.to_string()));
+    list.insert(name.to_owned(), ApiQuantity(reported.to_string()));
 }
 
-/// `allocatedResources`: the requests that the container was created with. A pod is not resized in
-/// place, so what is asked later waits for the next instance.
+/// Returns `allocatedResources`: the requests at the creation of the container. There is no in-place
+/// resize.
 pub(super) fn allocated(
     spec: &Container,
     before: Option<&ContainerStatus>,
@@ -111,7 +107,7 @@ pub(super) fn allocated(
     before.or_else(|| spec.resources.as_ref()?.requests.clone())
 }
 
-/// `user`, if the runtime tells it.
+/// Returns `user`, if the runtime reports it.
 pub(super) fn user(instance: &ObservedContainer) -> Option<ContainerUser> {
     let user = instance.user.as_ref()?;
     Some(ContainerUser {
@@ -123,13 +119,13 @@ pub(super) fn user(instance: &ObservedContainer) -> Option<ContainerUser> {
     })
 }
 
-/// `stopSignal`, if the runtime tells it.
+/// Returns `stopSignal`, if the runtime reports it.
 pub(super) fn stop_signal(instance: &ObservedContainer) -> Option<String> {
     Some(instance.stop_signal.clone()).filter(|signal| !signal.is_empty())
 }
 
-/// `volumeMounts`, in the order of the spec. What a mount became is what the runtime says of the
-/// `latest` instance; before there is one, no mount is read-only with everything below it.
+/// Returns `volumeMounts` in spec order. Recursive read-only mounts are reported by the runtime for the
+/// `latest` instance.
 pub(super) fn volume_mounts(
     spec: &Container,
     latest: Option<&ObservedContainer>,

@@ -1,4 +1,4 @@
-//! A pod's phase from the states of its containers (upstream `getPhase`).
+//! The phase of a pod, from the states of its containers (upstream `getPhase`).
 
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateTerminated, ContainerStatus,
@@ -9,10 +9,10 @@ use super::{StatusInput, reset};
 use windlass_pod_lifecycle::actions::{restarts_after_exit, restarts_all_containers};
 use windlass_types::pod::is_sidecar;
 
-/// What a container's status says about its progress.
+/// Progress of a container.
 enum Progress<'a> {
     Running,
-    /// How its newest finished run ended; it is not running now.
+    /// Not running; the end of its last run.
     Stopped(&'a ContainerStateTerminated),
     /// Never ran.
     Waiting,
@@ -31,14 +31,16 @@ fn progress(status: &ContainerStatus) -> Progress<'_> {
     }
 }
 
-/// The phase that the container statuses amount to.
+/// Returns the phase for the container statuses.
 pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> Phase {
     let pod = input.pod;
     let find = |name: &str| statuses.iter().find(|s| s.name == name);
-    // Where all containers restart, each does, however it ended.
+    // a restart of all containers includes any exit
     let all_restart = restarts_all_containers(pod, input.observed);
     let restarts = |spec: &Container, end: &ContainerStateTerminated| {
-        all_restart || reset::ended_by_it(end) || restarts_after_exit(pod, spec, end.exit_code)
+        all_restart
+            || reset::is_removed_by_reset(end)
+            || restarts_after_exit(pod, spec, end.exit_code)
     };
     let mut init_pending = false;
     let mut waiting = false;
@@ -54,7 +56,7 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
                 running = true;
                 init_pending |= status.started != Some(true) && !has_initialized(input);
             }
-            // A sidecar's exit says nothing about the pod.
+            // the exit of a sidecar does not affect the phase
             (Progress::Stopped(_), true) => {}
             (Progress::Stopped(end), false) => {
                 if end.exit_code != 0 && !restarts(spec, end) {
@@ -77,8 +79,7 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
             }
         }
     }
-    // Containers of a pod that has been stopped do not restart, whatever their policy says.
-    // A static pod is never forced into a terminal phase: it comes back with its manifest.
+    // containers of a stopped pod do not restart; a static pod may return with its manifest
     let forced = input.terminal && !pod.is_static();
     if init_pending || waiting {
         return if forced {
@@ -103,8 +104,8 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
     }
 }
 
-/// True if an app container has started in the newest sandbox: restarting sidecars then no
-/// longer make the pod pending.
+/// True if an app container has started in the newest sandbox; then a sidecar restart does not make
+/// the pod pending.
 pub(super) fn has_initialized(input: &StatusInput<'_>) -> bool {
     let Some(sandbox) = input.observed.newest_sandbox() else {
         return false;

@@ -1,4 +1,4 @@
-//! `ready` and `started` of a container (upstream's probe manager, `UpdatePodStatus`).
+//! `ready` and `started` of a container (upstream `UpdatePodStatus` of the probe manager).
 
 use windlass_types::ProbeKind;
 use windlass_types::corev1::{Container, ContainerStatus, Probe};
@@ -7,12 +7,11 @@ use super::StatusInput;
 use super::containers::Kind;
 use windlass_types::pod::is_sidecar;
 
-/// Fills in `ready` and `started`; `old` is the status of the container that was reported before.
+/// Sets `ready` and `started`; `old` is the previous status of the container.
 ///
-/// A probe that has come to no verdict on an instance counts as failed, unless that very instance
-/// was said to be ready (started) before: an agent that starts again makes nobody unready
-/// (upstream with the gate `ChangeContainerStatusOnKubeletRestart` off, its default). An ordinary
-/// init container is ready once it has completed; an ephemeral one never is.
+/// A probe without a result counts as failed, unless `old` reports this instance as ready (started), so
+/// that an agent restart keeps pods ready (upstream with `ChangeContainerStatusOnKubeletRestart` off). A
+/// completed init container is ready; an ephemeral container never is.
 pub(super) fn set_readiness(
     input: &StatusInput<'_>,
     kind: Kind,
@@ -28,12 +27,12 @@ pub(super) fn set_readiness(
     let running = state.is_some_and(|s| s.running.is_some());
     let latest = input.observed.latest(&spec.name);
     let same = old.filter(|o| o.container_id.is_some() && o.container_id == status.container_id);
-    let says = |kind, probe: &Option<Probe>, before: Option<bool>| {
-        let verdict = latest.and_then(|l| input.probe_results.result(kind, &spec.name, &l.id));
-        verdict.unwrap_or(probe.is_none() || before == Some(true))
+    let succeeded = |kind, probe: &Option<Probe>, before: Option<bool>| {
+        let result = latest.and_then(|l| input.probe_results.result(kind, &spec.name, &l.id));
+        result.unwrap_or(probe.is_none() || before == Some(true))
     };
     let started = running
-        && says(
+        && succeeded(
             ProbeKind::Startup,
             &spec.startup_probe,
             same.and_then(|s| s.started),
@@ -45,7 +44,7 @@ pub(super) fn set_readiness(
         ended_with == Some(0)
     } else {
         started
-            && says(
+            && succeeded(
                 ProbeKind::Readiness,
                 &spec.readiness_probe,
                 same.map(|s| s.ready),

@@ -336,12 +336,12 @@ fn conditions(
         ours.extend(before.iter().find(|c| c.type_ == SCHEDULED).cloned());
     }
     for mut condition in ours {
-        let over = match status.phase.as_deref() {
-            Some("Succeeded") => Some("PodCompleted"),
-            Some("Failed") => Some("PodFailed"),
+        let terminal_reason = match Phase::from_status(status) {
+            Some(Phase::Succeeded) => Some("PodCompleted"),
+            Some(Phase::Failed) => Some("PodFailed"),
             _ => None,
         };
-        if let Some(reason) = over
+        if let Some(reason) = terminal_reason
             && [READY, CONTAINERS_READY, ALL_RESTARTING].contains(&condition.type_.as_str())
             && condition.status == "True"
         {

@@ -1,5 +1,6 @@
 //! Selection of the records relevant to a blocker, and the outcome of a start.
 
+use windlass_types::Phase;
 use windlass_types::corev1::PodStatus;
 use windlass_types::explain::{RecordKind, RecordState, TimelineRecord};
 
@@ -24,9 +25,9 @@ pub fn relevant_records(records: &[TimelineRecord]) -> Vec<TimelineRecord> {
 /// Returns the outcome of the start of a pod: success if it is ready or Succeeded, else the reason
 /// of its failure; `None` before.
 pub fn start_outcome(status: &PodStatus) -> Option<Result<(), &str>> {
-    match status.phase.as_deref() {
-        Some("Succeeded") => Some(Ok(())),
-        Some("Failed") => Some(Err(status.reason.as_deref().unwrap_or("Failed"))),
+    match Phase::from_status(status) {
+        Some(Phase::Succeeded) => Some(Ok(())),
+        Some(Phase::Failed) => Some(Err(status.reason.as_deref().unwrap_or("Failed"))),
         _ => {
             let mut conditions = status.conditions.iter().flatten();
             let ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");

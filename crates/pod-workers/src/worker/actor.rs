@@ -28,7 +28,7 @@ use windlass_pod_lifecycle::stop::{
 };
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodProbeResults, PodUid, Reason, SharedPod};
+use windlass_types::{PodProbeResults, PodUid, Reason, SharedPod};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};

@@ -20,8 +20,8 @@ use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason, Retry,
-    SharedPod, Timestamp, VolumesNotReady, later, names,
+    ContainerState, ObservedPod, Phase, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason,
+    Retry, SharedPod, Timestamp, VolumesNotReady, later, names,
 };
 use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, needs_resync};
 
@@ -384,7 +384,7 @@ fn is_terminal(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool
         previous: Some(&*job.status).filter(|status| status.phase.is_some()),
         ..deps.status_input(&job.pod, observed, &job.probe_results, &failures)
     });
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+    Phase::is_terminal_in(&status)
 }
 
 /// Reads the termination messages of exited containers, which the runtime does not know.

@@ -16,7 +16,7 @@ use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
 use windlass_types::{
-    ObservedPod, PhaseOverride, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names,
+    ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names,
 };
 
 use super::WorkerDeps;
@@ -189,9 +189,8 @@ impl Report {
         };
         self.renew_status(&pod, deps, false, now);
         self.record_running(deps, now);
-        let phase = self.status.phase.as_deref();
         // a pod with a pending failure is retried, whatever its containers' states
-        let terminal = matches!(phase, Some("Succeeded" | "Failed")) && self.failures.is_empty();
+        let terminal = Phase::is_terminal_in(&self.status) && self.failures.is_empty();
         SyncSummary {
             retry_at: wake_at,
             terminal,

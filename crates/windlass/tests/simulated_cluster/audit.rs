@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde_json::json;
 use windlass_fake_api::{FakeApiServer, RequestRecord};
 use windlass_testing::{FakeRuntime, NodeSim};
-use windlass_types::{ContainerState, Pod, PodExt, PodUid, Timestamp, names};
+use windlass_types::{ContainerState, Phase, Pod, PodExt, PodUid, Timestamp, names};
 
 use crate::fixture::phase_of;
 
@@ -165,7 +165,7 @@ impl Ledger {
 }
 
 fn is_terminal(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
+    Phase::parse(phase).is_some_and(Phase::is_terminal)
 }
 
 fn runs(runtime: &FakeRuntime, uid: &PodUid) -> bool {

@@ -118,7 +118,7 @@ fn assert_sound(case: &Case, status: &PodStatus) {
         assert!(is_true(status, "ContainersReady"), "{line}");
         assert!(is_true(status, "Initialized"), "{line}");
     }
-    let phase = status.phase.as_deref().and_then(Phase::parse);
+    let phase = Phase::from_status(&status);
     let phase = phase.expect("a phase");
     if phase.is_terminal() {
         assert!(!is_true(status, "Ready"), "{line}");
@@ -159,7 +159,7 @@ fn assert_continues(old: &PodStatus, new: &PodStatus) {
         };
         assert!(!ended(old) || ended(new), "{}", lines());
     }
-    let phase = |s: &PodStatus| s.phase.as_deref().and_then(Phase::parse);
+    let phase = |s: &PodStatus| Phase::from_status(s);
     if phase(old).is_some_and(Phase::is_terminal) {
         assert_eq!(phase(new), phase(old), "{}", lines());
     }
