@@ -133,7 +133,7 @@ impl<T: CachedObject> PolledObjects<T> {
         };
         let ttl = object_ttl(self.node.borrow().0.as_deref());
         let begun = self.with(key, |entry| self.begin(entry, before, ttl));
-        let (number, look) = match begun {
+        let (number, source) = match begun {
             None => return Err(None),
             Some(Err(known)) => return known,
             Some(Ok(begun)) => begun,

@@ -43,7 +43,7 @@ impl CachedObject for ServiceLink {
     type Object = Service;
 
     fn keep(object: Service) -> Option<Self> {
-        Self::of(&object)
+        Self::from_service(&object)
     }
 }
 

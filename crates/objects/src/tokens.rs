@@ -352,16 +352,16 @@ impl TokenCache {
                 },
             },
         });
-        let answer = client.post::<ServiceAccount, Value>(at, "token", &body);
+        let response = client.post::<ServiceAccount, Value>(at, "token", &body);
         let response = response.await?;
-        let token = answer["status"]["token"].as_str().unwrap_or_default();
-        let expires = answer["status"]["expirationTimestamp"].as_str();
+        let token = response["status"]["token"].as_str().unwrap_or_default();
+        let expires = response["status"]["expirationTimestamp"].as_str();
         let expires: Option<Timestamp> = expires.and_then(|text| text.parse().ok());
         let (Some(expires_at), false) = (expires, token.is_empty()) else {
             return Err(TokenRequestError::InvalidResponse);
         };
         // the server may grant another lifetime than requested
-        let seconds = answer["spec"]["expirationSeconds"].as_i64();
+        let seconds = response["spec"]["expirationSeconds"].as_i64();
         let seconds = seconds.unwrap_or(spec.expiration_seconds);
         let seed = format!("{}/{spec:?}", pod.uid());
         let lifetime = TokenLifetime::new(expires_at, seconds, &seed);

@@ -46,7 +46,7 @@ struct InUse(
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.start_slots_in_use.dec();
+        self.0.workers.start_slots_in_use.dec();
     }
 }
 

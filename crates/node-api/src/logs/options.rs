@@ -116,7 +116,7 @@ fn at_least(min: i64, value: Option<i64>) -> Result<Option<u64>, BadOptions> {
         return Ok(None);
     };
     match u64::try_from(value) {
-        Ok(number) if value >= least => Ok(Some(number)),
+        Ok(number) if value >= min => Ok(Some(number)),
         _ => Err(BadOptions::Invalid),
     }
 }

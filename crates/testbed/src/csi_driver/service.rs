@@ -189,7 +189,7 @@ impl Node for Service {
             let capabilities = driver.options.capabilities.iter();
             let capabilities = capabilities.map(|capability| pb::NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc {
-                    r#type: i32::from(*ability),
+                    r#type: i32::from(*capability),
                 })),
             });
             Ok(pb::NodeGetCapabilitiesResponse {
