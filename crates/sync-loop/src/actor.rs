@@ -3,12 +3,13 @@
 //! * owns: the desired pods, the admitted pods, the runtime state
 //! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
-//!   managers (coalesced per pod), its timers, completions of its runtime checks and housekeeping
-//!   rounds
+//!   managers, `TerminatePod` from NodeShutdown (coalesced per pod), its timers, completions of its
+//!   runtime checks and housekeeping rounds
 //! * sends: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to the
 //!   StatusManager and the VolumeManager
-//! * invariant: an iteration never waits; no orphaned pod is terminated before all sources are
-//!   ready, except a pod replaced by a static pod
+//! * invariant: every update of a worker is a [`Dispatch`] of this actor; an iteration never waits;
+//!   no orphaned pod is terminated before all sources are ready, except a pod replaced by a static
+//!   pod
 //! * bound and overflow: config changes wait in a mailbox of 50, which delays PodStorage when full;
 //!   other events coalesce per pod; at most one check and one round are in progress
 //! * restart: the desired pods are rebuilt from the sources
@@ -22,7 +23,7 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
     ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
-    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, UpdateKind, UpdatePod,
+    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod,
     VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
@@ -31,7 +32,9 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::Metrics;
 use windlass_node_rules::admission::AdmissionPolicy;
-use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content};
+use windlass_pod_lifecycle::housekeeping::{
+    HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content,
+};
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::pod_cgroup::burstable_shares;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
@@ -42,7 +45,7 @@ use windlass_types::cri::RuntimeStatus;
 use windlass_types::view::EventType;
 use windlass_types::{
     Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodOp, PodSource, PodUid,
-    SharedPod,
+    PodUpdate, SharedPod,
 };
 
 use crate::admissions::{AdmissionContext, AdmittedPodSet, CheckpointChange};
@@ -139,29 +142,29 @@ pub struct SyncLoop {
     /// Name, version and gaps of the runtime are logged, or are being requested.
     gaps_reported: bool,
     completions: CompletionSender<SyncLoopEvent>,
-    streams: Option<Streams>,
+    streams: Option<(SyncLoopStreams, Completions<SyncLoopEvent>)>,
 }
 
+/// What a [`SyncLoop`] receives from other actors.
 #[derive(Debug)]
-struct Streams {
-    config: Mailbox<ConfigChanged>,
-    pleg: SlotReceiver<PodUid, PodChanged>,
-    objects: SlotReceiver<PodUid, ObjectsChanged>,
-    volumes: SlotReceiver<PodUid, VolumesChanged>,
-    probes: SlotReceiver<PodUid, ProbeUpdate>,
-    completions: Completions<SyncLoopEvent>,
+pub struct SyncLoopStreams {
+    /// Changes to the desired pods, from PodStorage.
+    pub config: Mailbox<ConfigChanged>,
+    /// Changes in the runtime, from the PLEG.
+    pub pleg: SlotReceiver<PodUid, PodChanged>,
+    /// Changed references, from the object cache.
+    pub objects: SlotReceiver<PodUid, ObjectsChanged>,
+    /// Changed volumes, from the VolumeManager.
+    pub volumes: SlotReceiver<PodUid, VolumesChanged>,
+    /// Changed probe results, from the probe managers.
+    pub probes: SlotReceiver<PodUid, ProbeUpdate>,
+    /// Pods to terminate, from NodeShutdown.
+    pub terminations: SlotReceiver<PodUid, TerminatePod>,
 }
 
 impl SyncLoop {
     /// Creates a loop.
-    pub fn new(
-        deps: SyncLoopDeps,
-        config: Mailbox<ConfigChanged>,
-        pleg: SlotReceiver<PodUid, PodChanged>,
-        objects: SlotReceiver<PodUid, ObjectsChanged>,
-        volumes: SlotReceiver<PodUid, VolumesChanged>,
-        probes: SlotReceiver<PodUid, ProbeUpdate>,
-    ) -> Self {
+    pub fn new(deps: SyncLoopDeps, streams: SyncLoopStreams) -> Self {
         let (completion_sender, completions) = completions();
         Self {
             deps,
@@ -173,14 +176,7 @@ impl SyncLoop {
             strict_groups: None,
             gaps_reported: false,
             completions: completion_sender,
-            streams: Some(Streams {
-                config,
-                pleg,
-                objects,
-                volumes,
-                probes,
-                completions,
-            }),
+            streams: Some((streams, completions)),
         }
     }
 
@@ -202,40 +198,13 @@ impl SyncLoop {
             self.rounds.event();
         }
         match event {
-            SyncLoopEvent::Config(update) => {
-                tracing::info!(%update, "config");
-                self.gauges = None;
-                let restored = update.op == PodOp::Restore;
-                for dispatch in self.desired.apply(update) {
-                    let dispatch = self.admit(dispatch, restored);
-                    self.dispatch(dispatch);
-                }
-                let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
-                self.deps
-                    .sources_ready
-                    .send_if_modified(|known| std::mem::replace(known, ready) != ready);
-            }
+            SyncLoopEvent::Config(update) => self.config(update),
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
-            SyncLoopEvent::Objects(uid) => self.update_worker(uid, UpdateKind::Sync),
-            SyncLoopEvent::Volumes(uid, changed) => {
-                self.update_worker(uid, volumes_changed(changed))
-            }
-            SyncLoopEvent::Probe(uid, update) => {
-                for change in &update.changes {
-                    tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
-                        success = change.success, "probe result changed");
-                    let what = RecordKey::with_subject(
-                        RecordKind::Probe,
-                        change.kind.as_str(),
-                        &change.container,
-                    );
-                    let outcome = match change.success {
-                        true => RecordOutcome::Done,
-                        false => RecordOutcome::failed("probe failed"),
-                    };
-                    self.deps.timelines.record_instant(&uid, what, outcome);
-                }
-                self.update_worker(uid, UpdateKind::Sync);
+            SyncLoopEvent::Objects(uid) => self.dispatch(Dispatch::Sync(uid)),
+            SyncLoopEvent::Volumes(uid, changed) => self.dispatch(volumes_changed(uid, changed)),
+            SyncLoopEvent::Probe(uid, update) => self.probe(uid, &update),
+            SyncLoopEvent::Termination(uid, request) => {
+                self.dispatch(Dispatch::Kill(uid, request.into()));
             }
             SyncLoopEvent::SyncTick => self.publish_gauges(),
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
@@ -253,6 +222,35 @@ impl SyncLoop {
                 ctx.run_later(delay, |this, _| this.check_runtime());
             }
         }
+    }
+
+    fn config(&mut self, update: PodUpdate) {
+        tracing::info!(%update, "config");
+        self.gauges = None;
+        let restored = update.op == PodOp::Restore;
+        for dispatch in self.desired.apply(update) {
+            let dispatch = self.admit(dispatch, restored);
+            self.dispatch(dispatch);
+        }
+        let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
+        self.deps
+            .sources_ready
+            .send_if_modified(|known| std::mem::replace(known, ready) != ready);
+    }
+
+    fn probe(&self, uid: PodUid, update: &ProbeUpdate) {
+        for change in &update.changes {
+            tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
+                success = change.success, "probe result changed");
+            let kind = change.kind.as_str();
+            let what = RecordKey::with_subject(RecordKind::Probe, kind, &change.container);
+            let outcome = match change.success {
+                true => RecordOutcome::Done,
+                false => RecordOutcome::failed("probe failed"),
+            };
+            self.deps.timelines.record_instant(&uid, what, outcome);
+        }
+        self.dispatch(Dispatch::Sync(uid));
     }
 
     fn admit(&mut self, dispatch: Dispatch, restored: bool) -> Dispatch {
@@ -316,16 +314,12 @@ impl SyncLoop {
         self.deps.workers.update_pod(uid, update);
     }
 
-    fn update_worker(&self, uid: PodUid, kind: UpdateKind) {
-        self.deps.workers.update_pod(uid, UpdatePod::new(kind));
-    }
-
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
         let died =
             |e: &windlass_types::PodLifecycleEvent| e.kind == PodLifecycleEventKind::ContainerDied;
         // a terminating pod reports its hung calls
         if changed.calls || self.desired.get(&uid).is_some() {
-            self.update_worker(uid.clone(), UpdateKind::Sync);
+            self.dispatch(Dispatch::Sync(uid.clone()));
         }
         // containers of a pod that is not desired are removed by housekeeping, after the worker has
         // recorded their exit
@@ -380,7 +374,10 @@ impl SyncLoop {
             desired: self.desired.uids(),
             static_pods: self.desired.static_uids(),
             ended: {
-                let ended = self.desired.pods().filter(|pod| can_remove_pod_content(pod));
+                let ended = self
+                    .desired
+                    .pods()
+                    .filter(|pod| can_remove_pod_content(pod));
                 ended.map(|pod| pod.uid()).collect()
             },
             sources_ready: self.desired.sources_ready(&self.deps.sources),
@@ -405,7 +402,7 @@ impl SyncLoop {
                     orphan: Some(observed),
                     phase_override: None,
                 };
-                self.update_worker(uid, UpdateKind::Kill(kill));
+                self.dispatch(Dispatch::Kill(uid, kill));
             }
         }
         for uid in actions.workers_to_kill {
@@ -540,13 +537,14 @@ impl Actor for SyncLoop {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(streams) = self.streams.take() {
+        if let Some((streams, completions)) = self.streams.take() {
             ctx.add_stream(streams.config);
             ctx.add_stream(streams.pleg);
             ctx.add_stream(streams.objects);
             ctx.add_stream(streams.volumes);
             ctx.add_stream(streams.probes);
-            ctx.add_stream(streams.completions);
+            ctx.add_stream(streams.terminations);
+            ctx.add_stream(completions);
         }
         ctx.run_interval(SYNC_INTERVAL, |this, ctx| {
             this.iterate(SyncLoopEvent::SyncTick, ctx)
@@ -598,6 +596,14 @@ impl StreamHandler<(PodUid, ProbeUpdate)> for SyncLoop {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
+impl StreamHandler<(PodUid, TerminatePod)> for SyncLoop {
+    fn handle(&mut self, (uid, request): (PodUid, TerminatePod), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Termination(uid, request), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
 impl StreamHandler<Delivery<SyncLoopEvent>> for SyncLoop {
     fn handle(&mut self, delivery: Delivery<SyncLoopEvent>, ctx: &mut Context<Self>) {
         delivery.open(|event| self.iterate(event, ctx));
@@ -605,3 +611,6 @@ impl StreamHandler<Delivery<SyncLoopEvent>> for SyncLoop {
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,9 +107,11 @@ impl AdmittedPodSet {
             }
             Dispatch::Terminate(pod) => CheckpointChange::Forget(pod.uid()),
             Dispatch::Remove(uid) => CheckpointChange::Forget(uid.clone()),
-            Dispatch::Run(_) | Dispatch::Delete(_) | Dispatch::Sync(_) | Dispatch::Reject(..) => {
-                CheckpointChange::None
-            }
+            Dispatch::Run(_)
+            | Dispatch::Delete(_)
+            | Dispatch::Sync(_)
+            | Dispatch::Reject(..)
+            | Dispatch::Kill(..) => CheckpointChange::None,
         }
     }
 

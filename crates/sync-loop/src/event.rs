@@ -1,6 +1,6 @@
 //! The closed list of events.
 
-use windlass_actors::{PodChanged, ProbeUpdate, VolumesChanged};
+use windlass_actors::{PodChanged, ProbeUpdate, TerminatePod, VolumesChanged};
 use windlass_cri::CriResult;
 use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_types::cri::RuntimeStatus;
@@ -19,6 +19,8 @@ pub enum SyncLoopEvent {
     Volumes(PodUid, VolumesChanged),
     /// Probe results changed.
     Probe(PodUid, ProbeUpdate),
+    /// A node shutdown or an eviction terminates a pod.
+    Termination(PodUid, TerminatePod),
     /// The sync timer fired (1 s).
     SyncTick,
     /// The housekeeping timer fired (2 s).
@@ -42,7 +44,8 @@ impl SyncLoopEvent {
             | Self::Objects(_)
             | Self::Volumes(_, _)
             | Self::Probe(_, _) => true,
-            Self::SyncTick
+            Self::Termination(_, _)
+            | Self::SyncTick
             | Self::HousekeepingTick
             | Self::HousekeepingPlanned(_)
             | Self::HousekeepingDone
@@ -59,6 +62,7 @@ impl SyncLoopEvent {
             Self::Objects(_) => "objects",
             Self::Volumes(_, _) => "volumes",
             Self::Probe(_, _) => "probe",
+            Self::Termination(_, _) => "termination",
             Self::SyncTick => "sync",
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
                 "housekeeping"

@@ -213,7 +213,9 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         let clean = |uid: PodUid, runtime: PodRuntime| {
             let volumes = volumes.clone();
             async move {
-                let released = volumes.tear_down(&uid, TearDownRequester::Housekeeping).await;
+                let released = volumes
+                    .tear_down(&uid, TearDownRequester::Housekeeping)
+                    .await;
                 released.map_err(|error| error.to_string())?;
                 runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string())
             }

@@ -6,8 +6,8 @@
 //!
 //! # The way in
 //!
-//! * [`SyncLoop`] is the actor, [`SyncLoopDeps`] its dependencies, [`SyncLoopHealth`] the time of
-//!   its last iteration
+//! * [`SyncLoop`] is the actor, [`SyncLoopStreams`] what it receives, [`SyncLoopDeps`] its
+//!   dependencies, [`SyncLoopHealth`] the time of its last iteration
 //! * [`SyncLoopEvent`] is the list of all events
 //! * [`desired::DesiredPods`] converts a change into updates of workers ([`dispatch::Dispatch`])
 //! * [`admissions::AdmittedPodSet`] has the admitted pods, and rejects pods
@@ -70,7 +70,7 @@ mod housekeeping;
 
 use windlass_mailboxes::ActorKind;
 
-pub use actor::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
+pub use actor::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams};
 pub use event::SyncLoopEvent;
 
 /// As the upstream update channel; one merge yields at most 5 updates per source.

@@ -2,7 +2,7 @@
 //!
 //! * owns: the inhibitor and the task that stops the pods
 //! * receives: signals of logind and completions of its own tasks
-//! * sends: `UpdatePod` (kill) to PodWorkers, `ShutdownState` to its subscribers
+//! * sends: `TerminatePod` to the SyncLoop, `ShutdownState` to its subscribers
 //! * invariant: the inhibitor delays the host's shutdown; it is released when all groups were
 //!   stopped, or when this process ends
 //! * bound and overflow: one drain task and one call to logind; logind sends one signal per
@@ -16,12 +16,14 @@ use std::sync::Arc;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_actors::{PodWorkersHandle, ShutdownState};
-use windlass_mailboxes::{CompletionSender, Completions, Delivery, completions, spawn_io};
+use windlass_actors::{ShutdownState, TerminatePod};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
+};
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_status::PodStatusStore;
 use windlass_types::view::EventType;
-use windlass_types::{EventRecorder, Reason};
+use windlass_types::{EventRecorder, PodUid, Reason};
 
 use super::drain::{active_pods, drain};
 use super::logind::{Logind, LogindBus, LogindError};
@@ -37,8 +39,8 @@ pub struct NodeShutdownConfig {
     pub bus: LogindBus,
     /// Directory of logind's drop-ins, `/etc/systemd/logind.conf.d`.
     pub logind_conf_dir: PathBuf,
-    /// Handle of the pod workers.
-    pub workers: PodWorkersHandle,
+    /// Terminations for the SyncLoop.
+    pub terminations: SlotSender<PodUid, TerminatePod>,
     /// Statuses of the pods.
     pub board: PodStatusStore,
     /// Records events of the node.
@@ -140,7 +142,8 @@ impl NodeShutdown {
         self.shutdown += 1;
         let plan = self.config.periods.plan(active_pods(&self.config.board));
         tracing::info!(%plan, "node is shutting down");
-        let stop = drain(plan, self.config.workers.clone(), self.config.board.clone());
+        let terminations = self.config.terminations.clone();
+        let stop = drain(plan, terminations, self.config.board.clone());
         let (completions, shutdown) = (self.completions.clone(), self.shutdown);
         let record = self.config.record.clone();
         self.draining = Some(spawn_io("node-shutdown", async move {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{ConfigChanged, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse};
+use windlass_actors::{ConfigChanged, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse};
 use windlass_mailboxes::{Mailbox, MailboxSender, Shutdown, SlotReceiver, SlotSender, mailbox, slots};
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
 use windlass_metrics::Metrics;
@@ -78,6 +78,7 @@ pub(super) struct Links {
     pub(super) changes: SlotSender<PodUid, PodChanged>,
     pub(super) objects_changed: SlotSender<PodUid, ObjectsChanged>,
     pub(super) volumes_changed: SlotSender<PodUid, VolumesChanged>,
+    pub(super) terminations: SlotSender<PodUid, TerminatePod>,
     pub(super) pleg: PlegHandle,
     pub(super) workers: PodWorkersHandle,
     pub(super) volumes: VolumesHandle,
@@ -103,9 +104,10 @@ pub(super) struct Ends {
 /// The ends that the sync loop receives from or sends to.
 pub(super) struct SyncLoopEnds {
     pub(super) config: Mailbox<ConfigChanged>,
-    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
+    pub(super) pleg: SlotReceiver<PodUid, PodChanged>,
     pub(super) objects: SlotReceiver<PodUid, ObjectsChanged>,
     pub(super) volumes: SlotReceiver<PodUid, VolumesChanged>,
+    pub(super) terminations: SlotReceiver<PodUid, TerminatePod>,
     pub(super) runtime_state: watch::Sender<RuntimeState>,
     pub(super) sources_ready: watch::Sender<SourcesReady>,
 }
@@ -116,6 +118,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
     let (changes, changes_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (objects_changed, objects_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (volumes_changed, volumes_changed_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
+    let (terminations, terminations_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (pleg, pleg_end) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
     let (workers, workers_end) = mailbox(windlass_pod_workers::POD_WORKERS, &metrics.mailboxes);
     let (updates, updates_end) = slots(windlass_pod_workers::POD_WORKERS, &metrics.mailboxes);
@@ -130,6 +133,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
         changes,
         objects_changed,
         volumes_changed,
+        terminations,
         pleg: PlegHandle {
             mailbox: pleg,
             cache: StatusCache::new(),
@@ -151,9 +155,10 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
     let ends = Ends {
         sync_loop: SyncLoopEnds {
             config: config_end,
-            changes: changes_end,
+            pleg: changes_end,
             objects: objects_end,
             volumes: volumes_changed_end,
+            terminations: terminations_end,
             runtime_state: runtime_state_end,
             sources_ready: sources_ready_end,
         },

@@ -36,7 +36,7 @@ pub(super) fn spawn_shutdown(
         bus: parts.bus,
         logind_conf_dir: parts.logind_conf_dir,
         record: parts.record,
-        workers: links.workers.clone(),
+        terminations: links.terminations.clone(),
         board: shared.board.clone(),
         recorder: Arc::clone(&shared.events),
         state,

@@ -9,7 +9,9 @@ use windlass_mailboxes::{SlotReceiver, start_actor};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
-use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
+use windlass_sync_loop::{
+    AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams,
+};
 use windlass_types::corev1::Node;
 use windlass_types::{PodSource, PodUid};
 
@@ -61,13 +63,14 @@ pub(super) fn spawn_sync_loop(
         metrics: shared.metrics.clone(),
         health: health.clone(),
     };
-    start_actor(SyncLoop::new(
-        deps,
-        ends.config,
-        ends.changes,
-        ends.objects,
-        ends.volumes,
-        wiring.probes,
-    ));
+    let streams = SyncLoopStreams {
+        config: ends.config,
+        pleg: ends.pleg,
+        objects: ends.objects,
+        volumes: ends.volumes,
+        probes: wiring.probes,
+        terminations: ends.terminations,
+    };
+    start_actor(SyncLoop::new(deps, streams));
     health
 }

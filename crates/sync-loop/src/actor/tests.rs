@@ -1,0 +1,179 @@
+//! The loop with channels in place of the other actors.
+
+use futures::StreamExt;
+use windlass_actors::{MountedVolumeCache, UpdatePod};
+use windlass_mailboxes::{MailboxSender, SimClock, SlotSender, mailbox, slots, start_actor};
+use windlass_node_rules::admission::SysctlAllowList;
+use windlass_runtime::{MemoryFiles, PodRuntimeDeps, RuntimeOptions};
+use windlass_testing::PodBuilder;
+use windlass_testing::fake_checks::FakeChecks;
+use windlass_testing::fake_runtime::FakeRuntime;
+use windlass_types::{Phase, PhaseOverride, Pod, Reason, Timestamp};
+
+use super::*;
+
+/// Longer than any wait of a test; the clock is paused.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+struct NoEvents;
+
+impl EventRecorder for NoEvents {
+    fn record(&self, _: &Pod, _: Option<&str>, _: EventType, _: Reason, _: &str) {}
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+}
+
+/// The other ends of a loop that runs.
+struct TestEnv {
+    config: MailboxSender<ConfigChanged>,
+    terminations: SlotSender<PodUid, TerminatePod>,
+    updates: SlotReceiver<PodUid, UpdatePod>,
+    health: SyncLoopHealth,
+    clock: Arc<dyn Clock>,
+}
+
+impl TestEnv {
+    fn start() -> Self {
+        let metrics = Metrics::new().expect("families");
+        let kind = crate::SYNC_LOOP;
+        let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(
+            Timestamp::from_second(1_700_000_000).expect("in range"),
+        ));
+        let (config, config_end) = mailbox(kind, &metrics.mailboxes);
+        let (terminations, terminations_end) = slots(kind, &metrics.mailboxes);
+        let (updates_end, updates) = slots(kind, &metrics.mailboxes);
+        let streams = SyncLoopStreams {
+            config: config_end,
+            pleg: slots(kind, &metrics.mailboxes).1,
+            objects: slots(kind, &metrics.mailboxes).1,
+            volumes: slots(kind, &metrics.mailboxes).1,
+            probes: slots(kind, &metrics.mailboxes).1,
+            terminations: terminations_end,
+        };
+        let workers = PodWorkersHandle {
+            updates: updates_end,
+            mailbox: mailbox(kind, &metrics.mailboxes).0,
+        };
+        let deps = deps(workers, Arc::clone(&clock), metrics);
+        let health = deps.health.clone();
+        start_actor(SyncLoop::new(deps, streams));
+        Self {
+            config,
+            terminations,
+            updates,
+            health,
+            clock,
+        }
+    }
+
+    /// The next update of a worker, as `uid run` or `uid kill grace phase reason`.
+    async fn update(&mut self) -> String {
+        let update = tokio::time::timeout(LIMIT, self.updates.next()).await;
+        let (uid, update) = update.expect("an update").expect("channel");
+        let Some(kill) = update.kill else {
+            let kind = update.run.map_or("sync", |_| "run");
+            return format!("{uid} {kind}");
+        };
+        let cause = kill.phase_override.map_or_else(String::new, |cause| {
+            format!(" {} {}: {}", cause.phase, cause.reason, kill.reason)
+        });
+        format!("{uid} kill {:?}{cause}", kill.grace)
+    }
+
+    async fn add(&self, pod: Pod) {
+        let update = PodUpdate {
+            op: PodOp::Add,
+            source: PodSource::File,
+            pods: vec![SharedPod::new(pod)],
+        };
+        self.config.send(ConfigChanged(update)).await.expect("sent");
+    }
+}
+
+fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> SyncLoopDeps {
+    let cri = Arc::new(FakeRuntime::new(Arc::clone(&clock), 1));
+    let events: Arc<dyn EventRecorder> = Arc::new(NoEvents);
+    let runtime = PodRuntime::new(PodRuntimeDeps {
+        runtime: cri.clone(),
+        images: cri.clone(),
+        credentials: None,
+        checks: Arc::new(FakeChecks::default()),
+        files: Arc::new(MemoryFiles::default()),
+        cgroups: None,
+        events: Arc::clone(&events),
+        clock: Arc::clone(&clock),
+        node: Arc::default(),
+        metrics: metrics.clone(),
+        options: RuntimeOptions::default(),
+    });
+    SyncLoopDeps {
+        sources: BTreeSet::from([PodSource::File]),
+        workers,
+        cache: StatusCache::new(),
+        cri,
+        pleg_health: PlegHealth::default(),
+        volumes: VolumesHandle {
+            mailbox: mailbox(crate::SYNC_LOOP, &metrics.mailboxes).0,
+            mounted: MountedVolumeCache::default(),
+        },
+        orphan_grace: Duration::from_secs(1),
+        runtime,
+        backoff_file: None,
+        runtime_state: watch::Sender::new(RuntimeState::unknown()),
+        sources_ready: watch::Sender::new(SourcesReady::default()),
+        admission: AdmissionDeps {
+            node: watch::Sender::new(NodeUpdate::default()).subscribe(),
+            initial_node: Arc::default(),
+            admission_policy: Arc::new(AdmissionPolicy {
+                sysctls: SysctlAllowList::default(),
+                app_armor: false,
+                pod_level_resources: true,
+                declared_features: None,
+            }),
+            shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
+            checkpoint: None,
+            events,
+        },
+        timelines: Timelines::new(Arc::clone(&clock), None),
+        clock,
+        metrics,
+        health: SyncLoopHealth::default(),
+    }
+}
+
+fn terminate(seconds: u64, reason: &str) -> TerminatePod {
+    TerminatePod {
+        grace: Some(Duration::from_secs(seconds)),
+        reason: format!("because of {reason}"),
+        phase_override: PhaseOverride {
+            phase: Phase::Failed,
+            reason: reason.to_owned(),
+            message: String::new(),
+            disruption: None,
+        },
+    }
+}
+
+async fn on_actor_thread<F: Future>(test: F) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminations_reach_workers_in_order_with_cause() {
+    on_actor_thread(async {
+        let mut env = TestEnv::start();
+        env.terminations
+            .put("b".into(), terminate(20, "Terminated"));
+        env.terminations.put("a".into(), terminate(5, "Terminated"));
+        // merged: the shorter grace period, the first cause
+        env.terminations.put("b".into(), terminate(3, "Evicted"));
+        assert_eq!(
+            [env.update().await, env.update().await],
+            [
+                "b kill Some(3s) Failed Terminated: because of Evicted",
+                "a kill Some(5s) Failed Terminated: because of Terminated"
+            ]
+        );
+    })
+    .await;
+}
