@@ -41,7 +41,7 @@ fn check_probed(asked: &str, found: &str, said: &str, expected: &str) {
 }
 
 #[test]
-fn the_sandbox_is_created_when_missing_and_replaced_when_useless() {
+fn missing_or_unusable_sandbox_is_replaced() {
     check("Always a b", "", "sandbox#0 start(a#?) start(b#?)");
     check("Always i:init a", "", "sandbox#0 init(i#?)");
     check("Always a", "sb0 a=run", "nothing");
@@ -80,7 +80,7 @@ fn the_sandbox_is_created_when_missing_and_replaced_when_useless() {
 }
 
 #[test]
-fn a_new_sandbox_is_not_made_for_a_pod_that_is_done_or_may_not_run_twice() {
+fn completed_or_never_restarting_pod_gets_no_sandbox() {
     check("Never a", "sb0! a=exit0", "nothing");
     check("Never a", "sb0! a=run", "kill-pod");
     check("Never a", "sb0-noip a=exit1", "kill-pod");
@@ -130,7 +130,7 @@ fn app_containers_follow_their_restart_policy() {
 }
 
 #[test]
-fn a_pod_whose_containers_are_all_done_is_killed_once() {
+fn completed_pod_is_killed_once() {
     check("Never a", "sb0 a=exit1", "kill-pod");
     check("OnFailure a b", "sb0 a=exit0 b=exit0", "kill-pod");
     check("Never a", "sb0! a=exit1", "nothing");
@@ -139,7 +139,7 @@ fn a_pod_whose_containers_are_all_done_is_killed_once() {
 }
 
 #[test]
-fn a_changed_definition_restarts_whatever_the_policy() {
+fn changed_definition_restarts_under_any_policy() {
     check("Always a b", "sb0 a=run~ b=run", "kill(a) start(a#1)");
     check("Never a b", "sb0 a=run~ b=run", "kill(a) start(a#1)");
     check("Never a b", "sb0 a=exit0~ b=run", "nothing");
@@ -152,7 +152,7 @@ fn a_changed_definition_restarts_whatever_the_policy() {
 }
 
 #[test]
-fn an_unknown_container_is_killed_before_its_successor_starts() {
+fn unknown_container_is_killed_before_its_restart() {
     check("Always a", "sb0 a=unknown", "kill(a) start(a#1)");
     check("Never a", "sb0 a=unknown", "kill(a) start(a#1)");
     check("Always i:init a", "sb0 i=unknown", "kill(i) init(i#1)");
@@ -165,7 +165,7 @@ fn an_unknown_container_is_killed_before_its_successor_starts() {
 }
 
 #[test]
-fn a_container_that_was_created_but_never_started_is_replaced_under_the_same_count() {
+fn never_started_container_is_replaced_with_same_count() {
     check("Always a", "sb0 a=created", "remove(a) start(a#0)");
     check("Never a", "sb0 a=created", "remove(a) start(a#0)");
     check(
@@ -183,7 +183,7 @@ fn a_container_that_was_created_but_never_started_is_replaced_under_the_same_cou
 }
 
 #[test]
-fn there_is_never_more_than_one_live_instance() {
+fn at_most_one_instance_runs() {
     check("Always a", "sb0 a=run a#1=run", "kill(a)");
     check("Always a", "sb0 a=run a#1=exit1", "kill(a) start(a#2)");
     check("Always a", "sb0! a=run sb1 a#1=run", "kill(a)");
@@ -194,7 +194,7 @@ fn there_is_never_more_than_one_live_instance() {
 }
 
 #[test]
-fn init_containers_run_one_after_the_other() {
+fn init_containers_run_in_sequence() {
     check("Always i:init j:init a", "sb0", "init(i#?)");
     check("Always i:init j:init a", "sb0 i=run", "nothing");
     check("Always i:init j:init a", "sb0 i=exit0", "init(j#?)");
@@ -212,7 +212,7 @@ fn init_containers_run_one_after_the_other() {
 }
 
 #[test]
-fn a_failed_init_container_runs_again_or_fails_the_pod() {
+fn failed_init_container_restarts_or_fails_pod() {
     check("Always i:init a", "sb0 i=exit1", "init(i#1)");
     check(
         "OnFailure i:init j:init a",
@@ -224,7 +224,7 @@ fn a_failed_init_container_runs_again_or_fails_the_pod() {
 }
 
 #[test]
-fn a_new_sandbox_reruns_every_init_container() {
+fn new_sandbox_reruns_all_init_containers() {
     check(
         "Always i:init j:init a",
         "sb0! i=exit0 j=exit0 a=exit137",
@@ -239,7 +239,7 @@ fn a_new_sandbox_reruns_every_init_container() {
 }
 
 #[test]
-fn sidecars_start_in_order_and_run_as_long_as_the_pod() {
+fn sidecars_start_in_order_and_run_with_the_pod() {
     check("Always s:sidecar i:init a", "sb0", "init(s#?)");
     check("Always s:sidecar i:init a", "sb0 s=run", "init(i#?)");
     check("Always s:sidecar i:init a", "sb0 s=run i=run", "nothing");
@@ -277,7 +277,7 @@ fn sidecars_start_in_order_and_run_as_long_as_the_pod() {
 }
 
 #[test]
-fn what_follows_a_sidecar_waits_until_its_startup_probe_passes() {
+fn containers_wait_for_startup_probe_of_sidecar() {
     let probed = "Always s:sidecar+startup i:init a";
     check(probed, "sb0 s=run", "nothing");
     check_probed(probed, "sb0 s=run", "startup:s=yes", "init(i#?)");
@@ -299,7 +299,7 @@ fn what_follows_a_sidecar_waits_until_its_startup_probe_passes() {
 }
 
 #[test]
-fn a_sidecar_that_fails_a_probe_is_restarted_whatever_the_pods_policy() {
+fn sidecar_with_failed_probe_restarts_under_any_policy() {
     let probed = "Never s:sidecar+liveness a";
     check_probed(probed, "sb0 s=run a=run", "liveness:s=yes", "nothing");
     check_probed(
@@ -314,7 +314,7 @@ fn a_sidecar_that_fails_a_probe_is_restarted_whatever_the_pods_policy() {
 }
 
 #[test]
-fn a_container_that_fails_a_probe_is_killed_and_restarted_as_its_policy_says() {
+fn failed_probe_kills_container_and_policy_restarts_it() {
     let check = |asked: &str, said, expected| {
         check_probed(asked, "sb0 a=run b=run", said, expected);
     };
@@ -341,7 +341,7 @@ fn a_container_that_fails_a_probe_is_killed_and_restarted_as_its_policy_says() {
 }
 
 #[test]
-fn a_verdict_on_an_earlier_instance_says_nothing_of_this_one() {
+fn result_of_previous_instance_does_not_count() {
     let pod = pod("Always a+liveness");
     let said = probe_results(&observed(&pod, "sb0 a=run"), "liveness:a=no");
     let found = observed(&pod, "sb0 a=exit137 a#1=run");
@@ -357,7 +357,7 @@ fn a_verdict_on_an_earlier_instance_says_nothing_of_this_one() {
 }
 
 #[test]
-fn a_probe_that_restarts_a_container_gives_it_the_probes_own_grace_period() {
+fn killed_container_has_probe_grace_period() {
     let kill = |asked: &str, found: &str, said: &str| {
         let pod = pod(asked);
         let found = observed(&pod, found);
@@ -402,7 +402,7 @@ fn a_probe_that_restarts_a_container_gives_it_the_probes_own_grace_period() {
 }
 
 #[test]
-fn an_ephemeral_container_is_started_once_and_disturbs_nobody() {
+fn ephemeral_container_starts_once() {
     let debug = "Always i:init a e:ephemeral";
     check("Always a e:ephemeral", "", "sandbox#0 start(a#?)");
     check("Always a e:ephemeral", "sb0 a=run", "ephemeral(e#?)");
@@ -427,7 +427,7 @@ fn an_ephemeral_container_is_started_once_and_disturbs_nobody() {
 }
 
 #[test]
-fn an_ephemeral_container_keeps_no_pod_from_ending() {
+fn ephemeral_container_does_not_keep_pod_running() {
     check("Never a e:ephemeral", "sb0 a=exit0 e=run", "kill-pod");
     check("Never a e:ephemeral", "sb0 a=exit0", "kill-pod");
     check(
@@ -439,7 +439,7 @@ fn an_ephemeral_container_keeps_no_pod_from_ending() {
 }
 
 #[test]
-fn an_ephemeral_container_that_the_runtime_forgot_does_not_run_again() {
+fn removed_ephemeral_container_does_not_run_again() {
     let mut pod = pod("Always a e:ephemeral");
     pod.status = serde_json::from_value(serde_json::json!({
         "ephemeralContainerStatuses": [{"name": "e", "containerID": "containerd://gone",
@@ -451,7 +451,7 @@ fn an_ephemeral_container_that_the_runtime_forgot_does_not_run_again() {
 }
 
 #[test]
-fn exit_code_rules_come_before_the_policy() {
+fn exit_code_rules_precede_policy() {
     check(
         "Never a:Never+again42 b",
         "sb0 a=exit42 b=run",
@@ -463,7 +463,7 @@ fn exit_code_rules_come_before_the_policy() {
 }
 
 #[test]
-fn a_rule_of_one_container_begins_the_whole_pod_anew() {
+fn restart_rule_restarts_all_containers() {
     let asked = "Never i:init s:sidecar a:Never+all88 b";
     let found = "sb0 i=exit0 s=run a=exit88 b=exit1";
     check(asked, found, "reset(i) reset(s) reset(b) reset(a)");
@@ -492,7 +492,7 @@ fn a_rule_of_one_container_begins_the_whole_pod_anew() {
 }
 
 #[test]
-fn a_reset_waits_for_the_back_off_of_the_container_that_asks_for_it() {
+fn reset_waits_for_back_off_of_its_source() {
     let pod = pod("Never a:Never+all88 b");
     let mut table = BackoffTable::default();
     let key = restart_key(&pod, &pod.containers()[0]);
@@ -510,7 +510,7 @@ fn a_reset_waits_for_the_back_off_of_the_container_that_asks_for_it() {
 }
 
 #[test]
-fn a_restart_waits_for_the_end_of_its_delay() {
+fn restart_waits_for_back_off() {
     let pod = pod("Always a b");
     let found = observed(&pod, "sb0 b=run a#1=exit1");
     let mut table = BackoffTable::default();
@@ -527,7 +527,7 @@ fn a_restart_waits_for_the_end_of_its_delay() {
 }
 
 #[test]
-fn a_waiting_container_keeps_its_pod_and_sidecars_alive() {
+fn waiting_container_keeps_pod_and_sidecars_running() {
     let pod = pod("OnFailure s:sidecar a");
     let found = observed(&pod, "sb0 s=run a=exit1");
     let mut table = BackoffTable::default();
@@ -538,7 +538,7 @@ fn a_waiting_container_keeps_its_pod_and_sidecars_alive() {
 }
 
 #[test]
-fn the_kill_messages_read_as_upstream_writes_them() {
+fn kill_messages_match_upstream() {
     let pod = pod("Always a");
     let message = |found| {
         let found = observed(&pod, found);
@@ -559,7 +559,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn whatever_is_found_no_second_live_instance_and_no_app_before_init(
+    fn any_state_has_one_instance_and_no_app_before_init(
         asked in any_pod(),
         found in any_found(),
     ) {
@@ -570,7 +570,7 @@ proptest! {
     }
 
     #[test]
-    fn who_does_what_is_asked_is_soon_asked_for_nothing(
+    fn executed_actions_converge_to_nothing(
         asked in any_pod(),
         found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 0..12),
@@ -582,7 +582,7 @@ proptest! {
     }
 
     #[test]
-    fn acting_on_the_answers_converges(
+    fn repeated_collection_converges(
         asked in any_pod(),
         found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 1..40),

@@ -76,7 +76,7 @@ fn check(text: &str, known: &str, expected: &str) {
 }
 
 #[test]
-fn the_newest_dead_instance_of_each_container_is_kept() {
+fn newest_dead_instance_of_container_is_kept() {
     check(
         "s:u/s u/a/1=exit@s u/a/2=exit@s u/a/3=exit@s",
         "u",
@@ -93,13 +93,13 @@ fn the_newest_dead_instance_of_each_container_is_kept() {
 }
 
 #[test]
-fn a_container_that_is_being_started_is_left_alone() {
+fn starting_container_is_not_collected() {
     check("s:u/s u/a/1=exit@s u/a/2=created@s", "u", "nothing");
     check("s:u/s u/a/1=created@s u/a/2=run@s", "u", "containers(1)");
 }
 
 #[test]
-fn everything_dead_of_an_abandoned_pod_goes_once_the_sources_have_spoken() {
+fn orphaned_pod_is_collected_once_sources_are_ready() {
     let text = "s:u/s! u/a/1=exit@s u/a/2=exit@s u/b/3=created@s";
     check(text, "", "containers(1 2 3) sandboxes(s)");
     assert_eq!(
@@ -125,7 +125,7 @@ fn everything_dead_of_an_abandoned_pod_goes_once_the_sources_have_spoken() {
 }
 
 #[test]
-fn sandboxes_go_when_they_are_stopped_empty_and_not_the_newest() {
+fn stopped_empty_sandboxes_are_removed_except_newest() {
     check("s:u/s0! s:u/s1!", "u", "sandboxes(s0)");
     check("s:u/s0! s:u/s1", "u", "sandboxes(s0)");
     check("s:u/s0 s:u/s1", "u", "nothing");
@@ -142,7 +142,7 @@ fn sandboxes_go_when_they_are_stopped_empty_and_not_the_newest() {
 }
 
 #[test]
-fn what_is_no_pods_is_not_touched() {
+fn foreign_containers_are_not_collected() {
     check("s:/s! /a/1=exit@s /a/2=exit@s", "", "nothing");
 }
 
@@ -168,7 +168,7 @@ fn age_and_total_limits_hold() {
 }
 
 #[test]
-fn logs_go_with_their_pod() {
+fn logs_are_removed_with_their_pod() {
     let dirs: Vec<String> = ["ns_p_u", "ns_q_gone", "ns_r_dying", "lost+found"]
         .map(str::to_owned)
         .into();

@@ -26,7 +26,7 @@ fn check(hook: Value, expected: &str) {
 }
 
 #[test]
-fn a_hook_does_one_thing() {
+fn hook_has_one_action() {
     // a hook's command is taken as written, a probe's is not
     check(
         json!({"exec": {"command": ["echo", "$(A)"]}}),
@@ -50,7 +50,7 @@ fn a_hook_does_one_thing() {
 }
 
 #[test]
-fn a_hook_says_who_asks() {
+fn hook_request_has_user_agent() {
     let hook = handler(json!({"httpGet": {"port": 1}}));
     let action = HookAction::new(&hook, &container(), "10.0.0.7".parse().ok());
     let Ok(HookAction::Http(target)) = action else {
@@ -61,7 +61,7 @@ fn a_hook_says_who_asks() {
 }
 
 #[test]
-fn any_answer_to_a_hooks_request_is_good() {
+fn any_response_to_hook_is_success() {
     let get = json!({"httpGet": {"port": 443, "scheme": "HTTPS"}});
     let action = HookAction::new(&handler(get), &container(), "10.0.0.7".parse().ok());
     let Ok(HookAction::Http(target)) = action else {
@@ -113,7 +113,7 @@ fn any_answer_to_a_hooks_request_is_good() {
 }
 
 #[test]
-fn a_command_that_does_not_end_with_zero_failed() {
+fn hook_command_with_nonzero_exit_code_fails() {
     let command = ["cat".to_owned(), "/x".to_owned()];
     let output = |exit_code| {
         Ok(ExecOutput {
@@ -142,7 +142,7 @@ fn a_command_that_does_not_end_with_zero_failed() {
 }
 
 #[test]
-fn a_failure_says_which_hook_of_which_container_and_why() {
+fn hook_failure_names_hook_container_and_cause() {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
     }))
@@ -172,7 +172,7 @@ fn a_failure_says_which_hook_of_which_container_and_why() {
 }
 
 #[test]
-fn a_failure_has_an_end_whatever_a_command_wrote() {
+fn hook_failure_message_is_bounded() {
     let pod = Pod::default();
     let noise = vec![0x1b; 16 << 20];
     let answer = Ok(ExecOutput {

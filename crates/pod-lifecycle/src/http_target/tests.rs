@@ -35,7 +35,7 @@ fn check(action: Value, expected: &str) {
 }
 
 #[test]
-fn the_port_is_a_number_or_the_name_of_a_port_of_the_container() {
+fn port_is_number_or_container_port_name() {
     check(json!({"port": 80}), "http://10.0.0.7:80/");
     check(json!({"port": "web"}), "http://10.0.0.7:8080/");
     check(json!({"port": "81"}), "http://10.0.0.7:81/");
@@ -54,7 +54,7 @@ fn the_port_is_a_number_or_the_name_of_a_port_of_the_container() {
 }
 
 #[test]
-fn host_and_scheme_are_taken_as_written() {
+fn configured_host_and_scheme_are_used() {
     check(
         json!({"port": 80, "scheme": "HTTPS"}),
         "https://10.0.0.7:80/",
@@ -84,7 +84,7 @@ fn host_and_scheme_are_taken_as_written() {
 }
 
 #[test]
-fn without_an_address_of_the_pod_there_is_no_target() {
+fn target_requires_pod_address() {
     let action = HTTPGetAction {
         port: IntOrString::Int(80),
         ..HTTPGetAction::default()
@@ -97,7 +97,7 @@ fn without_an_address_of_the_pod_there_is_no_target() {
 }
 
 #[test]
-fn the_path_is_read_as_a_url_reference() {
+fn path_is_parsed_as_url_reference() {
     for (path, expected) in [
         ("", "/"),
         ("/", "/"),
@@ -148,7 +148,7 @@ fn request(action: Value) -> String {
 }
 
 #[test]
-fn a_request_says_who_asks_and_ends_the_connection() {
+fn request_has_user_agent_and_closes_connection() {
     assert_eq!(
         request(json!({"port": 80, "path": "/x"})),
         "GET /x HTTP/1.1|Host: 10.0.0.7:80|User-Agent: kube-probe/1.36|Accept: */*|\
@@ -169,7 +169,7 @@ fn a_request_says_who_asks_and_ends_the_connection() {
 }
 
 #[test]
-fn headers_are_canonical_sorted_and_the_users_win() {
+fn headers_are_canonical_and_sorted_and_custom_ones_win() {
     let with = |headers: Value| request(json!({"port": 80, "httpHeaders": headers}));
     assert_eq!(
         with(json!([
@@ -196,7 +196,7 @@ fn headers_are_canonical_sorted_and_the_users_win() {
 }
 
 #[test]
-fn a_header_that_could_become_two_is_not_sent() {
+fn header_with_line_break_is_rejected() {
     let with = |name: &str, value: &str| {
         request(json!({"port": 80, "httpHeaders": [{"name": name, "value": value}]}))
     };
@@ -215,7 +215,7 @@ fn a_header_that_could_become_two_is_not_sent() {
 }
 
 #[test]
-fn headers_values_are_not_shown() {
+fn header_values_are_not_printed() {
     let secret = target(json!({"port": 80, "httpHeaders": [
         {"name": "Authorization", "value": "Bearer hidden"},
     ]}));
@@ -227,7 +227,7 @@ fn headers_values_are_not_shown() {
 }
 
 #[test]
-fn the_plain_request_carries_no_credentials() {
+fn plain_request_has_no_credentials() {
     let secret = target(json!({"port": 80, "scheme": "HTTPS", "httpHeaders": [
         {"name": "authorization", "value": "Bearer hidden"},
         {"name": "x", "value": "y"},
@@ -252,7 +252,7 @@ fn redirect(from: Value, location: &str) -> String {
 }
 
 #[test]
-fn a_location_is_resolved_against_the_page_it_is_on() {
+fn redirect_location_is_resolved_relative_to_request() {
     let from = json!({"port": 81, "path": "/a/b?q"});
     for (location, expected) in [
         ("/x", "http://10.0.0.7:81/x"),
@@ -292,7 +292,7 @@ fn a_location_is_resolved_against_the_page_it_is_on() {
 }
 
 #[test]
-fn a_redirected_request_names_its_referer_and_keeps_the_host_only_if_it_is_relative() {
+fn redirect_has_referer_and_host_only_if_relative() {
     let first = target(json!({"port": 81, "path": "/a", "httpHeaders": [
         {"name": "Host", "value": "shop"},
         {"name": "X", "value": "1"},
@@ -317,7 +317,7 @@ fn a_redirected_request_names_its_referer_and_keeps_the_host_only_if_it_is_relat
 }
 
 #[test]
-fn the_referer_of_a_secure_page_is_not_told_in_plain() {
+fn https_referer_is_not_sent_over_http() {
     let first = target(json!({"port": 81, "scheme": "HTTPS", "path": "/a"})).expect("target");
     let Ok(Redirect::Follow(next)) = first.redirected("http://10.0.0.7:80/b") else {
         panic!("not followed");

@@ -11,7 +11,7 @@ fn check(names: &str, max_files: usize, expected: &str) {
 }
 
 #[test]
-fn a_log_is_rotated_when_it_is_as_long_as_it_may_be() {
+fn log_is_rotated_at_maximum_size() {
     let policy = RotationPolicy {
         max_size: 100,
         max_files: 5,
@@ -24,7 +24,7 @@ fn a_log_is_rotated_when_it_is_as_long_as_it_may_be() {
 }
 
 #[test]
-fn what_was_the_log_last_is_the_newest_that_is_not_compressed() {
+fn last_log_is_newest_uncompressed_file() {
     let names = [
         "0.log.20260102-000000",
         "0.log.20260103-000000",
@@ -37,7 +37,7 @@ fn what_was_the_log_last_is_the_newest_that_is_not_compressed() {
 }
 
 #[test]
-fn the_newest_file_stays_readable_and_older_ones_are_compressed() {
+fn rotation_keeps_newest_file_and_compresses_older() {
     let rename = "rename(0.log.20261122-060708)";
     check("0.log", 5, rename);
     check(
@@ -53,7 +53,7 @@ fn the_newest_file_stays_readable_and_older_ones_are_compressed() {
 }
 
 #[test]
-fn with_the_present_file_there_are_never_more_than_may_be() {
+fn number_of_log_files_is_bounded() {
     let four = "0.log 0.log.20260104-000000 0.log.20260101-000000.gz 0.log.20260103-000000.gz \
                 0.log.20260102-000000.gz";
     let rename = "rename(0.log.20261122-060708)";
@@ -78,7 +78,7 @@ fn with_the_present_file_there_are_never_more_than_may_be() {
 }
 
 #[test]
-fn what_an_interrupted_rotation_left_goes() {
+fn files_of_interrupted_rotation_are_removed() {
     let rename = "rename(0.log.20261122-060708)";
     check(
         "0.log 0.log.20260101-000000 0.log.20260101-000000.tmp",
@@ -94,7 +94,7 @@ fn what_an_interrupted_rotation_left_goes() {
 }
 
 #[test]
-fn files_of_others_are_left_alone() {
+fn unrelated_files_are_ignored() {
     check(
         "0.log 1.log 0.log.old 0.log.20260101 0.log.2026010a-000000 0.log.20260101-000000.zip \
          10.log.20260101-000000 0.log.\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}",
@@ -104,7 +104,7 @@ fn files_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_not_taken_again() {
+fn rotation_name_is_unique() {
     check(
         "0.log 0.log.20261122-060708.gz 0.log.20261122-060709",
         5,

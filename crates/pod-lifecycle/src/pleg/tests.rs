@@ -54,7 +54,7 @@ fn check(old: &str, new: &str, expected: &str) {
 }
 
 #[test]
-fn every_pair_of_states_gives_upstreams_events() {
+fn state_changes_produce_upstream_events() {
     check("", "s1:r c1:r", "Started(c1) Started(s1)");
     check("c1:r", "c1:r", "");
     check("c1:r", "c1:e", "Died(c1)");
@@ -72,7 +72,7 @@ fn every_pair_of_states_gives_upstreams_events() {
 }
 
 #[test]
-fn a_pods_part_is_replaced_with_its_owners() {
+fn replaced_pod_updates_owners() {
     let mut all = listing("s1:r c1:r");
     all.replace(&"u".into(), listing("s1:r c2:r"));
     assert_eq!(all.owner("c1"), None);
@@ -83,7 +83,7 @@ fn a_pods_part_is_replaced_with_its_owners() {
 }
 
 #[test]
-fn a_listing_that_is_too_old_is_told_in_upstreams_words() {
+fn old_relist_has_upstream_error() {
     let check = |age: RelistAge, expected: Option<&str>| {
         assert_eq!(age.error().as_deref(), expected, "{age:?}");
     };

@@ -38,7 +38,7 @@ fn check(mut worker: PodWorker, script: &[(i64, Input, &str)]) {
 }
 
 #[test]
-fn a_pod_syncs_is_killed_and_released() {
+fn pod_is_synced_terminated_and_cleaned_up() {
     check(
         worker(),
         &[
@@ -67,7 +67,7 @@ fn a_pod_syncs_is_killed_and_released() {
 }
 
 #[test]
-fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
+fn termination_cancels_sync_and_shorter_grace_restarts_it() {
     check(
         worker(),
         &[
@@ -96,7 +96,7 @@ fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
 }
 
 #[test]
-fn a_sync_that_finished_just_before_its_cancellation_changes_nothing() {
+fn sync_done_before_cancellation_changes_nothing() {
     check(
         worker(),
         &[
@@ -108,7 +108,7 @@ fn a_sync_that_finished_just_before_its_cancellation_changes_nothing() {
 }
 
 #[test]
-fn a_kill_that_finished_just_before_its_cancellation_counts() {
+fn terminating_sync_done_before_cancellation_counts() {
     check(
         worker(),
         &[
@@ -124,7 +124,7 @@ fn a_kill_that_finished_just_before_its_cancellation_counts() {
 }
 
 #[test]
-fn a_completed_pod_is_stopped_and_released_by_itself() {
+fn completed_pod_is_terminated_and_cleaned_up() {
     let terminal = JobResult::Synced {
         retry_at: None,
         terminal: true,
@@ -151,7 +151,7 @@ fn a_completed_pod_is_stopped_and_released_by_itself() {
 }
 
 #[test]
-fn nothing_starts_while_the_gate_is_closed_and_all_follows_when_it_opens() {
+fn no_job_starts_until_runtime_is_ready() {
     check(
         PodWorker::new("uid".into(), 30 * SECOND, 60 * SECOND, false),
         &[
@@ -167,7 +167,7 @@ fn nothing_starts_while_the_gate_is_closed_and_all_follows_when_it_opens() {
 }
 
 #[test]
-fn an_answer_of_another_job_is_ignored() {
+fn result_of_other_job_is_ignored() {
     check(
         worker(),
         &[
@@ -184,7 +184,7 @@ fn an_answer_of_another_job_is_ignored() {
 }
 
 #[test]
-fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_periods() {
+fn timer_is_earlier_of_retry_and_jittered_resync() {
     let mut worker = worker();
     worker.handle(Input::PodUpdated, at(0));
     let retry = JobResult::Synced {
@@ -206,7 +206,7 @@ fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_p
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_nobody_wait_longer_than_the_timer_was_to_run() {
+fn clock_set_back_does_not_extend_timer() {
     let failed = || JobResult::Killed(Err(Retry::Later));
     let terminating = |now| {
         let mut worker = worker();
@@ -278,7 +278,7 @@ fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<J
 
 proptest! {
     #[test]
-    fn one_job_at_a_time_phases_never_go_back_and_the_end_is_silent(script in inputs()) {
+    fn one_job_at_a_time_and_states_advance(script in inputs()) {
         let mut worker = worker();
         let mut running: Option<JobId> = None;
         let mut rank = 0;

@@ -66,7 +66,7 @@ fn check(probe: Value, ip: Option<&str>, expected: &str) {
 }
 
 #[test]
-fn what_a_probe_does_not_say_has_the_apis_defaults() {
+fn unset_probe_fields_have_api_defaults() {
     let expected = "tcp 10.0.0.7 80 after 0ns every 10s within 1s, 1/3";
     check(
         json!({"tcpSocket": {"port": 80}}),
@@ -87,7 +87,7 @@ fn what_a_probe_does_not_say_has_the_apis_defaults() {
 }
 
 #[test]
-fn each_handler_finds_its_host_and_port() {
+fn each_handler_resolves_host_and_port() {
     let rest = "after 0ns every 10s within 1s, 1/3";
     for (probe, expected) in [
         (
@@ -128,7 +128,7 @@ fn each_handler_finds_its_host_and_port() {
 }
 
 #[test]
-fn only_a_probe_that_needs_the_pods_address_waits_for_it() {
+fn only_probe_without_host_needs_pod_address() {
     let waits = "error: failed to find networking container: the pod has no address";
     let rest = "after 0ns every 10s within 1s, 1/3";
     check(json!({"httpGet": {"port": 80}}), None, waits);
@@ -141,7 +141,7 @@ fn only_a_probe_that_needs_the_pods_address_waits_for_it() {
 }
 
 #[test]
-fn a_command_sees_only_values_that_are_written_in_the_container() {
+fn command_expands_only_literal_values() {
     let command = json!({"exec": {"command": [
         "$(PORT)", "$(TWICE)", "$(INNER)", "a$(POD)b", "$(OTHER)", "$$(PORT)",
     ]}});
@@ -154,7 +154,7 @@ fn a_command_sees_only_values_that_are_written_in_the_container() {
 }
 
 #[test]
-fn without_a_probe_there_is_no_spec() {
+fn container_without_probe_has_no_spec() {
     for kind in ProbeKind::ALL {
         let none = probe_spec(kind, &pod(), &Container::default(), None);
         assert_eq!(line(&none), "none");
@@ -162,7 +162,7 @@ fn without_a_probe_there_is_no_spec() {
 }
 
 #[test]
-fn only_liveness_and_startup_have_a_grace_period_of_their_own() {
+fn only_liveness_and_startup_have_probe_grace_period() {
     let with = container(json!({"exec": {}, "terminationGracePeriodSeconds": 7}));
     let without = container(json!({"exec": {}}));
     for (kind, expected) in [
@@ -197,7 +197,7 @@ fn target() -> HttpTarget {
 }
 
 #[test]
-fn an_http_answer_counts_by_its_status() {
+fn http_outcome_follows_status_code() {
     let get = r#"Get "http://1.2.3.4:80/": "#;
     let second = Duration::from_secs(1);
     let answer = |status, body: &str| {
@@ -270,7 +270,7 @@ fn an_http_answer_counts_by_its_status() {
 }
 
 #[test]
-fn a_tcp_answer_counts_if_there_is_a_connection() {
+fn tcp_connection_is_success() {
     let failed = CheckError::Failed("dial tcp 1.2.3.4:80: connect: connection refused".into());
     for (answer, expected) in [
         (Ok(()), "success"),
@@ -293,7 +293,7 @@ fn a_tcp_answer_counts_if_there_is_a_connection() {
 }
 
 #[test]
-fn only_serving_is_a_success_over_grpc() {
+fn only_grpc_serving_is_success() {
     let long = Duration::from_millis(90_500);
     for (answer, expected) in [
         (Ok(GrpcHealth::Serving), "success"),
@@ -335,7 +335,7 @@ fn only_serving_is_a_success_over_grpc() {
 }
 
 #[test]
-fn a_command_counts_by_its_exit_code() {
+fn command_outcome_follows_exit_code() {
     let command = ["sleep".to_owned(), "5".to_owned()];
     let output = |stdout: &[u8], stderr: &[u8], exit_code| {
         Ok(ExecOutput {
@@ -369,7 +369,7 @@ fn a_command_counts_by_its_exit_code() {
 }
 
 #[test]
-fn what_the_node_could_not_ask_counts_for_nothing() {
+fn node_error_does_not_count() {
     let short = || CheckError::Node("too many open files".into());
     let expected = ProbeOutcome::Error("too many open files".into());
     assert_eq!(evaluate_http(&target(), &Err(short())), expected);
@@ -378,7 +378,7 @@ fn what_the_node_could_not_ask_counts_for_nothing() {
 }
 
 #[test]
-fn users_are_told_of_everything_but_success() {
+fn every_outcome_except_success_has_event() {
     let text = || "why".to_owned();
     let kind = ProbeKind::Readiness;
     for (outcome, expected) in [
@@ -439,7 +439,7 @@ fn run(mut state: ProbeState, outcomes: &str) -> String {
 }
 
 #[test]
-fn a_verdict_needs_its_number_of_outcomes_in_a_row() {
+fn result_changes_at_threshold_of_consecutive_outcomes() {
     use ProbeKind::{Liveness, Readiness, Startup};
     for (kind, success, failure, outcomes, expected) in [
         (Readiness, 1, 3, "+--+---+", "TtttttFT"),
@@ -461,7 +461,7 @@ fn a_verdict_needs_its_number_of_outcomes_in_a_row() {
 }
 
 #[test]
-fn a_restored_verdict_holds_until_it_is_refuted() {
+fn restored_result_holds_until_threshold() {
     use ProbeKind::{Liveness, Readiness, Startup};
     for (kind, result, outcomes, expected) in [
         (Readiness, Some(true), "+--+---", "ttttttF"),
@@ -479,7 +479,7 @@ fn at(second: f64) -> Timestamp {
 }
 
 #[test]
-fn the_first_question_waits_for_the_delay_and_no_longer() {
+fn first_attempt_is_at_end_of_initial_delay() {
     for (started, spread, now, expected) in [
         (100.0, None, 100.0, 105.0),
         (100.0, None, 103.0, 105.0),
@@ -496,7 +496,7 @@ fn the_first_question_waits_for_the_delay_and_no_longer() {
 }
 
 #[test]
-fn questions_keep_their_rhythm_and_do_not_pile_up() {
+fn attempts_keep_their_period_and_do_not_accumulate() {
     for (due, now, expected) in [
         // an answer that took its time does not shift the next question
         (100.0, 100.1, 110.0),
@@ -512,7 +512,7 @@ fn questions_keep_their_rhythm_and_do_not_pile_up() {
 }
 
 #[test]
-fn probes_found_at_the_start_spread_over_their_period_the_same_way_each_time() {
+fn jitter_at_agent_start_is_deterministic() {
     let spread = |uid: u32, container: &str, kind| {
         let uid = PodUid::from(format!("uid-{uid}"));
         schedule::spread(&spec(1, 1), kind, &uid, container)

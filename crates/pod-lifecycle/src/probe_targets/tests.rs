@@ -243,7 +243,7 @@ fn only_instances_started_before_agent_have_jitter() {
 }
 
 #[test]
-fn a_probe_whose_port_is_not_there_keeps_its_time_and_says_why() {
+fn probe_with_unknown_port_has_schedule_and_error() {
     let mut pod = probed("Always a", "a.readiness");
     let container = &mut pod.spec.as_mut().expect("spec").containers[0];
     let probe = container.readiness_probe.as_mut().expect("probe");

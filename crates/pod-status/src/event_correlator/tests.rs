@@ -39,7 +39,7 @@ fn check(correlator: &mut EventCorrelator, recorded: RecordedEvent, expected: &s
 }
 
 #[test]
-fn equal_occurrences_are_one_event_with_a_count() {
+fn equal_events_are_counted() {
     let mut s = correlator();
     let first = name("a", 0);
     check(
@@ -66,7 +66,7 @@ fn equal_occurrences_are_one_event_with_a_count() {
 }
 
 #[test]
-fn a_count_patches_number_time_and_message_and_keeps_the_first_time() {
+fn count_patch_keeps_first_timestamp() {
     let mut s = correlator();
     s.correlate(recorded("a", "R", "m", 0));
     let Correlated::Count { event, patch } = s.correlate(recorded("a", "R", "m", 61)) else {
@@ -82,7 +82,7 @@ fn a_count_patches_number_time_and_message_and_keeps_the_first_time() {
 }
 
 #[test]
-fn the_tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
+fn tenth_message_within_10_min_is_combined() {
     let mut s = correlator();
     for n in 0..9 {
         let line = s
@@ -119,7 +119,7 @@ fn the_tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
 }
 
 #[test]
-fn an_object_may_have_25_events_at_once_and_one_more_every_five_minutes() {
+fn object_has_burst_of_25_events_then_one_per_5_min() {
     let mut s = correlator();
     let mut say = |n: i64, seconds| {
         let line = s
@@ -144,7 +144,7 @@ fn an_object_may_have_25_events_at_once_and_one_more_every_five_minutes() {
 }
 
 #[test]
-fn what_was_dropped_is_counted_when_it_is_sent_again() {
+fn dropped_event_counts_when_sent_later() {
     let mut s = correlator();
     for n in 0..24 {
         s.correlate(recorded("a", &format!("R{n}"), "m", 0));
@@ -159,7 +159,7 @@ fn what_was_dropped_is_counted_when_it_is_sent_again() {
 }
 
 #[test]
-fn memory_is_bounded_and_the_longest_unused_is_forgotten() {
+fn least_recently_used_key_is_evicted() {
     let mut s = correlator();
     let count = i64::try_from(MAX_KEYS.get()).expect("small");
     for n in 0..=count {
@@ -185,7 +185,7 @@ fn memory_is_bounded_and_the_longest_unused_is_forgotten() {
 }
 
 #[test]
-fn containers_are_named_by_their_path_and_nodes_by_name_in_the_default_namespace() {
+fn container_event_has_field_path_and_node_event_namespace() {
     let pod: windlass_types::Pod = serde_json::from_value(json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
         "spec": {

@@ -64,7 +64,7 @@ fn cluster(node: &str, sources_ready: bool) -> Cluster {
 }
 
 #[test]
-fn a_mirror_follows_its_static_pod() {
+fn mirror_pod_follows_static_pod() {
     for (phase, there, node, ready, expected) in [
         (Some(SyncPod), "", "known", false, "create(h1)"),
         (Some(SyncPod), "", "unknown", true, "nothing"),
@@ -96,7 +96,7 @@ fn a_mirror_follows_its_static_pod() {
 }
 
 #[test]
-fn while_a_static_pod_stops_the_mirror_is_still_its_own() {
+fn mirror_pod_of_terminating_static_pod_is_kept() {
     let owner = |phases: &[(&str, PodWorkerState, bool)]| {
         let all: Vec<_> = phases
             .iter()
@@ -124,7 +124,7 @@ fn while_a_static_pod_stops_the_mirror_is_still_its_own() {
 }
 
 #[test]
-fn a_mirror_is_a_copy_that_the_node_owns() {
+fn mirror_pod_is_copy_owned_by_node() {
     let mut original = pod(
         "h1",
         &[

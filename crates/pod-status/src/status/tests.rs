@@ -190,7 +190,7 @@ const STARTED: &str = "[Sandbox Initialized Scheduled]";
 const ALL: &str = "[Sandbox Initialized Ready ContainersReady Scheduled]";
 
 #[test]
-fn a_pod_is_pending_until_everything_started() {
+fn pod_is_pending_until_all_containers_started() {
     check(
         "Always a",
         "",
@@ -219,7 +219,7 @@ fn a_pod_is_pending_until_everything_started() {
 }
 
 #[test]
-fn the_phase_of_an_ended_pod_follows_the_restart_policy() {
+fn phase_of_exited_pod_follows_restart_policy() {
     check(
         "Always a",
         "sb0 a=exit1",
@@ -253,7 +253,7 @@ fn the_phase_of_an_ended_pod_follows_the_restart_policy() {
 }
 
 #[test]
-fn init_containers_hold_the_pod_pending_and_fail_it_only_under_never() {
+fn init_containers_keep_pod_pending_and_fail_it_under_never() {
     let none = "[Sandbox Scheduled]";
     let all = "Always i:init a";
     check(
@@ -292,7 +292,7 @@ fn init_containers_hold_the_pod_pending_and_fail_it_only_under_never() {
 }
 
 #[test]
-fn sidecars_count_for_readiness_but_their_end_is_not_the_pods() {
+fn sidecars_count_for_readiness_but_not_for_phase() {
     let s = "Always s:sidecar a";
     check(
         s,
@@ -322,7 +322,7 @@ fn sidecars_count_for_readiness_but_their_end_is_not_the_pods() {
 }
 
 #[test]
-fn a_container_waits_with_the_reason_of_its_last_failure() {
+fn waiting_container_has_reason_of_last_failure() {
     Case::new("Always a", "sb0")
         .failure("a", Reason::ErrImagePull, "no such host")
         .shows(&format!("Pending {STARTED} a:ErrImagePull#0"));
@@ -339,7 +339,7 @@ fn a_container_waits_with_the_reason_of_its_last_failure() {
 }
 
 #[test]
-fn a_crash_loop_reads_as_kubectl_users_know_it() {
+fn crash_loop_status_matches_kubectl() {
     let case = Case::new("Always a", "sb0 a#3=exit1 a#4=exit2").waits("a", 80);
     case.shows(&format!("Running {STARTED} a:CrashLoopBackOff<Error=2>#4"));
     let status = case.status();
@@ -372,7 +372,7 @@ fn a_crash_loop_reads_as_kubectl_users_know_it() {
 }
 
 #[test]
-fn probe_verdicts_decide_ready_and_started() {
+fn probe_results_determine_ready_and_started() {
     let unready = Case::new("Always a b", "sb0 a=run b=run").with(|c| {
         c.probed(ProbeKind::Readiness, "a", false);
     });
@@ -396,7 +396,7 @@ fn probe_verdicts_decide_ready_and_started() {
 }
 
 #[test]
-fn readiness_gates_need_their_conditions() {
+fn readiness_gates_require_their_conditions() {
     let gated = |value: Option<&str>| {
         Case::new("Always a", "sb0 a=run").with(|c| {
             c.pod.spec.get_or_insert_default().readiness_gates = Some(vec![PodReadinessGate {
@@ -423,7 +423,7 @@ fn readiness_gates_need_their_conditions() {
 }
 
 #[test]
-fn a_container_the_runtime_lost_is_not_one_that_never_ran() {
+fn removed_container_is_not_reported_as_never_run() {
     Case::new("Always a", "sb0")
         .after("sb0 a=run")
         .shows(&format!(
@@ -457,7 +457,7 @@ fn a_container_the_runtime_lost_is_not_one_that_never_ran() {
 }
 
 #[test]
-fn restart_counts_and_last_states_survive_the_removal_of_dead_containers() {
+fn restart_counts_and_last_states_survive_collection() {
     Case::new("Always a", "sb0 a#5=run")
         .after("sb0 a#4=exit1 a#5=run")
         .shows(&format!("Running {ALL} a:running<Error=1>#5*"));
@@ -471,7 +471,7 @@ fn restart_counts_and_last_states_survive_the_removal_of_dead_containers() {
 }
 
 #[test]
-fn a_stopped_pod_ends_in_a_terminal_phase_unless_it_is_static() {
+fn stopped_pod_has_terminal_phase_unless_static() {
     Case::new("Always a", "sb0! a=exit0")
         .terminal()
         .shows("Succeeded [Initialized Scheduled] a:Completed=0#0");
@@ -492,7 +492,7 @@ fn a_stopped_pod_ends_in_a_terminal_phase_unless_it_is_static() {
 }
 
 #[test]
-fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
+fn phase_override_fails_pod_but_keeps_terminal_phase() {
     let late = PhaseOverride {
         phase: Phase::Failed,
         reason: "DeadlineExceeded".into(),
@@ -514,7 +514,7 @@ fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
 }
 
 #[test]
-fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
+fn terminated_pod_is_disrupted_and_rejected_pod_is_not() {
     let target = |status: &PodStatus| {
         let conditions = status.conditions.as_deref().unwrap_or_default();
         let mut targets = conditions.iter().filter(|c| c.type_ == "DisruptionTarget");
@@ -567,7 +567,7 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
 }
 
 #[test]
-fn transition_times_move_only_with_the_condition_and_the_start_time_never() {
+fn transition_time_changes_only_with_condition() {
     let case = Case::new("Always a", "sb0 a=run").after("sb0");
     let status = case.status();
     let conditions = status.conditions.as_ref().expect("conditions");
@@ -584,7 +584,7 @@ fn transition_times_move_only_with_the_condition_and_the_start_time_never() {
 }
 
 #[test]
-fn ips_come_by_family_and_outlive_the_sandbox() {
+fn ips_are_ordered_by_family_and_kept_without_sandbox() {
     let dual = Case::new("Always a", "sb0 a=run").with(|c| {
         let ips = ["fd00::2", "10.0.0.1", "10.0.0.9"];
         c.observed.ips = ips.iter().map(|ip| ip.parse().expect("ip")).collect();
@@ -603,7 +603,7 @@ fn ips_come_by_family_and_outlive_the_sandbox() {
 }
 
 #[test]
-fn foreign_conditions_and_fields_are_handed_through() {
+fn foreign_conditions_and_fields_are_copied() {
     let case = Case::new("Always a", "sb0 a=run").with(|c| {
         c.pod.metadata.generation = Some(3);
         let status = c.pod.status.get_or_insert_default();
@@ -625,7 +625,7 @@ fn foreign_conditions_and_fields_are_handed_through() {
 }
 
 #[test]
-fn the_most_upstream_cause_is_the_blocker() {
+fn earliest_cause_is_the_blocker() {
     Case::new("Always a", "sb0 a=run").blocked_by("none");
     Case::new("Never a", "sb0 a=exit0").blocked_by("none");
     Case::new("Always a", "sb0").blocked_by("ContainerCreating container=a: about to be created");
@@ -746,7 +746,7 @@ fn blocker_has_last_failure_of_its_probe() {
 }
 
 #[test]
-fn a_blocker_knows_since_when_and_when_it_is_tried_again() {
+fn blocker_has_its_start_and_next_retry() {
     let case = Case::new("Always a", "sb0 a=exit1").waits("a", 40);
     let first = case.blocker().expect("blocked");
     assert_eq!((first.since, first.next_retry), (at(5000), Some(at(5007))));
@@ -767,7 +767,7 @@ fn a_blocker_knows_since_when_and_when_it_is_tried_again() {
 }
 
 #[test]
-fn an_unknown_container_keeps_the_end_it_was_given() {
+fn unknown_container_keeps_reported_exit() {
     let case = Case::new("Always a", "sb0 a=unknown").after("sb0 a=run");
     let first = case.status();
     Case::new("Always a", "sb0 a=unknown")

@@ -157,7 +157,7 @@ fn merged(asked: &str, api: &str, said: &str, worker: PodWorkerState) -> String 
 use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 #[test]
-fn conditions_of_others_stay_and_ours_keep_their_date_while_their_status_does() {
+fn foreign_conditions_stay_and_own_keep_transition_time() {
     let api = "Pending | PodScheduled=True@1 example.com/gate=False@2,Why Ready=False@3 | ";
     let said = "Running | PodScheduled=True@9 Ready=True@9 Initialized=True@9 old.example/x=True@9 | web=r";
     assert_eq!(
@@ -167,7 +167,7 @@ fn conditions_of_others_stay_and_ours_keep_their_date_while_their_status_does() 
 }
 
 #[test]
-fn that_the_pod_is_scheduled_is_never_taken_back() {
+fn pod_scheduled_condition_is_kept() {
     let api = "Pending | PodScheduled=True@1 | ";
     assert_eq!(
         merged(
@@ -181,7 +181,7 @@ fn that_the_pod_is_scheduled_is_never_taken_back() {
 }
 
 #[test]
-fn a_condition_of_ours_that_is_no_longer_said_goes() {
+fn removed_condition_of_agent_is_deleted() {
     let api = "Running | PodResizePending=True@1 Ready=True@1 | web=r";
     assert_eq!(
         merged("Always web", api, "Running | Ready=True@5 | web=r", SyncPod),
@@ -190,7 +190,7 @@ fn a_condition_of_ours_that_is_no_longer_said_goes() {
 }
 
 #[test]
-fn a_terminal_phase_waits_until_no_container_can_be_running() {
+fn terminal_phase_is_withheld_while_containers_may_run() {
     let api = "Running | Ready=True@1 | web=r";
     for (asked, said, worker, phase) in [
         (
@@ -267,7 +267,7 @@ fn terminated_pod_has_terminal_phase_whatever_was_observed() {
 }
 
 #[test]
-fn a_terminal_phase_is_never_left() {
+fn terminal_phase_is_kept() {
     let mut api = status("Failed | Ready=False@1 | web=t1");
     api.reason = Some("Evicted".into());
     for said in ["Running", "Succeeded", "Failed", "Pending"] {
@@ -280,7 +280,7 @@ fn a_terminal_phase_is_never_left() {
 }
 
 #[test]
-fn a_pod_that_has_ended_is_not_ready_whatever_is_said() {
+fn terminal_pod_is_never_ready() {
     let api = "Running | Ready=True@1 ContainersReady=True@1 | web=r";
     let said = "Failed | Ready=True@5 ContainersReady=True@5 | web=t1";
     assert_eq!(
@@ -290,8 +290,8 @@ fn a_pod_that_has_ended_is_not_ready_whatever_is_said() {
 }
 
 #[test]
-fn a_container_that_ended_for_good_does_not_come_back() {
-    let not_again = "container web has ended for good and cannot be running again";
+fn exited_container_without_restart_cannot_run_again() {
+    let not_again = "container web has exited without a restart and cannot be running again";
     for (asked, was, is, expected) in [
         ("Never web", "web=t1", "web=r", not_again),
         ("OnFailure web", "web=t0", "web=r", not_again),
@@ -356,7 +356,7 @@ fn a_container_that_ended_for_good_does_not_come_back() {
 }
 
 #[test]
-fn restart_counts_grow_and_last_states_stay() {
+fn restart_counts_and_last_states_are_kept() {
     for (was, is, expected) in [
         ("web=r*3/t1", "web=r", "web=r*3/t1"),
         ("web=r*3/t1", "web=r*4/t2", "web=r*4/t2"),
@@ -371,7 +371,7 @@ fn restart_counts_grow_and_last_states_stay() {
 }
 
 #[test]
-fn a_container_whose_end_nobody_saw_has_failed_when_the_pod_is_over() {
+fn unobserved_exit_is_failure_in_terminated_pod() {
     for (asked, said, expected) in [
         ("Never web", "web=w", "web=?"),
         ("Never web", "web=t0", "web=t0"),
@@ -393,7 +393,7 @@ fn a_container_whose_end_nobody_saw_has_failed_when_the_pod_is_over() {
 }
 
 #[test]
-fn a_disruption_is_told_together_with_the_terminal_phase_and_not_before() {
+fn disruption_is_published_with_terminal_phase() {
     let ours = "DisruptionTarget=True@5,TerminationByKubelet Ready=False@5";
     let api = "Running | Ready=False@1 | web=r";
     assert_eq!(
@@ -421,7 +421,7 @@ fn a_disruption_is_told_together_with_the_terminal_phase_and_not_before() {
 }
 
 #[test]
-fn fields_of_others_are_copied_and_some_are_written_once() {
+fn foreign_fields_are_copied_and_some_are_set_once() {
     let mut api = status("Pending | PodScheduled=True@1 | ");
     api.start_time = Some(Time(at(3)));
     api.qos_class = Some("Burstable".into());
@@ -453,7 +453,7 @@ fn fields_of_others_are_copied_and_some_are_written_once() {
 }
 
 #[test]
-fn a_rejected_pod_has_no_containers_and_is_told_at_once() {
+fn rejected_pod_has_no_containers_and_is_sent_at_once() {
     // it had a worker, which ended it without a look at its containers
     let mut ended = status("Failed | Ready=False@5 | web=w");
     ended.reason = Some("OutOfcpu".into());
@@ -497,7 +497,7 @@ fn patch(before: &PodStatus, after: &PodStatus) -> String {
 }
 
 #[test]
-fn a_patch_names_only_what_differs() {
+fn patch_has_only_differences() {
     let before = status("Pending | Ready=False@1,Why x/y=True@1 | ");
     for (after, expected) in [
         ("Pending | Ready=False@1,Why x/y=True@1 | ", "none"),
@@ -521,7 +521,7 @@ fn a_patch_names_only_what_differs() {
 }
 
 #[test]
-fn containers_are_replaced_as_a_whole_and_addresses_merged_in_order() {
+fn patch_replaces_containers_and_merges_addresses() {
     let mut before = status("Running | | web=r db=r");
     before.pod_ips = Some(vec![
         PodIP {
@@ -564,7 +564,7 @@ fn containers_are_replaced_as_a_whole_and_addresses_merged_in_order() {
 }
 
 #[test]
-fn another_spelling_of_the_same_status_is_no_difference() {
+fn equal_status_in_other_spelling_needs_no_patch() {
     let mut before = status("Running | Ready=True@1 | web=r");
     let mut after = before.clone();
     after.message = Some(String::new());
@@ -585,7 +585,7 @@ fn another_spelling_of_the_same_status_is_no_difference() {
 }
 
 #[test]
-fn a_pod_is_deleted_for_good_when_the_server_knows_its_end_and_nothing_is_left_of_it() {
+fn pod_object_is_deleted_after_terminal_phase_and_cleanup() {
     let object = |deleted: bool, phase: &str| {
         let mut object = pod("Never web");
         object.metadata.deletion_timestamp = deleted.then(|| Time(at(1)));

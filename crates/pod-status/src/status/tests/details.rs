@@ -64,7 +64,7 @@ fn shown(status: &PodStatus) -> String {
 }
 
 #[test]
-fn resources_are_those_the_runtime_tells_in_the_words_of_the_spec() {
+fn resources_are_from_runtime_in_spelling_of_spec() {
     let case = |requests, limits, told| {
         let case = asking(requests, limits).with(|c| c.observed.containers[0].resources = told);
         shown(&case.status())
@@ -102,7 +102,7 @@ fn resources_are_those_the_runtime_tells_in_the_words_of_the_spec() {
 }
 
 #[test]
-fn a_running_container_keeps_the_resources_it_was_created_with() {
+fn running_container_keeps_allocated_resources() {
     let first = asking("cpu=1 memory=1Gi", "memory=2Gi").status_at(1000);
     let later = |found: &str| {
         let (first, found) = (first.clone(), found.to_owned());
@@ -121,7 +121,7 @@ fn a_running_container_keeps_the_resources_it_was_created_with() {
 }
 
 #[test]
-fn shares_and_quotas_read_back_as_the_amounts_they_came_from() {
+fn shares_and_quotas_convert_back_to_requests_and_limits() {
     for milli in [2, 10, 100, 250, 333, 1000, 1500, 64_000] {
         let shares = windlass_pod_inputs::resources::cpu_shares(milli);
         assert_eq!(milli_cpu_of_shares(shares), milli, "{shares} shares");
@@ -134,7 +134,7 @@ fn shares_and_quotas_read_back_as_the_amounts_they_came_from() {
 }
 
 #[test]
-fn user_and_stop_signal_are_shown_where_the_runtime_tells_them() {
+fn user_and_stop_signal_are_reported_by_runtime() {
     let case = Case::new("Always a", "sb0 a=run").with(|c| {
         let a = &mut c.observed.containers[0];
         a.stop_signal = "SIGUSR1".into();
@@ -164,7 +164,7 @@ fn user_and_stop_signal_are_shown_where_the_runtime_tells_them() {
 }
 
 #[test]
-fn a_mount_is_told_read_only_with_all_below_it_once_the_runtime_made_it_so() {
+fn recursive_read_only_is_reported_by_runtime() {
     let check = |found: &str, made: &[&str], expected: &str| {
         let case = Case::new("Always a", found).with(|c| {
             c.spec("a").volume_mounts = Some(vec![VolumeMount {
@@ -233,7 +233,7 @@ fn ephemeral(found: &str) -> Case {
 }
 
 #[test]
-fn an_ephemeral_container_runs_once_and_is_never_ready() {
+fn ephemeral_container_is_never_ready() {
     ephemeral("sb0 a=run").shows(&format!("Running {ALL} a:running#0* e:ContainerCreating#0"));
     ephemeral("sb0 a=run")
         .failure("e", Reason::ErrImagePull, "no such host")
@@ -272,7 +272,7 @@ fn an_ephemeral_container_runs_once_and_is_never_ready() {
 }
 
 #[test]
-fn a_lost_container_is_told_in_upstreams_words() {
+fn removed_container_has_upstream_message() {
     let message = |status: &PodStatus, pick: fn(&ContainerStatus) -> &Option<ApiState>| {
         let lists = [&status.init_container_statuses, &status.container_statuses];
         let first = lists.into_iter().flatten().flatten().next();
@@ -299,7 +299,7 @@ fn a_lost_container_is_told_in_upstreams_words() {
 }
 
 #[test]
-fn an_instance_after_one_the_runtime_forgot_counts_on() {
+fn instance_after_removed_one_increases_restart_count() {
     // Everything of the pod was removed, logs included.
     Case::new("Always a", "sb0 sb1 a=run")
         .with(|c| c.observed.sandboxes.truncate(1))
@@ -339,7 +339,7 @@ fn blocker_reports_what_it_waits_for() {
 }
 
 #[test]
-fn status_of_a_rejected_pod_is_phase_reason_and_message() {
+fn rejected_pod_has_only_phase_reason_and_message() {
     let rejection = windlass_node_rules::admission::Rejection::new("OutOfcpu", "no room");
     let case = Case::new("Always a", "").with(|c| {
         c.phase_override = Some(rejection.into());

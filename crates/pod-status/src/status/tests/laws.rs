@@ -182,7 +182,7 @@ fn assert_continues(old: &PodStatus, new: &PodStatus) {
 
 proptest! {
     #[test]
-    fn a_status_computed_from_itself_stays_the_same(
+    fn status_generation_is_idempotent(
         asked in any_asked(),
         moment in any_moment(),
     ) {
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn no_history_lowers_a_restart_count_or_leaves_a_terminal_phase(
+    fn restart_count_and_terminal_phase_never_revert(
         (asked, moments) in any_history(),
     ) {
         let mut previous: Option<PodStatus> = None;

@@ -141,7 +141,7 @@ fn sidecars_under_each_policy() {
 }
 
 #[test]
-fn a_containers_own_policy_and_rules_come_before_the_pods() {
+fn container_policy_and_rules_precede_pod_policy() {
     phases(
         "Never a:Always",
         &[("sb0 a=exit0", "Running"), ("sb0 a=exit1", "Running")],
@@ -169,7 +169,7 @@ fn a_containers_own_policy_and_rules_come_before_the_pods() {
 }
 
 #[test]
-fn a_stopped_pod_is_over_whatever_its_containers_came_to() {
+fn terminated_pod_gets_terminal_phase_for_any_containers() {
     phases(
         "Always x:init a",
         &[

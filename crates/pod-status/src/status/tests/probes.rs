@@ -32,7 +32,7 @@ fn flags(status: &PodStatus) -> String {
 use ProbeKind::{Liveness, Readiness, Startup};
 
 #[test]
-fn a_probe_without_a_verdict_counts_as_failed_and_no_probe_as_passed() {
+fn probe_without_result_fails_and_no_probe_succeeds() {
     let case = probed(
         "Always unprobed pass pending fail slow started dead",
         "sb0 unprobed=run pass=run pending=run fail=run slow=run started=run dead=exit0",
@@ -64,7 +64,7 @@ fn a_probe_without_a_verdict_counts_as_failed_and_no_probe_as_passed() {
 }
 
 #[test]
-fn an_ordinary_init_container_is_ready_when_it_completed_and_a_sidecar_as_its_probes_say() {
+fn completed_init_container_is_ready_and_sidecar_by_probes() {
     let of = |asked: &str| {
         let probes = [(Startup, "slow"), (Startup, "quick")];
         let case = probed(asked, "sb0 slow=run quick=run done=exit0", &probes);
@@ -82,7 +82,7 @@ fn an_ordinary_init_container_is_ready_when_it_completed_and_a_sidecar_as_its_pr
 }
 
 #[test]
-fn a_sidecars_readiness_counts_for_the_pods() {
+fn sidecar_readiness_counts_for_pod() {
     let case = |ok| {
         probed("Always s:sidecar a", "sb0 s=run a=run", &[(Readiness, "s")])
             .with(|c| c.probed(Readiness, "s", ok))
@@ -92,7 +92,7 @@ fn a_sidecars_readiness_counts_for_the_pods() {
 }
 
 #[test]
-fn an_agent_that_starts_again_makes_nobody_unready() {
+fn agent_restart_keeps_pods_ready() {
     let probes = [(Startup, "a"), (Readiness, "a")];
     let before = probed("Always a", "sb0 a=run", &probes).with(|c| {
         c.probed(Startup, "a", true);
@@ -134,7 +134,7 @@ fn an_agent_that_starts_again_makes_nobody_unready() {
 }
 
 #[test]
-fn a_pod_that_is_being_deleted_is_ready_until_its_probes_or_its_end_say_otherwise() {
+fn deleted_pod_is_ready_until_probe_failure_or_exit() {
     let deleted = |found: &str| {
         probed("Always a", found, &[(Readiness, "a")]).with(|c| {
             c.pod.metadata.deletion_timestamp = Some(Time(at(1)));

@@ -16,7 +16,7 @@ fn next(before: &Case, found: &str) -> Case {
 const RESTARTING: &str = "[Sandbox Initialized Scheduled AllContainersRestarting]";
 
 #[test]
-fn every_container_shows_that_it_was_removed_and_counts_one_restart() {
+fn reset_reports_removal_and_one_restart_per_container() {
     let running = case("sb0 i=exit0 a=run b=run");
     running.shows(&format!(
         "Running {ALL} i:Completed=0#0* a:running#0* b:running#0*"
@@ -65,7 +65,7 @@ fn every_container_shows_that_it_was_removed_and_counts_one_restart() {
 }
 
 #[test]
-fn an_end_of_the_pod_comes_before_its_restart() {
+fn failed_pod_precedes_restart_of_all_containers() {
     let over = case("sb0! i=exit0 a=exit42 b=exit0").terminal();
     assert_eq!(over.why("AllContainersRestarting"), "False PodFailed: ");
     let done = Case::new("Never a:Never", "sb0 a=exit0")

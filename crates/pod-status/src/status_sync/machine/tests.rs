@@ -89,7 +89,7 @@ const PENDING: &str = "Pending | PodScheduled=True@1 Ready=False@100 | web=w";
 const RUNNING: &str = "Running | PodScheduled=True@1 Ready=True@101 | web=r";
 
 #[test]
-fn a_change_is_sent_once_and_a_repeat_costs_nothing() {
+fn change_is_sent_once() {
     let mut bench = Bench::new(Role::Pod);
     assert_eq!(bench.step(seen("u", 1, NEW)), "idle");
     assert_eq!(
@@ -106,7 +106,7 @@ fn a_change_is_sent_once_and_a_repeat_costs_nothing() {
 }
 
 #[test]
-fn while_a_request_is_in_flight_only_the_latest_state_is_kept() {
+fn only_newest_state_is_kept_while_request_is_in_flight() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     assert_eq!(
@@ -123,7 +123,7 @@ fn while_a_request_is_in_flight_only_the_latest_state_is_kept() {
 }
 
 #[test]
-fn what_goes_first_is_what_frees_then_what_changes_a_pods_use() {
+fn freed_resources_precede_readiness_changes() {
     let priority = |said: &str, worker| {
         let mut machine = StatusSync::new(Role::Pod, "u");
         machine.handle(seen("u", 1, "Pending | Ready=False@1 | web=w"), at(1));
@@ -131,24 +131,24 @@ fn what_goes_first_is_what_frees_then_what_changes_a_pods_use() {
     };
     assert_eq!(
         priority("Failed | Ready=False@1 | web=t1", TerminatedPod),
-        "send(Frees)"
+        "send(FreesResources)"
     );
     assert_eq!(
         priority("Running | Ready=False@1 | web=r", SyncPod),
-        "send(Changes)"
+        "send(ChangesReadiness)"
     );
     assert_eq!(
         priority("Pending | Ready=True@2 | web=w", SyncPod),
-        "send(Changes)"
+        "send(ChangesReadiness)"
     );
     assert_eq!(
         priority("Pending | Ready=False@1,Why | web=w", SyncPod),
-        "send(Tells)"
+        "send(Informational)"
     );
 }
 
 #[test]
-fn failures_are_tried_again_with_growing_delays_and_the_newest_state() {
+fn failure_is_retried_with_back_off_and_newest_state() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -193,7 +193,7 @@ fn retry_after_extends_the_backoff_up_to_a_limit() {
 }
 
 #[test]
-fn who_waits_for_a_dead_server_goes_on_when_it_answers_somebody() {
+fn back_off_ends_when_server_is_reachable() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -209,7 +209,7 @@ fn who_waits_for_a_dead_server_goes_on_when_it_answers_somebody() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_nobody_wait() {
+fn clock_set_back_does_not_delay_attempts() {
     let mut bench = Bench::new(Role::Pod);
     bench.now = 10_000;
     bench.step(seen("u", 1, NEW));
@@ -219,7 +219,7 @@ fn a_clock_that_was_set_back_makes_nobody_wait() {
 }
 
 #[test]
-fn a_pod_that_is_gone_is_left_until_the_watch_says_otherwise() {
+fn deleted_object_needs_no_request() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -233,7 +233,7 @@ fn a_pod_that_is_gone_is_left_until_the_watch_says_otherwise() {
 }
 
 #[test]
-fn after_a_conflict_the_next_word_of_the_watch_decides() {
+fn after_conflict_next_watch_event_decides() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -250,7 +250,7 @@ fn after_a_conflict_the_next_word_of_the_watch_decides() {
 }
 
 #[test]
-fn a_status_the_server_calls_invalid_waits_for_another_one() {
+fn invalid_status_waits_for_change() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -263,7 +263,7 @@ fn a_status_the_server_calls_invalid_waits_for_another_one() {
 }
 
 #[test]
-fn a_server_that_does_not_keep_what_it_took_is_asked_ever_less_often() {
+fn repeated_request_interval_doubles() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     assert_eq!(
@@ -276,7 +276,7 @@ fn a_server_that_does_not_keep_what_it_took_is_asked_ever_less_often() {
 }
 
 #[test]
-fn an_event_that_is_older_than_the_answer_is_not_believed() {
+fn watch_event_older_than_response_is_ignored() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -289,7 +289,7 @@ fn an_event_that_is_older_than_the_answer_is_not_believed() {
 }
 
 #[test]
-fn a_late_answer_does_not_bring_a_pod_back() {
+fn late_response_does_not_restore_deleted_pod() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, NEW));
     bench.step(says(PENDING, SyncPod));
@@ -300,7 +300,7 @@ fn a_late_answer_does_not_bring_a_pod_back() {
 }
 
 #[test]
-fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
+fn deleted_pod_gets_terminal_status_then_deletion() {
     let mut bench = Bench::new(Role::Pod);
     let deleted = |version, said: &str| {
         let mut object = object("u", version, said);
@@ -338,7 +338,7 @@ fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
 }
 
 #[test]
-fn a_pod_the_runtime_was_not_asked_about_yet_is_not_spoken_of() {
+fn status_of_unobserved_pod_is_not_sent() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, RUNNING));
     let mut adopted = proposal("Never web", status(PENDING), SyncPod);
@@ -355,7 +355,7 @@ fn a_pod_the_runtime_was_not_asked_about_yet_is_not_spoken_of() {
 }
 
 #[test]
-fn a_contradiction_is_not_sent_and_can_be_asked_for() {
+fn conflicting_status_is_not_sent_and_is_reported() {
     let mut bench = Bench::new(Role::Pod);
     bench.step(seen("u", 1, "Running | Ready=False@1 | web=t1"));
     assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
@@ -393,7 +393,7 @@ fn cluster(sources_ready: bool) -> Input {
 }
 
 #[test]
-fn a_static_pods_status_goes_to_its_mirror_once_there_is_one() {
+fn static_pod_status_goes_to_mirror_pod() {
     let mut bench = Bench::new(Role::Mirror);
     let runs = static_pod("h1", "Running | Ready=True@9 | web=r", SyncPod);
     assert_eq!(bench.step(Input::LocalStatus(Some(runs))), "idle");
@@ -406,7 +406,7 @@ fn a_static_pods_status_goes_to_its_mirror_once_there_is_one() {
 }
 
 #[test]
-fn an_outdated_mirror_is_deleted_and_created_anew_whatever_late_events_say() {
+fn outdated_mirror_pod_is_replaced_despite_late_events() {
     let mut bench = Bench::new(Role::Mirror);
     let successor = static_pod("h2", "Pending | Ready=False@9 | web=w", SyncPod);
     bench.step(cluster(true));
@@ -437,7 +437,7 @@ fn uid_of_shared(object: &SharedPod) -> String {
 }
 
 #[test]
-fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
+fn mirror_pod_is_orphaned_once_all_sources_are_ready() {
     let mut bench = Bench::new(Role::Mirror);
     bench.step(cluster(false));
     assert_eq!(
@@ -463,7 +463,7 @@ fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
 }
 
 #[test]
-fn a_mirror_somebody_deletes_comes_back() {
+fn deleted_mirror_pod_is_recreated() {
     let mut bench = Bench::new(Role::Mirror);
     let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
     bench.step(cluster(true));
