@@ -304,7 +304,7 @@ impl ObjectCache {
             }
         }
         let read = Keyring::from_secrets(pod.namespace(), secrets);
-        let mut errors: BTreeSet<_> = read.faults.iter().map(ToString::to_string).collect();
+        let mut errors: BTreeSet<_> = read.errors.iter().map(ToString::to_string).collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
             errors.insert(format!(
@@ -345,7 +345,7 @@ impl ObjectCache {
             self.trust_bundles
                 .acquire(&bundles(named), uid, Interest::Set);
         }
-        for claim in &references.claims {
+        for claim in &references.pvcs {
             self.claims
                 .acquire(&(namespace.to_owned(), claim.clone()), uid);
         }
@@ -370,7 +370,7 @@ impl ObjectCache {
         for named in old_bundles.difference(&kept.trust_bundles) {
             self.trust_bundles.release(&bundles(named), uid);
         }
-        for claim in old.references.claims.difference(&kept.claims) {
+        for claim in old.references.pvcs.difference(&kept.pvcs) {
             let key = (old.namespace.clone(), claim.clone());
             self.claims.release(&key, uid);
         }
@@ -488,7 +488,7 @@ fn only_tokens_missing(pod: &Pod, references: &References) -> bool {
     let mut volumes = PodExt::spec(pod).volumes.iter().flatten();
     !references.tokens.is_empty()
         && references.runtime_class.is_none()
-        && references.claims.is_empty()
+        && references.pvcs.is_empty()
         && references.certificates.is_empty()
         && references.trust_bundles.is_empty()
         && volumes.all(|volume| {

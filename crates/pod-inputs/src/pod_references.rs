@@ -29,7 +29,7 @@ pub struct References {
     /// Service account tokens in volumes.
     pub tokens: BTreeSet<TokenSpec>,
     /// Names of PVCs of volumes that a container uses.
-    pub claims: BTreeSet<String>,
+    pub pvcs: BTreeSet<String>,
     /// ClusterTrustBundles in volumes.
     pub trust_bundles: BTreeSet<BundleRef>,
     /// Pod certificates in volumes.
@@ -176,7 +176,11 @@ impl fmt::Display for References {
             let audience = token.audience.as_deref().unwrap_or("api");
             parts.push(format!("token {audience} {}s", token.expiration_seconds));
         }
-        parts.extend(self.claims.iter().map(|name| format!("claim {name}")));
+        parts.extend(
+            self.claims
+                .iter()
+                .map(|name| format!("persistentVolumeClaim {name}")),
+        );
         let bundles = self.trust_bundles.iter();
         parts.extend(bundles.map(|bundle| format!("clusterTrustBundle {bundle}")));
         for (reference, spec) in &self.certificates {
@@ -219,8 +223,8 @@ pub fn pod_references(pod: &Pod) -> References {
     for volume in spec.volumes.iter().flatten() {
         found.in_volume(volume);
         // as upstream, which ignores a PVC that no container uses
-        if let Some(claim) = claim_name(pod, volume).filter(|_| is_used(pod, &volume.name)) {
-            found.claims.insert(claim);
+        if let Some(pvc) = pvc_name(pod, volume).filter(|_| is_used(pod, &volume.name)) {
+            found.pvcs.insert(pvc);
         }
     }
     for reference in spec.image_pull_secrets.iter().flatten() {
@@ -332,7 +336,7 @@ impl Requirement {
 }
 
 /// Returns the name of the PVC of a volume; `None` for a volume of another kind.
-pub fn claim_name(pod: &Pod, volume: &Volume) -> Option<String> {
+pub fn pvc_name(pod: &Pod, volume: &Volume) -> Option<String> {
     if let Some(source) = &volume.persistent_volume_claim {
         return Some(source.claim_name.clone());
     }
@@ -465,7 +469,7 @@ mod tests {
                     {"name": "unused", "persistentVolumeClaim": {"claimName": "other"}},
                 ],
             }),
-            "claim data; claim web-b",
+            "persistentVolumeClaim data; persistentVolumeClaim web-b",
         );
     }
 

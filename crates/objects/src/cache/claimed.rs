@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use windlass_actors::NodeExpander;
 use windlass_pod_inputs::pod_references::References;
-use windlass_pod_inputs::pod_references::{claim_name, is_used};
+use windlass_pod_inputs::pod_references::{is_used, pvc_name};
 use windlass_runtime_config::inputs::InputsError;
 use windlass_types::corev1::Volume;
 use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
@@ -28,13 +28,13 @@ impl ObjectCache {
         pod: &SharedPod,
         references: &References,
     ) -> Result<Claimed, InputsError> {
-        if references.claims.is_empty() {
+        if references.pvcs.is_empty() {
             return Ok(Claimed::new());
         }
         let uid = pod.uid();
         let volumes = PodExt::spec(&**pod).volumes.iter().flatten();
         let used = volumes.filter(|volume| is_used(pod, &volume.name));
-        let named = used.filter_map(|volume| Some((volume, claim_name(pod, volume)?)));
+        let named = used.filter_map(|volume| Some((volume, pvc_name(pod, volume)?)));
         let resolved = named.map(|(volume, claim)| async move {
             let resolved = self.pvc_volume(pod, volume, claim).await;
             (volume.name.as_str(), resolved)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 
-use windlass_pod_inputs::pod_references::claim_name;
+use windlass_pod_inputs::pod_references::pvc_name;
 
 use super::*;
 
@@ -141,7 +141,7 @@ impl Case {
         let input = PvcInput {
             pod: &pod,
             volume: spec,
-            pvc: &claim_name(&pod, spec).expect("PVC"),
+            pvc: &pvc_name(&pod, spec).expect("PVC"),
             state: &PvcState { pvc, volume },
             node: Some(&node),
         };
