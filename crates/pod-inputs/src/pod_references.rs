@@ -177,7 +177,7 @@ impl fmt::Display for References {
             parts.push(format!("token {audience} {}s", token.expiration_seconds));
         }
         parts.extend(
-            self.claims
+            self.pvcs
                 .iter()
                 .map(|name| format!("persistentVolumeClaim {name}")),
         );

@@ -1,4 +1,4 @@
-//! Carries out what `windlass-core` decides for one pod: sandbox, init containers, images,
+//! Carries out what `windlass-pod-lifecycle` decides for one pod: sandbox, init containers, images,
 //! containers, hooks, stops, collection of what is dead, logs.
 //!
 //! For programs that run pods on a container runtime without the rest of an agent: it reconciles

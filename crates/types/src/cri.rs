@@ -1,8 +1,7 @@
 //! Requests to and responses from a container runtime, independent of protobuf.
 //!
-//! Field meanings follow `runtime.v1` of the CRI; only what Windlass uses is here. The
-//! conversion to protobuf lives in `windlass-cri`, the decisions that fill these in
-//! `windlass-core`.
+//! Fields have the meaning of `runtime.v1` of the CRI; unused ones are omitted. `windlass-cri`
+//! converts them to protobuf, and `windlass-runtime-config` creates them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
