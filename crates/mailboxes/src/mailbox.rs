@@ -135,7 +135,7 @@ pub fn mailbox<M>(kind: ActorKind, metrics: &MailboxMetrics) -> (MailboxSender<M
 }
 
 impl<M: Send + 'static> MailboxSender<M> {
-    /// Waits until there is room, then hands the message over.
+    /// Waits for capacity, then sends the message.
     pub async fn send(&self, message: M) -> Result<(), SendError> {
         let permit = self.sender.reserve().await.map_err(|_| SendError)?;
         self.arrived();

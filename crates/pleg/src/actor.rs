@@ -7,7 +7,7 @@
 //! * invariant: the cache is written before a change is sent; each change is sent exactly once; an
 //!   inspection never overtakes an older one of the same pod
 //! * bound and overflow: events coalesce per container, changes per pod; one inspection per pod,
-//!   [`MAX_CONCURRENT_INSPECTIONS`] in all besides hung ones; nothing is dropped
+//!   `MAX_CONCURRENT_INSPECTIONS` in all besides hung ones; nothing is dropped
 //! * restart: the first relist restores the state
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ mod files;
 mod variables;
 
 pub use files::{
-    EnvFile, EnvFileKey, EnvFiles, MAX_ENV_FILE_BYTES, MAX_ENV_FILES_BYTES, wanted_files,
+    EnvFile, EnvFileKey, EnvFiles, MAX_ENV_FILE_BYTES, MAX_ENV_FILES_BYTES, referenced_files,
 };
 pub use variables::expand;
 pub use variables::expand_words;
@@ -406,7 +406,7 @@ fn add_env_from(input: EnvInput<'_>, env: &mut Variables) -> Result<(), EnvError
     Ok(())
 }
 
-/// `None` if an optional source has nothing: the variable is then not defined at all.
+/// Returns `None` for a missing optional source; the variable is then not defined.
 fn value_from(
     input: EnvInput<'_>,
     variable: &str,

@@ -32,7 +32,7 @@ impl Default for NodePaths {
 /// A name that cannot be one component of a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} cannot be used as a file name")]
-pub struct UnsafeName {
+pub struct UnsafeNameError {
     /// Field of the pod.
     pub field: &'static str,
     /// Its value.
@@ -155,11 +155,11 @@ pub fn escape_plugin(plugin: &str) -> String {
 ///
 /// # Errors
 /// The value is empty, `.`, `..`, or contains a slash or a NUL.
-pub fn check_component(field: &'static str, value: &str) -> Result<(), UnsafeName> {
+pub fn check_component(field: &'static str, value: &str) -> Result<(), UnsafeNameError> {
     let unsafe_name =
         value.is_empty() || value == "." || value == ".." || value.contains(['/', '\0']);
     if unsafe_name {
-        return Err(UnsafeName {
+        return Err(UnsafeNameError {
             field,
             value: value.to_owned(),
         });
@@ -171,7 +171,7 @@ pub fn check_component(field: &'static str, value: &str) -> Result<(), UnsafeNam
 ///
 /// # Errors
 /// The first name that is not safe.
-pub fn check_pod_names(pod: &Pod) -> Result<(), UnsafeName> {
+pub fn check_pod_names(pod: &Pod) -> Result<(), UnsafeNameError> {
     check_component("metadata.name", pod.name())?;
     check_component("metadata.namespace", pod.namespace())?;
     check_component("metadata.uid", pod.uid().as_str())?;

@@ -1,8 +1,8 @@
 //! Pods and observed pods written as one line of text, for tables of test cases.
 //!
-//! `Always s:sidecar a+startup` is a pod, `sb0 s=run a#1=exit1` what the runtime has of it. The
-//! grammar is on [`pod`], [`observed`] and [`probe_results`]. A text that does not follow it
-//! panics: this crate is for tests only.
+//! `Always s:sidecar a+startup` is a pod, `sb0 s=run a#1=exit1` an observed pod. The grammar is on
+//! [`pod`], [`observed`] and [`probe_results`]. An invalid text panics: this crate is for tests
+//! only.
 
 #![allow(
     clippy::expect_used,

@@ -4,7 +4,7 @@ use windlass_types::{Reason, Retry};
 
 use crate::hosts::HostnameError;
 use windlass_pod_inputs::env::EnvError;
-use windlass_pod_inputs::paths::UnsafeName;
+use windlass_pod_inputs::paths::UnsafeNameError;
 use windlass_pod_inputs::resources::ResourceError;
 
 /// A pod that cannot be turned into a request to the runtime.
@@ -12,7 +12,7 @@ use windlass_pod_inputs::resources::ResourceError;
 pub enum ConfigError {
     /// A name would leave its directory.
     #[error(transparent)]
-    UnsafeName(#[from] UnsafeName),
+    UnsafeNameError(#[from] UnsafeNameError),
     /// The host name is not valid.
     #[error(transparent)]
     Hostname(#[from] HostnameError),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
-use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, wanted_files};
+use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, referenced_files};
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
@@ -191,7 +191,7 @@ impl SyncPass<'_> {
         }
         let uid = self.pod().uid();
         let mut room = MAX_ENV_FILES_BYTES;
-        for key in wanted_files(container) {
+        for key in referenced_files(container) {
             let volume = self.req.volumes.get(&key.volume);
             let Some(volume) = volume.and_then(MountedVolume::path) else {
                 continue;

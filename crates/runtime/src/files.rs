@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use windlass_cgroups::CgroupError;
-use windlass_pod_inputs::paths::UnsafeName;
+use windlass_pod_inputs::paths::UnsafeNameError;
 use windlass_runtime_config::container_config::SubPath;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodUid, Retry};
@@ -118,7 +118,7 @@ pub enum FilesError {
     Cgroup(#[from] CgroupError),
     /// A name of the pod is not a valid path component.
     #[error(transparent)]
-    UnsafeName(#[from] UnsafeName),
+    UnsafeNameError(#[from] UnsafeNameError),
     /// A subPath could not be bound for a container.
     #[error(transparent)]
     SubPath(#[from] SubPathError),
@@ -155,7 +155,7 @@ impl FilesError {
         match self {
             Self::Remove(error) => error.retry(),
             Self::Cgroup(error) => error.retry(),
-            Self::UnsafeName(_) => Retry::Never,
+            Self::UnsafeNameError(_) => Retry::Never,
             Self::Volume(error) => error.retry(),
             Self::SubPath(_) | Self::Io { .. } => Retry::Later,
             Self::IoQueue(error) => error.retry(),

@@ -44,7 +44,7 @@ impl GoDuration {
 /// The text is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration: write a number with a unit, for example 10s, 1m30s or 500ms")]
-pub struct BadDuration(String);
+pub struct GoDurationError(String);
 
 /// Formats a duration as Go's `time.Duration.String`: `500ms`, `1m20s`, `5m0s`. Truncates to
 /// microseconds below a second, else to milliseconds.
@@ -58,12 +58,12 @@ pub fn go_duration(duration: Duration) -> String {
 }
 
 impl FromStr for GoDuration {
-    type Err = BadDuration;
+    type Err = GoDurationError;
 
-    fn from_str(text: &str) -> Result<Self, BadDuration> {
+    fn from_str(text: &str) -> Result<Self, GoDurationError> {
         parse(text)
             .map(Self)
-            .ok_or_else(|| BadDuration(text.to_owned()))
+            .ok_or_else(|| GoDurationError(text.to_owned()))
     }
 }
 

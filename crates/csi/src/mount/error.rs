@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_pod_inputs::paths::UnsafeName;
+use windlass_pod_inputs::paths::UnsafeNameError;
 use windlass_types::{DeviceName, ExpansionError, Retry};
 
 use crate::port::{CsiError, ObjectError};
@@ -24,7 +24,7 @@ pub enum MountError {
     Invalid(String),
     /// A name would escape its directory.
     #[error(transparent)]
-    Name(#[from] UnsafeName),
+    Name(#[from] UnsafeNameError),
     /// The driver is not registered, or a call to it failed.
     #[error("kubernetes.io/csi: {step}: {source}")]
     Driver {

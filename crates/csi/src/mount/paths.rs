@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use windlass_pod_inputs::paths::{NodePaths, UnsafeName, check_component};
+use windlass_pod_inputs::paths::{NodePaths, UnsafeNameError, check_component};
 use windlass_types::{DeviceName, PodUid};
 use windlass_volume_plan::volume_source::CSI_PLUGIN;
 
@@ -141,13 +141,13 @@ pub fn is_csi_device(name: &DeviceName) -> bool {
 }
 
 /// Rejects names that would escape their directory.
-pub(crate) fn check_names(uid: &PodUid, driver: &str, volume: &str) -> Result<(), UnsafeName> {
+pub(crate) fn check_names(uid: &PodUid, driver: &str, volume: &str) -> Result<(), UnsafeNameError> {
     check_component("pod UID", uid.as_str())?;
     check_component("CSI driver name", driver)?;
     check_component("volume name", volume)?;
     // a block volume of this name would share its directory with all others
     let reserved = NOT_A_VOLUME.contains(&volume);
-    let unsafe_name = || UnsafeName {
+    let unsafe_name = || UnsafeNameError {
         field: "volume name",
         value: volume.to_owned(),
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// `reference registry repository tag`, or what is wrong.
+/// Compares `reference registry repository tag`, or the error.
 fn check(image: &str, expected: &str) {
     let line = match ImageName::parse(image) {
         Ok(n) => {

@@ -288,8 +288,8 @@ fn hook_actions_and_stop_signals_are_validated() {
         errors.first().map(ToString::to_string).unwrap_or_default()
     };
     assert_eq!(of_system("linux", "SIGRTMIN+3"), "");
-    let refused = "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"USR1\"";
-    assert!(of_system("linux", "USR1").starts_with(refused));
+    let rejected = "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"USR1\"";
+    assert!(of_system("linux", "USR1").starts_with(rejected));
     assert_eq!(
         of_system("windows", "SIGUSR1"),
         "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"SIGUSR1\": supported values: \"SIGKILL\", \"SIGTERM\""

@@ -30,7 +30,7 @@ fn policy() -> AdmissionPolicy {
     }
 }
 
-/// A pod of the API; `patch` replaces what it names in the spec.
+/// A pod of the API; the fields of `patch` replace those of its spec.
 fn pod(name: &str, patch: Value) -> Pod {
     let mut spec = json!({"containers": [{"name": "c"}]});
     for (key, value) in patch.as_object().expect("object") {

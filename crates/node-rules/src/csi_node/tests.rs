@@ -51,13 +51,13 @@ fn object(drivers: &[NodeDriver]) -> CSINode {
 #[test]
 fn csi_node_has_entry_per_registered_driver() {
     fn check(
-        seen: Option<&[NodeDriver]>,
+        existing: Option<&[NodeDriver]>,
         installed: Option<NodeDriver>,
         left: &[&str],
         expected: &str,
     ) {
-        let seen = seen.map(object);
-        let plan = plan_csi_node(seen.as_ref(), OWNER, installed.as_ref(), &set(left));
+        let existing = existing.map(object);
+        let plan = plan_csi_node(existing.as_ref(), OWNER, installed.as_ref(), &set(left));
         assert_eq!(plan.to_string(), expected);
     }
     let (a, b) = (driver("a", "1"), driver("b", "2"));
@@ -106,23 +106,27 @@ fn csi_node_has_entry_per_registered_driver() {
 
 #[test]
 fn csi_node_has_owner_and_migrated_plugins() {
-    let mut seen = object(&[]);
-    let owner = seen.metadata.owner_references.as_ref().expect("an owner");
+    let mut existing = object(&[]);
+    let owner = existing
+        .metadata
+        .owner_references
+        .as_ref()
+        .expect("an owner");
     assert_eq!(
         (owner[0].kind.as_str(), owner[0].uid.as_str()),
         ("Node", "u1")
     );
     let annotation = "storage.alpha.kubernetes.io/migrated-plugins";
-    let annotations = seen.metadata.annotations.as_mut().expect("annotations");
+    let annotations = existing.metadata.annotations.as_mut().expect("annotations");
     assert_eq!(annotations[annotation].split(',').count(), 7);
     assert!(!annotations[annotation].contains(' '));
     annotations.insert(annotation.to_owned(), "kubernetes.io/aws-ebs".to_owned());
-    let plan = plan_csi_node(Some(&seen), OWNER, None, &set(&[]));
+    let plan = plan_csi_node(Some(&existing), OWNER, None, &set(&[]));
     assert_eq!(plan.to_string(), "update []");
 
-    seen.metadata.uid = Some("the object's".to_owned());
+    existing.metadata.uid = Some("the object's".to_owned());
     let other = NodeOwner { uid: "u2", ..OWNER };
-    let plan = plan_csi_node(Some(&seen), other, None, &set(&[]));
+    let plan = plan_csi_node(Some(&existing), other, None, &set(&[]));
     let uid = Some("the object's".to_owned());
     assert_eq!(plan, CsiNodePlan::Delete { uid });
 }

@@ -65,8 +65,8 @@ struct EnvFileError {
     what: &'static str,
 }
 
-/// Returns the files of the variables of a container, each once.
-pub fn wanted_files(container: &Container) -> Vec<EnvFileKey> {
+/// Returns the files that the variables of a container refer to, each once.
+pub fn referenced_files(container: &Container) -> Vec<EnvFileKey> {
     let sources = container.env.iter().flatten();
     let sources = sources.filter_map(|v| v.value_from.as_ref()?.file_key_ref.as_ref());
     let mut keys: Vec<_> = sources.map(key_of).collect();

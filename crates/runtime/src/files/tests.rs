@@ -188,7 +188,7 @@ async fn names_that_leave_their_directory_are_rejected() {
     evil.metadata.uid = Some("../../etc".into());
     let refused = |result: Result<(), FilesError>| {
         assert!(
-            matches!(result, Err(FilesError::UnsafeName(_))),
+            matches!(result, Err(FilesError::UnsafeNameError(_))),
             "{result:?}"
         );
     };
