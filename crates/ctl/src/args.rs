@@ -23,7 +23,7 @@ const SOCKET_VARIABLE: &str = "WINDLASS_SOCKET";
                   Only root and the user of the windlass process can use the socket."
 )]
 pub(crate) struct Arguments {
-    /// The agent's socket, <root-dir>/windlass.sock [default: $WINDLASS_SOCKET, else
+    /// The agent's socket, windlass.sock below --root-dir [default: $WINDLASS_SOCKET, else
     /// /var/lib/kubelet/windlass.sock].
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,

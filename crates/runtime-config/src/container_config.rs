@@ -1,8 +1,7 @@
 //! The request to create a container (upstream `generateContainerConfig`).
 //!
-//! Pure composition: who it runs as is in [`security`], what other programs read from it in
-//! [`annotations`], what it sees of the node in [`mounts`], which parts of volumes are bound for it in
-//! [`sub_paths`](self::sub_paths()).
+//! The parts are in submodules: `security` has user and privileges, `annotations` labels and
+//! annotations, `mounts` the mounts, and [`sub_paths`](self::sub_paths()) the volume subpaths.
 
 mod annotations;
 mod devices;

@@ -8,7 +8,7 @@
 //! *owns* the permits of readers and one inotify descriptor · *invariant* a reader is at most one
 //! block ahead of its client; cached data is read by the client's task, other data on a blocking
 //! thread; a follower that waits for lines holds no buffer and no thread · *bound*
-//! [`MAX_READERS`] of [`BLOCK_BYTES`], on [`MAX_THREADS`].
+//! `MAX_READERS` of `BLOCK_BYTES`, on `MAX_THREADS`.
 
 mod file;
 mod follow;

@@ -1,15 +1,15 @@
 //! The SyncLoop dispatches every event to the pod workers.
 //!
 //! It is one actor with one closed enum of events ([`SyncLoopEvent`]). It keeps the desired pods,
-//! admits them and sends updates to PodWorkers; it never waits. Its two decisions, updates from
-//! changes and admission, are pure.
+//! admits them and sends updates to PodWorkers; it never waits. Its decisions are pure: updates from
+//! changes, admission, and the pods that are due at a tick.
 //!
 //! # The way in
 //!
 //! * [`SyncLoop`] is the actor, [`SyncLoopStreams`] what it receives, [`SyncLoopDeps`] its
 //!   dependencies, [`SyncLoopHealth`] the time of its last iteration
 //! * [`SyncLoopEvent`] is the list of all events
-//! * [`desired::DesiredPods`] converts a change into updates of workers ([`dispatch::Dispatch`])
+//! * [`desired::DesiredPods`] converts a change into updates of workers (`Dispatch`)
 //! * [`admissions::AdmittedPodSet`] has the admitted pods, and rejects pods
 //!
 //! # Example
@@ -38,6 +38,7 @@
 //! # What it promises
 //!
 //! * An iteration never waits. The runtime check has a timeout of 10 s.
+//! * The loop ends when PodStorage has stopped; then the health check fails.
 //! * Config changes wait in a mailbox of 50, which delays their sender; other events coalesce per
 //!   pod. At most one check and one housekeeping round are in progress.
 //! * No orphaned pod is terminated before all sources are ready, except a pod replaced by a static
@@ -54,6 +55,7 @@
 //! * `event` the events
 //! * `desired` the desired pods, `dispatch` the updates of workers: pure
 //! * `admissions` the admitted pods: pure
+//! * `pods_to_sync` the pods that are due at a sync tick: pure
 //! * `actor` the loop
 //! * `housekeeping` the housekeeping rounds, outside the loop
 //! * `runtime_check` readiness of the runtime and the check interval: pure
@@ -63,6 +65,7 @@ mod event;
 pub mod admissions;
 pub mod desired;
 mod dispatch;
+pub mod pods_to_sync;
 mod runtime_check;
 
 mod actor;

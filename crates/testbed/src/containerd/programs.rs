@@ -54,7 +54,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Returns the programs of the folder in [`VARIABLE`] or [`CRIO_VARIABLE`], by default the host's
+    /// Returns the programs of the folder in `VARIABLE` or `CRIO_VARIABLE`, by default the host's
     /// containerd, whose missing packages are installed. `progress` receives the steps.
     ///
     /// # Errors
