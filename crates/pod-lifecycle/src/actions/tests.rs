@@ -1,5 +1,4 @@
-//! Tables of pods against what was found, compared by the one-line answer, and a model runtime
-//! that carries answers out.
+//! Tables of desired and observed pods with their actions, and a model runtime that executes actions.
 
 pub(crate) mod model;
 
@@ -20,23 +19,27 @@ fn decide(pod: &Pod, found: &ObservedPod, backoff: &BackoffTable, now: Timestamp
     })
 }
 
-fn check(asked: &str, found: &str, expected: &str) {
-    check_probed(asked, found, "", expected);
+fn check(spec: &str, found: &str, expected: &str) {
+    check_probed(spec, found, "", expected);
 }
 
-/// As [`check`], with what probes say.
-fn check_probed(asked: &str, found: &str, said: &str, expected: &str) {
-    let pod = pod(asked);
+/// As [`check`], with probe results.
+fn check_probed(spec: &str, found: &str, results: &str, expected: &str) {
+    let pod = pod(spec);
     let found_pod = observed(&pod, found);
     let actions = compute_pod_actions(ActionsInput {
         pod: &pod,
         observed: &found_pod,
         backoff: &BackoffTable::default(),
-        probe_results: &probe_results(&found_pod, said),
+        probe_results: &probe_results(&found_pod, results),
         policy: BackoffPolicy::DEFAULT,
         now: at(5000),
     });
-    assert_eq!(actions.to_string(), expected, "{asked} | {found} | {said}");
+    assert_eq!(
+        actions.to_string(),
+        expected,
+        "{spec} | {found} | {results}"
+    );
     assert_eq!(actions.is_empty(), expected == "nothing");
 }
 
@@ -68,9 +71,9 @@ fn missing_or_unusable_sandbox_is_replaced() {
         "sb0 a=run",
         "kill-pod sandbox#1 start(a#1)",
     );
-    // Two ready sandboxes: which one is the pod's cannot be told.
+    // two ready sandboxes
     check("Always a", "sb0 sb1 a=run", "kill-pod sandbox#2 start(a#1)");
-    // The only ready one is not the newest.
+    // only an older sandbox is ready
     check(
         "Always a",
         "sb0 a=run sb1!",
@@ -85,7 +88,7 @@ fn completed_or_never_restarting_pod_gets_no_sandbox() {
     check("Never a", "sb0! a=run", "kill-pod");
     check("Never a", "sb0-noip a=exit1", "kill-pod");
     check("Never i:init a", "sb0! i=exit0", "nothing");
-    // Never got as far as running anything.
+    // no container ever ran
     check("Never a", "sb0!", "kill-pod sandbox#1 start(a#?)");
     check("Never a", "sb0! a=created", "kill-pod sandbox#1 start(a#1)");
     check("OnFailure a", "sb0! a=exit0", "nothing");
@@ -204,7 +207,7 @@ fn init_containers_run_in_sequence() {
         "sb0 i=exit0 j=exit0",
         "start(a#?) start(b#?)",
     );
-    // Completed ones may be gone from the runtime.
+    // completed ones may be removed from the runtime
     check("Always i:init j:init a", "sb0 j=exit0", "start(a#?)");
     check("Always i:init a", "sb0 a=run", "nothing");
     check("Always i:init a", "sb0 a=exit1", "start(a#1)");
@@ -285,11 +288,11 @@ fn containers_wait_for_startup_probe_of_sidecar() {
     let last = "Always i:init s:sidecar+startup a";
     check(last, "sb0 i=exit0 s=run", "nothing");
     check_probed(last, "sb0 i=exit0 s=run", "startup:s=yes", "start(a#?)");
-    // What came after it once is not held back when it restarts.
+    // its restart does not hold back later containers
     check(last, "sb0 i=exit0 s=run a=run", "nothing");
     check(last, "sb0 i=exit0 s=run a=exit1", "start(a#1)");
     check(last, "sb0 i=exit0 s=exit1 a=run", "init(s#1)");
-    // In a new sandbox it holds everything back again.
+    // in a new sandbox it holds back all later containers
     check(
         last,
         "sb0! i=exit0 s=exit1 a=exit1 sb1 i#1=exit0 s#1=run",
@@ -308,15 +311,15 @@ fn sidecar_with_failed_probe_restarts_under_any_policy() {
         "liveness:s=no",
         "kill(s) init(s#1)",
     );
-    // Nothing begins behind a sidecar that is about to be killed.
+    // no container starts after a sidecar that is killed
     check_probed(probed, "sb0 s=run", "liveness:s=no", "kill(s) init(s#1)");
     check_probed(probed, "sb0 s=run a=exit0", "liveness:s=no", "kill-pod");
 }
 
 #[test]
 fn failed_probe_kills_container_and_policy_restarts_it() {
-    let check = |asked: &str, said, expected| {
-        check_probed(asked, "sb0 a=run b=run", said, expected);
+    let check = |spec: &str, results, expected| {
+        check_probed(spec, "sb0 a=run b=run", results, expected);
     };
     let (alive, dead) = ("liveness:a=yes", "liveness:a=no");
     check("Always a+liveness b", alive, "nothing");
@@ -329,7 +332,7 @@ fn failed_probe_kills_container_and_policy_restarts_it() {
     check("Never a+liveness b", dead, "kill(a)");
     check("Never a:Always+liveness b", dead, "kill(a) start(a#1)");
     check("Always a:Never+liveness b", dead, "kill(a)");
-    // A verdict that is left of a probe that the spec no longer has.
+    // a result of a probe that was removed from the spec
     check("Always a b", dead, "nothing");
     check_probed("Never a+liveness", "sb0 a=run", dead, "kill(a)");
     check_probed(
@@ -343,13 +346,13 @@ fn failed_probe_kills_container_and_policy_restarts_it() {
 #[test]
 fn result_of_previous_instance_does_not_count() {
     let pod = pod("Always a+liveness");
-    let said = probe_results(&observed(&pod, "sb0 a=run"), "liveness:a=no");
+    let results = probe_results(&observed(&pod, "sb0 a=run"), "liveness:a=no");
     let found = observed(&pod, "sb0 a=exit137 a#1=run");
     let actions = compute_pod_actions(ActionsInput {
         pod: &pod,
         observed: &found,
         backoff: &BackoffTable::default(),
-        probe_results: &said,
+        probe_results: &results,
         policy: BackoffPolicy::DEFAULT,
         now: at(5000),
     });
@@ -358,14 +361,14 @@ fn result_of_previous_instance_does_not_count() {
 
 #[test]
 fn killed_container_has_probe_grace_period() {
-    let kill = |asked: &str, found: &str, said: &str| {
-        let pod = pod(asked);
+    let kill = |spec: &str, found: &str, results: &str| {
+        let pod = pod(spec);
         let found = observed(&pod, found);
         let actions = compute_pod_actions(ActionsInput {
             pod: &pod,
             observed: &found,
             backoff: &BackoffTable::default(),
-            probe_results: &probe_results(&found, said),
+            probe_results: &probe_results(&found, results),
             policy: BackoffPolicy::DEFAULT,
             now: at(5000),
         });
@@ -373,7 +376,7 @@ fn killed_container_has_probe_grace_period() {
         let grace = kill.grace.map(|g| g.as_secs());
         (kill.message.clone(), grace)
     };
-    for (asked, said, message) in [
+    for (spec, results, message) in [
         (
             "Always a+liveness",
             "liveness:a=no",
@@ -396,7 +399,7 @@ fn killed_container_has_probe_grace_period() {
         ),
     ] {
         let expected = (message.to_owned(), Some(7));
-        assert_eq!(kill(asked, "sb0 a=run", said), expected);
+        assert_eq!(kill(spec, "sb0 a=run", results), expected);
     }
     assert_eq!(kill("Always a+liveness", "sb0 a=run~", "").1, None);
 }
@@ -414,7 +417,7 @@ fn ephemeral_container_starts_once() {
         "sb0 a=run e=run",
         "ephemeral(f#?)",
     );
-    // The agent died between creating and starting it.
+    // the agent was killed between creation and start
     check(
         "Always a e:ephemeral",
         "sb0 a=run e=created",
@@ -422,7 +425,7 @@ fn ephemeral_container_starts_once() {
     );
     check(debug, "sb0 i=run", "ephemeral(e#?)");
     check(debug, "sb0 i=exit1", "ephemeral(e#?) init(i#1)");
-    // It was in a sandbox that is gone.
+    // its sandbox was removed
     check(debug, "sb0! i=exit0 a=exit1 e=exit1 sb1 i#1=run", "nothing");
 }
 
@@ -464,24 +467,24 @@ fn exit_code_rules_precede_policy() {
 
 #[test]
 fn restart_rule_restarts_all_containers() {
-    let asked = "Never i:init s:sidecar a:Never+all88 b";
+    let spec = "Never i:init s:sidecar a:Never+all88 b";
     let found = "sb0 i=exit0 s=run a=exit88 b=exit1";
-    check(asked, found, "reset(i) reset(s) reset(b) reset(a)");
-    check(asked, "sb0 i=exit0 s=run a=exit1 b=run", "nothing");
-    // While one of those that ask for it is left, the reset goes on.
-    check(asked, "sb0 a=exit88", "reset(a)");
-    check(asked, "sb0", "init(i#?)");
-    // An older instance is removed with the newest, and asks for nothing by itself.
+    check(spec, found, "reset(i) reset(s) reset(b) reset(a)");
+    check(spec, "sb0 i=exit0 s=run a=exit1 b=run", "nothing");
+    // the reset continues while one of its sources remains
+    check(spec, "sb0 a=exit88", "reset(a)");
+    check(spec, "sb0", "init(i#?)");
+    // an older instance is removed with the newest but not a source
     check(
-        asked,
+        spec,
         "sb0 a=exit88 a#1=exit88 b=run",
         "reset(a) reset(b) reset(a)",
     );
-    check(asked, "sb0 i=exit0 s=run a=exit88 a#1=run b=run", "nothing");
+    check(spec, "sb0 i=exit0 s=run a=exit88 a#1=run b=run", "nothing");
     let sidecar = "Always s:sidecar+all88 a";
     check(sidecar, "sb0 s=exit88 a=run", "reset(a) reset(s)");
     check("Never i:init+all88 a", "sb0 i=exit88", "reset(i)");
-    // The sandbox that died meanwhile is replaced afterwards.
+    // a stopped sandbox is replaced afterwards
     check(sidecar, "sb0! s=exit88 a=exit137", "reset(a) reset(s)");
     check(sidecar, "sb0!", "kill-pod sandbox#1 init(s#?)");
     check(
@@ -498,7 +501,7 @@ fn reset_waits_for_back_off_of_its_source() {
     let key = restart_key(&pod, &pod.containers()[0]);
     table.next(&key, BackoffPolicy::DEFAULT, at(10));
     for (found, waiting) in [
-        // a died at 15, b at 25
+        // a exited at 15, b at 25
         ("sb0 a=exit88 b=run", "wait(a 10s)"),
         ("sb0 a=exit88 b=exit0", "wait(a 10s)"),
     ] {
@@ -517,7 +520,7 @@ fn restart_waits_for_back_off() {
     let key = restart_key(&pod, &pod.containers()[0]);
     table.next(&key, BackoffPolicy::DEFAULT, at(0));
     table.next(&key, BackoffPolicy::DEFAULT, at(10));
-    // The instance died at 25, the delay is 20 s.
+    // the instance exited at 25, the delay is 20 s
     let waiting = decide(&pod, &found, &table, at(44));
     assert_eq!(waiting.to_string(), "wait(a 20s)");
     assert_eq!(waiting.backing_off[0].until, at(45));
@@ -560,10 +563,10 @@ proptest! {
 
     #[test]
     fn any_state_has_one_instance_and_no_app_before_init(
-        asked in any_pod(),
+        spec in any_pod(),
         found in any_found(),
     ) {
-        let pod = pod(&asked);
+        let pod = pod(&spec);
         let found = observed(&pod, &found);
         let actions = decide(&pod, &found, &BackoffTable::default(), at(5000));
         model::assert_safe(&pod, &found, &PodProbeResults::default(), &actions);
@@ -571,25 +574,25 @@ proptest! {
 
     #[test]
     fn executed_actions_converge_to_nothing(
-        asked in any_pod(),
+        spec in any_pod(),
         found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 0..12),
     ) {
-        let pod = pod(&asked);
-        let mut world = model::World::new(&pod, observed(&pod, &found));
-        world.live(&luck);
-        world.rest();
+        let pod = pod(&spec);
+        let mut fixture = model::Fixture::new(&pod, observed(&pod, &found));
+        fixture.live(&luck);
+        fixture.rest();
     }
 
     #[test]
     fn repeated_collection_converges(
-        asked in any_pod(),
+        spec in any_pod(),
         found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 1..40),
     ) {
-        let pod = pod(&asked);
-        let mut world = model::World::new(&pod, observed(&pod, &found));
-        world.live(&luck);
-        world.settle();
+        let pod = pod(&spec);
+        let mut fixture = model::Fixture::new(&pod, observed(&pod, &found));
+        fixture.live(&luck);
+        fixture.settle();
     }
 }

@@ -1,4 +1,4 @@
-//! What lies around on a node against the one-line plan.
+//! Tables of runtime objects with the garbage collection plan.
 
 use super::*;
 
@@ -120,7 +120,7 @@ fn orphaned_pod_is_collected_once_sources_are_ready() {
         policy: GcPolicy::DEFAULT,
         now: at(1000),
     });
-    // The logs of a finished pod stay readable until it is deleted.
+    // logs of a finished pod are kept until its deletion
     assert_eq!(finished.to_string(), "containers(1 2 3) sandboxes(s)");
 }
 
@@ -130,7 +130,7 @@ fn stopped_empty_sandboxes_are_removed_except_newest() {
     check("s:u/s0! s:u/s1", "u", "sandboxes(s0)");
     check("s:u/s0 s:u/s1", "u", "nothing");
     check("s:u/s0! u/a/1=exit@s0 s:u/s1", "u", "nothing");
-    // Its only container goes in the same pass.
+    // its only container is removed in the same run
     check(
         "s:u/s0! u/a/1=exit@s0 s:u/s1 u/a/2=exit@s1",
         "u",

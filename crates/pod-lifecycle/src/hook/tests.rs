@@ -1,4 +1,4 @@
-//! Hooks and the words of their failures.
+//! Hooks and their error messages.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn check(hook: Value, expected: &str) {
 
 #[test]
 fn hook_has_one_action() {
-    // a hook's command is taken as written, a probe's is not
+    // the command of a hook is not expanded
     check(
         json!({"exec": {"command": ["echo", "$(A)"]}}),
         r#"exec ["echo", "$(A)"]"#,

@@ -1,4 +1,4 @@
-//! Requests as the server sees them, redirects as Go resolves them.
+//! Requests and redirects.
 
 use serde_json::{Value, json};
 
@@ -119,12 +119,12 @@ fn path_is_parsed_as_url_reference() {
         ("/a;b,c:d@e", "/a;b,c:d@e"),
         ("/a/../b", "/a/../b"),
         ("*", "/*"),
-        // not a URL: as it stands, all of it a path
+        // not a URL: a literal path
         ("/%zz?a#b", "/%25zz%3Fa%23b"),
         ("a:b/%", "/a:b/%25"),
         ("/a\nb", "/a%0Ab"),
         ("1:2", "/1:2"),
-        // another host or scheme is not asked for
+        // another host or scheme is ignored
         ("http://other:1/x?y", "/x?y"),
         ("//other/x", "/x"),
         ("//other", "/"),

@@ -1,4 +1,4 @@
-//! Rotations by the line that they read as.
+//! Tables of files with their rotation.
 
 use super::{LogStep, RotationPolicy, last_of, rotation};
 
@@ -85,7 +85,7 @@ fn files_of_interrupted_rotation_are_removed() {
         5,
         &format!("remove(0.log.20260101-000000.tmp) compress(0.log.20260101-000000) {rename}"),
     );
-    // compressed, and not yet removed: one of the files that count
+    // compressed but not yet removed: counts as one file
     check(
         "0.log 0.log.20260101-000000 0.log.20260101-000000.gz 0.log.20260102-000000.gz",
         4,

@@ -1,4 +1,4 @@
-//! Listings, the events between two of them, and how old one may grow.
+//! Relists, their events, and their maximum age.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).expect("in range")
 }
 
-/// `sandboxes` and `containers` as `id:state` words, state one of r(unning) e(xited) u(nknown).
+/// `sandboxes` and `containers` as `id:state` words; a state is r(unning), e(xited) or u(nknown).
 fn listing(words: &str) -> RuntimePods {
     let mut sandboxes = Vec::new();
     let mut containers = Vec::new();

@@ -1,4 +1,4 @@
-//! The state machine by its lines, and its invariants under any order of inputs.
+//! Scripts of the state machine, and its invariants for any inputs.
 
 use proptest::prelude::*;
 
@@ -21,14 +21,14 @@ fn synced() -> JobResult {
     }
 }
 
-/// Feeds inputs at their times and compares the effects, one line for each input.
+/// Handles inputs at their times and compares the effects.
 fn check(mut worker: PodWorker, script: &[(i64, Input, &str)]) {
     for (seconds, input, expected) in script {
         let effects = worker.handle(*input, at(*seconds));
         let lines: Vec<_> = effects
             .iter()
             .map(|e| match e {
-                // the jitter has a test of its own
+                // the jitter has its own test
                 Effect::Wake(_) => "wake".to_owned(),
                 e => e.to_string(),
             })
@@ -217,12 +217,12 @@ fn clock_set_back_does_not_extend_timer() {
     let mut worker = terminating(10_000);
     let armed = worker.next_wake_up(at(10_000)).expect("armed");
     assert!((5 * SECOND..=15 * SECOND).contains(&armed), "{armed:?}");
-    // something else makes the timer be armed anew
+    // another input arms the timer again
     worker.handle(Input::Resync, at(6_400));
     assert_eq!(worker.next_wake_up(at(6_400)), Some(armed));
     let effects = worker.handle(Input::TimerFired, at(6_420));
-    assert_eq!(effects.len(), 1, "tried again: {effects:?}");
-    // a timer that fires a moment early is armed for the rest
+    assert_eq!(effects.len(), 1, "retried: {effects:?}");
+    // a timer that fires early is armed for the remaining time
     let mut worker = terminating(10_000);
     assert_eq!(worker.handle(Input::TimerFired, at(10_001)), []);
     assert_eq!(worker.next_wake_up(at(10_001)), Some(armed - SECOND));
@@ -232,11 +232,11 @@ fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
     prop::collection::vec((0u8..9, 0u64..6, 0u64..40), 0..60)
 }
 
-/// Kills the worker and answers its jobs well; returns the jobs that it took to its end.
-fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<Job> {
+/// Terminates the worker with successful jobs; returns the jobs.
+fn terminate(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut inputs = vec![Input::RuntimeReady(true), Input::Terminate(None)];
-    // a job that was cancelled answers too
+    // a cancelled job has a result too
     inputs.extend(running.map(|id| Input::JobFinished(id, JobResult::Cancelled)));
     for _ in 0..10 {
         for input in std::mem::take(&mut inputs) {
@@ -258,7 +258,7 @@ fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<J
                 }
             }
         }
-        // what failed before is tried again when its timer fires
+        // an earlier failure is retried by the timer
         if let Some(wait) = worker.next_wake_up(at(now)) {
             let due = now + wait.as_secs() as i64 + 1;
             for effect in worker.handle(Input::TimerFired, at(due)) {
@@ -273,7 +273,7 @@ fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<J
             }
         }
     }
-    panic!("not at rest: {worker:?}");
+    panic!("not finished: {worker:?}");
 }
 
 proptest! {
@@ -325,7 +325,7 @@ proptest! {
             }
         }
         if !finished {
-            let jobs = put_to_rest(worker, running, now);
+            let jobs = terminate(worker, running, now);
             prop_assert_eq!(jobs.last(), Some(&Job::SyncTerminatedPod));
             let stops = jobs.iter().filter(|job| matches!(job, Job::SyncTerminatingPod { .. })).count();
             let releases = jobs.iter().filter(|job| **job == Job::SyncTerminatedPod).count();

@@ -411,8 +411,8 @@ fn spec(success: u32, failure: u32) -> ProbeSpec {
     }
 }
 
-/// Feeds outcomes (`+` success, `w` warning, `-` failure, `e` error) and shows the result after
-/// each: `t`, `f`, `?` for none; a capital where it was news, `.` once the probe is_on_hold.
+/// Records outcomes (`+` success, `w` warning, `-` failure, `e` error) and prints each result: `t`, `f`,
+/// `?` for none; a capital for a change, `.` once the probe is on hold.
 fn run(mut state: ProbeState, outcomes: &str) -> String {
     let mut shown = String::new();
     for outcome in outcomes.chars() {
@@ -445,13 +445,13 @@ fn result_changes_at_threshold_of_consecutive_outcomes() {
         (Readiness, 1, 3, "+--+---+", "TtttttFT"),
         (Readiness, 3, 1, "++-++w-", "fffffTF"),
         (Readiness, 1, 1, "---", "fff"),
-        // an error neither counts nor breaks a row
+        // an error neither counts nor resets the count
         (Readiness, 1, 2, "+-e-", "TttF"),
         (Readiness, 2, 1, "+ee+", "fffT"),
-        // a liveness failure is for good, whatever follows
+        // a liveness failure is final
         (Liveness, 1, 3, "--+---+-", "tttttF.f.f."),
         (Liveness, 1, 1, "e-", "tF."),
-        // a startup is decided once
+        // a startup result is final
         (Startup, 1, 3, "--+-", "??T.t."),
         (Startup, 1, 2, "-e-+", "??F.f."),
     ] {
@@ -498,10 +498,10 @@ fn first_attempt_is_at_end_of_initial_delay() {
 #[test]
 fn attempts_keep_their_period_and_do_not_accumulate() {
     for (due, now, expected) in [
-        // an answer that took its time does not shift the next question
+        // a slow attempt does not shift the next one
         (100.0, 100.1, 110.0),
         (100.0, 109.9, 110.0),
-        // one that took more than a period is followed at once, by one question
+        // after an attempt of more than a period the next one is due at once
         (100.0, 145.0, 145.0),
         // the clock was set back by an hour
         (3700.0, 100.0, 110.0),

@@ -9,8 +9,8 @@ use crate::probe::ProbeHandler;
 use windlass_pod_text::{at, observed, pod};
 
 /// A pod as `actions` writes them; `probes` adds `name.kind` words such as `web.liveness`.
-fn probed(asked: &str, probes: &str) -> Pod {
-    let mut pod = pod(asked);
+fn probed(spec: &str, probes: &str) -> Pod {
+    let mut pod = pod(spec);
     let spec = pod.spec.as_mut().expect("spec");
     for word in probes.split_whitespace() {
         let (name, kind) = word.split_once('.').expect("name.kind");
@@ -60,12 +60,12 @@ fn target_state_follows_instance_startup_probe_and_worker() {
     use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
     fn check(
         phase: PodWorkerState,
-        asked: (&str, &str),
+        spec: (&str, &str),
         found: &str,
         known: &str,
         expected: [&str; 3],
     ) {
-        let pod = probed(asked.0, asked.1);
+        let pod = probed(spec.0, spec.1);
         let observed = observed(&pod, found);
         let probe_results = probe_results(known);
         for (kind, expected) in ProbeKind::ALL.into_iter().zip(expected) {
@@ -77,15 +77,11 @@ fn target_state_follows_instance_startup_probe_and_worker() {
                 worker_state: phase,
             });
             let words: Vec<_> = targets.iter().map(ToString::to_string).collect();
-            assert_eq!(
-                words.join(" "),
-                expected,
-                "{kind} of {asked:?} with {found}"
-            );
+            assert_eq!(words.join(" "), expected, "{kind} of {spec:?} with {found}");
         }
     }
     let all = ("Always a", "a.liveness a.readiness a.startup");
-    // nothing to ask before it runs
+    // no instance runs
     check(
         SyncPod,
         all,
@@ -99,7 +95,7 @@ fn target_state_follows_instance_startup_probe_and_worker() {
         "a:not-running(c1)",
     ];
     check(SyncPod, all, "sb0 a=created", "", created);
-    // the startup probe holds the others
+    // the startup probe holds back the others
     let awaiting = [
         "a:awaiting-startup(c1)",
         "a:awaiting-startup(c1)",
@@ -109,7 +105,7 @@ fn target_state_follows_instance_startup_probe_and_worker() {
     check(SyncPod, all, "sb0 a=run", "startup.a=c1:failed", awaiting);
     let active = ["a:active(c1)", "a:active(c1)", "a:active(c1)"];
     check(SyncPod, all, "sb0 a=run", "startup.a=c1:ok", active);
-    // what an earlier instance was found to be says nothing
+    // results of the previous instance do not count
     let restarted = [
         "a:awaiting-startup(c2)",
         "a:awaiting-startup(c2)",
@@ -124,7 +120,7 @@ fn target_state_follows_instance_startup_probe_and_worker() {
     ];
     check(SyncPod, all, "sb0 a=exit1", "startup.a=c1:ok", exited);
     check(SyncPod, all, "sb0 a=unknown", "startup.a=c1:ok", exited);
-    // a container without a startup probe waits for nobody
+    // a container without a startup probe does not wait
     let two = ("Always a b", "a.liveness b.readiness a.startup");
     let found = "sb0 a=run b=run";
     check(
@@ -134,7 +130,7 @@ fn target_state_follows_instance_startup_probe_and_worker() {
         "",
         ["a:awaiting-startup(c1)", "b:active(c2)", "a:active(c1)"],
     );
-    // while the pod stops, only readiness goes on; after that nothing does
+    // a terminating pod has readiness probes only, a terminated pod none
     let stopping = ["a:stopped(c1)", "a:active(c1)", "a:stopped(c1)"];
     check(
         TerminatingPod,
@@ -152,7 +148,7 @@ fn target_state_follows_instance_startup_probe_and_worker() {
         "startup.a=c1:ok",
         ["", "", ""],
     );
-    // sidecars are probed, ordinary init containers are not
+    // sidecars are probed, other init containers are not
     let init = (
         "Always i:init s:sidecar a",
         "i.readiness s.readiness s.startup a.readiness",
@@ -160,14 +156,14 @@ fn target_state_follows_instance_startup_probe_and_worker() {
     let found = "sb0 i=exit0 s=run";
     let expected = ["", "s:awaiting-startup(c2) a:not-running", "s:active(c2)"];
     check(SyncPod, init, found, "", expected);
-    // no probe, nothing to ask
+    // without a probe there is no target
     check(SyncPod, ("Always a", ""), "sb0 a=run", "", ["", "", ""]);
 }
 
 /// The instance `a` starts at second 10; the agent `agent` seconds after the epoch of the tests.
-fn believed(kind: &str, known: &str, agent: i64, told: Option<PodStatus>) -> String {
+fn believed(kind: &str, known: &str, agent: i64, reported: Option<PodStatus>) -> String {
     let mut pod = probed("Always a", "a.readiness");
-    pod.status = told;
+    pod.status = reported;
     let observed = observed(&pod, "sb0 a=run");
     let input = ProbeTargetsInput {
         kind: kind_of(kind),
@@ -215,12 +211,12 @@ fn instance_started_in_api_keeps_startup_result() {
             started,
             ..ContainerStatus::default()
         };
-        let told = PodStatus {
+        let reported = PodStatus {
             container_statuses: Some(vec![status]),
             ..PodStatus::default()
         };
         assert_eq!(
-            believed(kind, "", 99, Some(told)),
+            believed(kind, "", 99, Some(reported)),
             expected,
             "{id} {started:?}"
         );

@@ -1,4 +1,4 @@
-//! The correlator by its line.
+//! Scripts of the event correlator.
 
 use super::*;
 
@@ -102,14 +102,14 @@ fn tenth_message_within_10_min_is_combined() {
         recorded("a", "R", "10", 10),
         &format!("count {tenth} x2 R: {prefix}10"),
     );
-    // another reason is another story
+    // another reason is not combined
     let other = name("a", 11);
     check(
         &mut s,
         recorded("a", "S", "x", 11),
         &format!("create {other} x1 S: x"),
     );
-    // eleven minutes of silence end it
+    // the window ends after ten minutes
     let later = name("a", 700);
     check(
         &mut s,
@@ -121,21 +121,21 @@ fn tenth_message_within_10_min_is_combined() {
 #[test]
 fn object_has_burst_of_25_events_then_one_per_5_min() {
     let mut s = correlator();
-    let mut say = |n: i64, seconds| {
+    let mut verb_of = |n: i64, seconds| {
         let line = s
             .correlate(recorded("a", &format!("R{n}"), "m", seconds))
             .to_string();
         line.split(' ').next().map(str::to_owned)
     };
     for n in 0..25 {
-        assert_eq!(say(n, 0).as_deref(), Some("create"), "{n}");
+        assert_eq!(verb_of(n, 0).as_deref(), Some("create"), "{n}");
     }
-    assert_eq!(say(25, 0).as_deref(), Some("drop"));
-    assert_eq!(say(26, 299).as_deref(), Some("drop"));
-    assert_eq!(say(27, 300).as_deref(), Some("create"));
-    assert_eq!(say(28, 300).as_deref(), Some("drop"));
-    // a clock that is set back gives nothing and takes nothing
-    assert_eq!(say(29, 0).as_deref(), Some("drop"));
+    assert_eq!(verb_of(25, 0).as_deref(), Some("drop"));
+    assert_eq!(verb_of(26, 299).as_deref(), Some("drop"));
+    assert_eq!(verb_of(27, 300).as_deref(), Some("create"));
+    assert_eq!(verb_of(28, 300).as_deref(), Some("drop"));
+    // a clock that was set back does not change the credit
+    assert_eq!(verb_of(29, 0).as_deref(), Some("drop"));
     check(
         &mut s,
         recorded("b", "R", "m", 0),

@@ -1,4 +1,4 @@
-//! Plans by their line, and the object that is created.
+//! Mirror pod plans and the created object.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn static_pod(hash: &str, worker: PodWorkerState) -> LocalStatus {
     }
 }
 
-/// `hash`, `hash!` for one that is being deleted.
+/// `hash`, or `hash!` with a deletionTimestamp.
 fn mirror(text: &str) -> Pod {
     let hash = text.trim_end_matches('!');
     let mut mirror = pod("m", &[(names::ANN_CONFIG_MIRROR, hash)]);

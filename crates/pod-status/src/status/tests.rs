@@ -1,4 +1,4 @@
-//! Pods and what was found of them against the one-line status and blocker.
+//! Tables of desired and observed pods with status and blocker.
 
 mod details;
 mod laws;
@@ -20,7 +20,7 @@ use super::*;
 use windlass_pod_text::{any_found, any_pod};
 use windlass_pod_text::{at, observed, pod};
 
-/// One pod, refined by closures; the defaults are a healthy first sync.
+/// A pod, refined by closures; the default is a successful first sync.
 struct Case {
     pod: Pod,
     observed: ObservedPod,
@@ -36,7 +36,7 @@ struct Case {
 }
 
 impl Case {
-    /// A probe has come to a phase_override on the newest instance of a container.
+    /// Sets a probe result of the newest instance of a container.
     fn probed(&mut self, kind: ProbeKind, name: &str, ok: bool) {
         let latest = self.observed.latest(name).expect("a container");
         let id = latest.id.clone();
@@ -44,7 +44,7 @@ impl Case {
         probe_results.insert(name.to_owned(), ContainerProbeResult { id, success: ok });
     }
 
-    /// A container of the pod as asked.
+    /// Returns a container of the desired pod.
     fn find_spec(&mut self, name: &str) -> Option<&mut Container> {
         let spec = self.pod.spec.get_or_insert_default();
         let inits = spec.init_containers.iter_mut().flatten();
@@ -55,7 +55,7 @@ impl Case {
         self.find_spec(name).expect("a container")
     }
 
-    /// Gives a container a rule about its exit codes.
+    /// Adds a restart rule to a container.
     fn rule(&mut self, name: &str, action: &str, operator: &str, codes: &[i32]) {
         let rule = ContainerRestartRule {
             action: action.to_owned(),
@@ -106,7 +106,7 @@ impl Case {
         self
     }
 
-    /// The status of the same pod as it was found earlier becomes the previous one.
+    /// Sets the previous status from an earlier observation of the pod.
     fn after(mut self, found: &str) -> Self {
         let earlier = Self {
             observed: observed(&self.pod, found),
@@ -164,7 +164,7 @@ impl Case {
         assert_eq!(short, expected);
     }
 
-    /// A condition as `status reason: message`, `-` if there is none.
+    /// Formats a condition as `status reason: message`, `-` without one.
     fn why(&self, type_: &str) -> String {
         let status = self.status();
         let mut conditions = status.conditions.iter().flatten();
@@ -329,7 +329,7 @@ fn waiting_container_has_reason_of_last_failure() {
     Case::new("Always a", "sb0 a#2=exit1")
         .failure("a", Reason::RunContainerError, "exec format error")
         .shows(&format!("Running {STARTED} a:RunContainerError<Error=1>#2"));
-    // A running container shows that it runs, whatever went wrong before.
+    // a running container shows no earlier error
     Case::new("Always a", "sb0 a=run")
         .failure("a", Reason::ErrImagePull, "no such host")
         .shows(&format!("Running {ALL} a:running#0*"));
@@ -387,7 +387,7 @@ fn probe_results_determine_ready_and_started() {
         ready.message.as_deref(),
         Some("containers with unready status: [a]")
     );
-    // A sidecar that has not started holds back the pod's initialization.
+    // a sidecar that has not started holds back the initialization
     Case::new("Always s:sidecar a", "sb0 s=run")
         .with(|c| {
             c.probed(ProbeKind::Startup, "s", false);
@@ -434,18 +434,18 @@ fn removed_container_is_not_reported_as_never_run() {
         .shows(&format!(
             "Failed {STARTED} a:ContainerCreating<ContainerStatusUnknown=137>#1"
         ));
-    // Being deleted is not being restarted.
+    // a deletion does not count as a restart
     Case::new("Always a", "sb0")
         .with(|c| c.pod.metadata.deletion_timestamp = Some(Time(at(1))))
         .after("sb0 a=run")
         .shows(&format!(
             "Running {STARTED} a:ContainerCreating<ContainerStatusUnknown=137>#0"
         ));
-    // An end that was reported stays reported.
+    // a reported exit is kept
     Case::new("Never a", "sb0!")
         .after("sb0 a=exit3")
         .shows("Failed [Initialized Scheduled] a:Error=3#0");
-    // An init container the runtime forgot has completed if the pod got past it.
+    // a removed init container of an initialized pod has completed
     check(
         "Always i:init a",
         "sb0 a=run",
@@ -478,7 +478,7 @@ fn stopped_pod_has_terminal_phase_unless_static() {
     Case::new("Always a b", "sb0! a=exit0")
         .terminal()
         .shows("Failed [Initialized Scheduled] a:Completed=0#0 b:ContainerCreating#0");
-    // an observation from before its end
+    // an observation from before the termination
     Case::new("Always a", "sb0 a=run")
         .terminal()
         .shows("Failed [Initialized Scheduled] a:ContainerStatusUnknown=137#0");
@@ -538,7 +538,7 @@ fn terminated_pod_is_disrupted_and_rejected_pod_is_not() {
     let later = case.with(|c| c.previous = Some(first)).status_at(9000);
     assert_eq!(target(&later).as_deref(), Some(expected.as_str()));
 
-    // somebody else disrupted it before: our word, their time
+    // an earlier disruption keeps its transition time
     let evicted = running().with(|c| {
         c.phase_override = shutdown();
         let condition = PodCondition {
@@ -560,7 +560,7 @@ fn terminated_pod_is_disrupted_and_rejected_pod_is_not() {
         c.phase_override = shutdown();
         c.pod.status.get_or_insert_default().phase = Some("Succeeded".into());
     });
-    assert_eq!(target(&done.status()), None, "it had ended by itself");
+    assert_eq!(target(&done.status()), None, "it had exited before");
     let refused = windlass_node_rules::admission::Rejection::new("OutOfcpu", "no room");
     let refused = running().with(|c| c.phase_override = Some(refused.into()));
     assert_eq!(target(&refused.status()), None);
@@ -578,7 +578,7 @@ fn transition_time_changes_only_with_condition() {
     assert_eq!(since("PodScheduled"), Some(Time(at(1000))));
     assert_eq!(since("Ready"), Some(Time(at(5000))));
     assert_eq!(status.start_time, Some(Time(at(1000))));
-    // The same again: nothing moves, so nothing needs to be sent.
+    // an unchanged input gives an unchanged status
     let again = Case::new("Always a", "sb0 a=run").with(|c| c.previous = Some(status.clone()));
     assert_eq!(again.status_at(9000), status);
 }

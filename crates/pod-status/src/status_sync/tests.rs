@@ -1,4 +1,4 @@
-//! Merging and patching, by one line for each case.
+//! Tables of merges and patches.
 
 use serde_json::json;
 use windlass_types::Timestamp;
@@ -15,7 +15,7 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
 }
 
-/// `w`, `r`, `t<exit code>`, or `?` for a container the runtime does not know.
+/// `w`, `r`, `t<exit code>`, or `?` for an unknown state.
 fn state(text: &str) -> Option<ContainerState> {
     let terminated = |exit_code, reason: &str| ContainerStateTerminated {
         exit_code,
@@ -137,18 +137,18 @@ fn line(status: &PodStatus) -> String {
     parts.join(" | ")
 }
 
-pub(super) fn proposal(asked: &str, said: PodStatus, worker: PodWorkerState) -> LocalStatus {
+pub(super) fn proposal(spec: &str, local: PodStatus, worker: PodWorkerState) -> LocalStatus {
     LocalStatus {
-        pod: Arc::new(pod(asked)),
-        status: Arc::new(said),
+        pod: Arc::new(pod(spec)),
+        status: Arc::new(local),
         worker,
         observed: true,
         released: false,
     }
 }
 
-fn merged(asked: &str, api: &str, said: &str, worker: PodWorkerState) -> String {
-    match merge_status(&status(api), &proposal(asked, status(said), worker), at(99)) {
+fn merged(spec: &str, api: &str, local: &str, worker: PodWorkerState) -> String {
+    match merge_status(&status(api), &proposal(spec, status(local), worker), at(99)) {
         Ok(status) => line(&status),
         Err(refused) => refused.to_string(),
     }
@@ -159,9 +159,9 @@ use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 #[test]
 fn foreign_conditions_stay_and_own_keep_transition_time() {
     let api = "Pending | PodScheduled=True@1 example.com/gate=False@2,Why Ready=False@3 | ";
-    let said = "Running | PodScheduled=True@9 Ready=True@9 Initialized=True@9 old.example/x=True@9 | web=r";
+    let local = "Running | PodScheduled=True@9 Ready=True@9 Initialized=True@9 old.example/x=True@9 | web=r";
     assert_eq!(
-        merged("Always web", api, said, SyncPod),
+        merged("Always web", api, local, SyncPod),
         "Running | example.com/gate=False@2,Why PodScheduled=True@1 Ready=True@9 Initialized=True@9 | web=r"
     );
 }
@@ -192,7 +192,7 @@ fn removed_condition_of_agent_is_deleted() {
 #[test]
 fn terminal_phase_is_withheld_while_containers_may_run() {
     let api = "Running | Ready=True@1 | web=r";
-    for (asked, said, worker, phase) in [
+    for (spec, local, worker, phase) in [
         (
             "Never web",
             "Succeeded | Ready=False@5 | web=t0",
@@ -229,7 +229,7 @@ fn terminal_phase_is_withheld_while_containers_may_run() {
             TerminatedPod,
             "Failed",
         ),
-        // a sidecar runs on
+        // a sidecar still runs
         (
             "Never web s:sidecar",
             "Succeeded | Ready=False@5 | web=t0 | s=r",
@@ -237,14 +237,14 @@ fn terminal_phase_is_withheld_while_containers_may_run() {
             "Running",
         ),
     ] {
-        let line = merged(asked, api, said, worker);
-        assert_eq!(line.split(" | ").next(), Some(phase), "{said} {worker}");
+        let line = merged(spec, api, local, worker);
+        assert_eq!(line.split(" | ").next(), Some(phase), "{local} {worker}");
     }
 }
 
 #[test]
 fn terminated_pod_has_terminal_phase_whatever_was_observed() {
-    for (said, expected) in [
+    for (local, expected) in [
         ("Running | Ready=True@5 | web=r", "Failed"),
         ("Pending | Ready=False@5 | web=w", "Failed"),
         ("Succeeded | Ready=False@5 | web=t0", "Succeeded"),
@@ -252,17 +252,17 @@ fn terminated_pod_has_terminal_phase_whatever_was_observed() {
         let line = merged(
             "Always web",
             "Running | Ready=True@1 | web=r",
-            said,
+            local,
             TerminatedPod,
         );
-        assert_eq!(line.split(" | ").next(), Some(expected), "{said}");
+        assert_eq!(line.split(" | ").next(), Some(expected), "{local}");
         let line = merged(
             "Always web",
             "Running | Ready=True@1 | web=r",
-            said,
+            local,
             TerminatingPod,
         );
-        assert_ne!(line.split(" | ").next(), Some("Failed"), "{said}");
+        assert_ne!(line.split(" | ").next(), Some("Failed"), "{local}");
     }
 }
 
@@ -270,9 +270,9 @@ fn terminated_pod_has_terminal_phase_whatever_was_observed() {
 fn terminal_phase_is_kept() {
     let mut api = status("Failed | Ready=False@1 | web=t1");
     api.reason = Some("Evicted".into());
-    for said in ["Running", "Succeeded", "Failed", "Pending"] {
-        let said = status(&format!("{said} | Ready=True@5 | web=t0"));
-        let merged = merge_status(&api, &proposal("Never web", said, TerminatedPod), at(99));
+    for local in ["Running", "Succeeded", "Failed", "Pending"] {
+        let local = status(&format!("{local} | Ready=True@5 | web=t0"));
+        let merged = merge_status(&api, &proposal("Never web", local, TerminatedPod), at(99));
         let merged = merged.expect("merged");
         assert_eq!(merged.phase.as_deref(), Some("Failed"));
         assert_eq!(merged.reason.as_deref(), Some("Evicted"));
@@ -282,9 +282,9 @@ fn terminal_phase_is_kept() {
 #[test]
 fn terminal_pod_is_never_ready() {
     let api = "Running | Ready=True@1 ContainersReady=True@1 | web=r";
-    let said = "Failed | Ready=True@5 ContainersReady=True@5 | web=t1";
+    let local = "Failed | Ready=True@5 ContainersReady=True@5 | web=t1";
     assert_eq!(
-        merged("Never web", api, said, TerminatedPod),
+        merged("Never web", api, local, TerminatedPod),
         "Failed | Ready=False@99,PodFailed ContainersReady=False@99,PodFailed | web=t1"
     );
 }
@@ -292,19 +292,19 @@ fn terminal_pod_is_never_ready() {
 #[test]
 fn exited_container_without_restart_cannot_run_again() {
     let not_again = "container web has exited without a restart and cannot be running again";
-    for (asked, was, is, expected) in [
+    for (spec, was, is, expected) in [
         ("Never web", "web=t1", "web=r", not_again),
         ("OnFailure web", "web=t0", "web=r", not_again),
         ("OnFailure web", "web=t1*1", "web=r*2", "web=r*2/t1"),
         ("Always web", "web=t0", "web=w*1", "web=w*1/t0"),
-        // a sidecar restarts while the pod is not over
+        // a sidecar restarts before the pod has a terminal phase
         (
             "Never web s:sidecar",
             "web=r | s=t0",
             "web=r | s=r*1",
             "s=r*1/t0",
         ),
-        // an init container that runs again in a new sandbox: the server takes its next end
+        // an init container reruns in a new sandbox: its next exit is accepted
         (
             "OnFailure web i:init",
             "web=t1 | i=t0",
@@ -325,15 +325,15 @@ fn exited_container_without_restart_cannot_run_again() {
         ),
     ] {
         let api = format!("Running | Ready=True@1 | {was}");
-        let said = format!("Running | Ready=True@1 | {is}");
-        let line = merged(asked, &api, &said, SyncPod);
+        let local = format!("Running | Ready=True@1 | {is}");
+        let line = merged(spec, &api, &local, SyncPod);
         assert_eq!(
             line.split(" | ").last(),
             Some(expected),
-            "{asked}: {was} -> {is}"
+            "{spec}: {was} -> {is}"
         );
     }
-    // what else there is to say is said meanwhile
+    // other changes are published meanwhile
     assert_eq!(
         merged(
             "OnFailure web i:init",
@@ -343,7 +343,7 @@ fn exited_container_without_restart_cannot_run_again() {
         ),
         "Pending | Ready=False@5 | web=t1 | i=t0"
     );
-    // once the pod is over its end is told, with the container as it was
+    // the terminal phase is published with the former container state
     assert_eq!(
         merged(
             "Never web db",
@@ -364,18 +364,18 @@ fn restart_counts_and_last_states_are_kept() {
         ("web=r", "web=r", "web=r"),
     ] {
         let api = format!("Running | Ready=True@1 | {was}");
-        let said = format!("Running | Ready=True@1 | {is}");
-        let line = merged("Always web", &api, &said, SyncPod);
+        let local = format!("Running | Ready=True@1 | {is}");
+        let line = merged("Always web", &api, &local, SyncPod);
         assert_eq!(line.split(" | ").last(), Some(expected), "{was} -> {is}");
     }
 }
 
 #[test]
 fn unobserved_exit_is_failure_in_terminated_pod() {
-    for (asked, said, expected) in [
+    for (spec, local, expected) in [
         ("Never web", "web=w", "web=?"),
         ("Never web", "web=t0", "web=t0"),
-        // never reached: the init container did not finish
+        // never started: the init container did not complete
         ("Never web i:init", "web=w | i=r", "web=w | i=?"),
         (
             "Never web i:init k:init",
@@ -385,10 +385,10 @@ fn unobserved_exit_is_failure_in_terminated_pod() {
         ("Never web i:init", "web=w | i=t0", "web=? | i=t0"),
         ("Never web i:init", "web=w/t1 | i=w", "web=?/t1 | i=?"),
     ] {
-        let said = format!("Failed | Ready=False@5 | {said}");
-        let line = merged(asked, "Pending | PodScheduled=True@1", &said, TerminatedPod);
+        let local = format!("Failed | Ready=False@5 | {local}");
+        let line = merged(spec, "Pending | PodScheduled=True@1", &local, TerminatedPod);
         let containers = line.split_once("PodScheduled=True@1 | ").map(|(_, c)| c);
-        assert_eq!(containers, Some(expected), "{said}");
+        assert_eq!(containers, Some(expected), "{local}");
     }
 }
 
@@ -414,7 +414,7 @@ fn disruption_is_published_with_terminal_phase() {
         ),
         "Failed | DisruptionTarget=True@99,TerminationByKubelet Ready=False@1 | web=t1"
     );
-    // somebody else's stays as it is
+    // a condition of another writer is kept
     let foreign = "Running | DisruptionTarget=True@2,EvictionByEvictionAPI Ready=False@1 | web=r";
     let copied = "Failed | DisruptionTarget=True@2,EvictionByEvictionAPI Ready=False@1 | web=t1";
     assert_eq!(merged("Always web", foreign, copied, TerminatedPod), copied);
@@ -431,12 +431,12 @@ fn foreign_fields_are_copied_and_some_are_set_once() {
     api.pod_ips = Some(vec![PodIP {
         ip: "10.0.0.1".into(),
     }]);
-    let mut said = status("Pending | Ready=False@5 | web=w");
-    said.start_time = Some(Time(at(50)));
-    said.qos_class = Some("BestEffort".into());
-    said.observed_generation = Some(3);
+    let mut local = status("Pending | Ready=False@5 | web=w");
+    local.start_time = Some(Time(at(50)));
+    local.qos_class = Some("BestEffort".into());
+    local.observed_generation = Some(3);
     let fields = |worker| {
-        let merged = merge_status(&api, &proposal("Always web", said.clone(), worker), at(99));
+        let merged = merge_status(&api, &proposal("Always web", local.clone(), worker), at(99));
         let merged = merged.expect("merged");
         format!(
             "{} {} {} {} {}",
@@ -448,13 +448,13 @@ fn foreign_fields_are_copied_and_some_are_set_once() {
         )
     };
     assert_eq!(fields(TerminatingPod), "3 Burstable n2 4 10.0.0.1");
-    // its sandbox is made anew: it has no address for a moment
+    // a new sandbox has no address yet
     assert_eq!(fields(SyncPod), "3 Burstable n2 4 ");
 }
 
 #[test]
 fn rejected_pod_has_no_containers_and_is_sent_at_once() {
-    // it had a worker, which ended it without a look at its containers
+    // its worker terminated it without an observation
     let mut ended = status("Failed | Ready=False@5 | web=w");
     ended.reason = Some("OutOfcpu".into());
     let ended = proposal("Always web", ended, TerminatedPod);
@@ -463,10 +463,10 @@ fn rejected_pod_has_no_containers_and_is_sent_at_once() {
         line(&new.expect("merged")),
         "Failed | Ready=False@5 PodScheduled=True@1 | "
     );
-    let mut said = status("Failed");
-    said.container_statuses = None;
-    said.reason = Some("OutOfcpu".into());
-    let rejected = proposal("Always web", said, SyncPod);
+    let mut local = status("Failed");
+    local.container_statuses = None;
+    local.reason = Some("OutOfcpu".into());
+    let rejected = proposal("Always web", local, SyncPod);
     let new = merge_status(&status("Pending | PodScheduled=True@1"), &rejected, at(99));
     assert_eq!(new.expect("merged").phase.as_deref(), Some("Failed"));
     let rejected_line = line(
@@ -478,7 +478,7 @@ fn rejected_pod_has_no_containers_and_is_sent_at_once() {
         .expect("merged"),
     );
     assert_eq!(rejected_line, "Failed | example.com/own=True@1 | ");
-    // what ran when the agent was away is stopped first
+    // containers that run after an agent restart are stopped first
     let ran = merge_status(&status("Running | Ready=True@1 | web=r"), &rejected, at(99));
     assert_eq!(line(&ran.expect("merged")), "Running |  | web=r");
 }
@@ -501,7 +501,7 @@ fn patch_has_only_differences() {
     let before = status("Pending | Ready=False@1,Why x/y=True@1 | ");
     for (after, expected) in [
         ("Pending | Ready=False@1,Why x/y=True@1 | ", "none"),
-        // their order means nothing
+        // their order has no meaning
         ("Pending | x/y=True@1 Ready=False@1,Why | ", "none"),
         (
             "Running | Ready=False@1,Why x/y=True@1 | ",

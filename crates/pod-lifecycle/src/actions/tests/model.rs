@@ -1,4 +1,4 @@
-//! A runtime of a few lines that carries out [`PodActions`], and what must hold at every step.
+//! A model runtime that executes [`PodActions`], and the invariants of every step.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn is_live(c: &ObservedContainer) -> bool {
     matches!(c.state, ContainerState::Running | ContainerState::Unknown)
 }
 
-/// What must hold of every answer.
+/// Invariants of any actions.
 pub(super) fn assert_safe(
     pod: &Pod,
     found: &ObservedPod,
@@ -45,12 +45,12 @@ pub(super) fn assert_safe(
             assert!(killed, "{actions}: {} would run twice", start.name);
         }
         for instance in found.instances(&start.name) {
-            let gone = actions
+            let removed = actions
                 .containers_to_kill
                 .iter()
                 .any(|k| k.remove && k.id == instance.id);
             assert!(
-                gone || start.restart_count != Some(instance.restart_count),
+                removed || start.restart_count != Some(instance.restart_count),
                 "{actions}: the attempt of {} is taken",
                 start.name
             );
@@ -82,7 +82,7 @@ pub(super) fn assert_safe(
     }
 }
 
-/// Behind a sidecar nothing begins for the first time before it has started.
+/// Containers after a sidecar have their first start after its start.
 fn assert_in_order(pod: &Pod, found: &ObservedPod, said: &PodProbeResults, actions: &PodActions) {
     let Some(sandbox) = &actions.sandbox_id else {
         return;
@@ -97,7 +97,7 @@ fn assert_in_order(pod: &Pod, found: &ObservedPod, said: &PodProbeResults, actio
     for place in first_init.chain(first_app) {
         let sidecars = inits.iter().enumerate().take(place);
         for (index, sidecar) in sidecars.filter(|(_, spec)| is_sidecar(spec)) {
-            // it had started when what follows it began
+            // it had started before the containers after it
             let mut rest = inits.iter().skip(index + 1).chain(pod.containers());
             if rest.any(|spec| here(&spec.name).is_some()) {
                 continue;
@@ -113,18 +113,18 @@ fn assert_in_order(pod: &Pod, found: &ObservedPod, said: &PodProbeResults, actio
 }
 
 /// A node with one pod.
-pub(super) struct World<'a> {
+pub(super) struct Fixture<'a> {
     pod: &'a Pod,
     found: ObservedPod,
     backoff: BackoffTable,
     probe_results: PodProbeResults,
-    /// The highest restart count of each container that has a log.
+    /// Highest restart count in the logs of each container.
     counts: BTreeMap<String, u32>,
     now: i64,
     serial: u32,
 }
 
-impl<'a> World<'a> {
+impl<'a> Fixture<'a> {
     pub(super) fn new(pod: &'a Pod, found: ObservedPod) -> Self {
         let mut counts = BTreeMap::new();
         for c in &found.containers {
@@ -161,7 +161,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Acts until nothing changes any more by itself; then the answer stays the same.
+    /// Executes actions until they are stable.
     pub(super) fn rest(&mut self) {
         let all = self.pod.init_containers().len() + self.pod.containers().len();
         for _ in 0..2 * all + 4 {
@@ -188,8 +188,8 @@ impl<'a> World<'a> {
             let key = restart_key(self.pod, spec);
             self.backoff.next(&key, BackoffPolicy::DEFAULT, now);
         }
-        let gone: Vec<_> = actions.containers_to_reset.iter().map(|r| &r.id).collect();
-        self.found.containers.retain(|c| !gone.contains(&&c.id));
+        let removed: Vec<_> = actions.containers_to_reset.iter().map(|r| &r.id).collect();
+        self.found.containers.retain(|c| !removed.contains(&&c.id));
         for c in &mut self.found.containers {
             let hit = actions
                 .containers_to_kill
@@ -239,7 +239,10 @@ impl<'a> World<'a> {
             let count = start
                 .restart_count
                 .unwrap_or_else(|| known.map_or(0, |highest| highest + 1));
-            assert!(known.is_none_or(|k| count >= k), "{actions}: a count falls");
+            assert!(
+                known.is_none_or(|k| count >= k),
+                "{actions}: restart count decreased"
+            );
             self.counts.insert(start.name.clone(), count);
             if start.restart {
                 let key = restart_key(self.pod, spec);
@@ -286,8 +289,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The agent acts while containers exit, sandboxes die and the agent itself is killed
-    /// between creating and starting a container.
+    /// Executes actions while containers exit, sandboxes stop and the agent is killed between creation
+    /// and start.
     pub(super) fn live(&mut self, luck: &[u8]) {
         for (i, luck) in luck.iter().enumerate() {
             self.step();
@@ -334,8 +337,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// From here on every process succeeds: regular containers exit 0, except that an Always
-    /// pod's app containers stay up. The answers must die down.
+    /// Lets every process succeed, except app containers of an Always pod, which keep running. The
+    /// actions must converge.
     pub(super) fn settle(&mut self) {
         let always = self.pod.restart_policy() == RestartPolicy::Always;
         for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! What a container status says beside its states, and the containers that the runtime lost.
+//! Container status fields besides the state, and removed containers.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn text(list: &Option<Amounts>) -> String {
     words.join(" ")
 }
 
-/// A running container that asks for these amounts.
+/// A running container with these requests and limits.
 fn asking(requests: &str, limits: &str) -> Case {
     Case::new("Always a", "sb0 a=run").with(|c| {
         c.spec("a").resources = Some(ResourceRequirements {
@@ -41,7 +41,7 @@ fn asking(requests: &str, limits: &str) -> Case {
     })
 }
 
-fn told(shares: i64, quota: i64, memory: i64) -> Option<LinuxResources> {
+fn reported(shares: i64, quota: i64, memory: i64) -> Option<LinuxResources> {
     Some(LinuxResources {
         cpu_shares: shares,
         cpu_quota: quota,
@@ -65,39 +65,39 @@ fn shown(status: &PodStatus) -> String {
 
 #[test]
 fn resources_are_from_runtime_in_spelling_of_spec() {
-    let case = |requests, limits, told| {
-        let case = asking(requests, limits).with(|c| c.observed.containers[0].resources = told);
+    let case = |requests, limits, reported| {
+        let case = asking(requests, limits).with(|c| c.observed.containers[0].resources = reported);
         shown(&case.status())
     };
-    // What is in force is what was asked.
+    // the runtime reports the amounts of the spec
     assert_eq!(
         case(
             "cpu=0.25 memory=64M",
             "cpu=0.5 memory=64M",
-            told(256, 50_000, 64_000_000)
+            reported(256, 50_000, 64_000_000)
         ),
         "cpu=0.25 memory=64M | cpu=0.5 memory=64M | cpu=0.25 memory=64M"
     );
-    // What is in force is something else.
+    // the runtime reports other amounts
     assert_eq!(
         case(
             "cpu=250m memory=64Mi",
             "cpu=500m memory=64Mi",
-            told(512, 75_000, 128 << 20)
+            reported(512, 75_000, 128 << 20)
         ),
         "cpu=500m memory=64Mi | cpu=750m memory=128Mi | cpu=250m memory=64Mi"
     );
-    // Amounts too small for the kernel are as asked; others are never invented.
+    // amounts below the minimum are those of the spec; none are added
     assert_eq!(
-        case("cpu=1m", "cpu=2m", told(2, 1000, 0)),
+        case("cpu=1m", "cpu=2m", reported(2, 1000, 0)),
         "cpu=1m | cpu=2m | cpu=1m"
     );
     assert_eq!(
-        case("memory=64Mi", "", told(2, 0, 0)),
+        case("memory=64Mi", "", reported(2, 0, 0)),
         "memory=64Mi |  | memory=64Mi"
     );
-    assert_eq!(case("", "", told(2, 0, 0)), " |  | ");
-    // An older runtime tells nothing.
+    assert_eq!(case("", "", reported(2, 0, 0)), " |  | ");
+    // an older runtime reports nothing
     assert_eq!(case("cpu=1", "cpu=2", None), "cpu=1 | cpu=2 | cpu=1");
 }
 
@@ -246,14 +246,14 @@ fn ephemeral_container_is_never_ready() {
         .as_ref()
         .expect("a list")[0];
     assert_eq!((e.ready, e.started), (false, None));
-    // Its end is no failure of the pod, and a failure of its start from before is over.
+    // its exit does not fail the pod and ends the error of its start
     ephemeral("sb0 a=run e=exit7")
         .failure("e", Reason::RunContainerError, "earlier")
         .shows(&format!("Running {ALL} a:running#0* e:Error=7#0"));
     ephemeral("sb0 a=exit0 e=run")
         .with(|c| c.pod.spec.get_or_insert_default().restart_policy = Some("Never".into()))
         .shows(&format!("Succeeded {STARTED} a:Completed=0#0 e:running#0"));
-    // The runtime forgot it: it has run.
+    // removed from the runtime: it has run
     ephemeral("sb0 a=run")
         .with(|c| c.previous = Some(ephemeral("sb0 a=run e=exit7").status_at(1000)))
         .shows(&format!("Running {ALL} a:running#0* e:Error=7#0"));
@@ -300,12 +300,12 @@ fn removed_container_has_upstream_message() {
 
 #[test]
 fn instance_after_removed_one_increases_restart_count() {
-    // Everything of the pod was removed, logs included.
+    // all containers and logs of the pod were removed
     Case::new("Always a", "sb0 sb1 a=run")
         .with(|c| c.observed.sandboxes.truncate(1))
         .after("sb0 a#3=exit1")
         .shows(&format!("Running {ALL} a:running<Error=1>#4*"));
-    // The same instance is not counted again.
+    // the same instance counts once
     Case::new("Always a", "sb0 a#3=run")
         .after("sb0 a#3=run")
         .shows(&format!("Running {ALL} a:running#3*"));
@@ -373,7 +373,7 @@ fn rejected_pod_has_only_phase_reason_and_message() {
     };
     assert_eq!(types(&status), ["example.com/own"]);
 
-    // an agent that finds such a pod adds nothing to it
+    // an agent restart adds nothing
     let found = Case::new("Always a", "").with(|c| c.pod.status = Some(status.clone()));
     assert_eq!(found.status(), status);
 }

@@ -1,15 +1,18 @@
-//! What holds of the status of any pod, whatever is found of it and whatever probes say.
+//! Invariants of the status for any pod, observation and probe results.
 
 use super::*;
 
-/// A pod, what is found of it at some times, and what its probes say then.
-fn any_history() -> impl Strategy<Value = (Asked, Vec<Moment>)> {
-    (any_asked(), proptest::collection::vec(any_moment(), 1..6))
+/// A pod with observations and probe results over time.
+fn any_history() -> impl Strategy<Value = (ProbedPod, Vec<Observation>)> {
+    (
+        any_probed_pod(),
+        proptest::collection::vec(any_observation(), 1..6),
+    )
 }
 
-/// A pod whose containers have some probes and some rules.
+/// A pod with probes and restart rules.
 #[derive(Clone, Debug)]
-struct Asked {
+struct ProbedPod {
     text: String,
     probes: Vec<(usize, bool, bool)>,
     rule: Option<usize>,
@@ -17,11 +20,11 @@ struct Asked {
     fixed: bool,
 }
 
-fn any_asked() -> impl Strategy<Value = Asked> {
+fn any_probed_pod() -> impl Strategy<Value = ProbedPod> {
     let probes = proptest::collection::vec((0..5_usize, any::<bool>(), any::<bool>()), 0..4);
     let rule = proptest::option::weighted(0.3, 0..5_usize);
     (any_pod(), probes, rule, any::<bool>(), any::<bool>()).prop_map(
-        |(text, probes, rule, gated, fixed)| Asked {
+        |(text, probes, rule, gated, fixed)| ProbedPod {
             text,
             probes,
             rule,
@@ -32,14 +35,14 @@ fn any_asked() -> impl Strategy<Value = Asked> {
 }
 
 #[derive(Clone, Debug)]
-struct Moment {
+struct Observation {
     found: String,
     probe_results: Vec<(bool, usize, bool)>,
     gate: bool,
     over: bool,
 }
 
-fn any_moment() -> impl Strategy<Value = Moment> {
+fn any_observation() -> impl Strategy<Value = Observation> {
     let probe_results = proptest::collection::vec((any::<bool>(), 0..5_usize, any::<bool>()), 0..6);
     (
         any_found(),
@@ -47,7 +50,7 @@ fn any_moment() -> impl Strategy<Value = Moment> {
         any::<bool>(),
         proptest::bool::weighted(0.1),
     )
-        .prop_map(|(found, probe_results, gate, over)| Moment {
+        .prop_map(|(found, probe_results, gate, over)| Observation {
             found,
             probe_results,
             gate,
@@ -57,9 +60,9 @@ fn any_moment() -> impl Strategy<Value = Moment> {
 
 const NAMES: [&str; 5] = ["i", "j", "s", "a", "b"];
 
-impl Asked {
-    fn at(&self, moment: &Moment) -> Case {
-        let mut case = Case::new(&self.text, &moment.found);
+impl ProbedPod {
+    fn at(&self, observation: &Observation) -> Case {
+        let mut case = Case::new(&self.text, &observation.found);
         for (index, readiness, startup) in &self.probes {
             let Some(spec) = case.find_spec(NAMES[*index]) else {
                 continue;
@@ -79,7 +82,7 @@ impl Asked {
             case.pod.spec.get_or_insert_default().readiness_gates = Some(vec![gate]);
             case.pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
                 type_: "lb".into(),
-                status: if moment.gate { "True" } else { "False" }.into(),
+                status: if observation.gate { "True" } else { "False" }.into(),
                 ..PodCondition::default()
             }]);
         }
@@ -87,7 +90,7 @@ impl Asked {
             let mark = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
             case.pod.metadata.annotations = Some([mark].into());
         }
-        for (readiness, index, ok) in &moment.probe_results {
+        for (readiness, index, ok) in &observation.probe_results {
             let kind = match readiness {
                 true => ProbeKind::Readiness,
                 false => ProbeKind::Startup,
@@ -96,7 +99,7 @@ impl Asked {
                 case.probed(kind, NAMES[*index], *ok);
             }
         }
-        case.terminal = moment.over;
+        case.terminal = observation.over;
         case
     }
 }
@@ -111,7 +114,7 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten()
 }
 
-/// What holds of one status.
+/// Asserts the invariants of a status.
 fn assert_sound(case: &Case, status: &PodStatus) {
     let line = status_line(status);
     if is_true(status, "Ready") {
@@ -142,11 +145,11 @@ fn assert_sound(case: &Case, status: &PodStatus) {
         }
     }
     let spec = PodExt::spec(&case.pod);
-    let asked = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
-    assert_eq!(all(status).count(), asked, "{line}");
+    let expected = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
+    assert_eq!(all(status).count(), expected, "{line}");
 }
 
-/// What holds between a status and the one after it.
+/// Asserts the invariants of two consecutive statuses.
 fn assert_continues(old: &PodStatus, new: &PodStatus) {
     let lines = || format!("{} -> {}", status_line(old), status_line(new));
     for (new, old) in all(new).zip(all(old)) {
@@ -183,29 +186,29 @@ fn assert_continues(old: &PodStatus, new: &PodStatus) {
 proptest! {
     #[test]
     fn status_generation_is_idempotent(
-        asked in any_asked(),
-        moment in any_moment(),
+        pod in any_probed_pod(),
+        observation in any_observation(),
     ) {
-        let first = asked.at(&moment).status();
-        let again = asked.at(&moment).with(|c| c.previous = Some(first.clone()));
+        let first = pod.at(&observation).status();
+        let again = pod.at(&observation).with(|c| c.previous = Some(first.clone()));
         prop_assert_eq!(again.status_at(9000), first);
     }
 
     #[test]
     fn restart_count_and_terminal_phase_never_revert(
-        (asked, moments) in any_history(),
+        (pod, observations) in any_history(),
     ) {
         let mut previous: Option<PodStatus> = None;
-        for (i, moment) in moments.iter().enumerate() {
-            let case = asked.at(moment).with(|c| c.previous = previous.take());
+        for (i, observation) in observations.iter().enumerate() {
+            let case = pod.at(observation).with(|c| c.previous = previous.take());
             let status = case.status_at(5000 + 10 * i as i64);
             assert_sound(&case, &status);
             if let Some(old) = &case.previous {
                 assert_continues(old, &status);
             }
-            let again = asked.at(moment).with(|c| c.previous = Some(status.clone()));
+            let again = pod.at(observation).with(|c| c.previous = Some(status.clone()));
             prop_assert_eq!(again.status_at(9000), status.clone());
-            // Whatever the history: it can be explained in at most one line without panicking.
+            // the blocker of any history is at most one line
             let _ = case.blocker();
             previous = Some(status);
         }

@@ -1,8 +1,8 @@
-//! Phases, with the facts of upstream's tables (`TestPodPhaseWith…`).
+//! Phases, from upstream's tables (`TestPodPhaseWith…`).
 
 use super::*;
 
-/// `terminal found`: what is known of the pod in `found`, `+` if it has been stopped for good.
+/// `terminal found`: the observed pod, with `+` if it is terminated.
 fn phases(asked: &str, rows: &[(&str, &str)]) {
     for (found, expected) in rows {
         let (found, terminal) = match found.strip_prefix('+') {
@@ -58,7 +58,7 @@ fn app_containers_under_each_policy() {
             ("sb0 a=run", "Pending"),
         ],
     );
-    // A delayed restart is no first start.
+    // a restart in back-off is not a first start
     Case::new("OnFailure a b", "sb0 a=run b=exit1")
         .waits("b", 40)
         .shows(&format!(
@@ -127,8 +127,7 @@ fn sidecars_under_each_policy() {
             ("sb0 x=exit0 y=run a=run", "Running"),
         ],
     );
-    // A sidecar whose startup probe has not passed holds the pod back, until it has been past
-    // that once.
+    // a sidecar holds the pod back until the first success of its startup probe
     let slow = |found: &str| {
         Case::new("Always y:sidecar a", found).with(|c| {
             c.spec("y").startup_probe = Some(Probe::default());

@@ -1,8 +1,8 @@
-//! `ready` and `started`, with the facts of upstream's tables (`TestUpdatePodStatus…`).
+//! `ready` and `started`, from upstream's tables (`TestUpdatePodStatus…`).
 
 use super::*;
 
-/// A case in which the named containers have the named probes.
+/// A case with these probes.
 fn probed(asked: &str, found: &str, probes: &[(ProbeKind, &str)]) -> Case {
     let mut case = Case::new(asked, found);
     for (kind, name) in probes {
@@ -17,7 +17,7 @@ fn probed(asked: &str, found: &str, probes: &[(ProbeKind, &str)]) -> Case {
     case
 }
 
-/// `name` for ready, `+` before it if it has started, in the order of the status.
+/// `name` for ready, with `+` if started, in the order of the status.
 fn flags(status: &PodStatus) -> String {
     let lists = [&status.init_container_statuses, &status.container_statuses];
     let all = lists.into_iter().flatten().flatten();
@@ -57,7 +57,7 @@ fn probe_without_result_fails_and_no_probe_succeeds() {
         "dead:-unready fail:+unready pass:+ready pending:+unready slow:-unready started:+ready \
          unprobed:+ready"
     );
-    // Nothing is ready that has not started.
+    // a container that has not started is not ready
     let case = probed("Always a", "sb0 a=run", &[(Startup, "a"), (Readiness, "a")]);
     let case = case.with(|c| c.probed(Readiness, "a", true));
     assert_eq!(flags(&case.status()), "a:-unready");
@@ -105,7 +105,7 @@ fn agent_restart_keeps_pods_ready() {
         probed("Always a", found, &probes).with(|c| c.pod.status = Some(reported))
     };
 
-    // The same instance, not probed yet by this agent.
+    // the same instance without a result of this agent run
     let same = after("sb0 a=run").status();
     assert_eq!(flags(&same), "a:+ready");
     let ready = |status: &PodStatus| {
@@ -118,18 +118,18 @@ fn agent_restart_keeps_pods_ready() {
         ready(&reported),
         "it has been ready all along"
     );
-    // A phase_override of this agent counts.
+    // a result of this agent run counts
     let case = after("sb0 a=run").with(|c| c.probed(Readiness, "a", false));
     assert_eq!(flags(&case.status()), "a:+unready");
-    // Another instance has not been probed, whatever was said of the first.
+    // another instance has no result
     assert_eq!(flags(&after("sb0 x=exit0 a#1=run").status()), "a:-unready");
-    // One that was not ready before is not ready now.
+    // an unready instance stays unready
     let unready = before.with(|c| c.probed(Readiness, "a", false));
     let case = probed("Always a", "sb0 a=run", &probes).with(|c| {
         c.previous = Some(unready.status_at(1000));
     });
     assert_eq!(flags(&case.status()), "a:+unready");
-    // One that runs no more is neither.
+    // an exited instance is neither
     assert_eq!(flags(&after("sb0 a=exit0").status()), "a:-unready");
 }
 

@@ -1,8 +1,8 @@
-//! A pod whose containers are restarted all together by the rule of one.
+//! Status during a restart of all containers.
 
 use super::*;
 
-/// `a` takes the others with it when it exits with 42.
+/// A pod in which exit code 42 of `a` restarts all containers.
 fn case(found: &str) -> Case {
     Case::new("Never i:init a:Never b", found)
         .with(|c| c.rule("a", "RestartAllContainers", "In", &[42]))
@@ -23,16 +23,16 @@ fn reset_reports_removal_and_one_restart_per_container() {
     ));
     assert_eq!(running.why("AllContainersRestarting"), "False : ");
 
-    let asked = next(&running, "sb0 i=exit0 a=exit42 b=run");
-    asked.shows(&format!(
+    let exited = next(&running, "sb0 i=exit0 a=exit42 b=run");
+    exited.shows(&format!(
         "Running {RESTARTING} i:Completed=0#0* a:Error=42#0 b:running#0*"
     ));
     assert_eq!(
-        asked.why("AllContainersRestarting"),
+        exited.why("AllContainersRestarting"),
         "True RestartAllContainersStarted: container exited with restart policy rule"
     );
-    // Nobody's policy would restart them, and still the pod has not failed.
-    let killed = next(&asked, "sb0 i=exit0 a=exit42 b=exit137");
+    // no policy restarts them, but the pod has not failed
+    let killed = next(&exited, "sb0 i=exit0 a=exit42 b=exit137");
     killed.shows(&format!(
         "Running {RESTARTING} i:Completed=0#0* a:Error=42#0 b:Error=137#0"
     ));
@@ -47,7 +47,7 @@ fn reset_reports_removal_and_one_restart_per_container() {
         "Running {STARTED} i:{waiting} a:{waiting} b:{waiting}"
     ));
     assert_eq!(clean.why("AllContainersRestarting"), "False : ");
-    // Looking again changes nothing.
+    // the next status is equal
     assert_eq!(next(&clean, "sb0").status_at(5000), clean.status());
 
     let init = next(&clean, "sb0 x=exit0 x=exit0 x=exit0 i#1=run");
@@ -71,7 +71,7 @@ fn failed_pod_precedes_restart_of_all_containers() {
     let done = Case::new("Never a:Never", "sb0 a=exit0")
         .with(|c| c.rule("a", "RestartAllContainers", "In", &[42]));
     assert_eq!(done.why("AllContainersRestarting"), "False PodCompleted: ");
-    // Without such a rule there is no such condition.
+    // without a rule there is no condition
     assert_eq!(
         Case::new("Always a", "sb0 a=run").why("AllContainersRestarting"),
         "-"

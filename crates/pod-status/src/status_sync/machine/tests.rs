@@ -1,4 +1,4 @@
-//! The machine by its answers: what it waits for, and what it sends.
+//! Scripts of the state machine.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::mirror::NodeOwner;
 use crate::status_sync::tests::{at, proposal, status};
 use windlass_pod_text::pod;
 
-/// A machine and a clock; every step answers with one line.
-struct Bench {
+/// A machine and a clock; every step returns one line.
+struct Fixture {
     machine: StatusSync,
     now: i64,
 }
 
-impl Bench {
+impl Fixture {
     fn new(role: Role) -> Self {
         Self {
             machine: StatusSync::new(role, "u"),
@@ -26,7 +26,7 @@ impl Bench {
         }
     }
 
-    /// Handles an input and sends what is due.
+    /// Handles an input and starts the request that is due.
     fn step(&mut self, input: Input) -> String {
         let next = self.machine.handle(input, at(self.now));
         match self.machine.start(at(self.now)) {
@@ -49,7 +49,7 @@ impl Bench {
     }
 }
 
-/// The verb, and of a patch its phase or the types of its conditions.
+/// Formats a request: verb, and the phase or condition types of a patch.
 fn call(call: &Call) -> String {
     match call {
         Call::Patch(patch) => {
@@ -63,25 +63,25 @@ fn call(call: &Call) -> String {
     }
 }
 
-fn object(uid: &str, version: u32, said: &str) -> Pod {
+fn object(uid: &str, version: u32, local: &str) -> Pod {
     let mut object = pod("Never web");
     object.metadata.uid = Some(uid.to_owned());
     object.metadata.resource_version = Some(version.to_string());
-    object.status = Some(status(said));
+    object.status = Some(status(local));
     object
 }
 
-fn seen(uid: &str, version: u32, said: &str) -> Input {
-    Input::ApiObject(Arc::new(object(uid, version, said)))
+fn seen(uid: &str, version: u32, local: &str) -> Input {
+    Input::ApiObject(Arc::new(object(uid, version, local)))
 }
 
-fn answer(uid: &str, version: u32, said: &str) -> Input {
-    let object = Arc::new(object(uid, version, said));
+fn answer(uid: &str, version: u32, local: &str) -> Input {
+    let object = Arc::new(object(uid, version, local));
     Input::RequestCompleted(Ok(RequestResult::Object(object)))
 }
 
-fn says(said: &str, worker: PodWorkerState) -> Input {
-    Input::LocalStatus(Some(proposal("Never web", status(said), worker)))
+fn says(local: &str, worker: PodWorkerState) -> Input {
+    Input::LocalStatus(Some(proposal("Never web", status(local), worker)))
 }
 
 const NEW: &str = "Pending | PodScheduled=True@1 |";
@@ -90,44 +90,44 @@ const RUNNING: &str = "Running | PodScheduled=True@1 Ready=True@101 | web=r";
 
 #[test]
 fn change_is_sent_once() {
-    let mut bench = Bench::new(Role::Pod);
-    assert_eq!(bench.step(seen("u", 1, NEW)), "idle");
+    let mut fixture = Fixture::new(Role::Pod);
+    assert_eq!(fixture.step(seen("u", 1, NEW)), "idle");
     assert_eq!(
-        bench.step(says(PENDING, SyncPod)),
+        fixture.step(says(PENDING, SyncPod)),
         r#"patch u null ["Ready"]"#
     );
-    assert_eq!(bench.step(answer("u", 2, PENDING)), "idle");
-    assert_eq!(bench.step(seen("u", 2, PENDING)), "idle");
-    assert_eq!(bench.step(says(PENDING, SyncPod)), "idle");
+    assert_eq!(fixture.step(answer("u", 2, PENDING)), "idle");
+    assert_eq!(fixture.step(seen("u", 2, PENDING)), "idle");
+    assert_eq!(fixture.step(says(PENDING, SyncPod)), "idle");
     assert_eq!(
-        bench.step(says(RUNNING, SyncPod)),
+        fixture.step(says(RUNNING, SyncPod)),
         r#"patch u "Running" ["Ready"]"#
     );
 }
 
 #[test]
 fn only_newest_state_is_kept_while_request_is_in_flight() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
     assert_eq!(
-        bench.step(says(PENDING, SyncPod)),
+        fixture.step(says(PENDING, SyncPod)),
         r#"patch u null ["Ready"]"#
     );
-    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
     let last = "Succeeded | PodScheduled=True@1 Ready=False@100 | web=t0";
-    assert_eq!(bench.step(says(last, SyncPod)), "idle");
+    assert_eq!(fixture.step(says(last, SyncPod)), "idle");
     assert_eq!(
-        bench.step(answer("u", 2, PENDING)),
+        fixture.step(answer("u", 2, PENDING)),
         r#"patch u "Succeeded" []"#
     );
 }
 
 #[test]
 fn freed_resources_precede_readiness_changes() {
-    let priority = |said: &str, worker| {
+    let priority = |local: &str, worker| {
         let mut machine = StatusSync::new(Role::Pod, "u");
         machine.handle(seen("u", 1, "Pending | Ready=False@1 | web=w"), at(1));
-        machine.handle(says(said, worker), at(1)).to_string()
+        machine.handle(says(local, worker), at(1)).to_string()
     };
     assert_eq!(
         priority("Failed | Ready=False@1 | web=t1", TerminatedPod),
@@ -149,22 +149,25 @@ fn freed_resources_precede_readiness_changes() {
 
 #[test]
 fn failure_is_retried_with_back_off_and_newest_state() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
     let mut delays = Vec::new();
     for _ in 0..7 {
-        bench.fails(FailureKind::Other);
-        let Next::Wait(until) = bench.machine.handle(says(RUNNING, SyncPod), at(bench.now)) else {
+        fixture.fails(FailureKind::Other);
+        let Next::Wait(until) = fixture
+            .machine
+            .handle(says(RUNNING, SyncPod), at(fixture.now))
+        else {
             panic!("waits");
         };
-        delays.push(until.duration_since(at(bench.now)).as_secs_f64());
+        delays.push(until.duration_since(at(fixture.now)).as_secs_f64());
         assert_eq!(
-            bench.tick_at(until.as_second()).split('@').next(),
+            fixture.tick_at(until.as_second()).split('@').next(),
             Some("wait")
         );
         assert_eq!(
-            bench.tick_at(until.as_second() + 1),
+            fixture.tick_at(until.as_second() + 1),
             r#"patch u "Running" ["Ready"]"#
         );
     }
@@ -175,207 +178,210 @@ fn failure_is_retried_with_back_off_and_newest_state() {
 
 #[test]
 fn retry_after_extends_the_backoff_up_to_a_limit() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
     let failure = RequestFailure {
         kind: FailureKind::Other,
         retry_after: Some(Duration::from_secs(40)),
     };
     assert_eq!(
-        bench.step(Input::RequestCompleted(Err(failure))),
+        fixture.step(Input::RequestCompleted(Err(failure))),
         "wait@140"
     );
-    // neither a change nor an event of the object shortens that
-    assert_eq!(bench.step(seen("u", 2, NEW)), "wait@140");
-    assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@140");
-    assert_eq!(bench.step(Input::Reachable), "wait@140");
+    // neither a local change nor a watch event shortens it
+    assert_eq!(fixture.step(seen("u", 2, NEW)), "wait@140");
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "wait@140");
+    assert_eq!(fixture.step(Input::Reachable), "wait@140");
 }
 
 #[test]
 fn back_off_ends_when_server_is_reachable() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
     for _ in 0..9 {
-        bench.fails(FailureKind::Unreachable);
-        bench.tick_at(bench.now + 31);
+        fixture.fails(FailureKind::Unreachable);
+        fixture.tick_at(fixture.now + 31);
     }
     assert_eq!(
-        bench.fails(FailureKind::Unreachable).split('@').next(),
+        fixture.fails(FailureKind::Unreachable).split('@').next(),
         Some("wait")
     );
-    assert_eq!(bench.step(Input::Reachable), r#"patch u null ["Ready"]"#);
+    assert_eq!(fixture.step(Input::Reachable), r#"patch u null ["Ready"]"#);
 }
 
 #[test]
 fn clock_set_back_does_not_delay_attempts() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.now = 10_000;
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.fails(FailureKind::Other), "wait@10000");
-    assert_eq!(bench.tick_at(6400), r#"patch u null ["Ready"]"#);
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.now = 10_000;
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    assert_eq!(fixture.fails(FailureKind::Other), "wait@10000");
+    assert_eq!(fixture.tick_at(6400), r#"patch u null ["Ready"]"#);
 }
 
 #[test]
 fn deleted_object_needs_no_request() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.fails(FailureKind::NotFound), "idle");
-    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
-    assert_eq!(bench.tick_at(100_000), "idle");
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    assert_eq!(fixture.fails(FailureKind::NotFound), "idle");
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(fixture.tick_at(100_000), "idle");
     assert_eq!(
-        bench.step(seen("u", 3, NEW)),
+        fixture.step(seen("u", 3, NEW)),
         r#"patch u "Running" ["Ready"]"#
     );
 }
 
 #[test]
 fn after_conflict_next_watch_event_decides() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.fails(FailureKind::Conflict), "wait@130");
-    assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@130");
-    // changed by somebody, but the same pod
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    assert_eq!(fixture.fails(FailureKind::Conflict), "wait@130");
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "wait@130");
+    // changed by another client, but the same pod
     assert_eq!(
-        bench.step(seen("u", 2, NEW)),
+        fixture.step(seen("u", 2, NEW)),
         r#"patch u "Running" ["Ready"]"#
     );
-    assert_eq!(bench.fails(FailureKind::Conflict), "wait@130");
-    // another pod has the name
-    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
+    assert_eq!(fixture.fails(FailureKind::Conflict), "wait@130");
+    // another pod with the same name
+    assert_eq!(fixture.step(Input::ApiObjectDeleted("u".into())), "idle");
 }
 
 #[test]
 fn invalid_status_waits_for_change() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.fails(FailureKind::Invalid), "wait@400");
-    assert_eq!(bench.tick_at(110), "wait@400");
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    assert_eq!(fixture.fails(FailureKind::Invalid), "wait@400");
+    assert_eq!(fixture.tick_at(110), "wait@400");
     assert_eq!(
-        bench.step(says(RUNNING, SyncPod)),
+        fixture.step(says(RUNNING, SyncPod)),
         r#"patch u "Running" ["Ready"]"#
     );
 }
 
 #[test]
 fn repeated_request_interval_doubles() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
     assert_eq!(
-        bench.step(says(PENDING, SyncPod)),
+        fixture.step(says(PENDING, SyncPod)),
         r#"patch u null ["Ready"]"#
     );
-    assert_eq!(bench.step(answer("u", 2, NEW)), "wait@110");
-    assert_eq!(bench.tick_at(110), r#"patch u null ["Ready"]"#);
-    assert_eq!(bench.step(answer("u", 3, NEW)), "wait@130");
+    assert_eq!(fixture.step(answer("u", 2, NEW)), "wait@110");
+    assert_eq!(fixture.tick_at(110), r#"patch u null ["Ready"]"#);
+    assert_eq!(fixture.step(answer("u", 3, NEW)), "wait@130");
 }
 
 #[test]
 fn watch_event_older_than_response_is_ignored() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    bench.step(answer("u", 5, PENDING));
-    assert_eq!(bench.step(seen("u", 4, NEW)), "idle");
-    assert_eq!(bench.step(seen("u", 5, PENDING)), "idle");
-    // a server that was set back is believed in the end
-    bench.now += 31;
-    assert_eq!(bench.step(seen("u", 3, NEW)), r#"patch u null ["Ready"]"#);
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    fixture.step(answer("u", 5, PENDING));
+    assert_eq!(fixture.step(seen("u", 4, NEW)), "idle");
+    assert_eq!(fixture.step(seen("u", 5, PENDING)), "idle");
+    // after the window an older object is accepted
+    fixture.now += 31;
+    assert_eq!(fixture.step(seen("u", 3, NEW)), r#"patch u null ["Ready"]"#);
 }
 
 #[test]
 fn late_response_does_not_restore_deleted_pod() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, NEW));
-    bench.step(says(PENDING, SyncPod));
-    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
-    assert_eq!(bench.step(answer("u", 2, PENDING)), "idle");
-    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
-    assert!(bench.machine.is_empty());
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    assert_eq!(fixture.step(Input::ApiObjectDeleted("u".into())), "idle");
+    assert_eq!(fixture.step(answer("u", 2, PENDING)), "idle");
+    assert_eq!(fixture.step(Input::LocalStatus(None)), "idle");
+    assert!(fixture.machine.is_empty());
 }
 
 #[test]
 fn deleted_pod_gets_terminal_status_then_deletion() {
-    let mut bench = Bench::new(Role::Pod);
-    let deleted = |version, said: &str| {
-        let mut object = object("u", version, said);
+    let mut fixture = Fixture::new(Role::Pod);
+    let deleted = |version, local: &str| {
+        let mut object = object("u", version, local);
         object.metadata.deletion_timestamp = Some(Time(at(100)));
         Arc::new(object)
     };
-    bench.step(seen("u", 1, RUNNING));
-    assert_eq!(bench.step(Input::ApiObject(deleted(2, RUNNING))), "idle");
-    // what is withheld is not worth a request
+    fixture.step(seen("u", 1, RUNNING));
+    assert_eq!(fixture.step(Input::ApiObject(deleted(2, RUNNING))), "idle");
+    // a withheld change needs no request
     let end = "Failed | PodScheduled=True@1 Ready=True@101 | web=r";
-    assert_eq!(bench.step(says(end, TerminatingPod)), "idle");
+    assert_eq!(fixture.step(says(end, TerminatingPod)), "idle");
     let end = "Failed | PodScheduled=True@1 Ready=False@105 | web=t1";
     assert_eq!(
-        bench.step(says(end, TerminatedPod)),
+        fixture.step(says(end, TerminatedPod)),
         r#"patch u "Failed" ["Ready"]"#
     );
     let answered = RequestResult::Object(deleted(3, end));
-    assert_eq!(bench.step(Input::RequestCompleted(Ok(answered))), "idle");
+    assert_eq!(fixture.step(Input::RequestCompleted(Ok(answered))), "idle");
     let released = LocalStatus {
         released: true,
         ..proposal("Never web", status(end), TerminatedPod)
     };
-    assert_eq!(bench.step(Input::LocalStatus(Some(released))), "delete(u)");
-    // the worker may be forgotten before the object is
-    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
-    assert_eq!(bench.fails(FailureKind::Unreachable), "wait@100");
-    assert_eq!(bench.tick_at(102), "delete(u)");
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
+        fixture.step(Input::LocalStatus(Some(released))),
+        "delete(u)"
+    );
+    // the worker may be removed before the object
+    assert_eq!(fixture.step(Input::LocalStatus(None)), "idle");
+    assert_eq!(fixture.fails(FailureKind::Unreachable), "wait@100");
+    assert_eq!(fixture.tick_at(102), "delete(u)");
+    assert_eq!(
+        fixture.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
         "wait@112"
     );
-    assert!(!bench.machine.is_empty());
-    assert_eq!(bench.step(Input::ApiObjectDeleted("u".into())), "idle");
-    assert!(bench.machine.is_empty());
+    assert!(!fixture.machine.is_empty());
+    assert_eq!(fixture.step(Input::ApiObjectDeleted("u".into())), "idle");
+    assert!(fixture.machine.is_empty());
 }
 
 #[test]
 fn status_of_unobserved_pod_is_not_sent() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, RUNNING));
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, RUNNING));
     let mut adopted = proposal("Never web", status(PENDING), SyncPod);
     adopted.observed = false;
     assert_eq!(
-        bench.step(Input::LocalStatus(Some(adopted.clone()))),
+        fixture.step(Input::LocalStatus(Some(adopted.clone()))),
         "idle"
     );
     adopted.observed = true;
     assert_eq!(
-        bench.step(Input::LocalStatus(Some(adopted))),
+        fixture.step(Input::LocalStatus(Some(adopted))),
         r#"patch u "Pending" ["Ready"]"#
     );
 }
 
 #[test]
 fn conflicting_status_is_not_sent_and_is_reported() {
-    let mut bench = Bench::new(Role::Pod);
-    bench.step(seen("u", 1, "Running | Ready=False@1 | web=t1"));
-    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
-    let conflict = bench.machine.status_conflict().expect("conflict");
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, "Running | Ready=False@1 | web=t1"));
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
+    let conflict = fixture.machine.status_conflict().expect("conflict");
     assert_eq!(conflict.container, "web");
-    bench.step(says("Failed | Ready=False@1 | web=t1", TerminatedPod));
-    assert_eq!(bench.machine.status_conflict(), None);
+    fixture.step(says("Failed | Ready=False@1 | web=t1", TerminatedPod));
+    assert_eq!(fixture.machine.status_conflict(), None);
 }
 
 /// A static pod `p` with this hash.
-fn static_pod(hash: &str, said: &str, worker: PodWorkerState) -> LocalStatus {
-    let mut proposal = proposal("Always web", status(said), worker);
+fn static_pod(hash: &str, local: &str, worker: PodWorkerState) -> LocalStatus {
+    let mut proposal = proposal("Always web", status(local), worker);
     let pod = Arc::make_mut(&mut proposal.pod);
     let hash = (names::ANN_CONFIG_HASH.to_owned(), hash.to_owned());
     pod.metadata.annotations = Some([hash].into());
     proposal
 }
 
-fn mirror(uid: &str, version: u32, hash: &str, said: &str) -> SharedPod {
-    let mut object = object(uid, version, said);
+fn mirror(uid: &str, version: u32, hash: &str, local: &str) -> SharedPod {
+    let mut object = object(uid, version, local);
     let hash = (names::ANN_CONFIG_MIRROR.to_owned(), hash.to_owned());
     object.metadata.annotations = Some([hash].into());
     Arc::new(object)
@@ -394,42 +400,45 @@ fn cluster(sources_ready: bool) -> Input {
 
 #[test]
 fn static_pod_status_goes_to_mirror_pod() {
-    let mut bench = Bench::new(Role::Mirror);
+    let mut fixture = Fixture::new(Role::Mirror);
     let runs = static_pod("h1", "Running | Ready=True@9 | web=r", SyncPod);
-    assert_eq!(bench.step(Input::LocalStatus(Some(runs))), "idle");
-    assert_eq!(bench.step(cluster(false)), "create(p_ns)");
+    assert_eq!(fixture.step(Input::LocalStatus(Some(runs))), "idle");
+    assert_eq!(fixture.step(cluster(false)), "create(p_ns)");
     let created = RequestResult::Object(mirror("m1", 1, "h1", NEW));
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(created))),
+        fixture.step(Input::RequestCompleted(Ok(created))),
         r#"patch m1 "Running" ["Ready"]"#
     );
 }
 
 #[test]
 fn outdated_mirror_pod_is_replaced_despite_late_events() {
-    let mut bench = Bench::new(Role::Mirror);
+    let mut fixture = Fixture::new(Role::Mirror);
     let successor = static_pod("h2", "Pending | Ready=False@9 | web=w", SyncPod);
-    bench.step(cluster(true));
-    bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW)));
+    fixture.step(cluster(true));
+    fixture.step(Input::ApiObject(mirror("m1", 1, "h1", NEW)));
     assert_eq!(
-        bench.step(Input::LocalStatus(Some(successor))),
+        fixture.step(Input::LocalStatus(Some(successor))),
         "delete(m1)"
     );
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
+        fixture.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
         "create(p_ns)"
     );
     assert_eq!(
-        bench.step(Input::ApiObject(mirror("m1", 2, "h1", NEW))),
+        fixture.step(Input::ApiObject(mirror("m1", 2, "h1", NEW))),
         "idle"
     );
     let created = RequestResult::Object(mirror("m2", 5, "h2", NEW));
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(created))),
+        fixture.step(Input::RequestCompleted(Ok(created))),
         r#"patch m2 null ["Ready"]"#
     );
-    assert_eq!(bench.step(Input::ApiObjectDeleted("m1".into())), "idle");
-    assert_eq!(bench.machine.object().map(uid_of_shared), Some("m2".into()));
+    assert_eq!(fixture.step(Input::ApiObjectDeleted("m1".into())), "idle");
+    assert_eq!(
+        fixture.machine.object().map(uid_of_shared),
+        Some("m2".into())
+    );
 }
 
 fn uid_of_shared(object: &SharedPod) -> String {
@@ -438,56 +447,56 @@ fn uid_of_shared(object: &SharedPod) -> String {
 
 #[test]
 fn mirror_pod_is_orphaned_once_all_sources_are_ready() {
-    let mut bench = Bench::new(Role::Mirror);
-    bench.step(cluster(false));
+    let mut fixture = Fixture::new(Role::Mirror);
+    fixture.step(cluster(false));
     assert_eq!(
-        bench.step(Input::ApiObject(mirror("m1", 1, "h1", NEW))),
+        fixture.step(Input::ApiObject(mirror("m1", 1, "h1", NEW))),
         "idle"
     );
-    // its static pod may be on its way to the board
-    assert_eq!(bench.step(cluster(true)), "wait@105");
-    assert_eq!(bench.tick_at(104), "wait@105");
-    assert_eq!(bench.tick_at(105), "delete(m1)");
+    // the static pod may still appear
+    assert_eq!(fixture.step(cluster(true)), "wait@105");
+    assert_eq!(fixture.tick_at(104), "wait@105");
+    assert_eq!(fixture.tick_at(105), "delete(m1)");
 
-    // one that was seen to leave is gone
-    let mut bench = Bench::new(Role::Mirror);
-    let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
-    bench.step(Input::ApiObject(mirror("m1", 1, "h1", said)));
-    bench.step(Input::LocalStatus(Some(static_pod(
+    // a removed static pod is gone
+    let mut fixture = Fixture::new(Role::Mirror);
+    let local = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
+    fixture.step(Input::ApiObject(mirror("m1", 1, "h1", local)));
+    fixture.step(Input::LocalStatus(Some(static_pod(
         "h1",
-        said,
+        local,
         TerminatingPod,
     ))));
-    assert_eq!(bench.step(Input::LocalStatus(None)), "idle");
-    assert_eq!(bench.step(cluster(true)), "delete(m1)");
+    assert_eq!(fixture.step(Input::LocalStatus(None)), "idle");
+    assert_eq!(fixture.step(cluster(true)), "delete(m1)");
 }
 
 #[test]
 fn deleted_mirror_pod_is_recreated() {
-    let mut bench = Bench::new(Role::Mirror);
-    let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
-    bench.step(cluster(true));
-    bench.step(Input::LocalStatus(Some(static_pod("h1", said, SyncPod))));
-    bench.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
-        "m1", 1, "h1", said,
+    let mut fixture = Fixture::new(Role::Mirror);
+    let local = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
+    fixture.step(cluster(true));
+    fixture.step(Input::LocalStatus(Some(static_pod("h1", local, SyncPod))));
+    fixture.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
+        "m1", 1, "h1", local,
     )))));
-    let mut deleted = Arc::unwrap_or_clone(mirror("m1", 2, "h1", said));
+    let mut deleted = Arc::unwrap_or_clone(mirror("m1", 2, "h1", local));
     deleted.metadata.deletion_timestamp = Some(Time(at(100)));
     assert_eq!(
-        bench.step(Input::ApiObject(Arc::new(deleted))),
+        fixture.step(Input::ApiObject(Arc::new(deleted))),
         "delete(m1)"
     );
     assert_eq!(
-        bench.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
+        fixture.step(Input::RequestCompleted(Ok(RequestResult::Deleted))),
         "create(p_ns)"
     );
-    // or it vanishes at once
-    bench.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
-        "m2", 4, "h1", said,
+    // or the object is removed at once
+    fixture.step(Input::RequestCompleted(Ok(RequestResult::Object(mirror(
+        "m2", 4, "h1", local,
     )))));
-    bench.now += 60;
+    fixture.now += 60;
     assert_eq!(
-        bench.step(Input::ApiObjectDeleted("m2".into())),
+        fixture.step(Input::ApiObjectDeleted("m2".into())),
         "create(p_ns)"
     );
 }
