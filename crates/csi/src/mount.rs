@@ -85,6 +85,7 @@ struct CheckedVolume<'a> {
 }
 
 impl CsiVolumes {
+    /// Creates the volumes, without calls of previous agent runs.
     pub fn new(deps: CsiVolumesDeps) -> Self {
         Self {
             deps,
