@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
 
+/// Minimum grace period of a pod; a force deletion has it.
+pub const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Minimum time between stop signal and SIGKILL (upstream `minimumGracePeriodInSeconds`).
 pub const MIN_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Exit code of a container whose exit was not observed (upstream `TerminatePod`).
-pub const UNSEEN_EXIT_CODE: i32 = 137;
+pub const UNOBSERVED_EXIT_CODE: i32 = 137;
 /// Termination message of such a container.
-pub const UNSEEN_END: &str = "The container could not be located when the pod was terminated";
-
-/// Minimum grace period of a pod; a force deletion has it.
-pub const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
+pub const UNOBSERVED_EXIT_MESSAGE: &str =
+    "The container could not be located when the pod was terminated";
 
 /// Returns the effective grace period (upstream `setTerminationGracePeriod`): the deletion grace
 /// period, else `probe`, the probe grace period, else the termination grace period of the pod.
@@ -53,17 +53,17 @@ pub fn overdue_threshold(grace: Duration) -> Duration {
 
 /// Returns the last observed state of a stopped pod with its running containers as exited (upstream
 /// `TerminatePod`). The time and cause of those exits were not observed.
-pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
+pub fn with_unobserved_exits(last: &ObservedPod) -> ObservedPod {
     let mut pod = last.clone();
     for sandbox in &mut pod.sandboxes {
         sandbox.ready = false;
     }
     for container in pod.containers.iter_mut().filter(|c| c.state.may_run()) {
         container.state = ContainerState::Exited;
-        container.exit_code = UNSEEN_EXIT_CODE;
+        container.exit_code = UNOBSERVED_EXIT_CODE;
         container.finished_at = None;
         container.reason = Reason::ContainerStatusUnknown.as_str().to_owned();
-        container.message = UNSEEN_END.to_owned();
+        container.message = UNOBSERVED_EXIT_MESSAGE.to_owned();
     }
     pod
 }

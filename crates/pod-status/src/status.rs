@@ -27,7 +27,7 @@ use windlass_node_rules::admission::REJECTION_PREFIX;
 use windlass_pod_inputs::node_facts::by_family;
 use windlass_pod_inputs::resources::qos_class;
 use windlass_pod_lifecycle::actions::DelayedRestart;
-use windlass_pod_lifecycle::stop::with_unseen_ends;
+use windlass_pod_lifecycle::stop::with_unobserved_exits;
 
 pub use blocker::{BlockerInput, blocker, last_probe_failure, waiting_for};
 
@@ -67,7 +67,7 @@ pub struct StatusInput<'a> {
 pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     // nothing of a terminated pod runs, whatever was observed last
     let runs = input.observed.running().next().is_some();
-    let ended = (input.terminal && runs).then(|| with_unseen_ends(input.observed));
+    let ended = (input.terminal && runs).then(|| with_unobserved_exits(input.observed));
     let input = StatusInput {
         observed: ended.as_ref().unwrap_or(input.observed),
         ..input

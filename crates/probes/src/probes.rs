@@ -14,14 +14,14 @@ use windlass_mailboxes::SlotSender;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
 use windlass_pod_lifecycle::probe_targets::{
-    InitialResult, ProbePlan, ProbeTarget, ProbeTargetsInput, ProbeTargetState, initial_result, started_before_agent,
-    probe_plan, probe_targets,
+    InitialResult, ProbePlan, ProbeTarget, ProbeTargetState, ProbeTargetsInput, initial_result,
+    probe_plan, probe_targets, started_before_agent,
 };
 use windlass_store::ProbeResultFile;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerId, ContainerProbeResult, ContainerState, EventRecorder, ObservedContainer,
-    PodExt, PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
+    Clock, ContainerId, ContainerProbe, ContainerProbeResult, ContainerState, EventRecorder,
+    ObservedContainer, PodExt, PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
 };
 
 use crate::io::{Completion, ProbeAttempt};
@@ -421,9 +421,12 @@ impl ProbeSet {
                 ProbeOutcome::Warning(_) => Reason::ProbeWarning,
                 _ => Reason::Unhealthy,
             };
-            let (pod, container) = (&probe.pod, probe.container.as_str());
+            let target = ContainerProbe {
+                container: &probe.container,
+                kind: self.kind,
+            };
             let events = &self.deps.events;
-            events.record_probe(pod, container, self.kind, EventType::Warning, reason, &text);
+            events.record_probe(&probe.pod, target, EventType::Warning, reason, &text);
         }
         if let Some(ok) = probe.state.record(outcome) {
             self.change_result(id, ok);

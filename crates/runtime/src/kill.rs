@@ -20,7 +20,8 @@ use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
 use windlass_types::{
-    ContainerId, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, SandboxId, names,
+    ContainerId, ContainerProbe, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, SandboxId,
+    names,
 };
 
 use crate::PodRuntime;
@@ -184,7 +185,13 @@ impl PodRuntime {
         let events = &self.deps().events;
         let (event_type, reason) = (EventType::Normal, Reason::Killing);
         match kill.probe {
-            Some(probe) => events.record_probe(pod, name, probe, event_type, reason, text),
+            Some(kind) => {
+                let probe = ContainerProbe {
+                    container: name,
+                    kind,
+                };
+                events.record_probe(pod, probe, event_type, reason, text);
+            }
             None => events.record(pod, Some(name), event_type, reason, text),
         }
 

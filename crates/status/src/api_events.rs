@@ -15,7 +15,7 @@ use windlass_metrics::Metrics;
 use windlass_pod_status::event_correlator::{RecordedEvent, node_reference, pod_reference};
 use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, Pod, ProbeKind, Reason};
+use windlass_types::{Clock, ContainerProbe, EventRecorder, Pod, Reason};
 
 use crate::events::EventLog;
 use queue::EventQueue;
@@ -78,15 +78,14 @@ impl EventRecorder for ApiEvents {
     fn record_probe(
         &self,
         pod: &Pod,
-        container: &str,
-        probe: ProbeKind,
+        probe: ContainerProbe<'_>,
         event_type: EventType,
         reason: Reason,
         message: &str,
     ) {
         self.log
-            .record_probe(pod, container, probe, event_type, reason, message);
-        let container = pod_reference(pod, Some(container));
+            .record_probe(pod, probe, event_type, reason, message);
+        let container = pod_reference(pod, Some(probe.container));
         self.send(container, event_type, reason, message);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_types::view::{EventType, PodEvent};
-use windlass_types::{Clock, EventRecorder, Pod, PodExt, ProbeKind, Reason};
+use windlass_types::{Clock, ContainerProbe, EventRecorder, Pod, PodExt, Reason};
 
 use crate::status_store::PodStatusStore;
 
@@ -23,50 +23,48 @@ impl EventLog {
         Self { board, clock }
     }
 
-    fn add(
-        &self,
-        pod: &Pod,
-        container: Option<&str>,
-        probe: Option<ProbeKind>,
-        event_type: EventType,
-        reason: Reason,
-        message: &str,
-    ) {
-        let now = self.clock.now();
+    fn add(&self, pod: &Pod, event: PodEvent) {
         tracing::info!(
             pod = %pod.full_name(),
-            container = container.unwrap_or_default(),
-            kind = event_type.as_str(),
-            %reason,
-            message,
+            container = event.container.as_deref().unwrap_or_default(),
+            kind = event.event_type.as_str(),
+            reason = %event.reason,
+            message = event.message,
             "event"
         );
         self.board.update(&pod.uid(), |entry| {
             let same = |e: &PodEvent| {
-                e.reason == reason && e.container.as_deref() == container && e.message == message
+                e.reason == event.reason
+                    && e.container == event.container
+                    && e.message == event.message
             };
             if let Some(at) = entry.events.iter().position(same) {
                 // the newest event is last
-                let mut event = entry.events.remove(at);
-                event.count += 1;
-                event.last = now;
-                entry.events.push(event);
+                let mut repeated = entry.events.remove(at);
+                repeated.count += 1;
+                repeated.last = event.last;
+                entry.events.push(repeated);
                 return;
             }
             if entry.events.len() == EVENTS_PER_POD {
                 entry.events.remove(0);
             }
-            entry.events.push(PodEvent {
-                event_type,
-                reason,
-                container: container.map(str::to_owned),
-                probe,
-                message: message.to_owned(),
-                count: 1,
-                first: now,
-                last: now,
-            });
+            entry.events.push(event);
         });
+    }
+
+    fn event(&self, event_type: EventType, reason: Reason, message: &str) -> PodEvent {
+        let now = self.clock.now();
+        PodEvent {
+            event_type,
+            reason,
+            container: None,
+            probe: None,
+            message: message.to_owned(),
+            count: 1,
+            first: now,
+            last: now,
+        }
     }
 }
 
@@ -79,26 +77,27 @@ impl EventRecorder for EventLog {
         reason: Reason,
         message: &str,
     ) {
-        self.add(pod, container, None, event_type, reason, message);
+        let event = PodEvent {
+            container: container.map(str::to_owned),
+            ..self.event(event_type, reason, message)
+        };
+        self.add(pod, event);
     }
 
     fn record_probe(
         &self,
         pod: &Pod,
-        container: &str,
-        probe: ProbeKind,
+        probe: ContainerProbe<'_>,
         event_type: EventType,
         reason: Reason,
         message: &str,
     ) {
-        self.add(
-            pod,
-            Some(container),
-            Some(probe),
-            event_type,
-            reason,
-            message,
-        );
+        let event = PodEvent {
+            container: Some(probe.container.to_owned()),
+            probe: Some(probe.kind),
+            ..self.event(event_type, reason, message)
+        };
+        self.add(pod, event);
     }
 
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {

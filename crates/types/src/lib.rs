@@ -72,7 +72,7 @@ pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandb
 pub use phase::{Phase, PhaseOverride};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};
-pub use probe::{ContainerProbeResult, PodProbeResults, ProbeKind};
+pub use probe::{ContainerProbe, ContainerProbeResult, PodProbeResults, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
 pub use span::{FinishedSpan, SpanId, SpanKind, SpanSink, TraceId, TraceParent};

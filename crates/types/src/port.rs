@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use crate::Timestamp;
 use crate::corev1::ObjectReference;
 use crate::pod::Pod;
-use crate::probe::ProbeKind;
+use crate::probe::ContainerProbe;
 use crate::reason::Reason;
 use crate::view::EventType;
 
@@ -35,13 +35,12 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
     fn record_probe(
         &self,
         pod: &Pod,
-        container: &str,
-        _probe: ProbeKind,
+        probe: ContainerProbe<'_>,
         event_type: EventType,
         reason: Reason,
         message: &str,
     ) {
-        self.record(pod, Some(container), event_type, reason, message);
+        self.record(pod, Some(probe.container), event_type, reason, message);
     }
 
     /// Records an event of the node.

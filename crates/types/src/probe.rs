@@ -38,6 +38,15 @@ impl fmt::Display for ProbeKind {
     }
 }
 
+/// A probe of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerProbe<'a> {
+    /// Name of the container.
+    pub container: &'a str,
+    /// Kind of the probe.
+    pub kind: ProbeKind,
+}
+
 /// The result of one probe of one container instance, after its thresholds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerProbeResult {

@@ -48,7 +48,7 @@ pub use parts::{
 pub use sources::SourceParts;
 
 /// Grace period of an orphaned pod, as upstream.
-pub const ORPHAN_GRACE: Duration = Duration::from_secs(1);
+pub const ORPHAN_GRACE: Duration = windlass_pod_lifecycle::stop::MIN_GRACE_PERIOD;
 
 /// Handles to a running agent.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use super::{StatusInput, fields, reset, whole_seconds};
 use windlass_pod_lifecycle::actions::{
     as_container, ephemeral_containers, restarts_all_containers, should_be_started,
 };
-use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
+use windlass_pod_lifecycle::stop::{UNOBSERVED_EXIT_CODE, UNOBSERVED_EXIT_MESSAGE};
 use windlass_types::pod::is_sidecar;
 use windlass_units::duration::go_duration;
 
@@ -160,7 +160,7 @@ fn from_runtime(
                 true => Reason::RestartingAllContainers,
                 false => Reason::ContainerStatusUnknown,
             };
-            unobserved_exit(reason, UNSEEN_END)
+            unobserved_exit(reason, UNOBSERVED_EXIT_MESSAGE)
         }
         ContainerState::Unknown => same
             .and_then(|o| o.state.clone())
@@ -339,7 +339,7 @@ fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState
 fn unobserved_exit(reason: Reason, message: &str) -> ApiState {
     ApiState {
         terminated: Some(ContainerStateTerminated {
-            exit_code: UNSEEN_EXIT_CODE,
+            exit_code: UNOBSERVED_EXIT_CODE,
             reason: Some(reason.as_str().to_owned()),
             message: Some(message.to_owned()),
             ..ContainerStateTerminated::default()

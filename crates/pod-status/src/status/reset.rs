@@ -9,7 +9,7 @@ use windlass_types::{Pod, PodExt, Reason};
 use super::StatusInput;
 use super::conditions::ALL_RESTARTING;
 use windlass_pod_lifecycle::actions::restarts_all_containers;
-use windlass_pod_lifecycle::stop::UNSEEN_EXIT_CODE;
+use windlass_pod_lifecycle::stop::UNOBSERVED_EXIT_CODE;
 
 const MESSAGE: &str = "The container is removed because RestartAllContainers in place";
 
@@ -37,7 +37,7 @@ pub(super) fn removed(status: &mut ContainerStatus, old: &ContainerStatus) {
     });
     status.last_state = Some(ContainerState {
         terminated: Some(ContainerStateTerminated {
-            exit_code: UNSEEN_EXIT_CODE,
+            exit_code: UNOBSERVED_EXIT_CODE,
             reason: Some(Reason::RestartingAllContainers.as_str().to_owned()),
             message: Some(MESSAGE.to_owned()),
             ..ContainerStateTerminated::default()

@@ -9,7 +9,7 @@ use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
 use super::LocalStatus;
 use windlass_pod_lifecycle::actions::restarts_after_exit;
-use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
+use windlass_pod_lifecycle::stop::{UNOBSERVED_EXIT_CODE, UNOBSERVED_EXIT_MESSAGE};
 use windlass_types::Phase;
 
 /// Condition types that only the node agent writes (upstream `PodConditionsByKubelet`).
@@ -172,9 +172,9 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
     let lost = || {
         Some(ContainerState {
             terminated: Some(ContainerStateTerminated {
-                exit_code: UNSEEN_EXIT_CODE,
+                exit_code: UNOBSERVED_EXIT_CODE,
                 reason: Some(Reason::ContainerStatusUnknown.as_str().to_owned()),
-                message: Some(UNSEEN_END.to_owned()),
+                message: Some(UNOBSERVED_EXIT_MESSAGE.to_owned()),
                 ..ContainerStateTerminated::default()
             }),
             ..ContainerState::default()

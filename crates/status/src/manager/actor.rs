@@ -23,7 +23,7 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::Metrics;
 use windlass_pod_status::mirror::NodeOwner;
-use windlass_pod_status::status_sync::{RequestResult, Call, RequestFailure, Request};
+use windlass_pod_status::status_sync::{Call, Request, RequestFailure, RequestResult};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{Clock, PodUid, Timestamp};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, Delete, ObjectKey, Patch};
-use windlass_pod_status::status_sync::{RequestResult, Call, RequestFailure, FailureKind, Request};
+use windlass_pod_status::status_sync::{Call, FailureKind, Request, RequestFailure, RequestResult};
 use windlass_types::{Pod, SharedPod};
 
 /// Timeout of one request, including the wait for the client rate limit. Timed out requests are
@@ -11,7 +11,10 @@ use windlass_types::{Pod, SharedPod};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sends one request, with a timeout.
-pub(super) async fn send(client: &ApiClient, request: Request) -> Result<RequestResult, RequestFailure> {
+pub(super) async fn send(
+    client: &ApiClient,
+    request: Request,
+) -> Result<RequestResult, RequestFailure> {
     match tokio::time::timeout(REQUEST_TIMEOUT, call(client, request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&error)),

@@ -6,7 +6,7 @@ use std::fmt;
 use windlass_actors::ApiPodUpdate;
 use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
 use windlass_pod_status::status_sync::{
-    RequestResult, RequestFailure, FailureKind, Input, LocalStatus, Next, Priority, Request, Role,
+    FailureKind, Input, LocalStatus, Next, Priority, Request, RequestFailure, RequestResult, Role,
     StatusConflict, StatusSync,
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
@@ -141,7 +141,12 @@ impl PodMachines {
     }
 
     /// Handles the result of a request.
-    pub(super) fn completed(&mut self, key: Key, result: Result<RequestResult, RequestFailure>, now: Timestamp) {
+    pub(super) fn completed(
+        &mut self,
+        key: Key,
+        result: Result<RequestResult, RequestFailure>,
+        now: Timestamp,
+    ) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let unreachable =
             matches!(&result, Err(failure) if failure.kind == FailureKind::Unreachable);

@@ -121,7 +121,7 @@ fn assert_sound(case: &Case, status: &PodStatus) {
         assert!(is_true(status, "ContainersReady"), "{line}");
         assert!(is_true(status, "Initialized"), "{line}");
     }
-    let phase = Phase::from_status(&status);
+    let phase = Phase::from_status(status);
     let phase = phase.expect("a phase");
     if phase.is_terminal() {
         assert!(!is_true(status, "Ready"), "{line}");
