@@ -10,7 +10,7 @@ use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_acti
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
-use windlass_pod_lifecycle::stop::with_unseen_ends;
+use windlass_pod_lifecycle::stop::with_unobserved_exits;
 use windlass_pod_status::status::{Failures, StatusInput, generate_status};
 use windlass_runtime::{
     KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
@@ -636,7 +636,7 @@ async fn read_stopped_pod(
         }
     }
     tracing::warn!(pod = %uid, "inspection of stopped pod failed, container exit codes unknown");
-    Ok(Arc::new(with_unseen_ends(&last)))
+    Ok(Arc::new(with_unobserved_exits(&last)))
 }
 
 /// Inspects a pod; `None` if that fails or a call of the pod hangs.
