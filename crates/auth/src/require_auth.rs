@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Service, ServiceExt};
-use windlass_credentials::access::{AccessSettings, PathFault, rights};
+use windlass_credentials::access::{AccessSettings, PathError, required_permissions};
 use windlass_https::Peer;
 use windlass_metrics::AccessMetrics;
 use windlass_types::{Clock, NodePermission, UserInfo};
@@ -56,7 +56,7 @@ pub enum AuthRejection {
     /// 429: too many reviews are in flight.
     TooManyRequests,
     /// 400: the path is ambiguous.
-    Path(PathFault),
+    Path(PathError),
     /// 403.
     Forbidden {
         /// Name of the caller.
@@ -132,7 +132,7 @@ impl Auth {
         })?;
         let method = request.method().as_str();
         let permissions =
-            rights(method, request.uri().path(), self.0.access).map_err(AuthRejection::Path)?;
+            required_permissions(method, request.uri().path(), self.0.access).map_err(AuthRejection::Path)?;
         for permission in &permissions {
             match self.0.authorizer.allows(&user, *permission).await {
                 Ok(true) => {

@@ -98,16 +98,17 @@ impl Lines {
         // the text may be a secret: it is not part of the error
         let bad = |_| self.error(ApiErrorKind::Protocol, "cannot decode a watch event");
         let event: RawEvent<'_> = serde_json::from_slice(line).map_err(bad)?;
-        let object = event.object.get();
+        // from bytes, as lists: one deserializer of each type in the program
+        let object = event.object.get().as_bytes();
         match event.kind {
             "ADDED" | "MODIFIED" => Ok(WatchEvent::Applied(
-                serde_json::from_str(object).map_err(bad)?,
+                serde_json::from_slice(object).map_err(bad)?,
             )),
             "DELETED" => Ok(WatchEvent::Deleted(
-                serde_json::from_str(object).map_err(bad)?,
+                serde_json::from_slice(object).map_err(bad)?,
             )),
             "BOOKMARK" => {
-                let bookmark: Bookmark = serde_json::from_str(object).map_err(bad)?;
+                let bookmark: Bookmark = serde_json::from_slice(object).map_err(bad)?;
                 let ends = bookmark.metadata.annotations.as_ref().is_some_and(|a| {
                     a.get("k8s.io/initial-events-end").map(String::as_str) == Some("true")
                 });
@@ -117,7 +118,7 @@ impl Lines {
                 })
             }
             "ERROR" => {
-                let status: Status = serde_json::from_str(object).map_err(bad)?;
+                let status: Status = serde_json::from_slice(object).map_err(bad)?;
                 let code = status
                     .code
                     .and_then(|c| u16::try_from(c).ok())

@@ -1,32 +1,26 @@
-//! What a request to the node's API needs the right to: verbs on `nodes/<subresource>`.
+//! Permissions that a node API request requires: verbs on `nodes/<subresource>`.
 //!
-//! The rights are those of upstream's `NewNodeAuthorizerAttributesGetter` with fine-grained
-//! authorization (KEP-2862, GA in 1.36): first the specific subresource, then `nodes/proxy` where
-//! upstream has it; one that is allowed is enough.
+//! They are those of upstream's `NewNodeAuthorizerAttributesGetter` with fine-grained authorization
+//! (KEP-2862, GA in 1.36): the specific subresource, or `nodes/proxy` where upstream accepts it.
 //!
-//! # Where this is stricter
+//! # Stricter than upstream
 //!
-//! * **`get` runs nothing.** A WebSocket begins with a GET, so upstream lets whoever may `get
-//!   nodes/proxy` (many monitoring agents may) run commands in every container of the node. Here
-//!   exec, attach, run and portForward need `create` on `nodes/proxy`, whatever the method.
-//!   `--exec-needs-create=false` is upstream's rule. Nothing changes for kubectl: kube-apiserver
-//!   asks in its own name and is bound to `system:kubelet-api-admin`, which has every verb on
-//!   `nodes/proxy` (kubeadm's client certificate may do everything anyway); who may exec is checked
-//!   there, as `create` on `pods/exec` (1.36's gate AuthorizePodWebsocketUpgradeCreatePermission
-//!   asks for that even if the client's method is GET). kube-apiserver passes a POST on as a POST,
-//!   translates WebSockets of a current kubectl into a POST, and passes a WebSocket of an older
-//!   client on as a GET: all three need the one right that it has.
-//! * **A path has one form.** What is authorized must be what is routed. The router matches the
-//!   path byte by byte, so a path with an empty, `.` or `..` part, an encoded slash, or an encoded
-//!   first part is refused ([`PathFault`]). Upstream redirects such a path to its clean form.
+//! * **`get` executes nothing.** A WebSocket starts with a GET, so upstream allows a client with `get`
+//!   on `nodes/proxy`, such as a monitoring agent, to execute commands in every container. Here exec,
+//!   attach, run and portForward require `create` on `nodes/proxy`, for every method.
+//!   `--exec-needs-create=false` restores upstream's rule. kubectl is not affected: kube-apiserver
+//!   authorizes its users and connects as `system:kubelet-api-admin`, which has all verbs on
+//!   `nodes/proxy`.
+//! * **A path has one form.** The authorized path must be the routed one. A path with an empty, `.` or
+//!   `..` part, an encoded slash, or an encoded first part is rejected ([`PathError`]). Upstream
+//!   redirects it to its clean form.
 
 use windlass_types::NodePermission;
 
-/// Which rules apply.
+/// Settings of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessSettings {
-    /// `--exec-needs-create`: what runs or reaches into a container needs `create` on
-    /// `nodes/proxy`.
+    /// `--exec-needs-create`: exec, attach, run and portForward require `create` on `nodes/proxy`.
     pub exec_needs_create: bool,
 }
 
@@ -38,9 +32,9 @@ impl Default for AccessSettings {
     }
 }
 
-/// Why a path is refused.
+/// Error of a rejected path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PathFault {
+pub enum PathError {
     /// `//`.
     #[error("the path has an empty part")]
     EmptyPart,
@@ -51,28 +45,28 @@ pub enum PathFault {
     #[error("the path has an encoded slash, a backslash or a NUL")]
     Separator,
     /// `%` without two hexadecimal digits.
-    #[error("the path has a '%' that encodes nothing")]
+    #[error("the path has an invalid '%' escape")]
     Escape,
     /// `%` in the part that names the endpoint.
     #[error("the first part of the path is encoded")]
     EncodedName,
 }
 
-/// The rights that each let the request pass, in the order in which they are asked for. `path` is
-/// as it came over the wire, without the query.
+/// Returns the permissions that each allow the request, in order of evaluation. `path` is the raw
+/// path without the query.
 ///
 /// # Errors
 /// The path is not in its one form.
-pub fn rights(
+pub fn required_permissions(
     method: &str,
     path: &str,
     settings: AccessSettings,
-) -> Result<Vec<NodePermission>, PathFault> {
+) -> Result<Vec<NodePermission>, PathError> {
     check_path(path)?;
     let name = path.strip_prefix('/').unwrap_or(path);
     let name = name.split_once('/').map_or(name, |(name, _)| name);
     let verb = match method {
-        _ if settings.exec_needs_create && reaches_into_containers(name) => "create",
+        _ if settings.exec_needs_create && enters_containers(name) => "create",
         "POST" => "create",
         "GET" => "get",
         "PUT" => "update",
@@ -80,11 +74,11 @@ pub fn rights(
         "DELETE" => "delete",
         _ => "",
     };
-    let right = |subresource: &&'static str| NodePermission { verb, subresource };
-    Ok(subresources(name).iter().map(right).collect())
+    let permission = |subresource: &&'static str| NodePermission { verb, subresource };
+    Ok(subresources(name).iter().map(permission).collect())
 }
 
-/// The subresources by the first part of the path.
+/// Returns the subresources for the first part of the path.
 fn subresources(name: &str) -> &'static [&'static str] {
     match name {
         "pods" | "runningpods" => &["pods", "proxy"],
@@ -100,20 +94,20 @@ fn subresources(name: &str) -> &'static [&'static str] {
     }
 }
 
-fn reaches_into_containers(name: &str) -> bool {
+fn enters_containers(name: &str) -> bool {
     matches!(name, "exec" | "attach" | "run" | "portForward")
 }
 
-fn check_path(path: &str) -> Result<(), PathFault> {
+fn check_path(path: &str) -> Result<(), PathError> {
     let mut parts = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
     let mut name = true;
     while let Some(part) = parts.next() {
-        // a slash at the end is how upstream writes /logs/ and /runningpods/
+        // a trailing slash is valid: upstream has /logs/ and /runningpods/
         if part.is_empty() && parts.peek().is_some() {
-            return Err(PathFault::EmptyPart);
+            return Err(PathError::EmptyPart);
         }
         if name && part.contains('%') {
-            return Err(PathFault::EncodedName);
+            return Err(PathError::EncodedName);
         }
         name = false;
         check_part(part)?;
@@ -121,28 +115,28 @@ fn check_path(path: &str) -> Result<(), PathFault> {
     Ok(())
 }
 
-fn check_part(part: &str) -> Result<(), PathFault> {
+fn check_part(part: &str) -> Result<(), PathError> {
     let mut bytes = part.bytes();
     let mut length = 0;
     let mut only_dots = true;
     while let Some(byte) = bytes.next() {
         let decoded = match byte {
-            b'%' => escaped(&mut bytes).ok_or(PathFault::Escape)?,
+            b'%' => escaped(&mut bytes).ok_or(PathError::Escape)?,
             byte => byte,
         };
         if matches!(decoded, b'/' | b'\\' | 0) {
-            return Err(PathFault::Separator);
+            return Err(PathError::Separator);
         }
         only_dots &= decoded == b'.';
         length += 1;
     }
     match only_dots && (1..=2).contains(&length) {
-        true => Err(PathFault::DotPart),
+        true => Err(PathError::DotPart),
         false => Ok(()),
     }
 }
 
-/// The byte behind a `%`.
+/// Decodes the byte after a `%`.
 fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let (high, low) = (digit()?, digit()?);

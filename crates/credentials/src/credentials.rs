@@ -1,8 +1,8 @@
 //! Registry credentials: docker config files and pull secrets, matched against image names.
 //!
-//! Mirrors upstream's `credentialprovider`: the patterns of one layer are tried from the last in
-//! sort order to the first, so that a longer path comes before its host; the pod's secrets are
-//! one layer, the node's files the next. One bad entry is reported and takes no other down.
+//! As upstream's `credentialprovider`: the patterns of one layer are tried in reverse sort order, so
+//! that a longer path precedes its host. The pod's Secrets are the first layer, the node's files the
+//! next. An invalid entry is reported and does not affect the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ mod config;
 mod pattern;
 pub mod provider;
 
-pub use config::{CredentialFault, DockerConfigFormat};
+pub use config::{CredentialError, DockerConfigFormat};
 
 use pattern::Pattern;
 
@@ -25,10 +25,10 @@ use pattern::Pattern;
 const TYPE_CONFIG_JSON: &str = "kubernetes.io/dockerconfigjson";
 /// Type of a Secret with a `.dockercfg`.
 const TYPE_DOCKERCFG: &str = "kubernetes.io/dockercfg";
-/// Pattern that stands for Docker Hub whatever its host is called.
+/// Pattern of Docker Hub for all of its host names.
 const DOCKER_HUB: &str = "index.docker.io";
 
-/// Credentials in the order in which they are tried. Clones share them.
+/// Credentials in order of use. Clones share them.
 #[derive(Clone, Default, PartialEq)]
 pub struct Keyring {
     layers: Vec<Arc<Layer>>,
@@ -36,20 +36,20 @@ pub struct Keyring {
 
 #[derive(Default, PartialEq)]
 struct Layer {
-    /// By pattern; several for one pattern are tried in the order in which they were found.
+    /// By pattern; credentials of one pattern keep the order of the source.
     entries: BTreeMap<Pattern, Vec<TrackedAuth>>,
 }
 
-/// Credentials, and the object that they come from.
+/// Credentials with their source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackedAuth {
     /// The credentials.
     pub auth: ImageAuth,
-    /// `None` if they belong to the node: every pod may use images that they give access to.
+    /// `None` for credentials of the node: every pod may use the images that they pulled.
     pub source: Option<CredentialSource>,
 }
 
-/// The object that a pod's credentials come from.
+/// Source object of a pod's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
     /// A pull secret.
@@ -75,35 +75,35 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// Credentials and what could not be read.
+/// Credentials and the errors of invalid entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadCredentials {
-    /// What could be read.
+    /// Valid credentials.
     pub keyring: Keyring,
-    /// What could not, each in one line.
-    pub faults: Vec<CredentialFault>,
+    /// Errors, one line each.
+    pub errors: Vec<CredentialError>,
 }
 
 impl Keyring {
-    /// Reads a docker config file. `origin` says where it comes from, for the faults.
+    /// Reads a docker config file. `origin` is its name in errors.
     pub fn from_file(format: DockerConfigFormat, text: &[u8], origin: &str) -> ReadCredentials {
         let mut layer = Layer::default();
-        let mut faults = Vec::new();
-        layer.read(format, text, origin, None, &mut faults);
+        let mut errors = Vec::new();
+        layer.read(format, text, origin, None, &mut errors);
         ReadCredentials {
             keyring: layer.into_keyring(),
-            faults,
+            errors,
         }
     }
 
-    /// Reads pull secrets, given by name in the pod's order. A secret of another type or without
-    /// the key of its type has no credentials, which is no fault upstream either.
+    /// Reads pull Secrets by name in the pod's order. As upstream, a Secret of another type or without
+    /// the key of its type has no credentials and no error.
     pub fn from_secrets<'a>(
         namespace: &str,
         secrets: impl IntoIterator<Item = (&'a str, &'a SecretContent)>,
     ) -> ReadCredentials {
         let mut layer = Layer::default();
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for (name, secret) in secrets {
             let (format, key) = match secret.secret_type.as_str() {
                 TYPE_CONFIG_JSON => (DockerConfigFormat::ConfigJson, ".dockerconfigjson"),
@@ -117,24 +117,24 @@ impl Keyring {
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
                 };
-                layer.read(format, text, &origin, Some(&coordinates), &mut faults);
+                layer.read(format, text, &origin, Some(&coordinates), &mut errors);
             }
         }
         ReadCredentials {
             keyring: layer.into_keyring(),
-            faults,
+            errors,
         }
     }
 
-    /// This keyring, and after it another.
+    /// Appends another keyring.
     #[must_use]
     pub fn then(mut self, other: &Self) -> Self {
         self.layers.extend(other.layers.iter().cloned());
         self
     }
 
-    /// What to try for an image, best match first, each once. Nothing for a name that is no
-    /// image reference. Only if there is nothing, the pull is anonymous.
+    /// Returns the distinct credentials for an image, best match first. Without any, the pull is
+    /// anonymous. An invalid image reference has none.
     pub fn lookup(&self, image: &str) -> Vec<ImageAuth> {
         let mut found: Vec<ImageAuth> = Vec::new();
         for tracked in self.lookup_tracked(image) {
@@ -145,7 +145,7 @@ impl Keyring {
         found
     }
 
-    /// As [`Self::lookup`] with their origins: equal credentials of two Secrets are two entries.
+    /// Like [`Self::lookup`], with sources: equal credentials of two Secrets are two entries.
     pub fn lookup_tracked(&self, image: &str) -> Vec<TrackedAuth> {
         let Ok(name) = ImageName::parse(image) else {
             return Vec::new();
@@ -157,7 +157,7 @@ impl Keyring {
             .collect()
     }
 
-    /// True if there are no credentials at all.
+    /// Returns true without credentials.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -175,9 +175,9 @@ impl Layer {
         text: &[u8],
         origin: &str,
         secret: Option<&ObjectCoordinates>,
-        faults: &mut Vec<CredentialFault>,
+        errors: &mut Vec<CredentialError>,
     ) {
-        for (pattern, auth) in config::read(format, text, origin, faults) {
+        for (pattern, auth) in config::read(format, text, origin, errors) {
             let source = secret.cloned().map(CredentialSource::Secret);
             let tracked = TrackedAuth { auth, source };
             self.entries.entry(pattern).or_default().push(tracked);

@@ -1,4 +1,4 @@
-//! Whether a pod may use an image that is on the node (`imagePullCredentialsVerificationPolicy`).
+//! Whether a pod may use a present image (`imagePullCredentialsVerificationPolicy`).
 //!
 //! The agent records the credentials of each pull. A pod that uses the same image must have
 //! credentials that pulled it before, or pull it again. The records are upstream's
@@ -110,7 +110,7 @@ impl VerificationPolicy {
     /// # Errors
     /// An entry of the list is not valid. An unknown policy counts as the default: the validation
     /// of the configuration has rejected it before.
-    pub fn of(policy: &str, allowlist: &[String]) -> Result<Self, AllowlistError> {
+    pub fn from_config(policy: &str, allowlist: &[String]) -> Result<Self, AllowlistError> {
         Ok(match policy {
             "NeverVerify" => Self::NeverVerify,
             "AlwaysVerify" => Self::AlwaysVerify,
@@ -201,7 +201,7 @@ pub struct ImagePullServiceAccount {
 }
 
 impl ImagePullSecret {
-    fn of(tracked: &TrackedAuth) -> Option<Self> {
+    fn from_auth(tracked: &TrackedAuth) -> Option<Self> {
         let Some(CredentialSource::Secret(secret)) = &tracked.source else {
             return None;
         };
@@ -219,7 +219,7 @@ impl ImagePullSecret {
 }
 
 impl ImagePullServiceAccount {
-    fn of(tracked: &TrackedAuth) -> Option<Self> {
+    fn from_auth(tracked: &TrackedAuth) -> Option<Self> {
         let Some(CredentialSource::ServiceAccount(account)) = &tracked.source else {
             return None;
         };
@@ -238,9 +238,9 @@ impl ImagePullServiceAccount {
 
 impl ImagePullCredentials {
     /// Returns the record of a pull with these credentials; `None` was anonymous.
-    pub fn of(used: Option<&TrackedAuth>) -> Self {
-        let secret = used.and_then(ImagePullSecret::of);
-        let account = used.and_then(ImagePullServiceAccount::of);
+    pub fn for_pull(used: Option<&TrackedAuth>) -> Self {
+        let secret = used.and_then(ImagePullSecret::from_auth);
+        let account = used.and_then(ImagePullServiceAccount::from_auth);
         Self {
             node_pods_accessible: secret.is_none() && account.is_none(),
             kubernetes_secrets: secret.into_iter().collect(),
@@ -362,7 +362,7 @@ pub(crate) fn credential_hash(auth: &ImageAuth) -> String {
 
 /// True if an intent refers to one of an image's tags or digests.
 pub fn intent_is_for(intent: &ImagePullIntent, image: &ImageInfo) -> bool {
-    let Ok(wanted) = ImageName::parse(&intent.image) else {
+    let Ok(intended) = ImageName::parse(&intent.image) else {
         return false;
     };
     let key = |name: &ImageName| match &name.digest {
@@ -370,11 +370,11 @@ pub fn intent_is_for(intent: &ImagePullIntent, image: &ImageInfo) -> bool {
         Some(digest) => (name.name(), None, Some(digest.clone())),
         None => (name.name(), name.tag.clone(), None),
     };
-    let wanted = key(&wanted);
+    let intended = key(&intended);
     let names = image.repo_tags.iter().chain(&image.repo_digests);
     names
         .filter_map(|name| ImageName::parse(name).ok())
-        .any(|name| key(&name) == wanted)
+        .any(|name| key(&name) == intended)
 }
 
 /// The records of an image that is on the node.
@@ -390,7 +390,7 @@ pub enum PullHistory {
     Unreadable,
 }
 
-/// Whether a pod may use an image that is on the node.
+/// Whether a pod may use a present image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageAccess {
     /// The policy requires no credentials.
@@ -449,7 +449,7 @@ pub fn image_access(
         return ImageAccess::Recorded { add: None };
     }
     let room = known.kubernetes_secrets.len() < MAX_ADDED_SECRETS;
-    for secret in credentials.iter().filter_map(ImagePullSecret::of) {
+    for secret in credentials.iter().filter_map(ImagePullSecret::from_auth) {
         for recorded in &known.kubernetes_secrets {
             let same_object = recorded.same_object(&secret);
             // the Go kubelet may have failed to compute a hash
@@ -464,7 +464,9 @@ pub fn image_access(
             }
         }
     }
-    let mut accounts = credentials.iter().filter_map(ImagePullServiceAccount::of);
+    let mut accounts = credentials
+        .iter()
+        .filter_map(ImagePullServiceAccount::from_auth);
     if accounts.any(|account| known.kubernetes_service_accounts.contains(&account)) {
         return ImageAccess::Recorded { add: None };
     }

@@ -1,8 +1,8 @@
-//! Certificates of pods (`podCertificate` sources of projected volumes): what a signer made of a
-//! request, and what is to be done next for one source.
+//! Pod certificates (`podCertificate` sources of projected volumes): the outcome of a request, and
+//! the next step of a source.
 //!
-//! Each source has a key and a certificate of its own, and nothing of them outlives the agent:
-//! after a restart a new one is asked for, while the files of the old one serve on.
+//! Each source has its own key and certificate, in memory only. After an agent restart a new
+//! certificate is requested; until then the mounted files stay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,24 +15,23 @@ use windlass_pod_inputs::projection::clean_chain;
 mod due;
 mod issuance;
 
-pub use due::Moment;
-pub use issuance::{Issuance, Notice, Step};
+pub use issuance::{CertificateEvent, Issuance, Step};
 
-/// What has become of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nobody has decided yet.
+pub enum RequestOutcome {
+    /// Not decided yet.
     Pending,
-    /// There is a certificate.
+    /// A certificate was issued.
     Issued(Issued),
-    /// There will be none.
-    Refused(Refusal),
+    /// Denied or failed.
+    Rejected(CertificateRejection),
 }
 
-/// A certificate as its signer gave it.
+/// An issued certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The chain, leaf first, PEM without anything between the blocks.
+    /// PEM chain, leaf first, without text between the blocks.
     pub chain: Arc<[u8]>,
     /// `status.beginRefreshAt`.
     pub begin_refresh_at: Timestamp,
@@ -46,38 +45,38 @@ impl fmt::Debug for Issued {
     }
 }
 
-/// A request that was turned down, in the words of whoever did it.
+/// Rejection of a request by its signer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// How.
-    pub verdict: Verdict,
+pub struct CertificateRejection {
+    /// Denied or failed.
+    pub kind: RejectionKind,
     /// Reason of the condition.
     pub reason: String,
     /// Message of the condition.
     pub message: String,
 }
 
-/// How a request was turned down.
+/// Kind of rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The signer would not.
+pub enum RejectionKind {
+    /// The signer denied the request.
     Denied,
-    /// The signer could not.
+    /// The signer failed to issue a certificate.
     Failed,
 }
 
-/// What the watch of the node's requests knows of the one that is pending.
+/// Pending request as observed by the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// The requests were not read yet.
+pub enum ObservedRequest {
+    /// The requests are not listed yet.
     NotRead,
-    /// They were, and it is not among them.
+    /// The request does not exist.
     Absent,
-    /// It is.
-    Found(Arc<Outcome>),
+    /// The request exists.
+    Found(Arc<RequestOutcome>),
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RejectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Denied => "denied",
@@ -86,15 +85,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl Outcome {
-    /// Reads it from the object; the first condition that decides counts.
-    pub fn of(request: &PodCertificateRequest) -> Self {
+impl RequestOutcome {
+    /// Returns the outcome of an object, from its first deciding condition.
+    pub fn from_request(request: &PodCertificateRequest) -> Self {
         let Some(status) = &request.status else {
             return Self::Pending;
         };
-        let refused = |verdict, reason: &str, message: &str| {
-            Self::Refused(Refusal {
-                verdict,
+        let rejected = |kind, reason: &str, message: &str| {
+            Self::Rejected(CertificateRejection {
+                kind,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
             })
@@ -102,13 +101,13 @@ impl Outcome {
         for condition in status.conditions.iter().flatten() {
             let (reason, message) = (&condition.reason, &condition.message);
             match condition.type_.as_str() {
-                "Denied" => return refused(Verdict::Denied, reason, message),
-                "Failed" => return refused(Verdict::Failed, reason, message),
+                "Denied" => return rejected(RejectionKind::Denied, reason, message),
+                "Failed" => return rejected(RejectionKind::Failed, reason, message),
                 "Issued" => {
                     let chain = status.certificate_chain.as_deref().unwrap_or_default();
                     let times = (&status.begin_refresh_at, &status.not_after);
                     let (Some(begin), Some(end)) = times else {
-                        // the API server lets none through without them
+                        // rejected by the validation of the API server
                         return Self::Pending;
                     };
                     return Self::Issued(Issued {

@@ -10,7 +10,7 @@ pub(crate) fn rights(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (method, path) = text.split_once(' ').unwrap_or(("GET", &text));
     let settings = AccessSettings::default();
-    let Ok(rights) = access::rights(method, path, settings) else {
+    let Ok(rights) = access::required_permissions(method, path, settings) else {
         return;
     };
     assert!(!rights.is_empty());

@@ -1,6 +1,7 @@
 //! Starting actors and I/O tasks, and the shutdown of the agent.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use actix::{Actor, Context};
@@ -30,6 +31,8 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    // boxed: the runtime's code for a task exists once for each output, not once for each future
+    let future: Pin<Box<dyn Future<Output = F::Output> + Send>> = Box::pin(future);
     tokio::spawn(future.instrument(tracing::debug_span!("io", task = name)))
 }
 

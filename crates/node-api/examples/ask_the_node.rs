@@ -148,7 +148,7 @@ fn entry() -> Result<PodStatusEntry, serde_json::Error> {
     });
     Ok(PodStatusEntry {
         status: Arc::new(from_value(json!({"phase": "Running"}))?),
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(from_value(pod)?))
     })
 }

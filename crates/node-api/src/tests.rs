@@ -221,7 +221,7 @@ pub(crate) fn entry(name: &str) -> PodStatusEntry {
     });
     PodStatusEntry {
         status: Arc::new(serde_json::from_value(json!({"phase": "Running"})).expect("status")),
-        looked: true,
+        observed: true,
         ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }

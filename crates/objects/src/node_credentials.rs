@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use windlass_credentials::credentials::{CredentialFault, DockerConfigFormat, Keyring};
+use windlass_credentials::credentials::{CredentialError, DockerConfigFormat, Keyring};
 
 /// Lifetime of a read, as upstream's default provider.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -101,11 +101,11 @@ async fn read_files(dirs: &CredentialDirs) -> Keyring {
         };
         let origin = format!("file {}", path.display());
         let read = Keyring::from_file(format, &text, &origin);
-        for fault in &read.faults {
-            tracing::warn!(%fault, "docker config");
+        for error in &read.errors {
+            tracing::warn!(%error, "docker config");
         }
-        let broken = |fault: &CredentialFault| matches!(fault, CredentialFault::File { .. });
-        if !read.faults.iter().any(broken) {
+        let broken = |error: &CredentialError| matches!(error, CredentialError::File { .. });
+        if !read.errors.iter().any(broken) {
             return read.keyring;
         }
     }

@@ -2,7 +2,7 @@
 //! the issued certificate, and its renewal.
 //!
 //! Each source has a task from the first time its pod is resolved until the pod is unregistered;
-//! `windlass_pod_inputs::pod_certificate` decides its steps. One watch covers the node's requests,
+//! `windlass_credentials::pod_certificate` decides its steps. One watch covers the node's requests,
 //! as node authorization requires. Keys exist only in memory and in the volume.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,9 @@ use tokio::time::Instant;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
 use windlass_certs::{PodKey, PodKeyType, RequestError, UnknownKeyType};
 use windlass_client::{ApiClient, ApiClients, ApiError, ObjectKey, Selector};
-use windlass_credentials::pod_certificate::{Issuance, Moment, Notice, Outcome, Seen, Step};
+use windlass_credentials::pod_certificate::{
+    CertificateEvent, Issuance, ObservedRequest, RequestOutcome, Step,
+};
 use windlass_mailboxes::{SlotSender, spawn_io};
 use windlass_metrics::VolumeMetrics;
 use windlass_pod_inputs::cache_lag::PodRequest;
@@ -27,7 +29,7 @@ use windlass_types::certificatesv1beta1::{PodCertificateRequest, PodCertificateR
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, PodExt, PodUid, SharedPod};
+use windlass_types::{Clock, ClockReading, EventRecorder, PodExt, PodUid, SharedPod};
 
 use crate::lookup::RESOLVE_TIMEOUT;
 use crate::ordered_watch::OrderedWatch;
@@ -53,7 +55,7 @@ pub(crate) struct PodCertificatesDeps {
 #[derive(Debug)]
 struct Shared {
     main: ApiClient,
-    requests: SharedReflectors<Outcome>,
+    requests: SharedReflectors<RequestOutcome>,
     clock: Arc<dyn Clock>,
     /// Zero of the monotonic clock.
     began: Instant,
@@ -118,11 +120,11 @@ impl CertificateRequestError {
     }
 }
 
-impl CachedObject for Outcome {
+impl CachedObject for RequestOutcome {
     type Object = PodCertificateRequest;
 
     fn keep(object: PodCertificateRequest) -> Option<Self> {
-        Some(Self::of(&object))
+        Some(Self::from_request(&object))
     }
 }
 
@@ -216,22 +218,22 @@ async fn run(shared: Weak<Shared>, mut source: Source, issuance: OrderedWatch<Is
             return;
         };
         let name = issuance.borrow().pending().map(str::to_owned);
-        let observe = |known: &CachedSet<Outcome>| match &name {
+        let observe = |known: &CachedSet<RequestOutcome>| match &name {
             Some(name) => observed(known, source.pod.namespace(), name),
-            None => Seen::NotRead,
+            None => ObservedRequest::NotRead,
         };
         let seen = observe(&known.borrow());
         let step = issuance.modify(|it| it.step(shared.now(), &seen));
         tracing::debug!(%uid, source = %source.place, %step, "pod certificate step");
         shared.count(&shared.lock());
         match step {
-            Step::Ask => {
+            Step::Request => {
                 let result = shared.request(&mut source).await;
                 let now = shared.now();
                 match result {
                     Ok((name, key)) => {
                         rejections.clear();
-                        issuance.modify(|it| it.asked(now, name, key));
+                        issuance.modify(|it| it.requested(now, name, key));
                     }
                     Err(error) => {
                         let source = &source.place;
@@ -248,11 +250,11 @@ async fn run(shared: Weak<Shared>, mut source: Source, issuance: OrderedWatch<Is
                 }
             }
             Step::Issued => shared.changed.put(uid.clone(), ObjectsChanged),
-            Step::Refused(notice) => {
-                shared.record_event(&source, &notice);
+            Step::Rejected(event) => {
+                shared.record_event(&source, &event);
                 shared.changed.put(uid.clone(), ObjectsChanged);
             }
-            Step::Tell(notice) => shared.record_event(&source, &notice),
+            Step::Notify(event) => shared.record_event(&source, &event),
             Step::Wait(left) => {
                 drop(shared);
                 let changed = async {
@@ -264,20 +266,20 @@ async fn run(shared: Weak<Shared>, mut source: Source, issuance: OrderedWatch<Is
                 // timeout or change: the next step handles both
                 let _ = tokio::time::timeout(left, changed).await;
             }
-            Step::Over => return,
+            Step::Finished => return,
         }
     }
 }
 
 /// Returns the observed state of a request; `name` includes the namespace.
-fn observed(known: &CachedSet<Outcome>, namespace: &str, name: &str) -> Seen {
+fn observed(known: &CachedSet<RequestOutcome>, namespace: &str, name: &str) -> ObservedRequest {
     if !known.synced {
-        return Seen::NotRead;
+        return ObservedRequest::NotRead;
     }
     let name = name.strip_prefix(namespace).unwrap_or(name);
     let name = name.strip_prefix('/').unwrap_or(name);
     let found = known.items.get(&(namespace.to_owned(), name.to_owned()));
-    found.map_or(Seen::Absent, |outcome| Seen::Found(Arc::clone(outcome)))
+    found.map_or(ObservedRequest::Absent, |outcome| ObservedRequest::Found(Arc::clone(outcome)))
 }
 
 impl Shared {
@@ -285,10 +287,10 @@ impl Shared {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Moment {
-        Moment {
+    fn now(&self) -> ClockReading {
+        ClockReading {
             wall: self.clock.now(),
-            steady: self.began.elapsed(),
+            monotonic: self.began.elapsed(),
         }
     }
 
@@ -299,9 +301,9 @@ impl Shared {
         }
     }
 
-    fn record_event(&self, source: &Source, notice: &Notice) {
-        let (pod, reason) = (&source.pod, notice.reason());
-        let message = notice.to_string();
+    fn record_event(&self, source: &Source, event: &CertificateEvent) {
+        let (pod, reason) = (&source.pod, event.reason());
+        let message = event.to_string();
         self.events
             .record(pod, None, EventType::Warning, reason, &message);
     }

@@ -27,7 +27,7 @@ use crate::{ApiCsiObjects, CredentialDirs, ObjectCache, ObjectCacheDeps};
 mod certificates;
 mod claims;
 mod csi;
-mod polled_objects;
+mod reads;
 mod pulls;
 mod tokens;
 mod trust;

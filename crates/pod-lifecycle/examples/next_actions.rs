@@ -1,8 +1,8 @@
 //! Runs without a container runtime.
 //!
-//! Prints the next actions for observed pods:
-//! `cargo run -p windlass-pod-lifecycle --example next_actions -- 'Always s:sidecar a' 'sb0 s=run'`.
-//! `windlass_pod_text` has the grammar; without arguments it prints a series of observed pods.
+//! Prints the next actions for observed pods: `cargo run -p windlass-pod-lifecycle --example
+//! next_actions -- 'Always s:sidecar a' 'sb0 s=run'`. `windlass_pod_text` has the grammar; without
+//! arguments it prints a series of observed pods.
 
 use windlass_pod_lifecycle::actions::{ActionsInput, compute_pod_actions};
 use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};

@@ -5,9 +5,10 @@
 //! startup probe succeeds. An ephemeral container starts once.
 //!
 //! Three rules differ from upstream. Init containers count only if they ran in the current sandbox,
-//! so that a new sandbox reruns them. A container that was created but never started is removed before
-//! its next instance, which keeps its attempt and restart count. A container that fails a probe and is
-//! not restarted is killed alone, with the probe grace period, before the pod terminates.
+//! so that a new sandbox reruns them. A container that was created but never started is removed
+//! before its next instance, which keeps its attempt and restart count. A container that fails a
+//! probe and is not restarted is killed alone, with the probe grace period, before the pod
+//! terminates.
 
 mod ephemeral;
 mod kill;
@@ -68,8 +69,8 @@ pub struct PodActions {
     pub attempt: u32,
     /// Containers to stop or remove; empty if the whole pod is killed.
     pub containers_to_kill: Vec<ContainerToKill>,
-    /// Containers to kill and remove for a restart of all containers; those whose exits cause it are
-    /// last. Excludes all other actions.
+    /// Containers to kill and remove for a restart of all containers; those whose exits cause it
+    /// are last. Excludes all other actions.
     pub containers_to_reset: Vec<ContainerToReset>,
     /// Ephemeral containers to start, in spec order.
     pub ephemeral_to_start: Vec<ContainerToStart>,
@@ -112,8 +113,8 @@ pub struct ContainerToStart {
     pub index: usize,
     /// Its list.
     pub kind: ContainerKind,
-    /// Restart count and attempt of the new instance; `None` if the executor must recover it from the
-    /// log directory.
+    /// Restart count and attempt of the new instance; `None` if the executor must recover it from
+    /// the log directory.
     pub restart_count: Option<u32>,
     /// True for a restart, which counts in the back-off table.
     pub restart: bool,

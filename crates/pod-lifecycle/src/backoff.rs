@@ -30,8 +30,8 @@ impl BackoffPolicy {
     };
 }
 
-/// After the first failure of a pull upstream syncs the pod again at the latest when its relist, once
-/// a second, has seen the new sandbox.
+/// After the first failure of a pull upstream syncs the pod again at the latest when its relist,
+/// once a second, has seen the new sandbox.
 const FIRST_PULL_RESYNC: Duration = Duration::from_secs(1);
 /// After a later one it waits this long (upstream `backOffPeriod`, without its jitter).
 const PULL_RESYNC: Duration = Duration::from_secs(10);
@@ -87,8 +87,8 @@ impl BackoffTable {
         delay
     }
 
-    /// Returns the end of the delay from `event`, if it is after `now`. Ignores an event from before
-    /// the clock was set back.
+    /// Returns the end of the delay from `event`, if it is after `now`. Ignores an event from
+    /// before the clock was set back.
     pub fn until(
         &self,
         key: &str,
@@ -133,8 +133,8 @@ fn is_removable(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> 
     is_expired(entry, BackoffPolicy { max, ..policy }, now)
 }
 
-/// Returns the key of a container's restart back-off (upstream `GetBackoffKey`); it changes with the
-/// pod, image and resources.
+/// Returns the key of a container's restart back-off (upstream `GetBackoffKey`); it changes with
+/// the pod, image and resources.
 pub fn restart_key(pod: &Pod, container: &Container) -> String {
     let resources = serde_json::to_string(&container.resources).unwrap_or_default();
     let text = format!(

@@ -40,8 +40,8 @@ pub struct LogLine<'a> {
 }
 
 impl LogLine<'_> {
-    /// Writes the content with its end of line. Request timestamps only at the start of a container's
-    /// line.
+    /// Writes the content with its end of line. Request timestamps only at the start of a
+    /// container's line.
     pub fn write_to(&self, timestamps: bool, out: &mut Vec<u8>) {
         if timestamps {
             out.extend_from_slice(format_time(self.time).as_bytes());
@@ -119,8 +119,8 @@ impl RawLine<'_> {
             .ok_or(LogLineError::Time)
     }
 
-    /// Returns the time in the form of [`format_time`], which sorts by time; without arithmetic for a
-    /// time in UTC.
+    /// Returns the time in the form of [`format_time`], which sorts by time; without arithmetic for
+    /// a time in UTC.
     ///
     /// # Errors
     /// `Time` for an invalid time.

@@ -1,7 +1,7 @@
 //! The active deadline of a pod (`activeDeadlineSeconds`).
 //!
-//! The time counts from the pod's `startTime`. For a static pod after an agent restart it counts from
-//! its oldest sandbox or container.
+//! The time counts from the pod's `startTime`. For a static pod after an agent restart it counts
+//! from its oldest sandbox or container.
 
 use std::fmt;
 
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use windlass_pod_text::{at, observed, pod};
 
-    /// `start` is the reported start time in seconds; each word of `text` is 10 s newer than the one
-    /// before.
+    /// `start` is the reported start time in seconds; each word of `text` is 10 s newer than the
+    /// one before.
     fn check(seconds: Option<i64>, start: Option<i64>, phase: &str, text: &str, lines: [&str; 3]) {
         let mut pod = pod("Always a");
         pod.spec.as_mut().expect("spec").active_deadline_seconds = seconds;

@@ -13,8 +13,8 @@ use windlass_types::{Phase, Pod, PodUid};
 
 pub use schedule::{CleanUp, HousekeepingRound, HousekeepingSchedule, Scope};
 
-/// Input of [`plan`]. Collect disk state first, then `in_runtime`, then `workers`, so that a pod that
-/// starts meanwhile is not orphaned.
+/// Input of [`plan`]. Collect disk state first, then `in_runtime`, then `workers`, so that a pod
+/// that starts meanwhile is not orphaned.
 #[derive(Clone, Debug, Default)]
 pub struct HousekeepingInput {
     /// Every configured source has delivered once.

@@ -175,7 +175,8 @@ impl HttpTarget {
         Ok(text.into_bytes())
     }
 
-    /// Returns the target of a redirect to `location` (upstream `RedirectChecker`, Go's `Client.do`).
+    /// Returns the target of a redirect to `location` (upstream `RedirectChecker`, Go's
+    /// `Client.do`).
     ///
     /// # Errors
     /// An invalid location, with Go's message.

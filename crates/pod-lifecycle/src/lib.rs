@@ -2,16 +2,18 @@
 //!
 //! # Entry points
 //!
-//! * [`actions::compute_pod_actions`] compares a desired with an observed pod and returns the actions
-//!   for the runtime
-//! * [`pod_worker::PodWorker`] is the state machine of one pod: sync, terminating and terminated sync
+//! * [`actions::compute_pod_actions`] compares a desired with an observed pod and returns the
+//!   actions for the runtime
+//! * [`pod_worker::PodWorker`] is the state machine of one pod: sync, terminating and terminated
+//!   sync
 //! * [`backoff::BackoffTable`] has the restart and pull back-offs of a pod
 //! * [`stop`] has grace periods, [`termination_order`] and [`shutdown`] the order of terminations
 //! * [`probe`] and [`probe_targets`] have probes, [`hook`] has lifecycle hooks, and [`http_target`]
 //!   builds the HTTP requests of both
 //! * [`pleg`] returns the events between two relists
 //! * [`housekeeping`], [`container_gc`] and [`log_rotation`] plan the removal of objects and files
-//! * [`deadline`], [`pod_start`] and [`cri_log`] evaluate active deadlines, start latency and log lines
+//! * [`deadline`], [`pod_start`] and [`cri_log`] evaluate active deadlines, start latency and log
+//!   lines
 //!
 //! # Example
 //!
@@ -36,20 +38,20 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! `cargo run -p windlass-pod-lifecycle --example next_actions` prints the actions for several observed
-//! pods; a desired and an observed pod can be given as text.
+//! `cargo run -p windlass-pod-lifecycle --example next_actions` prints the actions for several
+//! observed pods; a desired and an observed pod can be given as text.
 //!
 //! # Guarantees
 //!
 //! The same input gives the same output. There is no clock, no I/O and no async code; `now` is an
-//! argument, and jitter derives from names. A decision is a value with a one-line `Display`. Text from
-//! containers, such as log lines, redirects and responses, does not cause a panic.
+//! argument, and jitter derives from names. A decision is a value with a one-line `Display`. Text
+//! from containers, such as log lines, redirects and responses, does not cause a panic.
 //!
 //! # Limits
 //!
 //! Nothing is executed or stored: the caller keeps tables and state machines and executes their
-//! results. Admission is in `windlass-node-rules`, the status of a pod in `windlass-pod-status`. Pods
-//! are not resized in place.
+//! results. Admission is in `windlass-node-rules`, the status of a pod in `windlass-pod-status`.
+//! Pods are not resized in place.
 
 pub mod actions;
 pub mod backoff;

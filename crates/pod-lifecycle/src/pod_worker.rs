@@ -1,8 +1,8 @@
 //! The state machine of a pod worker: SyncPod → TerminatingPod → TerminatedPod.
 //!
 //! At most one job is in progress. Inputs that arrive meanwhile request a resync. A termination
-//! cancels a sync, and a shorter grace period restarts a terminating sync. Results of other than the
-//! current job are ignored.
+//! cancels a sync, and a shorter grace period restarts a terminating sync. Results of other than
+//! the current job are ignored.
 
 use std::fmt;
 use std::time::Duration;
@@ -169,8 +169,8 @@ impl PodWorker {
         self.state
     }
 
-    /// Returns the time until [`Input::TimerFired`] is due. A clock that was set back does not extend
-    /// it.
+    /// Returns the time until [`Input::TimerFired`] is due. A clock that was set back does not
+    /// extend it.
     pub fn next_wake_up(&self, now: Timestamp) -> Option<Duration> {
         let (at, armed) = self.timer?;
         let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
@@ -190,7 +190,8 @@ impl PodWorker {
         }
         match input {
             Input::PodUpdated | Input::Resync => {
-                // a terminating pod is not synced; a terminated one may be able to release its volumes
+                // a terminating pod is not synced; a terminated one may be able to release its
+                // volumes
                 self.resync |= !matches!(self.state, State::TerminatingPod { .. });
             }
             Input::Terminate(grace) => self.terminate(grace, &mut effects),

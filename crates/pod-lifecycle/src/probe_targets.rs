@@ -1,7 +1,7 @@
 //! The containers of a pod to probe, and their initial results.
 //!
-//! App containers and sidecars have probes; other init containers and ephemeral containers do not. A
-//! probe concerns one instance: the newest, while it runs.
+//! App containers and sidecars have probes; other init containers and ephemeral containers do not.
+//! A probe concerns one instance: the newest, while it runs.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -25,8 +25,8 @@ pub struct PriorityPeriod {
 pub struct ShutdownPeriods(Vec<PriorityPeriod>);
 
 impl ShutdownPeriods {
-    /// Returns the periods for `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`: critical
-    /// pods terminate in the last `critical` seconds. Fractions of seconds are dropped.
+    /// Returns the periods for `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`:
+    /// critical pods terminate in the last `critical` seconds. Fractions of seconds are dropped.
     pub fn from_totals(total: Duration, critical: Duration) -> Self {
         let seconds = |d: Duration| Duration::from_secs(d.as_secs());
         let Some(others) = total.checked_sub(critical).filter(|_| !total.is_zero()) else {

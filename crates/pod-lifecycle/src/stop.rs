@@ -36,8 +36,9 @@ pub fn is_resumed_stop(pod: &Pod) -> bool {
     restored && pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Returns the remaining grace period of a pod that the previous agent run began to terminate: until
-/// its deletionTimestamp, between [`MIN_GRACE_PERIOD`] and `grace`. Without one it is `grace`.
+/// Returns the remaining grace period of a pod that the previous agent run began to terminate:
+/// until its deletionTimestamp, between [`MIN_GRACE_PERIOD`] and `grace`. Without one it is
+/// `grace`.
 pub fn remaining_grace_period(pod: &Pod, grace: Duration, now: Timestamp) -> Duration {
     let Some(deletion) = &pod.metadata.deletion_timestamp else {
         return grace;

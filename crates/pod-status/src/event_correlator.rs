@@ -2,7 +2,8 @@
 //!
 //! From the tenth message within ten minutes, events of the same object, type and reason become one
 //! event "(combined from similar events)". An equal event increases a count. An object may have a
-//! burst of 25 events, then one per five minutes. Each step keeps its 4096 last used keys as hashes.
+//! burst of 25 events, then one per five minutes. Each step keeps its 4096 last used keys as
+//! hashes.
 
 mod event;
 #[cfg(test)]
@@ -23,8 +24,8 @@ use windlass_units::hash::fnv1a_128;
 
 pub use event::{Reporter, node_reference, pod_reference};
 
-/// Keys per step (as upstream). An entry takes about 100 bytes with its index: at most 3 × 4096 × 100
-/// B = 1.2 MB, plus the names of 4096 events.
+/// Keys per step (as upstream). An entry takes about 100 bytes with its index: at most 3 × 4096 ×
+/// 100 B = 1.2 MB, plus the names of 4096 events.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// Number of different messages from which events are combined.
 const COMBINE_THRESHOLD: usize = 10;

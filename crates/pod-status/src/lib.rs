@@ -2,8 +2,8 @@
 //!
 //! # Entry points
 //!
-//! * [`status::generate_status`] computes the status of a pod, [`status::blocker`] the cause that keeps
-//!   it from its desired state
+//! * [`status::generate_status`] computes the status of a pod, [`status::blocker`] the cause that
+//!   keeps it from its desired state
 //! * [`status_sync::StatusSync`] is the state machine that brings the status of one pod to the API
 //! * [`mirror`] plans the mirror pods of static pods
 //! * [`event_correlator::EventCorrelator`] aggregates, counts and rate-limits events
@@ -63,13 +63,13 @@
 //! # Guarantees
 //!
 //! The same input gives the same output; there is no clock, no I/O and no async code. Phases,
-//! conditions, reasons and messages are those of the Go kubelet. A terminal phase is never left, and
-//! restart counts never decrease. Correlator and timelines have bounded memory.
+//! conditions, reasons and messages are those of the Go kubelet. A terminal phase is never left,
+//! and restart counts never decrease. Correlator and timelines have bounded memory.
 //!
 //! # Limits
 //!
-//! Nothing is sent: the caller sends the requests and events, and returns their results. There are no
-//! resize conditions, because pods are not resized in place.
+//! Nothing is sent: the caller sends the requests and events, and returns their results. There are
+//! no resize conditions, because pods are not resized in place.
 
 pub mod event_correlator;
 pub mod mirror;

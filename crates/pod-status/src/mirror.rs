@@ -1,8 +1,8 @@
 //! Mirror pods: static pods in the API.
 //!
-//! The agent creates a mirror pod for each static pod, owned by the Node object, with the hash of the
-//! static pod in an annotation. A deleted mirror pod, or one with another hash, is replaced. Mirror
-//! pods do not affect what runs, and static pods do not wait for them.
+//! The agent creates a mirror pod for each static pod, owned by the Node object, with the hash of
+//! the static pod in an annotation. A deleted mirror pod, or one with another hash, is replaced.
+//! Mirror pods do not affect what runs, and static pods do not wait for them.
 
 use std::fmt;
 

@@ -183,8 +183,9 @@ fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
     phases.find(|phase| phase.is_terminal())
 }
 
-/// Sets host and pod IPs: at most one per family, the node's primary family first. A pod keeps its IPs
-/// without a sandbox. A host network pod keeps its first node IPs; a second family may be added.
+/// Sets host and pod IPs: at most one per family, the node's primary family first. A pod keeps its
+/// IPs without a sandbox. A host network pod keeps its first node IPs; a second family may be
+/// added.
 fn set_ips(status: &mut PodStatus, input: &StatusInput<'_>, previous: &PodStatus) {
     let hosts = by_family(input.host_ips, input.host_ips);
     status.host_ip = hosts.first().map(IpAddr::to_string);

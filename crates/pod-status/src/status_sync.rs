@@ -1,9 +1,9 @@
 //! Pod status in the API: merge, patch and state machine (upstream's status manager).
 //!
-//! `merge_status` merges the local status into the API status and keeps fields and conditions of other
-//! writers. A terminal phase is withheld until no container can run. `status_patch` returns the
-//! difference as a strategic merge patch. [`StatusSync`] sends one request at a time with a back-off,
-//! and deletes the object of a terminated pod.
+//! `merge_status` merges the local status into the API status and keeps fields and conditions of
+//! other writers. A terminal phase is withheld until no container can run. `status_patch` returns
+//! the difference as a strategic merge patch. [`StatusSync`] sends one request at a time with a
+//! back-off, and deletes the object of a terminated pod.
 
 mod machine;
 mod merge;
@@ -51,8 +51,8 @@ impl LocalStatus {
     }
 }
 
-/// True if the object of a terminated pod can be deleted: its deletionTimestamp is set and its phase
-/// in the API is terminal, because controllers count pods by their last phase.
+/// True if the object of a terminated pod can be deleted: its deletionTimestamp is set and its
+/// phase in the API is terminal, because controllers count pods by their last phase.
 pub(crate) fn can_be_deleted(object: &Pod, local: &LocalStatus) -> bool {
     object.metadata.deletion_timestamp.is_some()
         && object.status.as_ref().is_some_and(Phase::is_terminal_in)

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
-use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, referenced_files};
+use windlass_pod_inputs::env::{
+    EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, referenced_files,
+};
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,

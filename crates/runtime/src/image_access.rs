@@ -264,7 +264,7 @@ impl PullIntent {
         let Some(records) = self.records.take() else {
             return;
         };
-        let credentials = ImagePullCredentials::of(used);
+        let credentials = ImagePullCredentials::for_pull(used);
         let (image, id, now) = (self.image.clone(), id.to_owned(), self.clock.now());
         let recorded =
             blocking(move || records.change(|store| store.succeed(&image, &id, credentials, now)));

@@ -384,6 +384,7 @@ impl Threads {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
+        let work: Box<dyn FnOnce() -> io::Result<T> + Send> = Box::new(work);
         let threads = Arc::clone(&self.0);
         if let Ok(thread) = Arc::clone(&threads).try_acquire_owned() {
             return on_thread(thread, work).await;
@@ -400,7 +401,7 @@ impl Threads {
 
 async fn on_thread<T: Send + 'static>(
     thread: OwnedSemaphorePermit,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    work: Box<dyn FnOnce() -> io::Result<T> + Send>,
 ) -> io::Result<T> {
     let done = tokio::task::spawn_blocking(move || {
         let _thread = thread;

@@ -12,14 +12,14 @@
 //!   pod
 //! * bound and overflow: config changes wait in a mailbox of 50, which delays PodStorage when full;
 //!   other events coalesce per pod; at most one check and one round are in progress
-//! * restart: the desired pods are rebuilt from the sources
+//! * restart: the desired pods are rebuilt from the sources; it ends when PodStorage has stopped
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, StreamHandler};
+use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
     ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
@@ -38,6 +38,7 @@ use windlass_pod_lifecycle::housekeeping::{
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::pod_cgroup::burstable_shares;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
+use windlass_status::PodStatusStore;
 use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::corev1::Node;
@@ -53,6 +54,7 @@ use crate::desired::DesiredPods;
 use crate::dispatch::{Dispatch, volumes_changed};
 use crate::event::SyncLoopEvent;
 use crate::housekeeping::{self, Snapshots};
+use crate::pods_to_sync::{SyncCandidate, pods_to_sync};
 use crate::runtime_check::RuntimeCheck;
 
 /// Interval of the sync timer.
@@ -71,6 +73,8 @@ pub struct SyncLoopDeps {
     pub workers: PodWorkersHandle,
     /// Observed state of all pods.
     pub cache: StatusCache,
+    /// Published statuses, for the deadlines of pods.
+    pub statuses: PodStatusStore,
     /// The runtime, for checks.
     pub cri: Arc<dyn RuntimeService>,
     /// Age of the last relist.
@@ -199,6 +203,10 @@ impl SyncLoop {
         }
         match event {
             SyncLoopEvent::Config(update) => self.config(update),
+            SyncLoopEvent::ConfigClosed => {
+                tracing::error!("config channel closed, stopping the sync loop");
+                ctx.stop();
+            }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
             SyncLoopEvent::Objects(uid) => self.dispatch(Dispatch::Sync(uid)),
             SyncLoopEvent::Volumes(uid, changed) => self.dispatch(volumes_changed(uid, changed)),
@@ -206,7 +214,10 @@ impl SyncLoop {
             SyncLoopEvent::Termination(uid, request) => {
                 self.dispatch(Dispatch::Kill(uid, request.into()));
             }
-            SyncLoopEvent::SyncTick => self.publish_gauges(),
+            SyncLoopEvent::SyncTick => {
+                self.sync_due_pods();
+                self.publish_gauges();
+            }
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
             SyncLoopEvent::HousekeepingPlanned(plan) => self.execute_plan(plan),
             SyncLoopEvent::HousekeepingDone => self.rounds.finished(),
@@ -312,6 +323,25 @@ impl SyncLoop {
         tracing::debug!(%dispatch, "dispatch");
         let (uid, update) = dispatch.into_update();
         self.deps.workers.update_pod(uid, update);
+    }
+
+    fn sync_due_pods(&self) {
+        let has_deadline = |pod: &&SharedPod| PodExt::spec(&***pod).active_deadline_seconds.is_some();
+        let entries = self.desired.pods().filter(has_deadline).filter_map(|pod| {
+            let entry = self.deps.statuses.get(&pod.uid())?;
+            let observed = self.deps.cache.get(&pod.uid()).unwrap_or_default();
+            Some((pod, entry, observed))
+        });
+        let entries: Vec<_> = entries.collect();
+        let candidates = entries.iter().map(|(pod, entry, observed)| SyncCandidate {
+            pod,
+            status: &entry.status,
+            observed,
+            worker_state: entry.worker_state,
+        });
+        for uid in pods_to_sync(candidates, self.deps.clock.now()) {
+            self.dispatch(Dispatch::Sync(uid));
+        }
     }
 
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
@@ -561,7 +591,9 @@ impl StreamHandler<Delivery<ConfigChanged>> for SyncLoop {
         delivery.open(|ConfigChanged(update)| self.iterate(SyncLoopEvent::Config(update), ctx));
     }
 
-    fn finished(&mut self, _: &mut Context<Self>) {}
+    fn finished(&mut self, ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::ConfigClosed, ctx);
+    }
 }
 
 impl StreamHandler<(PodUid, PodChanged)> for SyncLoop {

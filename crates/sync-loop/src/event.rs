@@ -11,6 +11,8 @@ use windlass_types::{PodUid, PodUpdate};
 pub enum SyncLoopEvent {
     /// The set of desired pods changed (ADD, UPDATE, REMOVE, RECONCILE, DELETE, SET, RESTORE).
     Config(PodUpdate),
+    /// PodStorage has stopped: the loop ends.
+    ConfigClosed,
     /// The runtime state of a pod changed.
     Pleg(PodUid, PodChanged),
     /// A reference of a pod changed.
@@ -21,7 +23,7 @@ pub enum SyncLoopEvent {
     Probe(PodUid, ProbeUpdate),
     /// A node shutdown or an eviction terminates a pod.
     Termination(PodUid, TerminatePod),
-    /// The sync timer fired (1 s).
+    /// The sync timer fired (1 s): pods whose deadline has passed are due.
     SyncTick,
     /// The housekeeping timer fired (2 s).
     HousekeepingTick,
@@ -44,7 +46,8 @@ impl SyncLoopEvent {
             | Self::Objects(_)
             | Self::Volumes(_, _)
             | Self::Probe(_, _) => true,
-            Self::Termination(_, _)
+            Self::ConfigClosed
+            | Self::Termination(_, _)
             | Self::SyncTick
             | Self::HousekeepingTick
             | Self::HousekeepingPlanned(_)
@@ -57,7 +60,7 @@ impl SyncLoopEvent {
     /// Returns the event name for logs and `windlass_sync_loop_events_total`.
     pub fn cause(&self) -> &'static str {
         match self {
-            Self::Config(_) => "config",
+            Self::Config(_) | Self::ConfigClosed => "config",
             Self::Pleg(_, _) => "pleg",
             Self::Objects(_) => "objects",
             Self::Volumes(_, _) => "volumes",

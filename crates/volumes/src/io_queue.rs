@@ -146,6 +146,16 @@ impl IoQueues {
         action: &'static str,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
+        self.run_boxed(queue, action, Box::new(work)).await
+    }
+
+    /// Runs a boxed closure: the code exists once for each result, not once for each closure.
+    async fn run_boxed<T: Send + 'static, E: From<IoQueueError> + Send + 'static>(
+        &self,
+        queue: &IoQueue,
+        action: &'static str,
+        work: Box<dyn FnOnce() -> Result<T, E> + Send>,
+    ) -> Result<T, E> {
         let semaphore = self.queues.get(queue.key().to_owned());
         let (permits, queue) = (Arc::clone(&self.permits), queue.clone());
         let job = async move {

@@ -37,7 +37,7 @@ use windlass_store::{AdmittedPods, BackoffFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
-use windlass_volume_plan::selinux_mount::{SelinuxMounts, file_label_of};
+use windlass_volume_plan::selinux_mount::{SelinuxMounts, read_file_label};
 use windlass_volumes::{
     CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_swap_warning,
 };
@@ -281,7 +281,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
 fn image_access(config: &Config) -> Option<ImageAccessOptions> {
     let enabled = config.gates.enabled("KubeletEnsureSecretPulledImages");
     let kubelet = &config.kubelet;
-    let policy = VerificationPolicy::of(
+    let policy = VerificationPolicy::from_config(
         &kubelet.image_pull_credentials_verification_policy,
         &kubelet.preloaded_images_verification_allowlist,
     );
@@ -431,7 +431,7 @@ fn selinux_mounts(config: &Config, node: &NodeFacts) -> Option<SelinuxMounts> {
     let kind = kinds.next().unwrap_or("targeted").trim();
     let contexts = read(&format!("/etc/selinux/{kind}/contexts/lxc_contexts"));
     Some(SelinuxMounts {
-        file_label: file_label_of(&contexts)?,
+        file_label: read_file_label(&contexts)?,
         every_access_mode: config.gates.enabled("SELinuxMount"),
     })
 }

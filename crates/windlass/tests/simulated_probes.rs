@@ -278,7 +278,7 @@ fn agent_kill_keeps_readiness_and_startup_results() {
             while sim.now() < end {
                 sim.pass(Duration::from_millis(20)).await;
                 for name in &names {
-                    let shown = sim.view(name).is_some_and(|view| view.looked);
+                    let shown = sim.view(name).is_some_and(|view| view.observed);
                     assert!(
                         !shown || is_ready(sim, name),
                         "{name}\n{:#?}",

@@ -78,7 +78,7 @@ fn rights(method: &str, path: &str) -> anyhow::Result<String> {
         .split('/')
         .map(|part| if part.starts_with('{') { "x" } else { part })
         .collect();
-    let rights = access::rights(method, &path.join("/"), AccessSettings::default())?;
+    let rights = access::required_permissions(method, &path.join("/"), AccessSettings::default())?;
     let rights = rights
         .iter()
         .map(|right| format!("{} `nodes/{}`", right.verb, right.subresource));

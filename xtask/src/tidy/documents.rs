@@ -232,7 +232,7 @@ fn actors(source: &str) -> Vec<&str> {
     let types = source.split("impl Actor for ").skip(1);
     let types = types.filter_map(|rest| rest.split(' ').next());
     kinds
-        .chain(types.filter(|name| *name != "ProbeManager"))
+        .chain(types.filter(|name| !NAMED_BY_KIND.contains(name)))
         .collect()
 }
 

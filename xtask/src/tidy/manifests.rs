@@ -162,6 +162,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "pod-status",
             "runtime",
             "runtime-config",
+            "status",
             "store",
             "timelines",
         ],

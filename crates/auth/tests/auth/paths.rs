@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use tower::ServiceExt;
-use windlass_credentials::access::{AccessSettings, rights};
+use windlass_credentials::access::{AccessSettings, required_permissions};
 
 /// Groups of endpoints as the node's API has them, each with a route that says its name.
 const ROUTES: [(&str, &str); 19] = [
@@ -70,8 +70,8 @@ proptest! {
     ) {
         let path = format!("/{}", parts.join("/"));
         let settings = AccessSettings::default();
-        if let (Ok(granted), Some(group)) = (rights("GET", &path, settings), block_on(routed(&path))) {
-            let needed = rights("GET", &format!("/{group}"), settings);
+        if let (Ok(granted), Some(group)) = (required_permissions("GET", &path, settings), block_on(routed(&path))) {
+            let needed = required_permissions("GET", &format!("/{group}"), settings);
             prop_assert_eq!(Ok(granted), needed, "{} is routed to {}", path, group);
         }
     }
@@ -83,7 +83,7 @@ async fn every_group_is_routed_by_its_plain_path() {
         let plain = path.replace(['{', '}', '*'], "");
         assert_eq!(routed(&plain).await.as_deref(), Some(name), "{plain}");
         assert!(
-            rights("GET", &plain, AccessSettings::default()).is_ok(),
+            required_permissions("GET", &plain, AccessSettings::default()).is_ok(),
             "{plain}"
         );
     }

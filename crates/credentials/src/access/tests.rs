@@ -1,4 +1,4 @@
-//! Which rights a request needs, by method and path.
+//! Required permissions by method and path.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Rights as one line: `get nodes/pods, or get nodes/proxy`.
+/// Permissions on one line: `get nodes/pods, or get nodes/proxy`.
 #[derive(Clone, Copy, Debug)]
 struct AnyOf<'a>(&'a [NodePermission]);
 
@@ -20,14 +20,14 @@ impl fmt::Display for AnyOf<'_> {
     }
 }
 
-/// Checks a request against its rights, or what is wrong with its path.
+/// Checks the permissions of a request, or the error of its path.
 #[track_caller]
 fn check(method: &str, path: &str, expected: &str) {
     let hardened = AccessSettings::default();
     assert_eq!(
         line(method, path, hardened),
         expected,
-        "{method} {path} as Windlass has it"
+        "{method} {path}, default"
     );
 }
 
@@ -40,19 +40,19 @@ fn check_upstream(method: &str, path: &str, expected: &str) {
     assert_eq!(
         line(method, path, upstream),
         expected,
-        "{method} {path} as upstream has it"
+        "{method} {path}, as upstream"
     );
 }
 
 fn line(method: &str, path: &str, settings: AccessSettings) -> String {
-    match rights(method, path, settings) {
+    match required_permissions(method, path, settings) {
         Ok(rights) => AnyOf(&rights).to_string(),
-        Err(fault) => fault.to_string(),
+        Err(error) => error.to_string(),
     }
 }
 
 #[test]
-fn each_endpoint_needs_its_subresource_first_and_then_proxy() {
+fn endpoints_require_subresource_or_proxy() {
     let table = [
         ("/pods", "get nodes/pods, or get nodes/proxy"),
         ("/pods/", "get nodes/pods, or get nodes/proxy"),
@@ -76,7 +76,7 @@ fn each_endpoint_needs_its_subresource_first_and_then_proxy() {
         ("/", "get nodes/proxy"),
         ("", "get nodes/proxy"),
         ("*", "get nodes/proxy"),
-        // names that only begin alike
+        // names with a known prefix
         ("/podsx", "get nodes/proxy"),
         ("/metricsx/y", "get nodes/proxy"),
         ("/Pods", "get nodes/proxy"),
@@ -88,7 +88,7 @@ fn each_endpoint_needs_its_subresource_first_and_then_proxy() {
 }
 
 #[test]
-fn the_verb_follows_the_method_and_unknown_methods_have_none() {
+fn verb_follows_method_and_unknown_methods_have_none() {
     for (method, verb) in [
         ("GET", "get"),
         ("POST", "create"),
@@ -104,7 +104,7 @@ fn the_verb_follows_the_method_and_unknown_methods_have_none() {
 }
 
 #[test]
-fn what_reaches_into_a_container_needs_create_whatever_the_method() {
+fn container_access_requires_create_for_every_method() {
     for path in [
         "/exec/ns/p/c",
         "/exec/ns/p/uid/c",
@@ -122,7 +122,7 @@ fn what_reaches_into_a_container_needs_create_whatever_the_method() {
 }
 
 #[test]
-fn a_path_that_two_readers_could_understand_differently_is_refused() {
+fn ambiguous_path_is_rejected() {
     let empty = "the path has an empty part";
     let dots = "the path has a part that is '.' or '..'";
     let separator = "the path has an encoded slash, a backslash or a NUL";
@@ -143,20 +143,20 @@ fn a_path_that_two_readers_could_understand_differently_is_refused() {
         ("/logs/a%00", separator),
         ("/%65xec/ns/p/c", name),
         ("/pods%2f", name),
-        ("/logs/a%2", "the path has a '%' that encodes nothing"),
-        ("/logs/a%zz", "the path has a '%' that encodes nothing"),
+        ("/logs/a%2", "the path has an invalid '%' escape"),
+        ("/logs/a%zz", "the path has an invalid '%' escape"),
     ];
     for (path, expected) in table {
         check("GET", path, expected);
     }
-    // what looks like a trick and is a name
+    // valid names
     check("GET", "/logs/...", "get nodes/log");
     check("GET", "/logs/a%20b..c", "get nodes/log");
     check("GET", "/logs/%252e%252e", "get nodes/log");
     check("GET", "/logs/%ff", "get nodes/log");
 }
 
-/// What a reader that decodes and cleans, as Go's `ServeMux`, would make of a path.
+/// Returns the decoded and cleaned path, as Go's `ServeMux`.
 fn cleaned(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -185,7 +185,7 @@ fn cleaned(path: &str) -> String {
 
 proptest! {
     #[test]
-    fn no_path_that_is_accepted_means_another_endpoint_when_it_is_decoded_and_cleaned(
+    fn accepted_path_has_same_endpoint_when_cleaned(
         parts in proptest::collection::vec(
             prop_oneof![
                 Just("pods"), Just("exec"), Just("run"), Just("logs"), Just("metrics"),
@@ -199,13 +199,12 @@ proptest! {
     ) {
         let path = format!("/{}", parts.join(if separated { "/" } else { "" }));
         let settings = AccessSettings::default();
-        if let Ok(granted) = rights("GET", &path, settings) {
-            // a second reader decodes what the first one let through
+        if let Ok(granted) = required_permissions("GET", &path, settings) {
             let seen = cleaned(&path);
             let name = seen.trim_start_matches('/').split('/').next().unwrap_or_default();
             let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
             prop_assert_eq!(name, first, "{} is read as {}", path, seen);
-            let expected = rights("GET", &format!("/{first}"), settings);
+            let expected = required_permissions("GET", &format!("/{first}"), settings);
             prop_assert_eq!(Ok(granted), expected);
         }
     }

@@ -1,5 +1,4 @@
-//! The two formats of docker's config file. Error texts never repeat what the file says: it may
-//! be a password in the wrong place.
+//! The two formats of docker config files. Errors contain no content, which may be a password.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +11,13 @@ use windlass_types::cri::ImageAuth;
 
 use super::pattern::Pattern;
 
-/// Padding is left out by some who write these files.
+/// Padding is optional, as some tools omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How a docker config file is laid out.
+/// Format of a docker config file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DockerConfigFormat {
     /// `config.json`: entries below `auths`.
@@ -27,30 +26,30 @@ pub enum DockerConfigFormat {
     Dockercfg,
 }
 
-/// A docker config, or an entry of it, that cannot be used.
+/// Error of a docker config file or of one entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialFault {
+pub enum CredentialError {
     /// The whole file.
     #[error(
         "{origin}: not valid docker config JSON (line {line}, column {column}): \
-         make it again with `kubectl create secret docker-registry` or `docker login`"
+         recreate it with `kubectl create secret docker-registry` or `docker login`"
     )]
     File {
-        /// Which secret and key, or which file.
+        /// Secret and key, or file.
         origin: String,
-        /// Line of the fault, from 1.
+        /// Line, from 1.
         line: usize,
-        /// Column of the fault, from 1.
+        /// Column, from 1.
         column: usize,
     },
     /// One entry.
-    #[error("{origin}: entry {registry:?} is skipped: {what}")]
+    #[error("{origin}: skipped entry {registry:?}: {what}")]
     Entry {
-        /// Which secret and key, or which file.
+        /// Secret and key, or file.
         origin: String,
         /// The entry's registry.
         registry: String,
-        /// What is wrong, and what it should be.
+        /// Cause, and what to write.
         what: &'static str,
     },
 }
@@ -76,7 +75,7 @@ pub(super) fn read(
     format: DockerConfigFormat,
     text: &[u8],
     origin: &str,
-    faults: &mut Vec<CredentialFault>,
+    errors: &mut Vec<CredentialError>,
 ) -> Vec<(Pattern, ImageAuth)> {
     let entries = match format {
         DockerConfigFormat::ConfigJson => serde_json::from_slice(text).map(|c: ConfigJson| c.auths),
@@ -85,7 +84,7 @@ pub(super) fn read(
     let entries = match entries {
         Ok(entries) => entries.unwrap_or_default(),
         Err(error) => {
-            faults.push(CredentialFault::File {
+            errors.push(CredentialError::File {
                 origin: origin.to_owned(),
                 line: error.line(),
                 column: error.column(),
@@ -96,10 +95,10 @@ pub(super) fn read(
     let mut found = Vec::new();
     for (registry, entry) in entries {
         match read_entry(&registry, entry) {
-            // an entry without a word says nothing of how to pull
+            // an empty entry has no credentials
             Ok((_, auth)) if auth == ImageAuth::default() => {}
             Ok(entry) => found.push(entry),
-            Err(what) => faults.push(CredentialFault::Entry {
+            Err(what) => errors.push(CredentialError::Entry {
                 origin: origin.to_owned(),
                 registry,
                 what,
@@ -109,13 +108,13 @@ pub(super) fn read(
     found
 }
 
-/// The server address is not passed on, as upstream: the runtime would compare it with the host
-/// it talks to, which for Docker Hub is another.
+/// Reads an entry without its server address, as upstream: the container runtime would compare it
+/// with the host of the registry, which differs for Docker Hub.
 fn read_entry(registry: &str, entry: Value) -> Result<(Pattern, ImageAuth), &'static str> {
     let pattern = Pattern::parse(registry)
-        .ok_or("its name is no registry address such as registry.example.com:5000/team")?;
+        .ok_or("the name must be a registry address such as registry.example.com:5000/team")?;
     let entry: Entry = serde_json::from_value(entry)
-        .map_err(|_| "it must be an object whose fields are text (username, password, auth)")?;
+        .map_err(|_| "must be an object with string fields (username, password, auth)")?;
     let (username, password) = match entry.auth.as_deref().map(str::trim) {
         None | Some("") => (
             entry.username.unwrap_or_default(),

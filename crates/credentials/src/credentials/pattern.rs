@@ -1,6 +1,6 @@
-//! Which images a credential is for.
+//! Image patterns of credentials.
 
-/// Host with optional port, in which `*` stands for any part of one label, and a path prefix.
+/// Host with optional port, where `*` matches within one label, and a path prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pattern(
     /// `host[:port][/path]`: upstream sorts by this text.
@@ -8,12 +8,12 @@ pub(super) struct Pattern(
 );
 
 impl Pattern {
-    /// A bare host.
+    /// Creates a pattern for a host.
     pub(super) fn host(host: &str) -> Self {
         Self(host.to_owned())
     }
 
-    /// Reads the address of a registry, a URL or one without its scheme. `None` if it is none.
+    /// Parses a registry address, with or without a scheme; `None` if it is invalid.
     pub(super) fn parse(address: &str) -> Option<Self> {
         let rest = address
             .strip_prefix("https://")
@@ -24,14 +24,14 @@ impl Pattern {
             Some(slash) => rest.split_at(slash),
             None => (rest, ""),
         };
-        // user information is no part of the host
+        // drop user information
         let host = host.rsplit('@').next().unwrap_or_default();
         let odd = |c: char| c.is_whitespace() || c.is_control();
         let (name, port) = split_port(host);
         if name.is_empty() || rest.contains(odd) || !port.bytes().all(|b| b.is_ascii_digit()) {
             return None;
         }
-        // the registry API's versions say nothing about which images are meant
+        // drop the version of the registry API
         let path = match path {
             _ if path.starts_with("/v1/") || path.starts_with("/v2/") => &path[3..],
             _ => path,
@@ -42,7 +42,7 @@ impl Pattern {
         }))
     }
 
-    /// True if the credential may be sent to this registry for this repository.
+    /// Returns true if the credential is for this repository of the registry.
     pub(super) fn matches(&self, registry: &str, repository: &str) -> bool {
         let (host, path) = match self.0.split_once('/') {
             Some((host, path)) => (host, path),
@@ -58,7 +58,7 @@ impl Pattern {
     }
 }
 
-/// Host and port; without a port that is empty. An IPv6 address stands in brackets.
+/// Splits host and port, which may be empty. An IPv6 address has brackets.
 fn split_port(host: &str) -> (&str, &str) {
     match host.rsplit_once(':') {
         Some((name, port)) if !name.contains(':') || name.ends_with(']') => (name, port),
@@ -66,13 +66,12 @@ fn split_port(host: &str) -> (&str, &str) {
     }
 }
 
-/// `*` stands for any characters, also none. Who wrote the pattern may be anybody who can make a
-/// Secret: only the last star is ever tried again, so the time is at most the product of the
-/// lengths.
+/// Matches `*` with any characters, or none. Patterns are untrusted: backtracking is limited to the
+/// last star, so the time is at most the product of the lengths.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut seen) = (0, 0);
-    // where the last star stands, and up to where it reaches
+    // position of the last star, and the end of its match
     let mut star = None;
     while seen < text.len() {
         match (pattern.get(at), star) {
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_matches_as_upstream_documents() {
+    fn pattern_matches_as_upstream_documents() {
         let check = |address: &str, image: &str, expected: bool| {
             let pattern = Pattern::parse(address).expect(address);
             let (registry, repository) = image.split_once('/').expect("image");
@@ -146,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_is_answered_at_once() {
+    fn pattern_with_many_stars_matches_in_bounded_time() {
         let pattern = Pattern::parse(&format!("{}b.io", "a*".repeat(60))).expect("pattern");
-        // to try all ways to place the stars would take longer than the test may
+        // exponential backtracking would exceed the time limit of the test
         assert!(!pattern.matches(&format!("{}.io", "a".repeat(200)), "x"));
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_address_is_rejected() {
         for address in ["", "https://", "/path", "r io", "r.io:port", "r.io/\n"] {
             assert_eq!(Pattern::parse(address), None, "{address:?}");
         }

@@ -1,7 +1,7 @@
 //! Plugins that return credentials when an image is pulled: their configuration
 //! (`CredentialProviderConfig`), requests and responses.
 //!
-//! Upstream's `credentialprovider/plugin`. Error texts repeat nothing of an answer.
+//! As upstream's `credentialprovider/plugin`. Errors contain nothing of a response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,17 +35,17 @@ const PLUGIN_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1beta1",
     "credentialprovider.kubelet.k8s.io/v1alpha1",
 ];
-/// Key of what is good for every image.
+/// Cache key for all images.
 const GLOBAL: &str = "<global>";
 
-/// One plugin, as configured.
+/// A configured plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CredentialProvider {
-    /// Name, and that of its program.
+    /// Name of the plugin and its program.
     pub name: String,
     /// Arguments of its program.
     pub args: Vec<String>,
-    /// Variables of its program besides the agent's own.
+    /// Environment variables, in addition to those of the agent.
     pub env: Vec<(String, String)>,
     images: Vec<Pattern>,
     cache: Duration,
@@ -53,33 +53,33 @@ pub struct CredentialProvider {
     token: Option<TokenAttributes>,
 }
 
-/// A setting of a `CredentialProviderConfig` that cannot be used.
+/// Error of a field of a `CredentialProviderConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}{what}")]
-pub struct ProviderFault {
-    /// Path of the field with `: `, or nothing.
+pub struct ProviderError {
+    /// Path of the field with `: `, or empty.
     field: String,
-    /// What is wrong with it, and what it should be.
+    /// Cause, and what to write.
     what: String,
 }
 
-/// What a file of plugins says.
+/// Content of a `CredentialProviderConfig`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadProviders {
-    /// Plugins in the file's order.
+    /// Plugins in the order of the file.
     pub providers: Vec<CredentialProvider>,
-    /// What is accepted and has no effect, each in one line.
+    /// Ignored fields, one line each.
     pub warnings: Vec<String>,
 }
 
 /// A response of a plugin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ProviderAnswer {
+pub struct ProviderResponse {
     /// The credentials.
     pub keyring: Keyring,
-    /// The one of [`CredentialProvider::cache_keys`] under which they are cached.
+    /// Cache key, one of [`CredentialProvider::cache_keys`].
     pub key: String,
-    /// For how long; zero is not at all.
+    /// Cache duration; zero disables caching.
     pub lifetime: Duration,
 }
 
@@ -121,29 +121,32 @@ pub struct PluginAccount {
     pub token: Token,
 }
 
-/// Reads a file of plugins. `names` are those of earlier files, and get its own. `tokens` is the
-/// gate `KubeletServiceAccountTokenForCredentialProviders`.
+/// Reads a `CredentialProviderConfig`. `names` has the plugins of earlier files and is extended.
+/// `tokens` is the feature gate `KubeletServiceAccountTokenForCredentialProviders`.
 ///
 /// # Errors
-/// Every fault of the file.
+/// All errors of the file.
 pub fn read_providers(
     text: &[u8],
     names: &mut BTreeSet<String>,
     tokens: bool,
-) -> Result<ReadProviders, Vec<ProviderFault>> {
-    let (file, unknown) =
-        yaml::from_slice::<ConfigFile>(text).map_err(|error| vec![fault("", error.to_string())])?;
-    let mut faults = Vec::new();
+) -> Result<ReadProviders, Vec<ProviderError>> {
+    let (file, unknown) = yaml::from_slice::<ConfigFile>(text)
+        .map_err(|error| vec![invalid_field("", error.to_string())])?;
+    let mut errors = Vec::new();
     if file.kind != CONFIG_KIND || !CONFIG_VERSIONS.contains(&file.api_version.as_str()) {
         let what = format!(
-            "this is {:?} of {:?}: write kind {CONFIG_KIND} and apiVersion {}",
+            "unexpected kind {:?} of {:?}; write kind {CONFIG_KIND} and apiVersion {}",
             file.kind, file.api_version, CONFIG_VERSIONS[0]
         );
-        faults.push(fault("", what));
+        errors.push(invalid_field("", what));
     }
     let entries = file.providers.unwrap_or_default();
     if entries.is_empty() {
-        faults.push(fault("providers", "none: name at least one".to_owned()));
+        errors.push(invalid_field(
+            "providers",
+            "at least one is required".to_owned(),
+        ));
     }
     let mut read = ReadProviders {
         warnings: unknown
@@ -155,16 +158,16 @@ pub fn read_providers(
     for (i, entry) in entries.into_iter().enumerate() {
         let path = format!("providers[{i}]");
         if !names.insert(entry.name.clone()) {
-            let what = format!("{:?} is there twice: a name is for one plugin", entry.name);
-            faults.push(fault(&format!("{path}.name"), what));
+            let what = format!("duplicate name {:?}", entry.name);
+            errors.push(invalid_field(&format!("{path}.name"), what));
         }
         read.providers
-            .extend(provider(entry, &path, tokens, &mut faults));
+            .extend(provider(entry, &path, tokens, &mut errors));
     }
-    if faults.is_empty() {
+    if errors.is_empty() {
         Ok(read)
     } else {
-        Err(faults)
+        Err(errors)
     }
 }
 
@@ -172,31 +175,31 @@ fn provider(
     entry: Entry,
     path: &str,
     tokens: bool,
-    faults: &mut Vec<ProviderFault>,
+    errors: &mut Vec<ProviderError>,
 ) -> Option<CredentialProvider> {
-    let before = faults.len();
-    let mut refuse =
-        |field: &str, what: String| faults.push(fault(&format!("{path}.{field}"), what));
+    let before = errors.len();
+    let mut reject =
+        |field: &str, what: String| errors.push(invalid_field(&format!("{path}.{field}"), what));
     let odd = |c: char| c == '/' || c.is_whitespace();
     if ["", ".", ".."].contains(&entry.name.as_str()) || entry.name.contains(odd) {
         let what = format!(
-            "{:?} is no name of a program: no path, no space",
+            "{:?} must be a program name without path and spaces",
             entry.name
         );
-        refuse("name", what);
+        reject("name", what);
     }
     let version = PLUGIN_VERSIONS.iter().find(|v| **v == entry.api_version);
     if version.is_none() {
         let what = format!(
-            "{:?} is unknown: write {}",
+            "unknown version {:?}; write {}",
             entry.api_version, PLUGIN_VERSIONS[0]
         );
-        refuse("apiVersion", what);
+        reject("apiVersion", what);
     }
     if entry.match_images.is_empty() {
-        refuse(
+        reject(
             "matchImages",
-            "none: name images, as registry.io or *.registry.io/path".into(),
+            "at least one is required, such as registry.io or *.registry.io/path".into(),
         );
     }
     let mut images = Vec::new();
@@ -204,31 +207,31 @@ fn provider(
         match Pattern::parse(text) {
             Some(pattern) => images.push(pattern),
             None => {
-                let what = format!("{text:?} is none: write a host, perhaps with port and path");
-                refuse(&format!("matchImages[{i}]"), what);
+                let what = format!("{text:?} must be a host with optional port and path");
+                reject(&format!("matchImages[{i}]"), what);
             }
         }
     }
     let cache = entry.default_cache_duration;
     if cache.is_none_or(|cache| cache < GoDuration::ZERO) {
-        let what = "missing or negative: write a duration, 0s to keep nothing".to_owned();
-        refuse("defaultCacheDuration", what);
+        let what = "missing or negative; write a duration, 0s to disable caching".to_owned();
+        reject("defaultCacheDuration", what);
     }
     let attributes = entry.token_attributes.map(|attributes| {
         let path = format!("{path}.tokenAttributes");
         if !tokens {
-            faults.push(fault(&path, token::GATE_OFF.to_owned()));
+            errors.push(invalid_field(&path, token::GATE_OFF.to_owned()));
         }
         if version != Some(&PLUGIN_VERSIONS[0]) {
             let what = format!(
                 "Forbidden: tokenAttributes is only supported for {} API version",
                 PLUGIN_VERSIONS[0]
             );
-            faults.push(fault(&path, what));
+            errors.push(invalid_field(&path, what));
         }
-        attributes.check(&path, faults)
+        attributes.check(&path, errors)
     });
-    if faults.len() > before {
+    if errors.len() > before {
         return None;
     }
     let env = entry.env.unwrap_or_default().into_iter();
@@ -243,16 +246,16 @@ fn provider(
     })
 }
 
-fn fault(field: &str, what: String) -> ProviderFault {
+fn invalid_field(field: &str, what: String) -> ProviderError {
     let field = match field {
         "" => String::new(),
         field => format!("{field}: "),
     };
-    ProviderFault { field, what }
+    ProviderError { field, what }
 }
 
 impl CredentialProvider {
-    /// True if the plugin is executed for this image.
+    /// Returns true if the plugin is executed for this image.
     pub fn is_for(&self, image: &ImageName) -> bool {
         let mut images = self.images.iter();
         images.any(|pattern| pattern.matches(&image.registry, &image.repository))
@@ -263,7 +266,7 @@ impl CredentialProvider {
         self.token.as_ref()
     }
 
-    /// Returns the text for the standard input of its program.
+    /// Returns the standard input of its program.
     pub fn request(&self, image: &ImageName, account: Option<&PluginAccount>) -> String {
         let mut request = json!({
             "kind": "CredentialProviderRequest",
@@ -280,7 +283,7 @@ impl CredentialProvider {
     }
 
     /// Returns the keys under which credentials for an image may be cached: of the image, of its
-    /// registry, and of all images. Credentials for a service account have keys of their own.
+    /// registry, and of all images. Credentials for a service account have separate keys.
     pub fn cache_keys(&self, image: &ImageName, account: Option<&PluginAccount>) -> [String; 3] {
         let keys = [repository(image), image.registry.clone(), GLOBAL.to_owned()];
         let Some((account, token)) = account.zip(self.token.as_ref()) else {
@@ -299,30 +302,30 @@ impl CredentialProvider {
         keys.map(|key| format!("{key} {suffix}"))
     }
 
-    /// Reads the standard output of its program.
+    /// Parses the standard output of its program.
     ///
     /// # Errors
-    /// What is wrong with the output. The text has nothing of the output's values.
-    pub fn answer(
+    /// The output is invalid. The text contains none of its values.
+    pub fn read_response(
         &self,
         image: &ImageName,
         account: Option<&PluginAccount>,
         output: &[u8],
-    ) -> Result<ProviderAnswer, String> {
-        let answer: Answer = serde_json::from_slice(output).map_err(|error| {
+    ) -> Result<ProviderResponse, String> {
+        let response: ResponseBody = serde_json::from_slice(output).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            format!("no CredentialProviderResponse in JSON (line {line}, column {column})")
+            format!("not a CredentialProviderResponse in JSON (line {line}, column {column})")
         })?;
-        if answer.kind != "CredentialProviderResponse" || answer.api_version != self.version {
-            let (kind, version) = (answer.kind, answer.api_version);
-            let asked = self.version;
+        if response.kind != "CredentialProviderResponse" || response.api_version != self.version {
+            let (kind, version) = (response.kind, response.api_version);
+            let expected = self.version;
             return Err(format!(
-                "{kind:?} of {version:?}, not CredentialProviderResponse of {asked:?}"
+                "{kind:?} of {version:?}, not CredentialProviderResponse of {expected:?}"
             ));
         }
-        self.check_echo(image, account, &answer)?;
+        self.check_echo(image, account, &response)?;
         let [by_image, by_registry, by_all] = self.cache_keys(image, account);
-        let key = match answer.cache_key_type.as_str() {
+        let key = match response.cache_key_type.as_str() {
             "Image" => by_image,
             "Registry" => by_registry,
             "Global" => by_all,
@@ -333,7 +336,7 @@ impl CredentialProvider {
             }
         };
         let mut layer = Layer::default();
-        for (pattern, login) in answer.auth.unwrap_or_default() {
+        for (pattern, login) in response.auth.unwrap_or_default() {
             // as upstream, an invalid pattern is ignored
             if let Some(pattern) = Pattern::parse(&pattern) {
                 let auth = ImageAuth {
@@ -348,8 +351,8 @@ impl CredentialProvider {
                 });
             }
         }
-        let lifetime = answer.cache_duration.map(GoDuration::to_std);
-        Ok(ProviderAnswer {
+        let lifetime = response.cache_duration.map(GoDuration::to_std);
+        Ok(ProviderResponse {
             keyring: layer.into_keyring(),
             key,
             lifetime: lifetime.unwrap_or(self.cache),
@@ -361,13 +364,13 @@ impl CredentialProvider {
         &self,
         image: &ImageName,
         account: Option<&PluginAccount>,
-        answer: &Answer,
+        response: &ResponseBody,
     ) -> Result<(), String> {
         let shared = self.token.as_ref().map(|token| token.cache_type);
         let (Some(account), Some(CacheType::ServiceAccount)) = (account, shared) else {
             return Ok(());
         };
-        let mut logins = answer.auth.iter().flat_map(BTreeMap::values);
+        let mut logins = response.auth.iter().flat_map(BTreeMap::values);
         if logins.any(|login| login.password == account.token.0) {
             return Err(format!(
                 "Credential provider plugin returned the service account token as the password \
@@ -384,14 +387,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The image without its tag and digest, as plugins get it.
+/// Returns the image without tag and digest, as plugins receive it.
 fn repository(image: &ImageName) -> String {
     format!("{}/{}", image.registry, image.repository)
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct ResponseBody {
     kind: String,
     api_version: String,
     cache_key_type: String,

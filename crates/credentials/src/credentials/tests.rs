@@ -1,4 +1,4 @@
-//! Keyrings, by the users they try for an image.
+//! Keyrings, by the users for an image.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn users(keyring: &Keyring, image: &str) -> String {
 }
 
 #[test]
-fn the_most_specific_entry_is_tried_first_and_all_that_match_are_tried() {
+fn matching_entries_are_tried_most_specific_first() {
     let keyring = read(&[config_json(json!({
         "quay.io": user("host"),
         "quay.io/team": user("team"),
@@ -54,7 +54,7 @@ fn the_most_specific_entry_is_tried_first_and_all_that_match_are_tried() {
 }
 
 #[test]
-fn docker_hub_is_known_by_all_its_names() {
+fn docker_hub_matches_all_its_names() {
     for address in [
         "https://index.docker.io/v1/",
         "index.docker.io",
@@ -75,7 +75,7 @@ fn docker_hub_is_known_by_all_its_names() {
 }
 
 #[test]
-fn docker_hubs_default_stands_back_for_a_better_match_of_the_same_layer() {
+fn docker_hub_default_follows_better_match_of_layer() {
     let keyring = read(&[config_json(json!({
         "https://index.docker.io/v1/": user("hub"),
         "docker.io/team": user("team"),
@@ -86,7 +86,7 @@ fn docker_hubs_default_stands_back_for_a_better_match_of_the_same_layer() {
 }
 
 #[test]
-fn the_pods_secrets_come_before_the_nodes_file_and_nothing_is_tried_twice() {
+fn pod_secrets_precede_node_file_without_duplicates() {
     let pod = read(&[
         config_json(json!({"r.io": user("a")})),
         config_json(json!({"r.io": user("b")})),
@@ -103,7 +103,7 @@ fn the_pods_secrets_come_before_the_nodes_file_and_nothing_is_tried_twice() {
 }
 
 #[test]
-fn each_way_to_write_a_credential_is_read() {
+fn all_entry_forms_are_read() {
     let line = |entry: Value| {
         let keyring = read(&[config_json(json!({"r.io": entry}))]).keyring;
         let found = keyring.lookup("r.io/x");
@@ -139,7 +139,7 @@ fn each_way_to_write_a_credential_is_read() {
 }
 
 #[test]
-fn the_old_format_has_its_entries_at_the_top() {
+fn dockercfg_has_top_level_entries() {
     let text = json!({"r.io": user("old")}).to_string();
     let keyring = read(&[secret(TYPE_DOCKERCFG, ".dockercfg", &text)]).keyring;
     assert_eq!(users(&keyring, "r.io/x"), "old");
@@ -150,20 +150,20 @@ fn the_old_format_has_its_entries_at_the_top() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_without_its_content_and_skipped() {
-    let faults = |secret: SecretContent| {
+fn invalid_entry_is_skipped_and_reported_without_content() {
+    let errors = |secret: SecretContent| {
         let read = read(&[secret, config_json(json!({"r.io": user("good")}))]);
         assert_eq!(users(&read.keyring, "r.io/x"), "good");
-        let lines: Vec<_> = read.faults.iter().map(ToString::to_string).collect();
+        let lines: Vec<_> = read.errors.iter().map(ToString::to_string).collect();
         lines.join("\n")
     };
-    let check = |secret, expected: &str| assert_eq!(faults(secret), expected);
+    let check = |secret, expected: &str| assert_eq!(errors(secret), expected);
     let origin = "secret ns/regcred, key .dockerconfigjson";
     check(
         secret(TYPE_CONFIG_JSON, ".dockerconfigjson", "{\"auths\": hunter2"),
         &format!(
             "{origin}: not valid docker config JSON (line 1, column 11): \
-             make it again with `kubectl create secret docker-registry` or `docker login`"
+             recreate it with `kubectl create secret docker-registry` or `docker login`"
         ),
     );
     check(
@@ -174,27 +174,27 @@ fn what_cannot_be_read_is_named_without_its_content_and_skipped() {
         ),
         &format!(
             "{origin}: not valid docker config JSON (line 1, column 19): \
-             make it again with `kubectl create secret docker-registry` or `docker login`"
+             recreate it with `kubectl create secret docker-registry` or `docker login`"
         ),
     );
     check(
         config_json(json!({"b.io": "hunter2", "c.io": {"auth": "aHVudGVyMg=="}, "d d": {}})),
         &format!(
-            "{origin}: entry \"b.io\" is skipped: it must be an object whose fields are text \
+            "{origin}: skipped entry \"b.io\": must be an object with string fields \
              (username, password, auth)\n\
-             {origin}: entry \"c.io\" is skipped: auth must be base64 of username:password\n\
-             {origin}: entry \"d d\" is skipped: its name is no registry address such as \
+             {origin}: skipped entry \"c.io\": auth must be base64 of username:password\n\
+             {origin}: skipped entry \"d d\": the name must be a registry address such as \
              registry.example.com:5000/team"
         ),
     );
 }
 
 #[test]
-fn a_keyring_shows_nothing_of_itself() {
+fn keyring_debug_has_no_credentials() {
     let read = read(&[config_json(json!({"r.io": user("a")}))]);
     let text = format!("{read:?}");
     assert_eq!(
         text,
-        "ReadCredentials { keyring: Keyring(1 entries), faults: [] }"
+        "ReadCredentials { keyring: Keyring(1 entries), errors: [] }"
     );
 }

@@ -41,7 +41,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn record(image: &str, used: Option<&TrackedAuth>) -> ImagePulledRecord {
-    let credentials = Some(ImagePullCredentials::of(used));
+    let credentials = Some(ImagePullCredentials::for_pull(used));
     ImagePulledRecord::after_pull(None, &name(image), "sha256:1", credentials, at(1)).expect("new")
 }
 
@@ -186,7 +186,7 @@ fn verification_policy_decides_which_images_are_verified() {
         ("NeverVerifyAllowlistedImages", "r.io/teams", false, false),
         ("NeverVerifyAllowlistedImages", "a", false, false),
     ] {
-        let parsed = VerificationPolicy::of(policy, &list).expect("valid");
+        let parsed = VerificationPolicy::from_config(policy, &list).expect("valid");
         for (history, allowed) in [
             (PullHistory::None, preloaded),
             (PullHistory::Intent, pulled),
@@ -268,7 +268,7 @@ fn credential_hash_is_of_gos_json() {
 fn record_merge_keeps_one_entry_per_secret() {
     let image = name("r.io/a");
     let merge = |before: ImagePulledRecord, used: Option<&TrackedAuth>| {
-        let credentials = Some(ImagePullCredentials::of(used));
+        let credentials = Some(ImagePullCredentials::for_pull(used));
         ImagePulledRecord::after_pull(Some(before), &image, "sha256:1", credentials, at(2))
     };
     let first = record("r.io/a", Some(&credentials(Some("b"), "p")));
@@ -305,7 +305,7 @@ fn record_merge_keeps_one_entry_per_secret() {
     let open = merge(all, None).expect("changed");
     assert_eq!(
         open.credential_mapping["r.io/a"],
-        ImagePullCredentials::of(None)
+        ImagePullCredentials::for_pull(None)
     );
     assert_eq!(merge(open, Some(&credentials(Some("a"), "p"))), None);
 }

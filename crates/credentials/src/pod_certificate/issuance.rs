@@ -1,60 +1,58 @@
-//! One source from its first request to the last renewal: upstream's states as a value that says
-//! what is to be done next.
+//! State machine of one source, from its first request to the last renewal.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_types::Reason;
+use windlass_types::{ClockReading, Reason};
 
-use super::due::{Due, Moment};
-use super::{Issued, Outcome, Refusal, Seen, Verdict};
+use super::due::Due;
+use super::{CertificateRejection, Issued, ObservedRequest, RejectionKind, RequestOutcome};
 use windlass_pod_inputs::projection::Credential;
 use windlass_units::hash::fnv1a_64;
 
-/// A request that the watch has not shown for so long was deleted (upstream
-/// `assumeDeletedThreshold`).
+/// Time after which an unobserved request counts as deleted (upstream `assumeDeletedThreshold`).
 const ASSUME_DELETED: Duration = Duration::from_secs(10 * 60);
-/// A renewal that takes longer than this is overdue (upstream `refreshOverdueDuration`).
-const OVERDUE: Duration = Duration::from_secs(10 * 60);
-/// Requests made at the same time come up to this much apart (upstream `jitterDuration`).
+/// Time after which a renewal is overdue (upstream `refreshOverdueDuration`).
+const OVERDUE_THRESHOLD: Duration = Duration::from_secs(10 * 60);
+/// Maximum jitter of requests (upstream `jitterDuration`).
 const JITTER: Duration = Duration::from_secs(5 * 60);
-/// The pause after the first failure; it doubles with each more (upstream's queue).
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// Nobody waits longer than this and as much jitter (upstream's pass over all sources), which is
-/// also the shortest time between two certificates of a signer whose clock is wrong.
-const PASS: Duration = Duration::from_secs(60);
+/// Back-off after the first failure; doubles with each further one (upstream's queue).
+const INITIAL_BACKOFF: Duration = Duration::from_millis(5);
+/// Maximum wait, plus the same amount of jitter (upstream's pass over all sources). Also the minimum
+/// time between two certificates, which matters if the clock of the signer is wrong.
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The certificate of one source.
 #[derive(Clone, Debug)]
 pub struct Issuance {
-    /// Makes the jitter: the same in every replay, another for each source.
+    /// Seed of the jitter, unique per source.
     seed: String,
     serving: Option<Serving>,
     pending: Option<Pending>,
-    refusal: Option<Refusal>,
-    /// Nothing is asked before.
-    pause: Option<Due>,
-    /// Since a request was last accepted.
+    rejection: Option<CertificateRejection>,
+    /// No request before this time.
+    backoff: Option<Due>,
+    /// Consecutive failed requests.
     failures: u32,
-    /// What went wrong last.
+    /// Last error.
     error: Option<String>,
-    /// How often the jitter was used.
+    /// Number of drawn jitter values.
     draws: u64,
 }
 
-/// What is shown to the pod.
+/// The certificate that the pod uses.
 #[derive(Clone, Debug)]
 struct Serving {
     credential: Credential,
     refresh: Due,
     overdue: Due,
     expiry: Due,
-    told_overdue: bool,
-    told_expired: bool,
+    overdue_reported: bool,
+    expiry_reported: bool,
 }
 
-/// A request that was made.
+/// A request in progress.
 #[derive(Clone)]
 struct Pending {
     request: String,
@@ -69,46 +67,46 @@ impl fmt::Debug for Pending {
     }
 }
 
-/// What is to be done next.
+/// Next step of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a key and a request for it.
-    Ask,
-    /// There is a new certificate: the pod is to be told.
+    /// Create a key and a request.
+    Request,
+    /// A certificate was issued: update the pod.
     Issued,
-    /// The request was turned down for good: the pod and everybody else is to be told.
-    Refused(Notice),
-    /// Somebody has to know.
-    Tell(Notice),
-    /// Nothing until then, unless something changes about the pending request.
+    /// The request was rejected permanently: update the pod and record the event.
+    Rejected(CertificateEvent),
+    /// Record the event.
+    Notify(CertificateEvent),
+    /// Wait this long, or until the pending request changes.
     Wait(Duration),
-    /// Nothing more.
-    Over,
+    /// No further steps.
+    Finished,
 }
 
-/// What is told of a certificate, as an event of its pod.
+/// Event of a pod about its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A request was turned down.
-    Refused {
-        /// Namespace and name.
+pub enum CertificateEvent {
+    /// A request was rejected.
+    Rejected {
+        /// Namespace and name of the request.
         request: String,
-        /// By what.
-        refusal: Refusal,
+        /// The rejection.
+        rejection: CertificateRejection,
     },
-    /// It should have been renewed ten minutes ago.
+    /// The renewal is overdue.
     Overdue,
-    /// It ran out.
+    /// The certificate expired.
     Expired,
 }
 
-impl Notice {
-    /// The event's reason.
+impl CertificateEvent {
+    /// Returns the reason of the event.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Refused { refusal, .. } => match refusal.verdict {
-                Verdict::Denied => Reason::Denied,
-                Verdict::Failed => Reason::Failed,
+            Self::Rejected { rejection, .. } => match rejection.kind {
+                RejectionKind::Denied => Reason::Denied,
+                RejectionKind::Failed => Reason::Failed,
             },
             Self::Overdue => Reason::CertificateOverdueForRefresh,
             Self::Expired => Reason::CertificateExpired,
@@ -116,18 +114,18 @@ impl Notice {
     }
 }
 
-/// The event's message.
-impl fmt::Display for Notice {
+/// Message of the event.
+impl fmt::Display for CertificateEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { request, refusal } => {
-                let how = match refusal.verdict {
-                    Verdict::Denied => "was denied",
-                    Verdict::Failed => "failed",
+            Self::Rejected { request, rejection } => {
+                let how = match rejection.kind {
+                    RejectionKind::Denied => "was denied",
+                    RejectionKind::Failed => "failed",
                 };
-                let Refusal {
+                let CertificateRejection {
                     reason, message, ..
-                } = refusal;
+                } = rejection;
                 write!(
                     f,
                     "PodCertificateRequest {request} {how}, reason={reason:?}, message={message:?}"
@@ -142,64 +140,64 @@ impl fmt::Display for Notice {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ask => f.write_str("ask"),
+            Self::Request => f.write_str("request"),
             Self::Issued => f.write_str("issued"),
-            Self::Refused(notice) | Self::Tell(notice) => {
-                write!(f, "tell {}: {notice}", notice.reason())
+            Self::Rejected(event) | Self::Notify(event) => {
+                write!(f, "event {}: {event}", event.reason())
             }
             Self::Wait(left) => write!(f, "wait {}ms", left.as_millis()),
-            Self::Over => f.write_str("over"),
+            Self::Finished => f.write_str("finished"),
         }
     }
 }
 
 impl Issuance {
-    /// Nothing was asked yet. `seed` is the source's own: pod, volume and place in it.
+    /// Creates the state before the first request. `seed` is unique per source: pod, volume, index.
     pub fn new(seed: String) -> Self {
         Self {
             seed,
             serving: None,
             pending: None,
-            refusal: None,
-            pause: None,
+            rejection: None,
+            backoff: None,
             failures: 0,
             error: None,
             draws: 0,
         }
     }
 
-    /// What is to be done, given what is known of the pending request. Ask again when that is done.
-    pub fn step(&mut self, now: Moment, seen: &Seen) -> Step {
-        if self.refusal.is_some() {
-            return Step::Over;
+    /// Returns the next step; call it again after the step is done.
+    pub fn step(&mut self, now: ClockReading, seen: &ObservedRequest) -> Step {
+        if self.rejection.is_some() {
+            return Step::Finished;
         }
-        if let Some(step) = self.decided(now, seen) {
+        if let Some(step) = self.take_decision(now, seen) {
             return step;
         }
         let serving = self.serving.as_mut();
-        if let Some(notice) = serving.and_then(|serving| serving.notice(now)) {
-            return Step::Tell(notice);
+        if let Some(event) = serving.and_then(|serving| serving.event(now)) {
+            return Step::Notify(event);
         }
         let next = match &self.pending {
             Some(pending) if !pending.seen => pending.abandon.left(now),
             Some(_) => Duration::MAX,
             None => {
                 let refresh = self.serving.as_ref().map(|it| it.refresh.left(now));
-                let pause = self.pause.map(|pause| pause.left(now));
-                let left = refresh.unwrap_or_default().max(pause.unwrap_or_default());
+                let backoff = self.backoff.map(|backoff| backoff.left(now));
+                let left = refresh.unwrap_or_default().max(backoff.unwrap_or_default());
                 if left.is_zero() {
-                    return Step::Ask;
+                    return Step::Request;
                 }
                 left
             }
         };
-        let notice = self.serving.as_ref().and_then(|it| it.until_notice(now));
-        let next = next.min(notice.unwrap_or(Duration::MAX));
-        Step::Wait(next.min(PASS + self.jitter(PASS)))
+        let event = self.serving.as_ref().and_then(|it| it.until_event(now));
+        let next = next.min(event.unwrap_or(Duration::MAX));
+        Step::Wait(next.min(MAX_BACKOFF + self.jitter(MAX_BACKOFF)))
     }
 
-    /// A request was made.
-    pub fn asked(&mut self, now: Moment, request: String, key: Arc<[u8]>) {
+    /// Handles a created request.
+    pub fn requested(&mut self, now: ClockReading, request: String, key: Arc<[u8]>) {
         let abandon = Due::after(now, ASSUME_DELETED + self.draw(JITTER));
         self.pending = Some(Pending {
             request,
@@ -208,39 +206,39 @@ impl Issuance {
             seen: false,
         });
         self.failures = 0;
-        self.pause = None;
+        self.backoff = None;
         self.error = None;
     }
 
-    /// A request could not be made; the API server may have said how long to wait.
-    pub fn failed(&mut self, now: Moment, error: String, retry_after: Option<Duration>) {
-        let doubled = FIRST_PAUSE.saturating_mul(1_u32 << self.failures.min(20));
+    /// Handles an error of a request; `retry_after` is from the API server.
+    pub fn failed(&mut self, now: ClockReading, error: String, retry_after: Option<Duration>) {
+        let doubled = INITIAL_BACKOFF.saturating_mul(1_u32 << self.failures.min(20));
         self.failures = self.failures.saturating_add(1);
-        let pause = doubled.min(PASS + self.draw(PASS));
-        let pause = pause.max(retry_after.unwrap_or_default());
-        self.pause = Some(Due::after(now, pause));
+        let backoff = doubled.min(MAX_BACKOFF + self.draw(MAX_BACKOFF));
+        let backoff = backoff.max(retry_after.unwrap_or_default());
+        self.backoff = Some(Due::after(now, backoff));
         self.error = Some(error);
     }
 
-    /// Name of the request that is pending.
+    /// Returns the name of the pending request.
     pub fn pending(&self) -> Option<&str> {
         self.pending.as_ref().map(|it| it.request.as_str())
     }
 
-    /// What the pod is shown, or why there is nothing.
+    /// Returns the current credential.
     ///
     /// # Errors
-    /// There is no certificate yet, or none will come; in upstream's words, and with what went
-    /// wrong last, which upstream tells its log only.
+    /// No certificate is issued yet, or the request was rejected. The text is upstream's, plus the last
+    /// error, which upstream only logs.
     pub fn credential(&self) -> Result<Credential, String> {
-        if let Some(Refusal {
-            verdict,
+        if let Some(CertificateRejection {
+            kind,
             reason,
             message,
-        }) = &self.refusal
+        }) = &self.rejection
         {
             return Err(format!(
-                "PodCertificateRequest was permanently {verdict}: \
+                "PodCertificateRequest was permanently {kind}: \
                  reason={reason:?} message={message:?}"
             ));
         }
@@ -251,17 +249,17 @@ impl Issuance {
         }
     }
 
-    /// There is an answer, good or bad.
+    /// Returns true after the first certificate or a rejection.
     pub fn is_settled(&self) -> bool {
-        self.serving.is_some() || self.refusal.is_some()
+        self.serving.is_some() || self.rejection.is_some()
     }
 
-    /// The state as `kubelet_podcertificate_states` counts it.
-    pub fn state(&self, now: Moment) -> &'static str {
-        match (&self.refusal, &self.serving) {
-            (Some(refusal), _) => match refusal.verdict {
-                Verdict::Denied => "denied",
-                Verdict::Failed => "failed",
+    /// Returns the state for the metric `kubelet_podcertificate_states`.
+    pub fn state(&self, now: ClockReading) -> &'static str {
+        match (&self.rejection, &self.serving) {
+            (Some(rejection), _) => match rejection.kind {
+                RejectionKind::Denied => "denied",
+                RejectionKind::Failed => "failed",
             },
             (None, None) => "not_yet_issued",
             (None, Some(serving)) if serving.expiry.is_reached(now) => "expired",
@@ -270,40 +268,40 @@ impl Issuance {
         }
     }
 
-    /// Takes in what became of the pending request; `None` if it is still pending, or was lost.
-    fn decided(&mut self, now: Moment, seen: &Seen) -> Option<Step> {
+    /// Handles the observed request; `None` if it is pending or was deleted.
+    fn take_decision(&mut self, now: ClockReading, seen: &ObservedRequest) -> Option<Step> {
         let mut pending = self.pending.take()?;
         match seen {
-            Seen::Found(outcome) => match &**outcome {
-                Outcome::Issued(issued) => {
+            ObservedRequest::Found(outcome) => match &**outcome {
+                RequestOutcome::Issued(issued) => {
                     self.serve(now, pending.key, issued);
                     return Some(Step::Issued);
                 }
-                Outcome::Refused(refusal) => {
-                    self.refusal = Some(refusal.clone());
+                RequestOutcome::Rejected(rejection) => {
+                    self.rejection = Some(rejection.clone());
                     self.serving = None;
-                    return Some(Step::Refused(Notice::Refused {
+                    return Some(Step::Rejected(CertificateEvent::Rejected {
                         request: pending.request,
-                        refusal: refusal.clone(),
+                        rejection: rejection.clone(),
                     }));
                 }
-                Outcome::Pending => pending.seen = true,
+                RequestOutcome::Pending => pending.seen = true,
             },
-            // upstream waits for the threshold even for one that it has seen
-            Seen::Absent if pending.seen || pending.abandon.is_reached(now) => {
+            // upstream always waits for the threshold
+            ObservedRequest::Absent if pending.seen || pending.abandon.is_reached(now) => {
                 let request = &pending.request;
                 let error =
                     format!("PodCertificateRequest {request:?} appears to have been deleted");
                 self.failed(now, error, None);
                 return None;
             }
-            Seen::Absent | Seen::NotRead => {}
+            ObservedRequest::Absent | ObservedRequest::NotRead => {}
         }
         self.pending = Some(pending);
         None
     }
 
-    fn serve(&mut self, now: Moment, key: Arc<[u8]>, issued: &Issued) {
+    fn serve(&mut self, now: ClockReading, key: Arc<[u8]>, issued: &Issued) {
         let refresh = Due::at(now, issued.begin_refresh_at).plus(self.draw(JITTER));
         self.serving = Some(Serving {
             credential: Credential {
@@ -311,45 +309,45 @@ impl Issuance {
                 chain: Arc::clone(&issued.chain),
             },
             refresh,
-            overdue: refresh.plus(OVERDUE),
+            overdue: refresh.plus(OVERDUE_THRESHOLD),
             expiry: Due::at(now, issued.not_after),
-            told_overdue: false,
-            told_expired: false,
+            overdue_reported: false,
+            expiry_reported: false,
         });
-        self.pause = Some(Due::after(now, PASS + self.draw(PASS)));
+        self.backoff = Some(Due::after(now, MAX_BACKOFF + self.draw(MAX_BACKOFF)));
         self.failures = 0;
         self.error = None;
     }
 
-    /// Less than `most`, another one each time.
-    fn draw(&mut self, most: Duration) -> Duration {
+    /// Returns a new jitter below `max`.
+    fn draw(&mut self, max: Duration) -> Duration {
         self.draws += 1;
-        self.jitter(most)
+        self.jitter(max)
     }
 
-    fn jitter(&self, most: Duration) -> Duration {
+    fn jitter(&self, max: Duration) -> Duration {
         let seed = fnv1a_64(format!("{}/{}", self.seed, self.draws).as_bytes());
-        most.mul_f64((seed % 4096) as f64 / 4096.0)
+        max.mul_f64((seed % 4096) as f64 / 4096.0)
     }
 }
 
 impl Serving {
-    /// What is to be told of it now; each once.
-    fn notice(&mut self, now: Moment) -> Option<Notice> {
-        if self.overdue.is_reached(now) && !self.told_overdue {
-            self.told_overdue = true;
-            return Some(Notice::Overdue);
+    /// Returns a due event that was not reported yet.
+    fn event(&mut self, now: ClockReading) -> Option<CertificateEvent> {
+        if self.overdue.is_reached(now) && !self.overdue_reported {
+            self.overdue_reported = true;
+            return Some(CertificateEvent::Overdue);
         }
-        if self.expiry.is_reached(now) && !self.told_expired {
-            self.told_expired = true;
-            return Some(Notice::Expired);
+        if self.expiry.is_reached(now) && !self.expiry_reported {
+            self.expiry_reported = true;
+            return Some(CertificateEvent::Expired);
         }
         None
     }
 
-    fn until_notice(&self, now: Moment) -> Option<Duration> {
-        let overdue = (!self.told_overdue).then(|| self.overdue.left(now));
-        let expiry = (!self.told_expired).then(|| self.expiry.left(now));
+    fn until_event(&self, now: ClockReading) -> Option<Duration> {
+        let overdue = (!self.overdue_reported).then(|| self.overdue.left(now));
+        let expiry = (!self.expiry_reported).then(|| self.expiry.left(now));
         overdue.into_iter().chain(expiry).min()
     }
 }

@@ -171,7 +171,7 @@ fn credential_provider_errors_name_flag_and_path() {
     fs::write(path.join("one"), "").expect("a program");
     let twice = load(&dir);
     assert!(
-        twice.contains("b.yml: providers[0].name: \"one\" is there twice"),
+        twice.contains("b.yml: providers[0].name: duplicate name \"one\""),
         "{twice}"
     );
 }

@@ -69,8 +69,8 @@ pub struct ContainerToKill {
     pub message: String,
     /// Probe grace period.
     pub grace: Option<Duration>,
-    /// True for an instance that was never started: remove it, so that the next instance can use its
-    /// name and attempt.
+    /// True for an instance that was never started: remove it, so that the next instance can use
+    /// its name and attempt.
     pub remove: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Restart of all containers of a pod in its sandbox, after an exit that matches a rule with
 //! `RestartAllContainers` (KEP-5532, gate `RestartAllContainersOnContainerExits`).
 //!
-//! The containers are killed with the minimum stop timeout and removed. Those whose exits cause it are
-//! removed last, so that an interrupted reset continues. Ephemeral containers stay.
+//! The containers are killed with the minimum stop timeout and removed. Those whose exits cause it
+//! are removed last, so that an interrupted reset continues. Ephemeral containers stay.
 
 use windlass_types::corev1::Container;
 use windlass_types::{ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt};
@@ -29,7 +29,8 @@ pub fn restarts_all_containers(pod: &Pod, observed: &ObservedPod) -> bool {
 }
 
 impl Decision<'_> {
-    /// Plans a reset; true if one is due. It waits for the back-off of the container that causes it.
+    /// Plans a reset; true if one is due. It waits for the back-off of the container that causes
+    /// it.
     pub(super) fn resets(&mut self) -> bool {
         let ActionsInput { pod, observed, .. } = self.input;
         let mut due = false;

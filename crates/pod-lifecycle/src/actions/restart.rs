@@ -1,7 +1,7 @@
 //! Container restarts and sandbox replacement.
 //!
-//! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and `PodSandboxChanged`. A
-//! container's `restartPolicy` and `restartPolicyRules` precede the pod's policy.
+//! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and `PodSandboxChanged`.
+//! A container's `restartPolicy` and `restartPolicyRules` precede the pod's policy.
 
 use windlass_types::corev1::{Container, ContainerRestartRule};
 use windlass_types::pod::RestartPolicy;
@@ -83,7 +83,8 @@ pub enum SandboxDecision {
     },
 }
 
-/// Decides on the sandbox: only the newest may be ready, with the desired network namespace and an IP.
+/// Decides on the sandbox: only the newest may be ready, with the desired network namespace and an
+/// IP.
 pub fn sandbox_decision(pod: &Pod, observed: &ObservedPod) -> SandboxDecision {
     let Some(newest) = observed.newest_sandbox() else {
         return SandboxDecision::Create { attempt: 0 };

@@ -1,4 +1,5 @@
-//! Tables of desired and observed pods with their actions, and a model runtime that executes actions.
+//! Tables of desired and observed pods with their actions, and a model runtime that executes
+//! actions.
 
 pub(crate) mod model;
 

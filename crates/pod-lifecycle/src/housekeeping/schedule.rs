@@ -1,8 +1,9 @@
 //! The schedule and scope of housekeeping rounds.
 //!
-//! A round starts at a tick, unless one is in progress. Most rounds only compare pods. Once a minute
-//! a round includes the disk and garbage collection. In between it includes the disk while an orphaned
-//! pod remains, and garbage collection when their number changes. An idle node skips most ticks.
+//! A round starts at a tick, unless one is in progress. Most rounds only compare pods. Once a
+//! minute a round includes the disk and garbage collection. In between it includes the disk while
+//! an orphaned pod remains, and garbage collection when their number changes. An idle node skips
+//! most ticks.
 
 use std::collections::BTreeSet;
 use std::fmt;

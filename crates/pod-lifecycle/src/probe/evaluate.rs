@@ -8,8 +8,8 @@ use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT_BYTES, P
 use crate::http_target::{HttpTarget, join_host_port};
 use windlass_units::duration::go_duration;
 
-/// Evaluates an HTTP response (upstream `DoHTTPProbe`). A truncated body is an error, no response is
-/// a failure.
+/// Evaluates an HTTP response (upstream `DoHTTPProbe`). A truncated body is an error, no response
+/// is a failure.
 pub fn evaluate_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
     let answer = match answer {
         Ok(answer) => answer,

@@ -1,6 +1,7 @@
 //! Times of probe attempts.
 //!
-//! Unlike upstream, the first attempt starts at the end of the initial delay, not at the next period.
+//! Unlike upstream, the first attempt starts at the end of the initial delay, not at the next
+//! period.
 
 use std::time::Duration;
 

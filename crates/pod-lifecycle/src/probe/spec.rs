@@ -94,8 +94,8 @@ fn handler(
     ))
 }
 
-/// Expands `$(VAR)` from literal values of the container; other variables expand to nothing (upstream
-/// `ExpandContainerCommandOnlyStatic`).
+/// Expands `$(VAR)` from literal values of the container; other variables expand to nothing
+/// (upstream `ExpandContainerCommandOnlyStatic`).
 fn static_command(command: &[String], container: &Container) -> Vec<String> {
     let vars = container.env.iter().flatten();
     let env: BTreeMap<&str, &str> = vars

@@ -4,8 +4,8 @@ use windlass_types::ProbeKind;
 
 use super::{ProbeOutcome, ProbeSpec};
 
-/// State of a probe of one container instance. Unlike upstream, counts do not carry over to the next
-/// instance.
+/// State of a probe of one container instance. Unlike upstream, counts do not carry over to the
+/// next instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeState {
     kind: ProbeKind,
@@ -56,8 +56,8 @@ impl ProbeState {
         self.on_hold
     }
 
-    /// Counts an outcome and returns the result if it changed. Ignores errors, and outcomes while the
-    /// probe is on hold.
+    /// Counts an outcome and returns the result if it changed. Ignores errors, and outcomes while
+    /// the probe is on hold.
     pub fn record(&mut self, outcome: &ProbeOutcome) -> Option<bool> {
         let ok = outcome.counts()?;
         if self.on_hold {

@@ -411,8 +411,8 @@ fn spec(success: u32, failure: u32) -> ProbeSpec {
     }
 }
 
-/// Records outcomes (`+` success, `w` warning, `-` failure, `e` error) and prints each result: `t`, `f`,
-/// `?` for none; a capital for a change, `.` once the probe is on hold.
+/// Records outcomes (`+` success, `w` warning, `-` failure, `e` error) and prints each result: `t`,
+/// `f`, `?` for none; a capital for a change, `.` once the probe is on hold.
 fn run(mut state: ProbeState, outcomes: &str) -> String {
     let mut shown = String::new();
     for outcome in outcomes.chars() {

@@ -53,8 +53,8 @@ impl Reporter {
 
 /// Returns a reference to a pod or one of its containers.
 ///
-/// The UID of a static pod is its own: `kubectl describe` finds the events of a mirror pod by its hash
-/// annotation.
+/// The UID of a static pod is its own: `kubectl describe` finds the events of a mirror pod by its
+/// hash annotation.
 pub fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),

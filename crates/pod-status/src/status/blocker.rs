@@ -1,8 +1,8 @@
 //! The blocker of a pod: the earliest cause that keeps it from its desired state.
 //!
-//! Order: termination · failed pod · error of the pod (runtime, sandbox, volumes) · image · container
-//! creation · container start · crash loop · init container · next container start · exited container ·
-//! readiness.
+//! Order: termination · failed pod · error of the pod (runtime, sandbox, volumes) · image ·
+//! container creation · container start · crash loop · init container · next container start ·
+//! exited container · readiness.
 
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
     })
 }
 
-/// Returns the party that must act on a blocker. [`Blocker::next_retry`] is the time of an automatic
-/// retry.
+/// Returns the party that must act on a blocker. [`Blocker::next_retry`] is the time of an
+/// automatic retry.
 pub fn waiting_for(blocker: &Blocker) -> &'static str {
     match blocker.reason {
         Reason::RuntimeCallHung => "container runtime; the agent keeps retrying",

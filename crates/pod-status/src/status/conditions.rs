@@ -126,8 +126,8 @@ pub(super) fn foreign(input: &StatusInput<'_>) -> Vec<PodCondition> {
         .collect()
 }
 
-/// Returns the condition `DisruptionTarget` of a pod that the agent terminates. It keeps the transition
-/// time of an earlier one.
+/// Returns the condition `DisruptionTarget` of a pod that the agent terminates. It keeps the
+/// transition time of an earlier one.
 fn disrupted_here(
     input: &StatusInput<'_>,
     previous: &PodStatus,
@@ -199,7 +199,8 @@ fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Cond
     }
 }
 
-/// Evaluates whether all init containers completed and all sidecars started. Once true it stays true.
+/// Evaluates whether all init containers completed and all sidecars started. Once true it stays
+/// true.
 fn initialized(
     input: &StatusInput<'_>,
     status: &PodStatus,

@@ -114,7 +114,8 @@ fn is_completed(instance: &ObservedContainer) -> bool {
     instance.state == ContainerState::Exited && instance.exit_code == 0
 }
 
-/// Returns the reason why a container has not started; a back-off precedes the error of the last attempt.
+/// Returns the reason why a container has not started; a back-off precedes the error of the last
+/// attempt.
 fn waiting_reason(input: &StatusInput<'_>, name: &str) -> Option<(Reason, String)> {
     if let Some(wait) = input.backing_off.iter().find(|b| b.name == name) {
         let pod = input.pod;

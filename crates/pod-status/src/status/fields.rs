@@ -41,8 +41,8 @@ impl RuntimeResources {
     }
 }
 
-/// Returns `resources` of a container in the runtime: reported by the runtime while it runs, else from
-/// `before`, the previous status of the instance, else from the spec.
+/// Returns `resources` of a container in the runtime: reported by the runtime while it runs, else
+/// from `before`, the previous status of the instance, else from the spec.
 pub(super) fn resources(
     spec: &Container,
     instance: &ObservedContainer,
@@ -97,8 +97,8 @@ fn settle(
     list.insert(name.to_owned(), ApiQuantity(reported.to_string()));
 }
 
-/// Returns `allocatedResources`: the requests at the creation of the container. There is no in-place
-/// resize.
+/// Returns `allocatedResources`: the requests at the creation of the container. There is no
+/// in-place resize.
 pub(super) fn allocated(
     spec: &Container,
     before: Option<&ContainerStatus>,
@@ -124,8 +124,8 @@ pub(super) fn stop_signal(instance: &ObservedContainer) -> Option<String> {
     Some(instance.stop_signal.clone()).filter(|signal| !signal.is_empty())
 }
 
-/// Returns `volumeMounts` in spec order. Recursive read-only mounts are reported by the runtime for the
-/// `latest` instance.
+/// Returns `volumeMounts` in spec order. Recursive read-only mounts are reported by the runtime for
+/// the `latest` instance.
 pub(super) fn volume_mounts(
     spec: &Container,
     latest: Option<&ObservedContainer>,

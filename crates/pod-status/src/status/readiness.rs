@@ -9,9 +9,10 @@ use windlass_types::pod::is_sidecar;
 
 /// Sets `ready` and `started`; `old` is the previous status of the container.
 ///
-/// A probe without a result counts as failed, unless `old` reports this instance as ready (started), so
-/// that an agent restart keeps pods ready (upstream with `ChangeContainerStatusOnKubeletRestart` off). A
-/// completed init container is ready; an ephemeral container never is.
+/// A probe without a result counts as failed, unless `old` reports this instance as ready
+/// (started), so that an agent restart keeps pods ready (upstream with
+/// `ChangeContainerStatusOnKubeletRestart` off). A completed init container is ready; an ephemeral
+/// container never is.
 pub(super) fn set_readiness(
     input: &StatusInput<'_>,
     kind: Kind,

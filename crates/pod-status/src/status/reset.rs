@@ -21,8 +21,8 @@ pub(super) fn is_possible(pod: &Pod) -> bool {
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
-/// True while missing containers were removed for the restart. After the removal of the container that
-/// causes it, only the previous condition shows it.
+/// True while missing containers were removed for the restart. After the removal of the container
+/// that causes it, only the previous condition shows it.
 pub(super) fn is_in_progress(input: &StatusInput<'_>, previous: &PodStatus) -> bool {
     let mut before = previous.conditions.iter().flatten();
     before.any(|c| c.type_ == ALL_RESTARTING && c.status == "True")

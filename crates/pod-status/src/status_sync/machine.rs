@@ -19,16 +19,16 @@ use windlass_units::hash::fnv1a_64;
 const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Maximum back-off after a failure.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// Interval before an accepted request is repeated because it is due again (upstream's reconciliation
-/// period). It doubles.
+/// Interval before an accepted request is repeated because it is due again (upstream's
+/// reconciliation period). It doubles.
 const INITIAL_REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum interval before the same request is repeated, also after the response `Invalid`.
 const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(300);
-/// Time after all sources are ready until a mirror pod without a static pod is orphaned. The status of
-/// a static pod appears within milliseconds.
+/// Time after all sources are ready until a mirror pod without a static pod is orphaned. The status
+/// of a static pod appears within milliseconds.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
-/// Time during which the watch may report an older object than the last response. Later the API server
-/// may have been restored from a backup.
+/// Time during which the watch may report an older object than the last response. Later the API
+/// server may have been restored from a backup.
 const STALE_WATCH_WINDOW: Duration = Duration::from_secs(30);
 
 /// Kind of the API object of a machine.

@@ -41,7 +41,8 @@ pub struct StatusConflict {
     pub state: &'static str,
 }
 
-/// Merges the local status into the API status. `now` is the time of changes without their own time.
+/// Merges the local status into the API status. `now` is the time of changes without their own
+/// time.
 pub(crate) fn merge_status(
     api: &PodStatus,
     local: &LocalStatus,
@@ -197,8 +198,8 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
         .for_each(|c| c.state = lost());
 }
 
-/// Sets a terminal phase, which the API server requires for the deletion; not for a static pod, which
-/// may return with its manifest.
+/// Sets a terminal phase, which the API server requires for the deletion; not for a static pod,
+/// which may return with its manifest.
 fn end_phase(status: &mut PodStatus, pod: &Pod) {
     if !Phase::is_terminal_in(status) && !pod.is_static() {
         status.phase = Some(Phase::Failed.as_str().to_owned());
@@ -304,8 +305,8 @@ fn may_run(status: &PodStatus) -> bool {
     })
 }
 
-/// Returns the conditions of other writers, then those of the agent. `ends_now`: this status publishes
-/// the terminal phase.
+/// Returns the conditions of other writers, then those of the agent. `ends_now`: this status
+/// publishes the terminal phase.
 fn conditions(
     status: &PodStatus,
     api: &PodStatus,

@@ -1,8 +1,8 @@
 //! The difference between two statuses as a strategic merge patch.
 //!
-//! Both statuses are normalized first, so that different spellings (null and empty, `0.5` and `500m`,
-//! fractions of a second) are equal. Lists follow the merge keys of the API types; a list without one
-//! is replaced.
+//! Both statuses are normalized first, so that different spellings (null and empty, `0.5` and
+//! `500m`, fractions of a second) are equal. Lists follow the merge keys of the API types; a list
+//! without one is replaced.
 
 use serde_json::{Map, Value, json};
 use windlass_types::Pod;

@@ -45,7 +45,7 @@ fn secret(user: &str) -> PodInputs {
         data: BTreeMap::from([(".dockerconfigjson".to_owned(), text.as_bytes().into())]),
     };
     let read = Keyring::from_secrets("ns", [(user, &secret)]);
-    assert_eq!(read.faults, [], "secret");
+    assert_eq!(read.errors, [], "secret");
     PodInputs {
         keyring: read.keyring,
         ..PodInputs::default()
@@ -159,7 +159,7 @@ fn of_account(name: &str, password: &str) -> Keyring {
          \"auth\":{{\"docker.io\":{{\"username\":\"{name}\",\"password\":\"{password}\"}}}}}}"
     );
     let image = ImageName::parse("web:1").expect("name");
-    let answer = read.providers[0].answer(&image, Some(&account), response.as_bytes());
+    let answer = read.providers[0].read_response(&image, Some(&account), response.as_bytes());
     answer.expect("credentials").keyring
 }
 

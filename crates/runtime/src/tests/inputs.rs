@@ -52,7 +52,7 @@ fn with_users(users: &[(&str, &str)]) -> PodInputs {
     let auths: serde_json::Map<String, Value> = users.iter().map(entry).collect();
     let text = json!({"auths": auths}).to_string();
     let read = Keyring::from_file(DockerConfigFormat::ConfigJson, text.as_bytes(), "test");
-    assert!(read.faults.is_empty(), "{:?}", read.faults);
+    assert!(read.errors.is_empty(), "{:?}", read.errors);
     PodInputs {
         keyring: read.keyring,
         ..PodInputs::default()

@@ -132,7 +132,7 @@ fn invalid_manifests_are_rejected_and_valid_ones_load() {
         "dangling.yaml: cannot be read: it links to nowhere, which does not exist (check that it exists and that the agent may read it)".to_owned(),
         format!("directory.yaml: is a directory, not a file {files}"),
         "empty.yaml: contains no object (add a Pod, or remove the file)".to_owned(),
-        "garbage.yaml: not UTF-8 text: invalid byte at offset 4 (replace it by a Pod in YAML or JSON)".to_owned(),
+        "garbage.yaml: not UTF-8 text: invalid byte at offset 4 (replace it with a Pod in YAML or JSON)".to_owned(),
         format!("pipe.yaml: is a pipe, not a file {files}"),
         format!("socket.yaml: is a socket, not a file {files}"),
     ];

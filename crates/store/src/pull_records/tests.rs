@@ -40,7 +40,7 @@ fn pull_recorded_is_in_upstreams_files() {
         "{\"kind\":\"ImagePullIntent\",\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\
          \"image\":\"repo.repo/test/test:v1\"}\n"
     );
-    let anonymous = ImagePullCredentials::of(None);
+    let anonymous = ImagePullCredentials::for_pull(None);
     let done = records.succeed("repo.repo/test/test:v1", ID, anonymous, at(1));
     done.expect("record");
     assert!(!path.exists(), "the intent is gone");
@@ -125,7 +125,7 @@ fn intent_of_unseen_pull_stays_until_a_pull_succeeds() {
     let restarted = PullRecords::open(dir.path()).expect("open");
     assert_eq!(history(&restarted), PullHistory::Intent, "after a restart");
     begin();
-    let anonymous = ImagePullCredentials::of(None);
+    let anonymous = ImagePullCredentials::for_pull(None);
     let done = records.succeed("r.io/a:1", "sha256:2", anonymous, at(1));
     done.expect("record");
     assert_eq!(history(&records), PullHistory::None, "its image is known");
@@ -137,7 +137,7 @@ fn intent_stays_while_a_second_pull_runs_after_success() {
     let count = || records.count().expect("count").intents;
     records.begin("r.io/a:1").expect("intent");
     records.begin("r.io/a:1").expect("intent");
-    let anonymous = ImagePullCredentials::of(None);
+    let anonymous = ImagePullCredentials::for_pull(None);
     let done = records.succeed("r.io/a:1", ID, anonymous, at(1));
     done.expect("record");
     assert_eq!(count(), 1);
@@ -151,7 +151,7 @@ fn record_not_written_keeps_the_intent() {
     records.begin("r.io/a:1").expect("intent");
     records.begin("r.io/a:1").expect("intent");
     fs::remove_dir(dir.path().join("image_manager/pulled")).expect("removed");
-    let anonymous = ImagePullCredentials::of(None);
+    let anonymous = ImagePullCredentials::for_pull(None);
     let done = records.succeed("r.io/a:1", ID, anonymous, at(1));
     assert!(done.is_err(), "{done:?}");
     records.fail("r.io/a:1").expect("second");
@@ -162,7 +162,7 @@ fn record_not_written_keeps_the_intent() {
 #[test]
 fn prune_image_gone_removes_its_record() {
     let (_dir, records) = opened();
-    let anonymous = ImagePullCredentials::of(None);
+    let anonymous = ImagePullCredentials::for_pull(None);
     records
         .succeed("r.io/a:1", ID, anonymous, at(1))
         .expect("record");

@@ -443,7 +443,7 @@ async fn runtime_failure_becomes_status() {
 #[tokio::test]
 async fn translated_session_ends_after_idle_timeout() {
     let limits = Limits {
-        idle: Duration::from_millis(100),
+        idle_timeout: Duration::from_millis(100),
         ..Limits::default()
     };
     let node = Node::start(limits).await;

@@ -1,11 +1,11 @@
-//! Files of plugins, requests and answers.
+//! Configuration files, requests and responses.
 
 use super::*;
 
 const ENTRY: &str = "{name: ecr, matchImages: ['*.dkr.ecr.io', 'r.io:80/team'], \
                      defaultCacheDuration: 12h, apiVersion: credentialprovider.kubelet.k8s.io/v1}";
 
-fn read(providers: &[&str]) -> Result<ReadProviders, Vec<ProviderFault>> {
+fn read(providers: &[&str]) -> Result<ReadProviders, Vec<ProviderError>> {
     let list: String = providers.iter().map(|p| format!("- {p}\n")).collect();
     let kind = "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\n";
     let text = format!("{kind}providers:\n{list}");
@@ -46,39 +46,39 @@ fn image(name: &str) -> ImageName {
 }
 
 #[test]
-fn every_fault_of_a_file_names_its_field_and_the_fix() {
+fn config_errors_name_field_and_fix() {
     fn check(providers: &[&str], expected: &[&str]) {
         let lines: Vec<String> = match read(providers) {
             Ok(read) => read.warnings,
-            Err(faults) => faults.iter().map(ToString::to_string).collect(),
+            Err(errors) => errors.iter().map(ToString::to_string).collect(),
         };
         assert_eq!(lines, expected, "{providers:?}");
     }
     check(&[ENTRY], &[]);
-    check(&[], &["providers: none: name at least one"]);
+    check(&[], &["providers: at least one is required"]);
     check(
         &["{name: a/b, matchImages: [], apiVersion: v1}"],
         &[
-            "providers[0].name: \"a/b\" is no name of a program: no path, no space",
-            "providers[0].apiVersion: \"v1\" is unknown: write credentialprovider.kubelet.k8s.io/v1",
-            "providers[0].matchImages: none: name images, as registry.io or *.registry.io/path",
-            "providers[0].defaultCacheDuration: missing or negative: write a duration, 0s to keep nothing",
+            "providers[0].name: \"a/b\" must be a program name without path and spaces",
+            "providers[0].apiVersion: unknown version \"v1\"; write credentialprovider.kubelet.k8s.io/v1",
+            "providers[0].matchImages: at least one is required, such as registry.io or *.registry.io/path",
+            "providers[0].defaultCacheDuration: missing or negative; write a duration, 0s to disable caching",
         ],
     );
     let odd = ENTRY.replace("'*.dkr.ecr.io'", "'a b'");
     check(
         &[&odd],
-        &["providers[0].matchImages[0]: \"a b\" is none: write a host, perhaps with port and path"],
+        &["providers[0].matchImages[0]: \"a b\" must be a host with optional port and path"],
     );
     check(
         &[ENTRY, ENTRY],
-        &["providers[1].name: \"ecr\" is there twice: a name is for one plugin"],
+        &["providers[1].name: duplicate name \"ecr\""],
     );
     let typo = ENTRY.replace("name: ecr", "name: ecr, nmae: x");
     check(&[&typo], &["providers[0].nmae: unknown field, ignored"]);
     let other = read_providers(b"kind: Pod\nproviders: 7", &mut BTreeSet::new(), true);
-    let faults = other.expect_err("no list");
-    let text = faults[0].to_string();
+    let errors = other.expect_err("no list");
+    let text = errors[0].to_string();
     assert!(
         text.contains("line 2") && text.contains("providers"),
         "{text}"
@@ -86,13 +86,13 @@ fn every_fault_of_a_file_names_its_field_and_the_fix() {
     let other = read_providers(b"kind: Pod", &mut BTreeSet::new(), true).expect_err("a pod");
     assert_eq!(
         other[0].to_string(),
-        "this is \"Pod\" of \"\": write kind CredentialProviderConfig and apiVersion \
+        "unexpected kind \"Pod\" of \"\"; write kind CredentialProviderConfig and apiVersion \
          kubelet.config.k8s.io/v1"
     );
 }
 
 #[test]
-fn a_plugin_is_asked_for_the_images_that_it_names() {
+fn plugin_is_executed_for_matching_images() {
     let plugin = plugin();
     for (name, expected) in [
         ("1.dkr.ecr.io/web:1", true),
@@ -103,8 +103,8 @@ fn a_plugin_is_asked_for_the_images_that_it_names() {
         ("r.io/team/web", false),
         ("web", false),
     ] {
-        let asked = ImageName::parse(name).is_ok_and(|name| plugin.is_for(&name));
-        assert_eq!(asked, expected, "{name}");
+        let is_match = ImageName::parse(name).is_ok_and(|name| plugin.is_for(&name));
+        assert_eq!(is_match, expected, "{name}");
     }
     assert_eq!(
         plugin.request(&image("1.dkr.ecr.io/web:1"), None),
@@ -113,16 +113,16 @@ fn a_plugin_is_asked_for_the_images_that_it_names() {
 }
 
 #[test]
-fn an_answer_gives_credentials_for_a_while_under_the_key_that_it_names() {
+fn response_has_credentials_cache_key_and_lifetime() {
     fn check(rest: &str, expected: &str) {
         let head = "{\"kind\": \"CredentialProviderResponse\", \
                     \"apiVersion\": \"credentialprovider.kubelet.k8s.io/v1\", ";
         let image = image("1.dkr.ecr.io/web:1");
-        let line = match plugin().answer(&image, None, format!("{head}{rest}").as_bytes()) {
-            Ok(answer) => {
-                let users = answer.keyring.lookup("1.dkr.ecr.io/web:1");
+        let line = match plugin().read_response(&image, None, format!("{head}{rest}").as_bytes()) {
+            Ok(response) => {
+                let users = response.keyring.lookup("1.dkr.ecr.io/web:1");
                 let users: Vec<&str> = users.iter().map(|a| a.username.as_str()).collect();
-                format!("{users:?} {} {:?}", answer.key, answer.lifetime)
+                format!("{users:?} {} {:?}", response.key, response.lifetime)
             }
             Err(what) => what,
         };
@@ -139,15 +139,15 @@ fn an_answer_gives_credentials_for_a_while_under_the_key_that_it_names() {
     );
     let short = format!("\"cacheKeyType\": \"Image\", \"cacheDuration\": \"0s\", {auth}}}");
     check(&short, "[\"u\"] 1.dkr.ecr.io/web 0ns");
-    // nothing for this image is an answer, too
+    // a response without credentials is valid
     check(r#""cacheKeyType": "Image"}"#, "[] 1.dkr.ecr.io/web 43200s");
-    let text = "no CredentialProviderResponse in JSON (line 1, column 109)";
+    let text = "not a CredentialProviderResponse in JSON (line 1, column 109)";
     check("\"auth\": \"secret\"", text);
     let image = image("1.dkr.ecr.io/web:1");
     let old = br#"{"kind": "CredentialProviderResponse", "apiVersion": "v0"}"#;
     assert_eq!(
         plugin()
-            .answer(&image, None, old)
+            .read_response(&image, None, old)
             .expect_err("another version"),
         "\"CredentialProviderResponse\" of \"v0\", not CredentialProviderResponse of \
          \"credentialprovider.kubelet.k8s.io/v1\""
@@ -214,18 +214,18 @@ fn response_for_account_is_tracked_and_must_not_echo_token() {
     let output = r#"{"kind": "CredentialProviderResponse",
         "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "cacheKeyType": "Image",
         "auth": {"*.dkr.ecr.io": {"username": "u", "password": "t1"}}}"#;
-    let answer = |cache: &str, token: &str| {
+    let read = |cache: &str, token: &str| {
         let account = account(token);
-        with_tokens(cache).answer(&image, Some(&account), output.as_bytes())
+        with_tokens(cache).read_response(&image, Some(&account), output.as_bytes())
     };
     let source = Some(CredentialSource::ServiceAccount(account("t1").object));
     for (cache, token) in [("ServiceAccount", "other"), ("Token", "t1")] {
-        let answer = answer(cache, token).expect("credentials");
-        let found = answer.keyring.lookup_tracked("1.dkr.ecr.io/web:1");
+        let response = read(cache, token).expect("credentials");
+        let found = response.keyring.lookup_tracked("1.dkr.ecr.io/web:1");
         assert_eq!((found.len(), &found[0].source), (1, &source), "{cache}");
     }
     assert_eq!(
-        answer("ServiceAccount", "t1").expect_err("the token"),
+        read("ServiceAccount", "t1").expect_err("the token"),
         "Credential provider plugin returned the service account token as the password for image \
          \"1.dkr.ecr.io/web\", which is not allowed when service account cache type is not set to \
          'Token'"

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{ProviderFault, fault};
+use super::{ProviderError, invalid_field};
 use windlass_manifests::validation::qualified_name;
 
 /// Text of the error for `tokenAttributes` with the feature gate off.
@@ -110,10 +110,10 @@ impl TokenAttributesEntry {
     pub(super) fn check(
         self,
         path: &str,
-        faults: &mut Vec<ProviderFault>,
+        errors: &mut Vec<ProviderError>,
     ) -> Option<TokenAttributes> {
         let mut add =
-            |field: &str, what: String| faults.push(fault(&format!("{path}{field}"), what));
+            |field: &str, what: String| errors.push(invalid_field(&format!("{path}{field}"), what));
         if self.service_account_token_audience.is_empty() {
             add(".serviceAccountTokenAudience", REQUIRED.to_owned());
         }

@@ -189,7 +189,7 @@ async fn rejected_token_request_skips_only_plugins_with_tokens() {
         let credentials = found(&providers, &pod).await;
         let sources: Vec<_> = credentials.iter().map(|found| &found.source).collect();
         assert_eq!(sources, [&None], "{path}");
-        server.faults().lift(refused);
+        server.faults().lift(error);
     }
     assert_eq!(found(&providers, &pod).await.len(), 2);
 }

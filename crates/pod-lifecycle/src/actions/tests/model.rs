@@ -289,8 +289,8 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Executes actions while containers exit, sandboxes stop and the agent is killed between creation
-    /// and start.
+    /// Executes actions while containers exit, sandboxes stop and the agent is killed between
+    /// creation and start.
     pub(super) fn live(&mut self, luck: &[u8]) {
         for (i, luck) in luck.iter().enumerate() {
             self.step();

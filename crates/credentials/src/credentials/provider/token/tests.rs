@@ -3,7 +3,7 @@
 use super::super::read_providers;
 use super::*;
 
-fn faults(version: &str, attributes: &str, gate: bool) -> Vec<String> {
+fn errors(version: &str, attributes: &str, gate: bool) -> Vec<String> {
     let text = format!(
         "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n\
          - {{name: p, matchImages: [r.io], defaultCacheDuration: 1m, \
@@ -11,7 +11,7 @@ fn faults(version: &str, attributes: &str, gate: bool) -> Vec<String> {
     );
     match read_providers(text.as_bytes(), &mut BTreeSet::new(), gate) {
         Ok(read) => read.warnings,
-        Err(faults) => faults.iter().map(ToString::to_string).collect(),
+        Err(errors) => errors.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -23,7 +23,7 @@ fn token_attributes_invalid_have_upstreams_texts() {
             .iter()
             .map(|text| format!("providers[0].tokenAttributes{text}"))
             .collect();
-        assert_eq!(faults("v1", attributes, true), expected, "{attributes}");
+        assert_eq!(errors("v1", attributes, true), expected, "{attributes}");
     };
     check(good, &[]);
     check(
@@ -78,7 +78,7 @@ fn token_attributes_invalid_have_upstreams_texts() {
              false when requiredServiceAccountAnnotationKeys is set",
         ],
     );
-    let beta = faults("v1beta1", good, true);
+    let beta = errors("v1beta1", good, true);
     assert_eq!(
         beta,
         [
@@ -92,7 +92,7 @@ fn token_attributes_invalid_have_upstreams_texts() {
 fn token_attributes_with_gate_off_are_rejected() {
     let good = "serviceAccountTokenAudience: a, requireServiceAccount: true, cacheType: Token";
     assert_eq!(
-        faults("v1", good, false),
+        errors("v1", good, false),
         [
             "providers[0].tokenAttributes: Forbidden: tokenAttributes is not supported when \
           KubeletServiceAccountTokenForCredentialProviders feature gate is disabled"
