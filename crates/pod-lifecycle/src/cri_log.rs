@@ -444,7 +444,10 @@ mod tests {
         }
 
         #[test]
-        fn fixed_time_equals_formatted_time(seconds in 0_i64..4_000_000_000, nanos in 0_i32..1_000_000_000) {
+        fn fixed_time_equals_formatted_time(
+            seconds in 0_i64..4_000_000_000,
+            nanos in 0_i32..1_000_000_000,
+        ) {
             let time = Timestamp::new(seconds, nanos).expect("a time");
             let line = format!("{time} stdout F x");
             let fixed = split_line(line.as_bytes()).expect("a line").fixed_time();

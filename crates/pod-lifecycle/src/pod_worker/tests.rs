@@ -276,6 +276,13 @@ fn terminate(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<Job
     panic!("not finished: {worker:?}");
 }
 
+fn result(pick: u64, retry: Retry) -> Result<(), Retry> {
+    match pick {
+        0..3 => Ok(()),
+        _ => Err(retry),
+    }
+}
+
 proptest! {
     #[test]
     fn one_job_at_a_time_and_states_advance(script in inputs()) {
@@ -293,9 +300,12 @@ proptest! {
                 2 => Input::Terminate(Some(Duration::from_secs(seconds))),
                 3 => Input::TimerFired,
                 4 => Input::RuntimeReady(pick > 0),
-                5 => Input::JobFinished(id, JobResult::Synced { retry_at: None, terminal: pick == 5 }),
-                6 => Input::JobFinished(id, JobResult::Killed(if pick < 3 { Ok(()) } else { Err(Retry::Soon) })),
-                7 => Input::JobFinished(id, JobResult::Released(if pick < 3 { Ok(()) } else { Err(Retry::Later) })),
+                5 => {
+                    let terminal = pick == 5;
+                    Input::JobFinished(id, JobResult::Synced { retry_at: None, terminal })
+                }
+                6 => Input::JobFinished(id, JobResult::Killed(result(pick, Retry::Soon))),
+                7 => Input::JobFinished(id, JobResult::Released(result(pick, Retry::Later))),
                 _ => Input::JobFinished(id, JobResult::Cancelled),
             };
             if let Input::JobFinished(done, _) = input && running == Some(done) {
@@ -327,7 +337,8 @@ proptest! {
         if !finished {
             let jobs = terminate(worker, running, now);
             prop_assert_eq!(jobs.last(), Some(&Job::SyncTerminatedPod));
-            let stops = jobs.iter().filter(|job| matches!(job, Job::SyncTerminatingPod { .. })).count();
+            let is_stop = |job: &&Job| matches!(job, Job::SyncTerminatingPod { .. });
+            let stops = jobs.iter().filter(is_stop).count();
             let releases = jobs.iter().filter(|job| **job == Job::SyncTerminatedPod).count();
             prop_assert!(stops <= 1 && releases == 1, "{:?}", jobs);
         }

@@ -17,11 +17,11 @@ use windlass_types::pod::is_sidecar;
 use windlass_units::duration::go_duration;
 
 /// Upstream's message for a removed container that ran.
-const REMOVED_MESSAGE: &str = "The container could not be located when the pod was deleted.  The container used \
-                    to be Running";
+const REMOVED_MESSAGE: &str = "The container could not be located when the pod was deleted.  \
+                               The container used to be Running";
 /// Upstream's message for a removed init container of an initialized pod.
-const INITIALIZED_MESSAGE: &str = "Unable to get init container status from container runtime and pod has been \
-                    initialized, treat it as exited normally";
+const INITIALIZED_MESSAGE: &str = "Unable to get init container status from container runtime \
+                                   and pod has been initialized, treat it as exited normally";
 
 /// The three lists of a pod status.
 pub(super) struct Lists {
