@@ -131,8 +131,8 @@ impl Auth {
             }
         })?;
         let method = request.method().as_str();
-        let permissions =
-            required_permissions(method, request.uri().path(), self.0.access).map_err(AuthRejection::Path)?;
+        let permissions = required_permissions(method, request.uri().path(), self.0.access)
+            .map_err(AuthRejection::Path)?;
         for permission in &permissions {
             match self.0.authorizer.allows(&user, *permission).await {
                 Ok(true) => {

@@ -422,7 +422,9 @@ fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
                 .to_owned()
         },
     );
-    if by_list && let Err(error) = VerificationPolicy::from_config("NeverVerifyAllowlistedImages", list) {
+    if by_list
+        && let Err(error) = VerificationPolicy::from_config("NeverVerifyAllowlistedImages", list)
+    {
         rules.reject("preloadedImagesVerificationAllowlist", error.to_string());
     }
 }

@@ -92,11 +92,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await?;
+    let channel = Endpoint::from_static("http://localhost")
+        .connect_with_connector(connector)
+        .await?;
     let mut client = WindlassClient::new(channel);
-    let pods = client.list_pods(ListPodsRequest::default()).await?.into_inner();
+    let pods = client
+        .list_pods(ListPodsRequest::default())
+        .await?
+        .into_inner();
     for pod in pods.pods {
-        println!("{} bytes of JSON, worker state {}", pod.pod_json.len(), pod.worker_state);
+        println!(
+            "{} bytes of JSON, worker state {}",
+            pod.pod_json.len(),
+            pod.worker_state
+        );
     }
     drop(client);
     shutdown.cancel();

@@ -18,7 +18,7 @@ use windlass_metrics::Metrics;
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
-use windlass_runtime_config::inputs::PodObjects;
+use windlass_runtime_config::port::PodObjects;
 use windlass_types::corev1::ConfigMap;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, Reason, SharedPod, Timestamp};

@@ -22,7 +22,7 @@ use windlass_pod_inputs::projection::{
     project_volumes,
 };
 use windlass_pod_inputs::service_env::{ServiceLink, service_env};
-use windlass_runtime_config::inputs::{InputsError, PodInputs, PodObjects};
+use windlass_runtime_config::port::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};

@@ -26,7 +26,7 @@ use windlass_credentials::credentials::provider::{
 };
 use windlass_manifests::image_name::ImageName;
 use windlass_metrics::PluginMetrics;
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 use windlass_types::{Clock, Pod, PodExt};
 
 mod accounts;
@@ -236,7 +236,8 @@ impl Plugin {
         let started_at = Instant::now();
         let output = timeout(all.timeout, self.run(image, account)).await;
         let output = output.unwrap_or_else(|_| Err(format!("timeout after {:?}", all.timeout)));
-        let response = output.and_then(|output| self.provider.read_response(image, account, &output));
+        let response =
+            output.and_then(|output| self.provider.read_response(image, account, &output));
         let seconds = started_at.elapsed().as_secs_f64();
         let metrics = &all.metrics;
         metrics.observe_credential_provider(name, seconds, response.is_err());

@@ -7,7 +7,7 @@
 //! # Entry points
 //!
 //! * [`ObjectCache`] resolves the references of pods: it implements
-//!   [`windlass_runtime_config::inputs::PodObjects`]
+//!   [`windlass_runtime_config::port::PodObjects`]
 //! * [`ObjectCacheDeps`] are its dependencies; without clients it runs in standalone mode
 //! * [`ApiCsiObjects`] provides the API objects for mounting CSI volumes
 //! * [`CredentialProviders`] executes the plugins that return credentials when an image is pulled
@@ -17,7 +17,7 @@
 //!
 //! ```no_run
 //! use windlass_objects::{ObjectCache, ObjectCacheDeps};
-//! use windlass_runtime_config::inputs::PodObjects;
+//! use windlass_runtime_config::port::PodObjects;
 //! use windlass_types::{PodExt, SharedPod};
 //!
 //! # async fn run(deps: ObjectCacheDeps, pod: SharedPod) -> Result<(), Box<dyn std::error::Error>> {

@@ -279,7 +279,9 @@ fn observed(known: &CachedSet<RequestOutcome>, namespace: &str, name: &str) -> O
     let name = name.strip_prefix(namespace).unwrap_or(name);
     let name = name.strip_prefix('/').unwrap_or(name);
     let found = known.items.get(&(namespace.to_owned(), name.to_owned()));
-    found.map_or(ObservedRequest::Absent, |outcome| ObservedRequest::Found(Arc::clone(outcome)))
+    found.map_or(ObservedRequest::Absent, |outcome| {
+        ObservedRequest::Found(Arc::clone(outcome))
+    })
 }
 
 impl Shared {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_pod_inputs::pod_references::{ReferenceUse, References, Requirement};
 use windlass_pod_inputs::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
 use windlass_pod_inputs::service_env::ServiceLink;
-use windlass_runtime_config::inputs::InputsError;
+use windlass_runtime_config::port::InputsError;
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 use windlass_types::nodev1::RuntimeClass;

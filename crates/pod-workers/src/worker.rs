@@ -20,7 +20,7 @@ use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_status::status::{Failures, StatusInput};
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::inputs::PodObjects;
+use windlass_runtime_config::port::PodObjects;
 use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_store::BackoffFile;
 use windlass_timelines::Timelines;

@@ -6,7 +6,7 @@ pub mod container_config;
 pub mod dns;
 pub mod hosts;
 pub mod image_volumes;
-pub mod inputs;
+pub mod port;
 pub mod pod_cgroup;
 pub mod runtime_gaps;
 pub mod sandbox_config;

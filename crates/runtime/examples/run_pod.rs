@@ -23,7 +23,7 @@ use windlass_runtime::{
     HostFiles, HostFilesConfig, KillPodRequest, PodRuntime, PodRuntimeDeps, RuntimeOptions,
     SyncPodRequest,
 };
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, ObservedPod, Pod, PodExt, Reason, SharedPod};

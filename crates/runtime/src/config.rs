@@ -28,7 +28,7 @@ use crate::images::PresentImage;
 use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 
 /// The node's hosts file, the base for pods on the host network.
 const NODE_HOSTS: &str = "/etc/hosts";

@@ -21,7 +21,7 @@ use windlass_store::{PullFiles, PullRecords, StoreError};
 use windlass_types::{Clock, Pod, Timestamp};
 
 use crate::options::{ImageAccessOptions, PodRuntimeDeps};
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 
 /// Max time that a hung disk delays a pod.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@
 //! # use std::sync::Arc;
 //! use tokio_util::sync::CancellationToken;
 //! use windlass_runtime::{PodRuntime, SyncPodRequest};
-//! use windlass_runtime_config::inputs::PodInputs;
+//! use windlass_runtime_config::port::PodInputs;
 //! use windlass_types::{ObservedPod, PodExt, SharedPod};
 //!
 //! /// First sync of a pod.

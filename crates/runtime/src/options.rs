@@ -16,7 +16,7 @@ use windlass_types::{Clock, EventRecorder};
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
 use crate::pull::PullOptions;
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 
 /// Ports and settings of a [`crate::PodRuntime`].
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use windlass_types::{
 };
 
 use crate::files::FilesError;
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 
 /// Input of a sync.
 #[derive(Clone)]

@@ -26,7 +26,7 @@ use windlass_types::{
 use crate::{
     MemoryFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
 };
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 
 pub(crate) use fake::{Fake, FixedClock, Recorder};
 

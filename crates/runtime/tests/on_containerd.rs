@@ -25,7 +25,7 @@ use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
 use windlass_runtime::{
     HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, RuntimeOptions, SyncPodOutcome,
 };
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::environment::scaled;
 use windlass_testing::registry::{self, PrivateRegistry};

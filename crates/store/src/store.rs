@@ -185,7 +185,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if envelope.checksum != checksum(envelope.data.get()) {
         return Err("checksum does not match".to_owned());
     }
-    serde_json::from_slice(envelope.data.get().as_bytes()).map_err(|error| format!("foreign data: {error}"))
+    serde_json::from_slice(envelope.data.get().as_bytes())
+        .map_err(|error| format!("foreign data: {error}"))
 }
 
 /// Detects torn and edited files, not forgery: only root can write the directory.

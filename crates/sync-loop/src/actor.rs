@@ -326,7 +326,8 @@ impl SyncLoop {
     }
 
     fn sync_due_pods(&self) {
-        let has_deadline = |pod: &&SharedPod| PodExt::spec(&***pod).active_deadline_seconds.is_some();
+        let has_deadline =
+            |pod: &&SharedPod| PodExt::spec(&***pod).active_deadline_seconds.is_some();
         let entries = self.desired.pods().filter(has_deadline).filter_map(|pod| {
             let entry = self.deps.statuses.get(&pod.uid())?;
             let observed = self.deps.cache.get(&pod.uid()).unwrap_or_default();

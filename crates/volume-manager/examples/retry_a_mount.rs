@@ -93,7 +93,9 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
     for (name, volume) in ready.mounted.iter() {
         println!("{:?}: {name} is ready: {volume:?}", began.elapsed());
     }
-    let released = handle.tear_down(&pod.uid(), TearDownRequester::Worker).await;
+    let released = handle
+        .tear_down(&pod.uid(), TearDownRequester::Worker)
+        .await;
     released.map_err(|error| error.message)?;
     println!(
         "{:?}: mounted now: {:?}",
@@ -118,7 +120,13 @@ impl EventRecorder for Standalone {
 
 #[async_trait]
 impl NodeExpander for Standalone {
-    async fn expansion_decision(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
+    async fn expansion_decision(
+        &self,
+        _: &Pod,
+        _: &str,
+        _: u64,
+        _: bool,
+    ) -> Result<ExpansionDecision, String> {
         Err("no API server".to_owned())
     }
 

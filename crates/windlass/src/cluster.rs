@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::watch;
-use windlass_mailboxes::spawn_io;
 use windlass_certs::{
-    CertificateStore, Credentials, ClientRotation, ServingRotation, Paths, ServingNames, ServingPair,
-    run_client_rotation, run_serving_rotation,
+    CertificateStore, ClientRotation, Credentials, Paths, ServingNames, ServingPair,
+    ServingRotation, run_client_rotation, run_serving_rotation,
 };
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_csi::CsiObjects;
+use windlass_mailboxes::spawn_io;
 use windlass_metrics::CertificateMetrics;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, MachineRoots, NodeStatusSettings};
@@ -127,7 +127,10 @@ impl ClusterParts {
         );
         if let Some(rotation) = rotation {
             let metrics = Some(metrics.clone());
-            let rotation = ClientRotation { metrics, ..rotation };
+            let rotation = ClientRotation {
+                metrics,
+                ..rotation
+            };
             spawn_io("client-certificate", run_client_rotation(rotation));
         }
         let (store, ips) = certificates.serving?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::KubeletConfiguration;
-use windlass_pod_lifecycle::pleg::{RELIST_THRESHOLD, RelistAge};
 use windlass_health::{HealthCheck, HealthSource};
+use windlass_pod_lifecycle::pleg::{RELIST_THRESHOLD, RelistAge};
 use windlass_types::{Clock, Timestamp};
 
 use crate::wiring::Agent;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use windlass::health::AgentHealth;
 use windlass::{build, wiring};
-use windlass_mailboxes::SystemClock;
 use windlass_config::{Config, KubeletFlags, checks};
+use windlass_mailboxes::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_types::Clock;
@@ -100,7 +100,8 @@ async fn agent(
     let watchdog = watchdog::interval(sd_notify::watchdog_enabled())?;
     let metrics = Metrics::new()?;
     metrics
-        .node.process_start_time
+        .node
+        .process_start_time
         .set(clock.now().as_second() as f64);
     process::set_build_info(config, &metrics);
     process::make_root_dir(&config.flags.root_dir)?;
@@ -112,7 +113,8 @@ async fn agent(
         parts.workers.orphan_grace = cleanup::GRACE_PERIOD;
     }
     metrics
-        .node.name
+        .node
+        .name
         .with_label_values(&[&parts.node.facts.node_name])
         .set(1.0);
     #[cfg(feature = "otel")]

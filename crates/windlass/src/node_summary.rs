@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
-use windlass_metrics::Metrics;
 use windlass_control::NodeSource;
+use windlass_metrics::Metrics;
 use windlass_types::view::{ClusterSummary, HeartbeatStatus, NodeSummary, PodWatch};
 use windlass_types::{Clock, Timestamp};
 
@@ -81,7 +81,8 @@ impl ClusterHandles {
         let failing = failing.filter(|pod_watch| pod_watch.error.is_some());
         let failing = failing.map(|pod_watch| now.duration_since(pod_watch.since));
         metrics
-            .sources.pod_watch_failing
+            .sources
+            .pod_watch_failing
             .set(failing.map_or(0.0, |failing| failing.as_secs_f64().max(0.0)));
         let config = self.credentials.as_ref().map(|it| &it.config);
         if let Some(config) = config.filter(|config| !config.has_header()) {

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use windlass_config::{CollectorAddress, Config};
 use windlass_metrics::Metrics;
-use windlass_telemetry::{Collector, OtlpSink, Sampler, BatchExporter, TelemetryConfig};
+use windlass_telemetry::{BatchExporter, Collector, OtlpSink, Sampler, TelemetryConfig};
 
 /// Returns the span sink and its exporter; `None` without a configured collector. Requires a tokio
 /// runtime.

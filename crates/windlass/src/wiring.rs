@@ -20,9 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults, ProbesHandle, RejectedManifest, SourceSnapshot};
-use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
+use windlass_actors::{
+    ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults,
+    ProbesHandle, RejectedManifest, SourceSnapshot,
+};
 use windlass_cri::{HungCalls, RuntimeService};
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
@@ -110,7 +113,8 @@ impl Agent {
             .count();
         for (source, count) in [("http", from_url), ("file", rejected.len() - from_url)] {
             self.metrics
-                .sources.rejected
+                .sources
+                .rejected
                 .with_label_values(&[source])
                 .set(count as f64);
         }

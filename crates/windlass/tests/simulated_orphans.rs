@@ -266,7 +266,8 @@ fn orphaned_pod_metrics_count_mounted_directories() {
         assert_eq!(sim.metrics.sync_loop.running_pods.get(), 1.0);
         let running = sim
             .metrics
-            .sync_loop.running_containers
+            .sync_loop
+            .running_containers
             .with_label_values(&["running"]);
         assert_eq!(running.get(), 1.0);
     });

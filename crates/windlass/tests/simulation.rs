@@ -199,7 +199,11 @@ fn idle_pod_syncs_change_no_status() {
         sim.pass(10 * SECOND).await;
         let changes = sim.agent().expect("agent").board.changes();
         let version = *changes.borrow();
-        let jobs = sim.metrics.workers.sync_duration.with_label_values(&["sync"]);
+        let jobs = sim
+            .metrics
+            .workers
+            .sync_duration
+            .with_label_values(&["sync"]);
         let syncs = jobs.get_sample_count();
         sim.pass(300 * SECOND).await;
         assert!(jobs.get_sample_count() >= syncs + 60, "pods synchronized");

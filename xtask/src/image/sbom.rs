@@ -31,7 +31,10 @@ pub(super) fn standard_library() -> anyhow::Result<Part> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
     let version = String::from_utf8(output.context("cannot run rustc")?.stdout)?;
-    let version = version.split_whitespace().nth(1).context("rustc --version")?;
+    let version = version
+        .split_whitespace()
+        .nth(1)
+        .context("rustc --version")?;
     Ok(Part {
         name: "rust-std".to_owned(),
         version: version.to_owned(),

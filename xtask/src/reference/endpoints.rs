@@ -19,7 +19,7 @@ const GROUPS: [&str; 9] = [
     "explain",
 ];
 /// Source of the server on 10248.
-const HEALTH: &str = "crates/server/src/healthz.rs";
+const HEALTH: &str = "crates/health/src/healthz.rs";
 /// Methods in the sources. `any` is used for the verbosity, which requires PUT.
 const METHODS: [(&str, &str); 3] = [("get(", "GET"), ("post(", "POST"), ("any(", "PUT")];
 

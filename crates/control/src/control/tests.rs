@@ -560,10 +560,7 @@ async fn explain_accepts_static_pod_name_without_node_suffix() {
         let json = answer.into_inner().json;
         let explanation: Explanation = serde_json::from_slice(&json).expect("JSON");
         let blocker = explanation.blocker.expect("a blocker");
-        assert_eq!(
-            blocker.waiting_for,
-            "agent, after other pods have started"
-        );
+        assert_eq!(blocker.waiting_for, "agent, after other pods have started");
         assert_eq!(explanation.records.len(), 1);
         let answer = env.client.get_timeline(request()).await.expect("answer");
         let json = answer.into_inner().json;

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use windlass_actors::NodeExpander;
 use windlass_pod_inputs::pod_references::References;
 use windlass_pod_inputs::pod_references::{is_used, pvc_name};
-use windlass_runtime_config::inputs::InputsError;
+use windlass_runtime_config::port::InputsError;
 use windlass_types::corev1::Volume;
 use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{

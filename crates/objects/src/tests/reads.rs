@@ -21,8 +21,7 @@ fn reads(env: &TestEnv) -> Vec<&'static str> {
 
 fn change(env: &TestEnv, text: &str) {
     let data = [("key".to_owned(), text.to_owned())].into();
-    env
-        .server
+    env.server
         .modify::<ConfigMap>(Some("default"), "conf", |c| c.data = Some(data));
 }
 
@@ -57,8 +56,7 @@ async fn pods_synced_together_share_two_reads() {
         for pod in &pods {
             env.cache.register(pod);
         }
-        env
-            .server
+        env.server
             .faults()
             .slow(On::path(PATH), Duration::from_secs(1));
         // the first request started before the other pods were synced
@@ -106,7 +104,11 @@ async fn cache_strategy_reads_after_ttl_and_for_new_pod() {
     assert_eq!(sync(&env, "a").await, "2");
     assert_eq!(reads(&env), ["cached"]);
     change(&env, "3");
-    assert_eq!(sync(&env, "b").await, "3", "a new pod gets the current object");
+    assert_eq!(
+        sync(&env, "b").await,
+        "3",
+        "a new pod gets the current object"
+    );
     assert_eq!(reads(&env), ["newest"]);
     assert_eq!(sync(&env, "a").await, "3");
     assert_eq!(reads(&env), [""; 0]);
@@ -149,8 +151,7 @@ async fn missing_object_is_read_each_time() {
         assert_eq!(reads(&env), ["newest", "newest"]);
         env.server.create(&config_map("conf", "1"));
         assert_eq!(sync(&env, "a").await, "1");
-        env
-            .server
+        env.server
             .delete::<ConfigMap>(Some("default"), "conf", None);
         tokio::time::sleep(Duration::from_secs(60)).await;
         let error = env.inputs(&volume_pod("a", "conf")).await;

@@ -15,7 +15,7 @@ use windlass_pod_status::status::{Failures, StatusInput, generate_status};
 use windlass_runtime::{
     KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
 };
-use windlass_runtime_config::inputs::{InputsError, PodInputs};
+use windlass_runtime_config::port::{InputsError, PodInputs};
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};

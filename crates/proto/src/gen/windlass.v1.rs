@@ -504,7 +504,7 @@ pub mod windlass_client {
             self.inner.unary(req, path, codec).await
         }
         /// Returns CPU and memory usage of the node, its pods and containers. UNAVAILABLE if it cannot be
-    /// measured.
+        /// measured.
         pub async fn get_usage(
             &mut self,
             request: impl tonic::IntoRequest<super::GetUsageRequest>,
@@ -650,7 +650,7 @@ pub mod windlass_server {
             Err(tonic::Status::unimplemented("Not yet implemented"))
         }
         /// Returns CPU and memory usage of the node, its pods and containers. UNAVAILABLE if it cannot be
-    /// measured.
+        /// measured.
         async fn get_usage(
             &self,
             request: tonic::Request<super::GetUsageRequest>,

@@ -14,7 +14,7 @@ use windlass_types::Pod;
 
 use crate::tests::{TestEnv, line, nothing, pod};
 use crate::{ImageAccessOptions, RuntimeOptions};
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 
 fn env(root: &Path) -> TestEnv {
     let env = TestEnv::with(RuntimeOptions {

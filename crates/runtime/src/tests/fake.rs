@@ -23,7 +23,7 @@ use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
 
 use super::at;
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 
 #[derive(Debug, Default)]
 struct Model {

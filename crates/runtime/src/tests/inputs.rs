@@ -12,7 +12,7 @@ use windlass_types::Pod;
 
 use super::{TestEnv, line, nothing, request, until};
 use crate::SyncPodRequest;
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 
 fn pod_from(spec: Value) -> Pod {
     serde_json::from_value(json!({

@@ -25,7 +25,7 @@ use windlass_runtime::{
     MemoryFiles, PodFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
     SyncPodRequest,
 };
-use windlass_runtime_config::inputs::PodInputs;
+use windlass_runtime_config::port::PodInputs;
 use windlass_testing::environment::scaled;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;

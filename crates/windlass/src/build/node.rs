@@ -15,7 +15,7 @@ use windlass_node_rules::node_object::{
 };
 use windlass_objects::{CredentialProviders, CredentialProvidersError};
 use windlass_pod_lifecycle::shutdown::{PriorityPeriod, ShutdownPeriods};
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 use windlass_types::corev1::{Node, Taint};
 use windlass_types::{Clock, Timestamp};
 

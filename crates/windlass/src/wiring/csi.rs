@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
-use windlass_mailboxes::spawn_io;
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
+use windlass_mailboxes::spawn_io;
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
 use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, run_plugin_registry};
@@ -64,7 +64,8 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
         }),
     );
     if let (Some(cluster), Some(announcements)) = (wiring.cluster, announcements) {
-        let allocatable = run_attach_limit_refresh(wiring.drivers.clone(), Arc::clone(&cluster.csi));
+        let allocatable =
+            run_attach_limit_refresh(wiring.drivers.clone(), Arc::clone(&cluster.csi));
         spawn_io("csi-attach-limits", allocatable);
         spawn_io(
             "csi-node",

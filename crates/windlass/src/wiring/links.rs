@@ -3,9 +3,16 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{ConfigChanged, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse};
-use windlass_mailboxes::{Mailbox, MailboxSender, Shutdown, SlotReceiver, SlotSender, mailbox, slots};
+use windlass_actors::{
+    ConfigChanged, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle, PlegMessage,
+    PodChanged, PodWorkersHandle, PodWorkersMessage, RuntimeName, RuntimeState, ShutdownState,
+    SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged,
+    VolumesHandle, VolumesInUse,
+};
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
+use windlass_mailboxes::{
+    Mailbox, MailboxSender, Shutdown, SlotReceiver, SlotSender, mailbox, slots,
+};
 use windlass_metrics::Metrics;
 use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_timelines::Timelines;
@@ -117,12 +124,14 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
     let (config, config_end) = mailbox(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (changes, changes_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (objects_changed, objects_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
-    let (volumes_changed, volumes_changed_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
+    let (volumes_changed, volumes_changed_end) =
+        slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (terminations, terminations_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
     let (pleg, pleg_end) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
     let (workers, workers_end) = mailbox(windlass_pod_workers::POD_WORKERS, &metrics.mailboxes);
     let (updates, updates_end) = slots(windlass_pod_workers::POD_WORKERS, &metrics.mailboxes);
-    let (volumes, volumes_end) = mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
+    let (volumes, volumes_end) =
+        mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
     let (node_end, node) = watch::channel(NodeUpdate::default());
     let (node_shutdown_end, node_shutdown) = watch::channel(ShutdownState::default());
     let (runtime_state_end, runtime_state) = watch::channel(RuntimeState::unknown());

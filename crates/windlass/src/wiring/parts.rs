@@ -18,7 +18,7 @@ use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
-use windlass_runtime_config::inputs::ImageCredentials;
+use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
     AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
 };

@@ -121,7 +121,11 @@ pub(super) fn spawn_workers(
         pleg: links.pleg.clone(),
         hung: hung.clone(),
         probes: wiring.probes,
-        start_limiter: StartLimiter::new(wiring.parts.start_concurrency, hung.load(), metrics.clone()),
+        start_limiter: StartLimiter::new(
+            wiring.parts.start_concurrency,
+            hung.load(),
+            metrics.clone(),
+        ),
         board: shared.board.clone(),
         timelines: shared.timelines.clone(),
         events: Arc::clone(&shared.events),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use windlass_actors::{ProbeResults, ProbeUpdate, ProbesHandle};
-use windlass_mailboxes::{ActorKind, SlotReceiver, slots, start_actor};
 use windlass_checks::Checks;
-use windlass_probes::{actor_kind, ProbeDeps, ProbeManager};
+use windlass_mailboxes::{ActorKind, SlotReceiver, slots, start_actor};
+use windlass_probes::{ProbeDeps, ProbeManager, actor_kind};
 use windlass_store::{ProbeResultFile, ProbeResultTables};
 use windlass_types::{PodUid, ProbeKind};
 

@@ -9,9 +9,7 @@ use windlass_mailboxes::{SlotReceiver, start_actor};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
-use windlass_sync_loop::{
-    AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams,
-};
+use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams};
 use windlass_types::corev1::Node;
 use windlass_types::{PodSource, PodUid};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{NodeExpander, VolumeManagerMessage, VolumesInUse};
-use windlass_mailboxes::{Mailbox, start_actor};
 use windlass_csi::CsiObjects;
+use windlass_mailboxes::{Mailbox, start_actor};
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_volume_manager::{

@@ -8,7 +8,7 @@ use windlass_client::ObjectKey;
 use windlass_csi::attachment_name;
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::csi_driver::{
-    Call, CsiDriver, DriverOptions, Fault, Method, FaultKind, mounts_below,
+    Call, CsiDriver, DriverOptions, Fault, FaultKind, Method, mounts_below,
 };
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::VolumeAttachment;

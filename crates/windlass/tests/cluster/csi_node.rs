@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use windlass_client::{ObjectKey, Patch};
 use windlass_testing::agent::NODE_NAME;
-use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, FaultKind};
+use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, FaultKind, Method};
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::{CSIDriver, CSINode};
 

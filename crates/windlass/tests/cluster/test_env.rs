@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use windlass_mailboxes::SystemClock;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, Delete, List, ObjectKey, Selector};
+use windlass_mailboxes::SystemClock;
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodWatch;

@@ -120,10 +120,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     .await;
     let told_after = begun.elapsed();
     assert_eq!(event, blocker, "the same words");
-    let words = format!(
-        "PodSandboxStatus on sandbox {} hung since",
-        &sandbox[..13]
-    );
+    let words = format!("PodSandboxStatus on sandbox {} hung since", &sandbox[..13]);
     assert!(event.starts_with(&words), "{event}");
     let explained = env.ctl_output(&["explain", "pod", "sick-node"]).await;
     assert!(explained.contains("RuntimeCallHung"), "{explained}");

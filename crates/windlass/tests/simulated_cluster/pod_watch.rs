@@ -1,7 +1,7 @@
 //! An API server that lists but cannot watch, and how the node reports it.
 
-use windlass_fake_api::On;
 use windlass_control::NodeSource;
+use windlass_fake_api::On;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Event};
 use windlass_types::view::PodWatch;

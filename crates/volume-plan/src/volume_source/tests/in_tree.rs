@@ -10,7 +10,10 @@ fn check_inline(source: Value, dir: &str, expected: &str) {
     let volume = volumes(json!([spec])).remove(0);
     let read_only = if volume.read_only { " read-only" } else { "" };
     assert_eq!(volume.dir_name(), dir);
-    assert_eq!(format!("{}{read_only}", source_line(&volume.source)), expected);
+    assert_eq!(
+        format!("{}{read_only}", source_line(&volume.source)),
+        expected
+    );
 }
 
 /// Checks the volume behind a bound PersistentVolume.
