@@ -90,7 +90,7 @@ async fn malformed_upgrade_over_tls_starts_no_session() {
 async fn path_traversal_over_tls_serves_no_other_file() {
     let mut node = Node::new();
     node.write("app", 0, &["10Z stdout F one"]);
-    let _logs = node.shows_system_logs();
+    let _logs = node.serve_system_logs();
     let server = serve(&node.env).await;
     let log = answer(&server, &get("/containerLogs/default/web/app", "")).await;
     assert!(log.contains("one\n"), "{log}");

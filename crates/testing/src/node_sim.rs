@@ -46,6 +46,7 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_store::ProbeResultTables;
+use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
 

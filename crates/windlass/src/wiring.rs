@@ -124,14 +124,14 @@ impl Agent {
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
         self.mailboxes.config.publish_metrics();
-        self.mailboxes.changes.publish_metrics(&self.metrics);
+        self.mailboxes.changes.publish_metrics(&self.metrics.mailboxes);
         self.mailboxes.workers.mailbox.publish_metrics();
         self.mailboxes
             .workers
             .updates
-            .publish_metrics(&self.metrics);
+            .publish_metrics(&self.metrics.mailboxes);
         for manager in &self.mailboxes.probes.managers {
-            manager.publish_metrics(&self.metrics);
+            manager.publish_metrics(&self.metrics.mailboxes);
         }
     }
 }

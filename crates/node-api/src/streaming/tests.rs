@@ -341,7 +341,7 @@ async fn checkpoint_is_written_below_root_dir() {
             "{target}"
         );
     }
-    let (status, body) = streaming.env.ask(Method::POST, target, "").await;
+    let (status, body) = streaming.env.send(Method::POST, target, "").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(body, format!("{{\"items\":[\"{}\"]}}", file.display()));
     for (code, expected) in [
@@ -349,12 +349,12 @@ async fn checkpoint_is_written_below_root_dir() {
         (CriCode::Other, StatusCode::INTERNAL_SERVER_ERROR),
     ] {
         *streaming.streams.fails.lock().expect("lock") = Some(code);
-        let (status, body) = streaming.env.ask(Method::POST, target, "").await;
+        let (status, body) = streaming.env.send(Method::POST, target, "").await;
         assert_eq!(status, expected);
         let message = "checkpointing of default/web/app failed (runtime error)\n";
         assert_eq!(body, message);
     }
     streaming.env.deps.settings.checkpoint = false;
-    let (status, _) = streaming.env.ask(Method::POST, target, "").await;
+    let (status, _) = streaming.env.send(Method::POST, target, "").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }

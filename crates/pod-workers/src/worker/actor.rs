@@ -34,6 +34,9 @@ use super::WorkerDeps;
 use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
 use super::report::{Report, worker_state};
 
+/// Maximum interval of deadline checks: timers do not follow changes of the wall clock.
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Update from the registry; the newest of each kind counts.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerUpdate {
@@ -86,6 +89,8 @@ pub(crate) struct PodWorkerActor {
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
+    /// Fires when the pod's `activeDeadlineSeconds` have passed.
+    deadline: Option<SpawnHandle>,
     completions: CompletionSender<JobEvent>,
     streams: Option<(SlotReceiver<(), WorkerUpdate>, Completions<JobEvent>)>,
     begin: Option<Input>,
@@ -142,6 +147,7 @@ impl PodWorkerActor {
             runtime,
             job: None,
             timer: None,
+            deadline: None,
             completions: completion_sender,
             streams: Some((updates, completion_stream)),
             begin: Some(input),

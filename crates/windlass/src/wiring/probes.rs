@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_actors::{ProbeResults, ProbeUpdate, ProbesHandle};
 use windlass_checks::Checks;
-use windlass_mailboxes::{ActorKind, SlotReceiver, slots, start_actor};
+use windlass_mailboxes::{SlotReceiver, slots, start_actor};
 use windlass_probes::{ProbeDeps, ProbeManager, actor_kind};
 use windlass_store::{ProbeResultFile, ProbeResultTables};
 use windlass_types::{PodUid, ProbeKind};
