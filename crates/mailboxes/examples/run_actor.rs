@@ -1,7 +1,7 @@
 //! An actor with a coalescing channel for changes and a bounded mailbox for queries.
 //!
-//! `cargo run -p windlass-mailboxes --example run_actor` sends a counter ten thousand changes of three
-//! pods, queries it, and then overfills a mailbox without a reader.
+//! `cargo run -p windlass-mailboxes --example run_actor` sends a counter ten thousand changes of
+//! three pods, queries it, and then overfills a mailbox without a reader.
 //!
 //! Runs without a container runtime.
 

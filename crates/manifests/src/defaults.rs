@@ -1,8 +1,8 @@
 //! Defaults of the v1 API (upstream `SetObjectDefaults_Pod`).
 //!
-//! The API server applies them to its pods; a manifest needs them too. A zero value counts as absent
-//! where the Go field is not a pointer. Volume sources that need a cluster (ISCSI, RBD, AzureDisk,
-//! ScaleIO) get no defaults. The function is idempotent.
+//! The API server applies them to its pods; a manifest needs them too. A zero value counts as
+//! absent where the Go field is not a pointer. Volume sources that need a cluster (ISCSI, RBD,
+//! AzureDisk, ScaleIO) get no defaults. The function is idempotent.
 
 #[cfg(test)]
 mod tests;

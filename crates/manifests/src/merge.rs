@@ -2,12 +2,12 @@
 //!
 //! Each source has its own set of pods, by UID. If two sources have a pod with the same full name,
 //! the pod workers decide which one runs. A merge compares an update with the set of its source and
-//! returns at most one notification per pod, in the order restores, removes, adds, updates, deletes,
-//! reconciles.
+//! returns at most one notification per pod, in the order restores, removes, adds, updates,
+//! deletes, reconciles.
 //!
-//! Differences from upstream: in the two snapshot modes a status change is not lost, and a `Set` has
-//! only the pods of its source; a duplicate UID in a snapshot is rejected; a rejection is reported
-//! once, not at every list.
+//! Differences from upstream: in the two snapshot modes a status change is not lost, and a `Set`
+//! has only the pods of its source; a duplicate UID in a snapshot is rejected; a rejection is
+//! reported once, not at every list.
 
 mod compare;
 mod outcome;
@@ -144,7 +144,8 @@ impl PodStorage {
             .map_or(&[], |state| state.rejected.as_slice())
     }
 
-    /// Returns whether every configured source has delivered a snapshot (upstream `SeenAllSources`).
+    /// Returns whether every configured source has delivered a snapshot (upstream
+    /// `SeenAllSources`).
     pub fn all_sources_seen(&self) -> bool {
         let seen = |source| self.sources.get(source).is_some_and(|state| state.seen);
         self.configured.iter().all(seen)

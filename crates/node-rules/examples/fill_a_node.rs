@@ -1,7 +1,7 @@
 //! Admits pods to a node with 2 CPUs until it is full, and prints the decisions.
 //!
-//! `cargo run -p windlass-node-rules --example fill_a_node -- 750m` sets the CPU request of each pod;
-//! the default is 600m.
+//! `cargo run -p windlass-node-rules --example fill_a_node -- 750m` sets the CPU request of each
+//! pod; the default is 600m.
 //!
 //! Runs without a container runtime.
 

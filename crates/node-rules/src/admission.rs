@@ -1,9 +1,9 @@
 //! Pod admission (upstream `PodAdmitHandler`s).
 //!
 //! A rejected pod becomes Failed without a start. The checks run in the order of upstream, and the
-//! first rejection counts: eviction pressure, sysctls, scheduler predicates, AppArmor, features, node
-//! shutdown. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has the
-//! requests of other pods, updated incrementally.
+//! first rejection counts: eviction pressure, sysctls, scheduler predicates, AppArmor, features,
+//! node shutdown. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has
+//! the requests of other pods, updated incrementally.
 //!
 //! Not implemented: preemption for critical pods. A critical pod that lacks resources is rejected
 //! with [`Rejection::would_preempt`].
@@ -48,12 +48,13 @@ pub struct AdmissionInput<'a> {
     pub pod: &'a Pod,
     /// The Node object; in standalone mode, the object that the agent would register.
     pub node: &'a Node,
-    /// Requests of admitted pods that are not terminal. The requests of the pod itself are excluded.
+    /// Requests of admitted pods that are not terminal. The requests of the pod itself are
+    /// excluded.
     pub load: &'a NodeLoad,
     /// Limits of node and configuration.
     pub policy: &'a AdmissionPolicy,
-    /// Support for `supplementalGroupsPolicy: Strict` in the runtime; `None` if not known yet. It is
-    /// checked again before the sandbox is created.
+    /// Support for `supplementalGroupsPolicy: Strict` in the runtime; `None` if not known yet. It
+    /// is checked again before the sandbox is created.
     pub strict_groups: Option<bool>,
     /// Pressure conditions of the node.
     pub pressure: Pressure,

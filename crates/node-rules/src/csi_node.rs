@@ -1,8 +1,8 @@
 //! The CSINode object, and the fields of the Node object for CSI drivers (upstream
 //! `nodeinfomanager`).
 //!
-//! The CSINode has an entry per registered driver and lists the in-tree plugins that are migrated to
-//! CSI. The Node has the topology of the drivers as labels and their node IDs in an annotation.
+//! The CSINode has an entry per registered driver and lists the in-tree plugins that are migrated
+//! to CSI. The Node has the topology of the drivers as labels and their node IDs in an annotation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

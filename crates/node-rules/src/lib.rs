@@ -9,8 +9,8 @@
 //!   other pods
 //! * [`node_conditions::node_conditions`] returns the conditions of the node and their events
 //! * [`node_object::initial_node`], [`node_object::reconciled_node`] and
-//!   [`node_object::updated_node`] return the Node object; [`node_object::plan_node_status`] decides
-//!   whether to send a patch
+//!   [`node_object::updated_node`] return the Node object; [`node_object::plan_node_status`]
+//!   decides whether to send a patch
 //! * [`csi_node::plan_csi_node`] plans the CSINode object; [`plugin_registration`] compares plugin
 //!   sockets and versions
 //!
@@ -24,7 +24,7 @@
 //! use windlass_types::corev1::Node;
 //!
 //! let node: Node = serde_json::from_str(
-//!     r#"{"metadata": {"name": "node1"}, "status": {"allocatable": {"cpu": "2", "pods": "110"}}}"#,
+//!     r#"{"metadata": {}, "status": {"allocatable": {"cpu": "2", "pods": "110"}}}"#,
 //! )?;
 //! let pod: Pod = serde_json::from_str(
 //!     r#"{"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "3"}}}]}}"#,

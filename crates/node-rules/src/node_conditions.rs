@@ -1,8 +1,8 @@
 //! Conditions of the Node object, and the events of their transitions.
 //!
 //! The agent owns four types and does not change others. A condition keeps its index; new ones are
-//! appended in the order of upstream, `Ready` last. The transition time changes with the status, the
-//! heartbeat time with every update.
+//! appended in the order of upstream, `Ready` last. The transition time changes with the status,
+//! the heartbeat time with every update.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use windlass_types::metav1::Time;
 use windlass_types::view::EventType;
 use windlass_types::{Reason, Timestamp};
 
-/// Time without a response to the runtime check until the node is not ready, as upstream; longer than
-/// a restart of containerd.
+/// Time without a response to the runtime check until the node is not ready, as upstream; longer
+/// than a restart of containerd.
 pub const RUNTIME_DOWN_THRESHOLD: Duration = Duration::from_secs(30);
 
 /// Type of the ready condition.
@@ -43,8 +43,8 @@ pub struct NodeHealth {
 /// State of the container runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuntimeHealth {
-    /// No response since the start of the agent, for less than [`RUNTIME_DOWN_THRESHOLD`]. A ready node
-    /// stays ready, so that an agent restart does not change it.
+    /// No response since the start of the agent, for less than [`RUNTIME_DOWN_THRESHOLD`]. A ready
+    /// node stays ready, so that an agent restart does not change it.
     #[default]
     NotCheckedYet,
     /// No response for [`RUNTIME_DOWN_THRESHOLD`] or more.

@@ -1,7 +1,7 @@
 //! The Node object: registration and status updates.
 //!
-//! [`initial_node`] is the object to create. [`reconciled_node`] corrects the fields of the agent in
-//! an existing object. [`updated_node`] has the current status, and [`plan_node_status`] decides
+//! [`initial_node`] is the object to create. [`reconciled_node`] corrects the fields of the agent
+//! in an existing object. [`updated_node`] has the current status, and [`plan_node_status`] decides
 //! whether to send a patch. Upstream: `kubelet_node_status.go`, `nodestatus/setters.go`.
 
 mod patch;
@@ -44,8 +44,8 @@ pub struct NodeSettings {
     pub provider_id: String,
     /// `enableControllerAttachDetach`.
     pub controller_attach_detach: bool,
-    /// `nodeInfo.kubeletVersion`: a Kubernetes version. The agent version is after a `+`, because a `-`
-    /// would make it older than the release.
+    /// `nodeInfo.kubeletVersion`: a Kubernetes version. The agent version is after a `+`, because a
+    /// `-` would make it older than the release.
     pub kubelet_version: String,
     /// `daemonEndpoints.kubeletEndpoint.port`.
     pub kubelet_port: i32,
@@ -135,7 +135,8 @@ const LABEL_OS: &str = "kubernetes.io/os";
 const LABEL_ARCH: &str = "kubernetes.io/arch";
 const LABEL_OS_BETA: &str = "beta.kubernetes.io/os";
 const LABEL_ARCH_BETA: &str = "beta.kubernetes.io/arch";
-/// Labels that are corrected on an existing object; other `--node-labels` are only set on a new one.
+/// Labels that are corrected on an existing object; other `--node-labels` are only set on a new
+/// one.
 const RECONCILED_LABELS: [&str; 11] = [
     LABEL_HOSTNAME,
     "topology.kubernetes.io/zone",
@@ -201,8 +202,8 @@ pub fn reconciled_node(
     updated_node(&node, input)
 }
 
-/// Returns an existing object with the current status. The OS and architecture labels are corrected,
-/// others are not changed.
+/// Returns an existing object with the current status. The OS and architecture labels are
+/// corrected, others are not changed.
 pub fn updated_node(old: &Node, input: &NodeObjectInput<'_>) -> NodeReport {
     let mut node = old.clone();
     let settings = input.settings;

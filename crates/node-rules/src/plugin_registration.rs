@@ -52,8 +52,8 @@ pub fn plan_sockets(
     }
 }
 
-/// Returns the delay after a number of consecutive failures: 500 ms, doubled, at most 122 s (upstream
-/// `exponentialbackoff`).
+/// Returns the delay after a number of consecutive failures: 500 ms, doubled, at most 122 s
+/// (upstream `exponentialbackoff`).
 pub fn retry_delay(failures: u32) -> Duration {
     const FIRST_DELAY: Duration = Duration::from_millis(500);
     const MAX_DELAY: Duration = Duration::from_secs(122);

@@ -71,8 +71,8 @@ impl fmt::Display for RejectionDecision {
 
 /// Decides what to do after a rejection.
 ///
-/// Depends on the status only, because other authorizers and admission plugins have other caches and
-/// messages. A permanent rejection is reported a little later.
+/// Depends on the status only, because other authorizers and admission plugins have other caches
+/// and messages. A permanent rejection is reported a little later.
 pub fn rejection_decision(rejected: RejectedRequest) -> RejectionDecision {
     let left = QUIET_PERIOD.saturating_sub(rejected.since_first);
     if left.is_zero() || !may_be_lag(rejected.request, rejected.status) {

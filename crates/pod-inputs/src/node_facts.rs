@@ -1,7 +1,7 @@
 //! Facts about the node that are part of sandbox and container configurations.
 //!
-//! The agent sets them once, from the configuration and the host. `resolv.conf` and `/etc/hosts` are
-//! not included, because the agent reads them for each sandbox.
+//! The agent sets them once, from the configuration and the host. `resolv.conf` and `/etc/hosts`
+//! are not included, because the agent reads them for each sandbox.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

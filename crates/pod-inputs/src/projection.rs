@@ -1,7 +1,7 @@
 //! Payloads of configMap, secret, downwardAPI and projected volumes.
 //!
-//! A payload is the whole content of a volume, computed from snapshots. `windlass-volumes` writes it
-//! atomically.
+//! A payload is the whole content of a volume, computed from snapshots. `windlass-volumes` writes
+//! it atomically.
 
 use std::collections::BTreeMap;
 use std::fmt;

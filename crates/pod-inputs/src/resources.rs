@@ -80,8 +80,8 @@ pub fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
     check_map("spec.overhead", PodExt::spec(pod).overhead.as_ref())
 }
 
-/// Returns the QoS class (upstream `ComputePodQOS`): of the pod-level resources, if set, else of all
-/// containers.
+/// Returns the QoS class (upstream `ComputePodQOS`): of the pod-level resources, if set, else of
+/// all containers.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let pod_level = PodExt::spec(pod).resources.as_ref();
     let lists: Vec<Option<&ResourceRequirements>> = match pod_level {
@@ -139,8 +139,8 @@ pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
     quota_micros.saturating_mul(1000) / period_micros
 }
 
-/// Returns `oom_score_adj` of a container: a larger memory request gives a lower score. A sidecar has
-/// at most the score of the smallest app container. Pod-level requests beyond the sum of the
+/// Returns `oom_score_adj` of a container: a larger memory request gives a lower score. A sidecar
+/// has at most the score of the smallest app container. Pod-level requests beyond the sum of the
 /// containers count for each container in equal parts.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
     if is_node_critical(pod) {

@@ -57,8 +57,9 @@ impl ServiceLink {
     }
 }
 
-/// Returns the variables for a pod of `namespace`: of `default/kubernetes`, and of the services in its
-/// namespace with `enable_service_links`. A service `kubernetes` in the namespace takes precedence.
+/// Returns the variables for a pod of `namespace`: of `default/kubernetes`, and of the services in
+/// its namespace with `enable_service_links`. A service `kubernetes` in the namespace takes
+/// precedence.
 ///
 /// If two services have the same variable (`a` and `a-service`), the name that sorts first wins;
 /// upstream depends on the order of a map.

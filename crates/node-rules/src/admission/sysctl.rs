@@ -53,8 +53,8 @@ pub enum SysctlPatternError {
 }
 
 impl SysctlAllowList {
-    /// Creates the list from the kernel version (major and minor) and `allowedUnsafeSysctls`: names, or
-    /// prefixes followed by `*`.
+    /// Creates the list from the kernel version (major and minor) and `allowedUnsafeSysctls`:
+    /// names, or prefixes followed by `*`.
     ///
     /// # Errors
     /// The first invalid pattern.
@@ -114,8 +114,8 @@ fn namespace_of(name: &str) -> Option<Namespace> {
     name.starts_with("net.").then_some(Namespace::Net)
 }
 
-/// Returns whether a text has segments of lower-case letters, digits, `-` and `_`, separated by `.` or
-/// `/`, and an optional final `*`.
+/// Returns whether a text has segments of lower-case letters, digits, `-` and `_`, separated by `.`
+/// or `/`, and an optional final `*`.
 fn is_pattern(text: &str) -> bool {
     let name = text.strip_suffix('*').unwrap_or(text);
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

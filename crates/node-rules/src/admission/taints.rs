@@ -3,7 +3,8 @@
 use windlass_types::corev1::{Node, PodSpec, Taint, Toleration};
 use windlass_types::{Pod, PodExt};
 
-/// Returns whether the pod does not tolerate a `NoExecute` taint; other effects are for the scheduler.
+/// Returns whether the pod does not tolerate a `NoExecute` taint; other effects are for the
+/// scheduler.
 pub(super) fn has_untolerated_no_execute(spec: &PodSpec, node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|s| s.taints.as_deref());
     let mut taints = taints.unwrap_or_default().iter();

@@ -40,8 +40,8 @@ impl fmt::Display for NodeStatusPlan {
 
 /// Decides whether to send the difference between `old` and `new`.
 ///
-/// Heartbeat times alone are sent every `report_frequency`. `since_report` is the time since the last
-/// update on the monotonic clock, `None` before the first.
+/// Heartbeat times alone are sent every `report_frequency`. `since_report` is the time since the
+/// last update on the monotonic clock, `None` before the first.
 pub fn plan_node_status(
     old: &Node,
     new: &Node,

@@ -1,8 +1,8 @@
 //! Capacity and allocatable.
 //!
-//! Allocatable is capacity minus reservations (kubeReserved, systemReserved, hard eviction), at least
-//! zero. Huge pages reduce allocatable memory. Extended resources and attachable volumes are not
-//! changed.
+//! Allocatable is capacity minus reservations (kubeReserved, systemReserved, hard eviction), at
+//! least zero. Huge pages reduce allocatable memory. Extended resources and attachable volumes are
+//! not changed.
 
 use std::collections::BTreeMap;
 
@@ -147,8 +147,8 @@ fn reserved(name: &str, total: Quantity, settings: &ResourceSettings) -> Quantit
     of(&settings.system_reserved) + of(&settings.kube_reserved) + eviction
 }
 
-/// Returns an eviction threshold: a quantity, or a percentage of the capacity in single precision, as
-/// upstream.
+/// Returns an eviction threshold: a quantity, or a percentage of the capacity in single precision,
+/// as upstream.
 fn threshold(text: &str, total: Quantity) -> Quantity {
     match text.strip_suffix('%') {
         Some(percent) => {

@@ -108,8 +108,8 @@ fn node_info(info: &mut NodeSystemInfo, input: &NodeObjectInput<'_>) {
     });
 }
 
-/// Returns `containerd://1.6.20`. As upstream, a version that is not semantic is truncated after its
-/// numbers, for example `1.6.20~ds1` of Debian.
+/// Returns `containerd://1.6.20`. As upstream, a version that is not semantic is truncated after
+/// its numbers, for example `1.6.20~ds1` of Debian.
 fn runtime_version(version: &RuntimeVersion) -> String {
     let text = version.version.trim_start_matches('v');
     let end = text

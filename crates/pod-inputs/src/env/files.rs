@@ -1,8 +1,8 @@
 //! Variables from files in a volume of the pod (`fileKeyRef`, KEP-3721).
 //!
-//! The format is a subset of shell: lines of `NAME='value'`, comments (`#`) and blank lines. A value
-//! may span lines and has no escapes. A file is read when a container is created, because an init
-//! container may write it.
+//! The format is a subset of shell: lines of `NAME='value'`, comments (`#`) and blank lines. A
+//! value may span lines and has no escapes. A file is read when a container is created, because an
+//! init container may write it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -45,8 +45,8 @@ impl Variables {
     }
 }
 
-/// Replaces `$(NAME)` with the result of `resolve`. `$$` is an escaped `$`; an unresolved name and any
-/// other `$` are not changed. Stops when the text is too large for a process.
+/// Replaces `$(NAME)` with the result of `resolve`. `$$` is an escaped `$`; an unresolved name and
+/// any other `$` are not changed. Stops when the text is too large for a process.
 pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -43,8 +43,8 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// Go's `unicode.IsPrint`. `escape_debug` uses the same table, but also escapes quotes and a leading
-/// combining mark.
+/// Go's `unicode.IsPrint`. `escape_debug` uses the same table, but also escapes quotes and a
+/// leading combining mark.
 fn is_print(c: char) -> bool {
     let text = String::from_iter(['a', c]);
     c == '\'' || text.escape_debug().eq(['a', c])
