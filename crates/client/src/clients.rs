@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use kube::client::Body;
-use windlass_metrics::Metrics;
+use windlass_metrics::RestClientMetrics;
 
 use crate::api::ApiClient;
 use crate::config::{ApiServerConfig, ConfigError};
@@ -111,7 +111,7 @@ impl ApiClients {
 
     /// Counts the requests of all clients.
     #[must_use]
-    pub fn with_metrics(self, metrics: &Metrics) -> Self {
+    pub fn with_metrics(self, metrics: &RestClientMetrics) -> Self {
         let recorder = Recorder {
             metrics: metrics.clone(),
             host: self.host.clone(),

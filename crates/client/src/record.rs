@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use windlass_metrics::Metrics;
+use windlass_metrics::RestClientMetrics;
 
 /// Counts the requests to one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: RestClientMetrics,
     /// Host and port.
     pub(crate) host: String,
 }
@@ -19,12 +19,12 @@ impl Recorder {
         let code = status.as_ref().map_or("<error>", StatusCode::as_str);
         let (method, host) = (method.as_str(), self.host.as_str());
         self.metrics
-            .rest_client
+            
             .requests
             .with_label_values(&[code, host, method])
             .inc();
         self.metrics
-            .rest_client
+            
             .request_duration
             .with_label_values(&[method, host])
             .observe(took.as_secs_f64());

@@ -79,7 +79,7 @@ async fn requests_are_counted_by_code_host_and_method() {
     let url = format!("http://{}", server.address);
     let metrics = windlass_metrics::Metrics::new().expect("metrics");
     let clients = connect(&ApiServerConfig::new(&url, None).expect("config"));
-    let clients = clients.with_metrics(&metrics);
+    let clients = clients.with_metrics(&metrics.rest_client);
     get(&clients.main).await.expect("get");
     get(&clients.heartbeat).await.expect("get");
     *server.wanted.lock().expect("lock") = Some("Bearer x".to_owned());

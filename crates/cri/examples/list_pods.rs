@@ -12,7 +12,7 @@ use windlass_types::cri::ListFilter;
 async fn main() -> Result<(), Box<dyn Error>> {
     let socket = std::env::args().nth(1);
     let socket = socket.ok_or("usage: list_pods <socket of the container runtime>")?;
-    let runtime = CriClient::connect(&socket, CriOptions::new(Metrics::new()?))?;
+    let runtime = CriClient::connect(&socket, CriOptions::new(Metrics::new()?.runtime_calls))?;
 
     let version = runtime.version().await;
     let version = version.map_err(|error| error.to_string())?;

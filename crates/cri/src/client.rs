@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tonic::transport::Channel;
-use windlass_metrics::Metrics;
+use windlass_metrics::RuntimeCallMetrics;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{self as pb};
@@ -52,12 +52,12 @@ pub struct CriOptions {
     /// was too large for one message.
     pub stream_lists: bool,
     /// Where finished calls are counted.
-    pub metrics: Metrics,
+    pub metrics: RuntimeCallMetrics,
 }
 
 impl CriOptions {
     /// Upstream's values: 2 min, 5 s, 100 ms, 3 s.
-    pub fn new(metrics: Metrics) -> Self {
+    pub fn new(metrics: RuntimeCallMetrics) -> Self {
         Self {
             timeout: Duration::from_secs(120),
             connect_timeout: Duration::from_secs(5),
@@ -76,7 +76,7 @@ pub struct CriClient {
     socket: PathBuf,
     timeout: Duration,
     list_streaming: ListStreaming,
-    metrics: Metrics,
+    metrics: RuntimeCallMetrics,
 }
 
 impl CriClient {
@@ -155,7 +155,6 @@ impl CriClient {
     pub(crate) fn observe(&self, operation: &str, started: Instant, failed: bool) {
         let seconds = started.elapsed().as_secs_f64();
         self.metrics
-            .runtime_calls
             .observe(operation, seconds, failed);
     }
 
@@ -302,13 +301,11 @@ impl RuntimeService for CriClient {
                 false => Ok(SandboxId::from(answer.pod_sandbox_id)),
             });
         self.metrics
-            .runtime_calls
             .run_sandbox_duration
             .with_label_values(&[handler])
             .observe(started.elapsed().as_secs_f64());
         if result.is_err() {
             self.metrics
-                .runtime_calls
                 .run_sandbox_errors
                 .with_label_values(&[handler])
                 .inc();

@@ -21,7 +21,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let options = CriOptions::new(Metrics::new()?);
+//! let options = CriOptions::new(Metrics::new()?.runtime_calls);
 //! let runtime = CriClient::connect("unix:///run/containerd/containerd.sock", options)?;
 //! println!("{:?}", runtime.version().await?);
 //! for sandbox in runtime.list_pod_sandboxes(&ListFilter::default()).await? {

@@ -46,7 +46,7 @@ impl TestEnv {
         let proxy = proxy.expect("proxy");
         let options = CriOptions {
             timeout: WAIT_TIMEOUT,
-            ..CriOptions::new(Metrics::new().expect("metrics"))
+            ..CriOptions::new(Metrics::new().expect("metrics").runtime_calls)
         };
         let client = CriClient::connect(&proxy.endpoint(), options).expect("endpoint");
         Self {

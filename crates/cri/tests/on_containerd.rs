@@ -16,7 +16,7 @@ use windlass_types::{ContainerState, Retry, names};
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn client(containerd: &PrivateContainerd) -> CriClient {
-    let options = CriOptions::new(Metrics::new().expect("metrics"));
+    let options = CriOptions::new(Metrics::new().expect("metrics").runtime_calls);
     let endpoint = format!("unix://{}", containerd.socket().display());
     CriClient::connect(&endpoint, options).expect("endpoint")
 }
@@ -130,7 +130,7 @@ async fn on_containerd_pod_lifecycle_has_an_event_for_each_step() {
     // containerd has streams of lists since 2.3; before, they fall back
     let options = CriOptions {
         stream_lists: true,
-        ..CriOptions::new(Metrics::new().expect("metrics"))
+        ..CriOptions::new(Metrics::new().expect("metrics").runtime_calls)
     };
     let streaming = CriClient::connect(&containerd.endpoint(), options).expect("endpoint");
     let all = ListFilter::default();

@@ -42,7 +42,7 @@ impl TestEnv {
         let metrics = Metrics::new().expect("metrics");
         let options = CriOptions {
             timeout,
-            ..CriOptions::new(metrics.clone())
+            ..CriOptions::new(metrics.runtime_calls.clone())
         };
         let endpoint = format!("unix://{}", socket.display());
         let client = CriClient::connect(&endpoint, options).expect("endpoint");

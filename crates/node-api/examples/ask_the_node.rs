@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let socket = socket.as_deref().unwrap_or("/nowhere");
     let runtime = Arc::new(CriClient::connect(
         socket,
-        CriOptions::new(Metrics::new()?),
+        CriOptions::new(Metrics::new()?.runtime_calls),
     )?);
     let service = router(NodeApi::new(deps(runtime)?), ServerType::ReadWrite);
     for path in paths {

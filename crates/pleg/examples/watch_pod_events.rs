@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
-    let runtime = CriClient::connect(socket, CriOptions::new(metrics.clone()))?;
+    let runtime = CriClient::connect(socket, CriOptions::new(metrics.runtime_calls.clone()))?;
     // the PLEG would retry without end; fail early for a mistyped path
     let version = runtime.version().await;
     let version = version.map_err(|error| error.to_string())?;
@@ -49,7 +49,8 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
     let deps = PlegDeps {
         runtime: Arc::new(runtime),
         clock: clock.clone(),
-        metrics,
+        metrics: metrics.pleg,
+        mailboxes: metrics.mailboxes,
         cache: cache.clone(),
         changes,
         cancel: CancellationToken::new(),

@@ -26,7 +26,7 @@ use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, Mailbox, Merge, SlotReceiver, SlotSender, completions,
     slots, spawn_io,
 };
-use windlass_metrics::Metrics;
+use windlass_metrics::{MailboxMetrics, PlegMetrics};
 use windlass_pacing::Limiter;
 use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
 use windlass_types::cri::RuntimeEventKind;
@@ -61,7 +61,9 @@ pub struct PlegDeps {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
-    pub metrics: Metrics,
+    pub metrics: PlegMetrics,
+    /// Metrics of mailboxes.
+    pub mailboxes: MailboxMetrics,
     /// The status cache.
     pub cache: StatusCache,
     /// Receiver of changes.
@@ -148,7 +150,7 @@ impl Pleg {
     /// Creates a PLEG without observations.
     pub fn new(deps: PlegDeps, mailbox: Mailbox<PlegMessage>) -> Self {
         let (completion_sender, completion_stream) = completions();
-        let (pending_events, event_stream) = slots(crate::PLEG, &deps.metrics.mailboxes);
+        let (pending_events, event_stream) = slots(crate::PLEG, &deps.mailboxes);
         Self {
             deps,
             completions: completion_sender,
@@ -186,7 +188,6 @@ impl Pleg {
         if let Some(before) = self.last_list_at.replace(now) {
             self.deps
                 .metrics
-                .pleg
                 .relist_interval
                 .observe((now - before).as_secs_f64());
         }
@@ -227,12 +228,11 @@ impl Pleg {
         self.list_failures = 0;
         self.deps
             .metrics
-            .pleg
             .relist_duration
             .observe(took.as_secs_f64());
         let now = self.deps.clock.now().as_second();
         self.deps.health.record_relist();
-        self.deps.metrics.pleg.last_seen.set(now as f64);
+        self.deps.metrics.last_seen.set(now as f64);
 
         let changed = self.known.changed_pods(&listing);
         tracing::debug!(changed = changed.len(), "relist done");
@@ -293,7 +293,6 @@ impl Pleg {
     ) {
         self.deps
             .metrics
-            .pleg
             .inspection_duration
             .observe(took.as_secs_f64());
         let (after, answer) = match result {

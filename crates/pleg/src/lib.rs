@@ -29,7 +29,7 @@
 //! let runtime = Arc::new(tokio::runtime::Runtime::new()?);
 //! run_actors(&runtime, async {
 //!     let metrics = Metrics::new()?;
-//!     let options = CriOptions::new(metrics.clone());
+//!     let options = CriOptions::new(metrics.runtime_calls.clone());
 //!     let (_sender, mailbox) = mailbox(crate::PLEG, &metrics.mailboxes);
 //!     let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
 //!     let cache = StatusCache::new();
@@ -37,7 +37,8 @@
 //!     let deps = PlegDeps {
 //!         runtime: Arc::new(CriClient::connect("/run/containerd/containerd.sock", options)?),
 //!         clock: clock.clone(),
-//!         metrics,
+//!         metrics: metrics.pleg,
+//!         mailboxes: metrics.mailboxes,
 //!         cache: cache.clone(),
 //!         changes,
 //!         cancel: CancellationToken::new(),

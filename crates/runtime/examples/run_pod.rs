@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let metrics = Metrics::new()?;
-    let cri = CriClient::connect(&socket, CriOptions::new(metrics.clone()))?;
+    let cri = CriClient::connect(&socket, CriOptions::new(metrics.runtime_calls.clone()))?;
     let status = cri.status().await.map_err(|error| error.to_string())?;
     let network_ready = status.network_error.is_none();
     let directory = tempfile::tempdir()?;

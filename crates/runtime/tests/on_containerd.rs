@@ -40,7 +40,7 @@ use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_volumes::HostVolumes;
 
 fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
-    let options = CriOptions::new(Metrics::new().expect("metrics"));
+    let options = CriOptions::new(Metrics::new().expect("metrics").runtime_calls);
     let client = CriClient::connect(&containerd.endpoint(), options).expect("endpoint");
     let paths = NodePaths {
         root_dir: containerd.base().join("kubelet"),

@@ -75,7 +75,7 @@ impl RuntimeClients {
         let options = CriOptions {
             timeout: kubelet.runtime_request_timeout.to_std(),
             stream_lists: config.gates.enabled("CRIListStreaming"),
-            ..CriOptions::new(metrics.clone())
+            ..CriOptions::new(metrics.runtime_calls.clone())
         };
         let runtime = Arc::new(
             CriClient::connect(&kubelet.container_runtime_endpoint, options.clone())

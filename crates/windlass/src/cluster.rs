@@ -71,7 +71,7 @@ pub fn connect(
     let credentials = Credentials::load(paths, clock.now())?;
     let clients = ApiClients::connect(&credentials.config, &limits(kubelet))
         .context("--kubeconfig")?
-        .with_metrics(metrics);
+        .with_metrics(&metrics.rest_client);
     // a device plugin manager leaves this checkpoint
     let plugins = roots
         .root_dir

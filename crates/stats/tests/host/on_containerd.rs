@@ -56,7 +56,7 @@ async fn on_containerd_busy_container_has_usage() {
     let containerd = PrivateContainerd::start("t-stats", |_| ())
         .await
         .expect("containerd");
-    let options = CriOptions::new(Metrics::new().expect("metrics"));
+    let options = CriOptions::new(Metrics::new().expect("metrics").runtime_calls);
     let client = CriClient::connect(&containerd.endpoint(), options).expect("endpoint");
     let client = Arc::new(client);
 

@@ -51,7 +51,8 @@ pub(super) fn spawn_pleg(
     let deps = PlegDeps {
         runtime: Arc::clone(&shared.runtime),
         clock: Arc::clone(&shared.clock),
-        metrics: shared.metrics.clone(),
+        metrics: shared.metrics.pleg.clone(),
+        mailboxes: shared.metrics.mailboxes.clone(),
         cache: links.pleg.cache.clone(),
         changes: links.changes.clone(),
         cancel: shared.shutdown.token(),
