@@ -19,12 +19,10 @@ impl Recorder {
         let code = status.as_ref().map_or("<error>", StatusCode::as_str);
         let (method, host) = (method.as_str(), self.host.as_str());
         self.metrics
-            
             .requests
             .with_label_values(&[code, host, method])
             .inc();
         self.metrics
-            
             .request_duration
             .with_label_values(&[method, host])
             .observe(took.as_secs_f64());

@@ -69,11 +69,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let service = ControlService {
         rejected: watch::channel(Vec::new()).1,
         explainer: PodExplainer {
-            board: store.clone(),
+            status_store: store.clone(),
             timelines: Timelines::new(Arc::new(SystemClock), None),
             node_name: "node1".to_owned(),
         },
-        board: store,
+        status_store: store,
         stats: Arc::new(Idle),
         metrics: Metrics::new()?,
         health: Arc::new(Idle),

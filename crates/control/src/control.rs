@@ -44,7 +44,7 @@ pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
 #[derive(Clone, Debug)]
 pub struct ControlService {
     /// Statuses of the pods.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Explains why a pod is not in its desired state.
     pub explainer: PodExplainer,
     /// Source of usage statistics.
@@ -90,7 +90,7 @@ impl Windlass for ControlService {
     ) -> Result<Response<proto::ListPodsResponse>, Status> {
         let filter = request.into_inner();
         let pods = self
-            .board
+            .status_store
             .snapshot()
             .iter()
             .filter(|view| matches(view, &filter))
@@ -173,7 +173,7 @@ impl Windlass for ControlService {
         request: Request<proto::ListPodsRequest>,
     ) -> Result<Response<BoxStream<proto::WatchPodsResponse>>, Status> {
         let watch = PodWatch {
-            board: self.board.subscribe(),
+            status_store: self.status_store.subscribe(),
             filter: request.into_inner(),
             sent: BTreeSet::new(),
             first: true,
@@ -191,7 +191,7 @@ impl Windlass for ControlService {
         request: Request<proto::ReadLogRequest>,
     ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
         let request = request.into_inner();
-        let entries = self.board.find(&request.namespace, &request.pod);
+        let entries = self.status_store.find(&request.namespace, &request.pod);
         let log_request = LogRequest {
             namespace: &request.namespace,
             pod: &request.pod,
@@ -224,8 +224,13 @@ impl Windlass for ControlService {
         // cancelled with the stream, so that following ends when the client disconnects
         let client = self.shutdown.child_token();
         if options.follow {
-            let board = self.board.clone();
-            tokio::spawn(watch_end(board, target, done.clone(), client.clone()));
+            let status_store = self.status_store.clone();
+            tokio::spawn(watch_end(
+                status_store,
+                target,
+                done.clone(),
+                client.clone(),
+            ));
         }
         let guard = client.drop_guard();
         let blocks = self.logs.read(source, options, done).await;
@@ -269,7 +274,7 @@ fn read_status(error: &LogError) -> Status {
 
 /// The watch of a client.
 struct PodWatch {
-    board: StatusSubscription,
+    status_store: StatusSubscription,
     filter: proto::ListPodsRequest,
     /// Pods that were sent to the client.
     sent: BTreeSet<PodUid>,
@@ -280,7 +285,7 @@ impl PodWatch {
     /// Waits for a change that matches the filter.
     async fn next(&mut self) -> Option<Result<proto::WatchPodsResponse, Status>> {
         loop {
-            let change = self.board.next().await?;
+            let change = self.status_store.next().await?;
             let changed = change
                 .changed
                 .iter()

@@ -154,8 +154,7 @@ impl CriClient {
 
     pub(crate) fn observe(&self, operation: &str, started: Instant, failed: bool) {
         let seconds = started.elapsed().as_secs_f64();
-        self.metrics
-            .observe(operation, seconds, failed);
+        self.metrics.observe(operation, seconds, failed);
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {

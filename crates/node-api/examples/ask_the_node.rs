@@ -96,15 +96,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let board = PodStatusStore::new();
-    board.publish(entry()?);
+    let status_store = PodStatusStore::new();
+    status_store.publish(entry()?);
     let explainer = PodExplainer {
-        board: board.clone(),
+        status_store: status_store.clone(),
         timelines: Timelines::new(Arc::clone(&clock), None),
         node_name: "n1".to_owned(),
     };
     Ok(NodeApiDeps {
-        board,
+        status_store,
         cache: StatusCache::new(),
         explainer,
         runtime: runtime.clone(),

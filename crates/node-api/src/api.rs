@@ -23,7 +23,7 @@ use crate::logs::Journals;
 #[derive(Clone, Debug)]
 pub struct NodeApiDeps {
     /// Statuses of the pods.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// State of the pods in the runtime, from the last inspections of the PLEG.
     pub cache: StatusCache,
     /// Explains why a pod is not in its desired state.

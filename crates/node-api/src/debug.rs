@@ -63,7 +63,7 @@ async fn running_pods(State(api): State<NodeApi>) -> Response {
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
     let pods = sandboxes.iter().filter(|sandbox| sandbox.ready).map(|it| {
-        let desired = api.board.get(&it.uid);
+        let desired = api.status_store.get(&it.uid);
         let running = containers.iter().filter(|container| {
             container.sandbox_id == it.id && container.state == ContainerState::Running
         });

@@ -44,7 +44,7 @@ impl PodList {
 }
 
 async fn pods(State(api): State<NodeApi>) -> Response {
-    let items = api.board.snapshot().into_iter().map(|entry| {
+    let items = api.status_store.snapshot().into_iter().map(|entry| {
         let status = Arc::unwrap_or_clone(entry.status);
         with_status(Arc::unwrap_or_clone(entry.pod), status)
     });

@@ -126,16 +126,16 @@ impl TestEnv {
             Arc::<Measured>::default(),
             Arc::<RecordedVerbosity>::default(),
         );
-        let board = PodStatusStore::new();
-        board.publish(entry("web"));
+        let status_store = PodStatusStore::new();
+        status_store.publish(entry("web"));
         let explainer = PodExplainer {
-            board: board.clone(),
+            status_store: status_store.clone(),
             timelines: Timelines::new(Arc::clone(&clock), None),
             node_name: "n1".into(),
         };
         Self {
             deps: NodeApiDeps {
-                board,
+                status_store,
                 cache: StatusCache::new(),
                 explainer,
                 runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
@@ -264,7 +264,7 @@ async fn timeline_and_explain_return_records_and_blocker() {
         next_retry: None,
     });
     why.timelines.seen(&blocked.pod);
-    why.board.publish(blocked);
+    why.status_store.publish(blocked);
     let record = |kind, name, outcome| {
         let what = RecordKey::with_subject(kind, name, "c");
         why.timelines.record_instant(&uid, what, outcome);

@@ -19,13 +19,13 @@ use windlass_status::{PodStatusEntry, PodStatusStore};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let root_dir = tempfile::tempdir()?;
-    let board = PodStatusStore::new();
-    board.publish(entry("web", "Running")?);
-    board.publish(entry("job", "Succeeded")?);
+    let status_store = PodStatusStore::new();
+    status_store.publish(entry("web", "Running")?);
+    status_store.publish(entry("job", "Succeeded")?);
 
     let socket = Socket::PodResources.bind(root_dir.path())?;
     // true: only active pods
-    let service = PodResources::new(board, true, Metrics::new()?.pod_resources);
+    let service = PodResources::new(status_store, true, Metrics::new()?.pod_resources);
     let shutdown = CancellationToken::new();
     let server = tokio::spawn(serve_pod_resources(socket, service, shutdown.clone()));
 

@@ -31,10 +31,10 @@
 //! ```no_run
 //! use windlass_pod_resources::{PodResources, Socket, serve_pod_resources};
 //! # async fn run(
-//! #     board: windlass_status::PodStatusStore, metrics: windlass_metrics::Metrics,
+//! #     status_store: windlass_status::PodStatusStore, metrics: windlass_metrics::Metrics,
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! let socket = Socket::PodResources.bind("/var/lib/kubelet".as_ref())?;
-//! let service = PodResources::new(board, true, metrics.pod_resources);
+//! let service = PodResources::new(status_store, true, metrics.pod_resources);
 //! serve_pod_resources(socket, service, Default::default()).await?;
 //! # Ok(())
 //! # }

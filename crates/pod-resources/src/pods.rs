@@ -24,16 +24,16 @@ use crate::service::RequestLimiter;
 /// The Pods service.
 #[derive(Clone, Debug)]
 pub struct Pods {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     limiter: Arc<RequestLimiter>,
     shutdown: CancellationToken,
 }
 
 impl Pods {
-    /// Serves the pods of `board`; `shutdown` ends the watches.
-    pub fn new(board: PodStatusStore, shutdown: CancellationToken) -> Self {
+    /// Serves the pods of `status_store`; `shutdown` ends the watches.
+    pub fn new(status_store: PodStatusStore, shutdown: CancellationToken) -> Self {
         Self {
-            board,
+            status_store,
             limiter: Arc::default(),
             shutdown,
         }
@@ -47,7 +47,7 @@ impl PodsService for Pods {
         _: Request<ListPodsRequest>,
     ) -> Result<Response<ListPodsResponse>, Status> {
         self.limiter.check()?;
-        let mut entries = self.board.snapshot();
+        let mut entries = self.status_store.snapshot();
         entries.sort_by_key(|entry| entry.pod.uid());
         let pods = entries
             .into_iter()
@@ -63,7 +63,7 @@ impl PodsService for Pods {
     ) -> Result<Response<GetPodResponse>, Status> {
         self.limiter.check()?;
         let uid = request.into_inner().pod_uid;
-        let entry = self.board.get(&PodUid::from(uid.as_str()));
+        let entry = self.status_store.get(&PodUid::from(uid.as_str()));
         let entry =
             entry.ok_or_else(|| Status::not_found(format!("pod with UID {uid} not found")))?;
         Ok(Response::new(GetPodResponse {
@@ -76,7 +76,7 @@ impl PodsService for Pods {
         _: Request<WatchPodsRequest>,
     ) -> Result<Response<BoxStream<WatchPodsEvent>>, Status> {
         let watch = Watch {
-            board: self.board.subscribe(),
+            status_store: self.status_store.subscribe(),
             sent: BTreeMap::new(),
             waiting: VecDeque::new(),
             synced: false,
@@ -125,7 +125,7 @@ fn bytes_of(pod: &Pod) -> Result<Bytes, Status> {
 
 /// A client's watch.
 struct Watch {
-    board: StatusSubscription,
+    status_store: StatusSubscription,
     /// Last sent states.
     sent: BTreeMap<PodUid, SentState>,
     /// Events to send: at most one per pod, encoded when it is sent.
@@ -146,7 +146,7 @@ impl Watch {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(message(&event));
             }
-            let mut change = self.board.next().await?;
+            let mut change = self.status_store.next().await?;
             change.changed.sort_by_key(|entry| entry.pod.uid());
             for entry in change.changed {
                 self.changed(SentState::new(entry));

@@ -22,18 +22,22 @@ use crate::service::RequestLimiter;
 /// The PodResources service, in both versions.
 #[derive(Clone, Debug)]
 pub struct PodResources {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     only_active: bool,
     metrics: PodResourcesMetrics,
     limiter: Arc<RequestLimiter>,
 }
 
 impl PodResources {
-    /// Serves the pods of `board`. `only_active` is the gate
+    /// Serves the pods of `status_store`. `only_active` is the gate
     /// `KubeletPodResourcesListUseActivePods`: without it, List includes terminated pods.
-    pub fn new(board: PodStatusStore, only_active: bool, metrics: PodResourcesMetrics) -> Self {
+    pub fn new(
+        status_store: PodStatusStore,
+        only_active: bool,
+        metrics: PodResourcesMetrics,
+    ) -> Self {
         Self {
-            board,
+            status_store,
             only_active,
             metrics,
             limiter: Arc::default(),
@@ -55,7 +59,7 @@ impl PodResourcesLister for PodResources {
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.begin("v1")?;
         self.metrics.lists.with_label_values(&["v1"]).inc();
-        let entries = self.board.snapshot();
+        let entries = self.status_store.snapshot();
         let listed = entries
             .iter()
             .filter(|entry| !self.only_active || is_active(entry));
@@ -83,7 +87,7 @@ impl PodResourcesLister for PodResources {
             pod_name,
             pod_namespace,
         } = request.into_inner();
-        let mut entries = self.board.find(&pod_namespace, &pod_name);
+        let mut entries = self.status_store.find(&pod_namespace, &pod_name);
         entries.retain(is_active);
         let Some(entry) = current_entry(&entries) else {
             self.metrics.get_errors.with_label_values(&["v1"]).inc();
@@ -116,7 +120,7 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
                 .collect(),
         };
         Ok(Response::new(v1alpha1::ListPodResourcesResponse {
-            pod_resources: self.board.snapshot().iter().map(of_pod).collect(),
+            pod_resources: self.status_store.snapshot().iter().map(of_pod).collect(),
         }))
     }
 }

@@ -31,7 +31,7 @@ use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 const SOON: Duration = Duration::from_secs(30);
 
 struct TestEnv {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     metrics: Metrics,
     root: TempDir,
     shutdown: CancellationToken,
@@ -44,7 +44,7 @@ impl TestEnv {
 
     fn with(only_active: bool) -> Self {
         let env = Self {
-            board: PodStatusStore::new(),
+            status_store: PodStatusStore::new(),
             metrics: Metrics::new().expect("metrics"),
             root: tempfile::tempdir().expect("directory"),
             shutdown: CancellationToken::new(),
@@ -56,11 +56,15 @@ impl TestEnv {
     fn serve(&self, only_active: bool) {
         let bind = |socket: Socket| socket.bind(self.root.path()).expect("socket");
         let (resources, pods) = (bind(Socket::PodResources), bind(Socket::Pods));
-        let board = || self.board.clone();
-        let service = PodResources::new(board(), only_active, self.metrics.pod_resources.clone());
+        let status_store = || self.status_store.clone();
+        let service = PodResources::new(
+            status_store(),
+            only_active,
+            self.metrics.pod_resources.clone(),
+        );
         let served = serve_pod_resources(resources, service, self.shutdown.clone());
         tokio::spawn(async { served.await.expect("served") });
-        let service = Pods::new(board(), self.shutdown.clone());
+        let service = Pods::new(status_store(), self.shutdown.clone());
         let served = serve_pods(pods, service, self.shutdown.clone());
         tokio::spawn(async { served.await.expect("served") });
     }
@@ -146,13 +150,13 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
 async fn list_has_active_pods_with_sidecars_and_app_containers() {
     let env = TestEnv::new();
     assert_eq!(env.list().await, "");
-    env.board
+    env.status_store
         .publish(entry("web", PodWorkerState::SyncPod, "Running"));
-    env.board
+    env.status_store
         .publish(entry("ends", PodWorkerState::TerminatingPod, "Failed"));
-    env.board
+    env.status_store
         .publish(entry("failed", PodWorkerState::SyncPod, "Failed"));
-    env.board
+    env.status_store
         .publish(entry("gone", PodWorkerState::TerminatedPod, "Running"));
     assert_eq!(
         env.list().await,
@@ -197,7 +201,7 @@ async fn list_has_active_pods_with_sidecars_and_app_containers() {
 async fn without_the_gate_terminated_pods_are_listed() {
     let env = TestEnv::with(false);
     let failed = entry("failed", PodWorkerState::SyncPod, "Failed");
-    env.board.publish(failed);
+    env.status_store.publish(failed);
     assert_eq!(env.list().await, "default/failed[side,app]");
     assert!(env.get("default", "failed").await.ends_with("not found"));
 }
@@ -360,8 +364,8 @@ fn bare(name: &str, observed: bool, status: &str) -> PodStatusEntry {
 async fn pods_have_the_status_of_this_node() {
     let env = TestEnv::new();
     let mut client = env.pods().await;
-    env.board.publish(bare("web", true, "Running"));
-    env.board.publish(bare("new", false, ""));
+    env.status_store.publish(bare("web", true, "Running"));
+    env.status_store.publish(bare("new", false, ""));
     let answer = client.list_pods(ListPodsRequest {}).await.expect("pods");
     let pods: Vec<_> = answer
         .into_inner()
@@ -387,8 +391,8 @@ async fn pods_have_the_status_of_this_node() {
 #[tokio::test]
 async fn watch_sends_all_pods_and_then_changes() {
     let env = TestEnv::new();
-    env.board.publish(bare("b", true, "Running"));
-    env.board.publish(bare("a", false, ""));
+    env.status_store.publish(bare("b", true, "Running"));
+    env.status_store.publish(bare("a", false, ""));
     let answer = env.pods().await.watch_pods(WatchPodsRequest {}).await;
     let mut events = answer.expect("a watch").into_inner();
     let mut next = async || {
@@ -402,16 +406,16 @@ async fn watch_sends_all_pods_and_then_changes() {
     assert_eq!(next().await, "ADDED 1{1:a 3:default 5:u-a} 3{1:Pending}");
     assert_eq!(next().await, "ADDED 1{1:b 3:default 5:u-b} 3{1:Running}");
     assert_eq!(next().await, "INITIAL_SYNC_COMPLETE");
-    env.board.publish(bare("a", true, "Pending"));
+    env.status_store.publish(bare("a", true, "Pending"));
     assert_eq!(next().await, "MODIFIED 1{1:a 3:default 5:u-a} 3{1:Pending}");
     // no event without a visible change; a pod is added when its status is known
-    env.board.publish(bare("a", true, "Pending"));
-    env.board.publish(bare("c", false, ""));
-    env.board.publish(bare("c", true, "Pending"));
+    env.status_store.publish(bare("a", true, "Pending"));
+    env.status_store.publish(bare("c", false, ""));
+    env.status_store.publish(bare("c", true, "Pending"));
     assert_eq!(next().await, "ADDED 1{1:c 3:default 5:u-c} 3{1:Pending}");
-    env.board.publish(bare("d", false, ""));
-    env.board.remove(&"u-d".into());
-    env.board.remove(&"u-b".into());
+    env.status_store.publish(bare("d", false, ""));
+    env.status_store.remove(&"u-d".into());
+    env.status_store.remove(&"u-b".into());
     assert_eq!(next().await, "DELETED 1{1:b 3:default 5:u-b}");
     env.shutdown.cancel();
     assert_eq!(next().await, "end");
@@ -419,19 +423,19 @@ async fn watch_sends_all_pods_and_then_changes() {
 
 #[tokio::test]
 async fn slow_watch_gets_the_latest_state_of_each_pod() {
-    let board = PodStatusStore::new();
-    let pods = Pods::new(board.clone(), CancellationToken::new());
+    let status_store = PodStatusStore::new();
+    let pods = Pods::new(status_store.clone(), CancellationToken::new());
     let answer = PodsService::watch_pods(&pods, Request::new(WatchPodsRequest {})).await;
     let mut events = answer.expect("a watch").into_inner();
     let event = events.next().await.expect("an event").expect("no error");
     assert_eq!(event.r#type(), EventType::InitialSyncComplete);
     for round in 0..1000 {
         for name in ["a", "b"] {
-            board.publish(bare(name, true, &format!("round {round}")));
+            status_store.publish(bare(name, true, &format!("round {round}")));
         }
     }
-    board.remove(&"u-b".into());
-    board.publish(bare("c", true, "last"));
+    status_store.remove(&"u-b".into());
+    status_store.publish(bare("c", true, "last"));
     let mut lines = Vec::new();
     for _ in 0..2 {
         let event = events.next().await.expect("an event").expect("no error");

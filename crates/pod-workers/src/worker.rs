@@ -46,7 +46,7 @@ pub struct WorkerDeps {
     /// Start slots.
     pub start_limiter: StartLimiter,
     /// Receives the results.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Records jobs and their waits.
     pub timelines: Timelines,
     /// Records events.

@@ -52,7 +52,10 @@ async fn probe() -> Result<(), Box<dyn Error>> {
     );
     let (updates, mut changes) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     // only exec probes use the runtime: this client never connects
-    let runtime = CriClient::connect("unix:///no/runtime.sock", CriOptions::new(metrics.runtime_calls.clone()))?;
+    let runtime = CriClient::connect(
+        "unix:///no/runtime.sock",
+        CriOptions::new(metrics.runtime_calls.clone()),
+    )?;
     let deps = ProbeDeps {
         runtime: Arc::new(runtime),
         checks: Arc::new(NetChecks::new()),

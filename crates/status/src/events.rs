@@ -13,14 +13,17 @@ const EVENTS_PER_POD: usize = 32;
 /// Records events in the pod status store and the log.
 #[derive(Clone, Debug)]
 pub struct EventLog {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     clock: Arc<dyn Clock>,
 }
 
 impl EventLog {
-    /// Creates a recorder that writes to `board`.
-    pub fn new(board: PodStatusStore, clock: Arc<dyn Clock>) -> Self {
-        Self { board, clock }
+    /// Creates a recorder that writes to `status_store`.
+    pub fn new(status_store: PodStatusStore, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            status_store,
+            clock,
+        }
     }
 
     fn add(&self, pod: &Pod, event: PodEvent) {
@@ -32,7 +35,7 @@ impl EventLog {
             message = event.message,
             "event"
         );
-        self.board.update(&pod.uid(), |entry| {
+        self.status_store.update(&pod.uid(), |entry| {
             let same = |e: &PodEvent| {
                 e.reason == event.reason
                     && e.container == event.container
@@ -126,9 +129,9 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.uid = Some("u".into());
         let pod = Arc::new(pod);
-        let board = PodStatusStore::new();
-        board.publish(PodStatusEntry::new(Arc::clone(&pod)));
-        let log = EventLog::new(board.clone(), Arc::new(Fixed));
+        let status_store = PodStatusStore::new();
+        status_store.publish(PodStatusEntry::new(Arc::clone(&pod)));
+        let log = EventLog::new(status_store.clone(), Arc::new(Fixed));
         let record = |container, message: &str| {
             log.record(
                 &pod,
@@ -139,7 +142,7 @@ mod tests {
             );
         };
         let lines = || -> Vec<String> {
-            let events = board.get(&pod.uid()).expect("entry").events;
+            let events = status_store.get(&pod.uid()).expect("entry").events;
             let name = |e: &PodEvent| e.container.clone().unwrap_or_default();
             let line = |e: &PodEvent| format!("{}x {} {}", e.count, name(e), e.message);
             events.iter().map(line).collect()

@@ -14,7 +14,7 @@ use crate::{PodStatusEntry, PodStatusStore, current_entry};
 #[derive(Clone, Debug)]
 pub struct PodExplainer {
     /// Statuses of the pods.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Timelines of the pods.
     pub timelines: Timelines,
     /// Name of the node, which a user may omit from the name of a static pod.
@@ -30,9 +30,11 @@ impl PodExplainer {
 
     /// Returns the blocker and the recent records of a pod.
     pub fn explanation(&self, namespace: &str, name: &str) -> Option<Explanation> {
-        let mut entries = self.board.find(namespace, name);
+        let mut entries = self.status_store.find(namespace, name);
         if entries.is_empty() {
-            entries = self.board.find(namespace, &self.static_pod_name(name));
+            entries = self
+                .status_store
+                .find(namespace, &self.static_pod_name(name));
         }
         current_entry(&entries).map(|entry| self.explain(entry))
     }

@@ -140,11 +140,13 @@ pub(crate) fn still_runs(entry: &PodStatusEntry, target: &LogTarget) -> bool {
 }
 
 /// Waits until the target's instance has terminated.
-async fn ended(board: &PodStatusStore, target: &LogTarget) {
-    let (uid, mut version) = (target.pod.uid(), board.changes());
+async fn ended(status_store: &PodStatusStore, target: &LogTarget) {
+    let (uid, mut version) = (target.pod.uid(), status_store.changes());
     loop {
         version.borrow_and_update();
-        let runs = board.get(&uid).is_some_and(|now| still_runs(&now, target));
+        let runs = status_store
+            .get(&uid)
+            .is_some_and(|now| still_runs(&now, target));
         if !runs || version.changed().await.is_err() {
             return;
         }
@@ -154,7 +156,7 @@ async fn ended(board: &PodStatusStore, target: &LogTarget) {
 
 /// Cancels `done` when the target's instance has terminated; ends when `gone` is cancelled.
 pub async fn watch_end(
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     target: LogTarget,
     done: CancellationToken,
     gone: CancellationToken,
@@ -162,7 +164,7 @@ pub async fn watch_end(
     tokio::select! {
         biased;
         () = gone.cancelled() => {}
-        () = ended(&board, &target) => done.cancel(),
+        () = ended(&status_store, &target) => done.cancel(),
     }
 }
 

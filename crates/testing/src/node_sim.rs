@@ -414,10 +414,10 @@ impl NodeSim {
         self.agent.as_ref().map(|instance| &instance.agent)
     }
 
-    /// The board's entry of a pod in namespace `default`.
+    /// The status_store's entry of a pod in namespace `default`.
     pub fn view(&self, name: &str) -> Option<PodStatusEntry> {
         self.agent()?
-            .board
+            .status_store
             .find("default", name)
             .into_iter()
             .next_back()
@@ -508,6 +508,11 @@ impl NodeSim {
                 events.concat()
             )
         };
-        agent.board.snapshot().into_iter().map(line).collect()
+        agent
+            .status_store
+            .snapshot()
+            .into_iter()
+            .map(line)
+            .collect()
     }
 }

@@ -118,7 +118,7 @@ impl Servers {
             health: Arc::clone(&health),
             stats: Arc::new(stats),
             explainer: PodExplainer {
-                board: agent.board.clone(),
+                status_store: agent.status_store.clone(),
                 timelines: agent.timelines.clone(),
                 node_name: agent.node.name.clone(),
             },
@@ -127,14 +127,14 @@ impl Servers {
             .serve(agent, config, paths, shared.clone(), &context)
             .await?;
         let service = PodResources::new(
-            agent.board.clone(),
+            agent.status_store.clone(),
             config.gates.enabled("KubeletPodResourcesListUseActivePods"),
             context.metrics.pod_resources.clone(),
         );
         let server = serve_pod_resources(self.pod_resources, service, token.clone());
         agent.shutdown.track(report_end("PodResources", server));
         if let Some(listener) = self.pods {
-            let service = Pods::new(agent.board.clone(), token.clone());
+            let service = Pods::new(agent.status_store.clone(), token.clone());
             let server = serve_pods(listener, service, token.clone());
             agent.shutdown.track(report_end("Pods API", server));
         }
@@ -144,7 +144,7 @@ impl Servers {
             agent.shutdown.track(report_end("healthz", server));
         }
         let service = ControlService {
-            board: agent.board.clone(),
+            status_store: agent.status_store.clone(),
             explainer: shared.explainer,
             stats: shared.stats,
             metrics: context.metrics,

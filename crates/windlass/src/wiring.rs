@@ -57,7 +57,7 @@ pub const ORPHAN_GRACE: Duration = windlass_pod_lifecycle::stop::MIN_GRACE_PERIO
 #[derive(Clone, Debug)]
 pub struct Agent {
     /// Status of every pod.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Timeline of every pod.
     pub timelines: Timelines,
     /// Mailbox of PodStorage.
@@ -124,7 +124,9 @@ impl Agent {
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
         self.mailboxes.config.publish_metrics();
-        self.mailboxes.changes.publish_metrics(&self.metrics.mailboxes);
+        self.mailboxes
+            .changes
+            .publish_metrics(&self.metrics.mailboxes);
         self.mailboxes.workers.mailbox.publish_metrics();
         self.mailboxes
             .workers
@@ -246,7 +248,7 @@ impl Started {
                 cluster: self.cluster,
                 clock: shared.clock,
             },
-            board: shared.board,
+            status_store: shared.status_store,
             timelines: shared.timelines,
             runtime: shared.runtime,
             hung_calls: shared.hung,

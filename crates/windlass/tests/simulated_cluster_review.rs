@@ -197,7 +197,10 @@ fn pod_replaced_during_outage_terminates_and_new_pod_runs() {
         .await;
         sim.pass(MINUTE).await;
         assert_eq!(get(sim, "db").map(|pod| pod.uid()), Some(new));
-        assert_eq!(sim.agent().expect("an agent").board.snapshot().len(), 1);
+        assert_eq!(
+            sim.agent().expect("an agent").status_store.snapshot().len(),
+            1
+        );
     });
 }
 

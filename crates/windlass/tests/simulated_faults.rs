@@ -123,7 +123,7 @@ fn unstoppable_pod_is_reported_and_blocks_only_same_name() {
         assert!(sim.runtime.running(&"edited".into(), "app").is_none());
         let tries = sim.runtime.calls_of(Operation::StopContainer, "").len();
         assert!((10..=1000).contains(&tries), "{tries} tries in 10 minutes");
-        let view = sim.agent().expect("agent").board.get(&uid("web"));
+        let view = sim.agent().expect("agent").status_store.get(&uid("web"));
         let events = view.expect("still there").events;
         assert!(
             events.iter().any(|e| e.message.contains("task is stuck")),

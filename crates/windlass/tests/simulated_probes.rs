@@ -52,7 +52,7 @@ fn is_ready(sim: &NodeSim, name: &str) -> bool {
 }
 
 fn ip(sim: &NodeSim, name: &str) -> String {
-    let view = sim.view(name).expect("on the board");
+    let view = sim.view(name).expect("on the status_store");
     view.status.pod_ip.clone().expect("an address")
 }
 

@@ -125,8 +125,8 @@ async fn watch(sim: &NodeSim, time: Duration) {
     for _ in 0..time.as_millis() / step.as_millis() {
         sim.pass(step).await;
         let now = sim.now();
-        let board = sim.agent().map(|agent| agent.board.snapshot());
-        let found: Vec<(String, &'static str)> = board
+        let status_store = sim.agent().map(|agent| agent.status_store.snapshot());
+        let found: Vec<(String, &'static str)> = status_store
             .into_iter()
             .flatten()
             .filter_map(|view| Some((view.pod.name().to_owned(), inconsistency(&view)?)))

@@ -197,7 +197,7 @@ fn idle_pod_syncs_change_no_status() {
         })
         .await;
         sim.pass(10 * SECOND).await;
-        let changes = sim.agent().expect("agent").board.changes();
+        let changes = sim.agent().expect("agent").status_store.changes();
         let version = *changes.borrow();
         let jobs = sim
             .metrics
@@ -207,7 +207,7 @@ fn idle_pod_syncs_change_no_status() {
         let syncs = jobs.get_sample_count();
         sim.pass(300 * SECOND).await;
         assert!(jobs.get_sample_count() >= syncs + 60, "pods synchronized");
-        assert_eq!(*changes.borrow(), version, "versions of the board");
+        assert_eq!(*changes.borrow(), version, "versions of the status_store");
     });
 }
 
@@ -224,7 +224,7 @@ fn edited_static_pod_starts_after_old_one_stopped() {
         sim.until("waits", SECOND, |sim| {
             let agent = sim.agent().expect("agent");
             let held = agent
-                .board
+                .status_store
                 .get(&"edited".into())
                 .and_then(|entry| entry.blocker);
             held.is_some_and(|b| b.reason.as_str() == "WaitingForPodTermination")

@@ -80,7 +80,10 @@ pub(super) struct Bare {
 
 impl Bare {
     pub(super) fn new(containerd: &PrivateContainerd, concurrency: usize) -> anyhow::Result<Self> {
-        let cri = CriClient::connect(&containerd.endpoint(), CriOptions::new(Metrics::new()?.runtime_calls))?;
+        let cri = CriClient::connect(
+            &containerd.endpoint(),
+            CriOptions::new(Metrics::new()?.runtime_calls),
+        )?;
         Ok(Self {
             cri,
             logs: containerd.base().join("logs"),

@@ -37,7 +37,7 @@ impl Clock for FixedClock {
 
 /// A server on a real socket, and a client of it.
 struct TestEnv {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     explainer: PodExplainer,
     shutdown: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -106,10 +106,10 @@ impl TestEnv {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("windlass.sock");
         let logs = directory.path().join("logs");
-        let board = PodStatusStore::new();
+        let status_store = PodStatusStore::new();
         let shutdown = CancellationToken::new();
         let explainer = PodExplainer {
-            board: board.clone(),
+            status_store: status_store.clone(),
             timelines: Timelines::new(Arc::new(FixedClock), None),
             node_name: "n1".into(),
         };
@@ -128,7 +128,7 @@ impl TestEnv {
                 error: "line 3: no".into(),
             }])
             .1,
-            board: board.clone(),
+            status_store: status_store.clone(),
             explainer: explainer.clone(),
             stats: Arc::new(Measured),
             metrics: metrics.clone(),
@@ -153,7 +153,7 @@ impl TestEnv {
             .await
             .expect("connection");
         Self {
-            board,
+            status_store,
             explainer,
             shutdown,
             server,
@@ -280,7 +280,7 @@ async fn blocker_message_includes_last_probe_failure() {
         last: now,
     };
     web.events = vec![failure("statuscode: 500"), failure("statuscode: 503")];
-    env.board.publish(web);
+    env.status_store.publish(web);
     let pods = within(env.client.list_pods(filter(None, Some("web")))).await;
     let entry = pods.expect("pods").into_inner().pods.remove(0);
     assert_eq!(
@@ -302,9 +302,11 @@ async fn pods_are_listed_with_status_and_filtered() {
         next_retry: None,
     });
     web.timings.seen = Some(NOW.parse().expect("time"));
-    env.board.publish(web);
-    env.board.publish(view("default", "job", 0, "running"));
-    env.board.publish(view("other", "web2", 0, "running"));
+    env.status_store.publish(web);
+    env.status_store
+        .publish(view("default", "job", 0, "running"));
+    env.status_store
+        .publish(view("other", "web2", 0, "running"));
 
     for (namespace, name, expected) in [
         (
@@ -345,8 +347,9 @@ async fn pods_are_listed_with_status_and_filtered() {
 #[tokio::test]
 async fn watch_sends_snapshot_then_changes() {
     let mut env = TestEnv::start().await;
-    env.board.publish(view("default", "web", 0, "running"));
-    env.board.publish(view("other", "x", 0, "running"));
+    env.status_store
+        .publish(view("default", "web", 0, "running"));
+    env.status_store.publish(view("other", "x", 0, "running"));
     let watch = within(env.client.watch_pods(filter(Some("default"), None))).await;
     let mut watch = watch.expect("watch").into_inner();
 
@@ -357,8 +360,9 @@ async fn watch_sends_snapshot_then_changes() {
     assert!(first.snapshot);
     assert_eq!(names(&first.pods), "default/web=Running");
 
-    env.board.remove(&"x-uid".into());
-    env.board.publish(view("default", "job", 0, "running"));
+    env.status_store.remove(&"x-uid".into());
+    env.status_store
+        .publish(view("default", "job", 0, "running"));
     let next = within(watch.message())
         .await
         .expect("no error")
@@ -372,7 +376,7 @@ async fn watch_sends_snapshot_then_changes() {
         "pods of other namespaces are filtered"
     );
 
-    env.board.remove(&"web-uid".into());
+    env.status_store.remove(&"web-uid".into());
     let last = within(watch.message())
         .await
         .expect("no error")
@@ -406,7 +410,7 @@ async fn slow_watch_client_does_not_delay_others() {
     for round in 0..2_000 {
         let mut web = view("default", "web", round, "running");
         web.unsupported_fields = vec!["x".repeat(8 * 1024)];
-        env.board.publish(web);
+        env.status_store.publish(web);
     }
     let pods = within(env.client.list_pods(filter(None, None))).await;
     assert_eq!(pods.expect("pods").into_inner().pods.len(), 1);
@@ -440,7 +444,8 @@ async fn slow_watch_client_does_not_delay_others() {
 #[tokio::test]
 async fn read_log_selects_instance_and_options() {
     let mut env = TestEnv::start().await;
-    env.board.publish(view("default", "web", 1, "running"));
+    env.status_store
+        .publish(view("default", "web", 1, "running"));
     env.write_log("web", 0, &["10Z stdout F first try"]);
     env.write_log("web", 1, &["20Z stdout F one", "50Z stderr F two"]);
     let request = proto::ReadLogRequest {
@@ -476,7 +481,8 @@ async fn read_log_selects_instance_and_options() {
 #[tokio::test]
 async fn followed_log_ends_with_its_container() {
     let mut env = TestEnv::start().await;
-    env.board.publish(view("default", "web", 0, "running"));
+    env.status_store
+        .publish(view("default", "web", 0, "running"));
     env.write_log("web", 0, &["20Z stdout F one"]);
     let request = proto::ReadLogRequest {
         namespace: "default".to_owned(),
@@ -493,7 +499,8 @@ async fn followed_log_ends_with_its_container() {
     assert_eq!(first.data, "one\n");
 
     env.write_log("web", 0, &["21Z stdout F last line"]);
-    env.board.publish(view("default", "web", 0, "terminated"));
+    env.status_store
+        .publish(view("default", "web", 0, "terminated"));
     let next = within(stream.message())
         .await
         .expect("no error")
@@ -550,7 +557,7 @@ async fn explain_accepts_static_pod_name_without_node_suffix() {
     timelines.seen(&entry.pod);
     let job = RecordKey::new(RecordKind::Sync, "syncPod");
     timelines.record_instant(&entry.pod.uid(), job, RecordOutcome::failed("no"));
-    env.board.publish(entry);
+    env.status_store.publish(entry);
     for name in ["web", "web-n1"] {
         let request = || proto::GetPodRequest {
             namespace: "default".into(),

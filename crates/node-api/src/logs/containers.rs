@@ -33,7 +33,7 @@ pub(crate) async fn read(
         container: &container,
         previous: request.previous,
     };
-    let target = match log_target(&api.board.find(&namespace, &pod), &log_request) {
+    let target = match log_target(&api.status_store.find(&namespace, &pod), &log_request) {
         Ok(target) => target,
         Err(error) => return target_error(&error),
     };
@@ -56,7 +56,12 @@ pub(crate) async fn read(
     };
     let client = api.shutdown.child_token();
     if follow {
-        tokio::spawn(watch_end(api.board.clone(), target, done, client.clone()));
+        tokio::spawn(watch_end(
+            api.status_store.clone(),
+            target,
+            done,
+            client.clone(),
+        ));
     }
     // cancelled with the body, so that everything ends when the client disconnects
     let guard = client.drop_guard();

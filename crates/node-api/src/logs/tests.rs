@@ -57,7 +57,7 @@ impl Node {
         });
         view.pod = Arc::new(serde_json::from_value(pod).expect("pod"));
         view.status = Arc::new(serde_json::from_value(status).expect("status"));
-        self.env.deps.board.publish(view);
+        self.env.deps.status_store.publish(view);
     }
 
     fn log(&self, container: &str, attempt: u32) -> PathBuf {
@@ -235,7 +235,7 @@ async fn followed_log_ends_with_pod_deletion_or_shutdown() {
     let mut deleted = node.follow().await;
     assert_eq!(deleted.next().await, "one\n");
     fs::remove_dir_all(node.logs.path().join("default_web_web-uid")).expect("removed");
-    node.env.deps.board.remove(&"web-uid".into());
+    node.env.deps.status_store.remove(&"web-uid".into());
     assert_eq!(deleted.next().await, "end");
 
     let node = Node::new();

@@ -43,7 +43,7 @@ impl PodName {
     /// Finds the pod. The UID must match, except for static pods: the API server knows them by the
     /// UID of their mirror pod.
     pub(crate) fn find(&self, api: &NodeApi) -> Result<SharedPod, StreamRejection> {
-        let mut found = api.board.find(&self.namespace, &self.name);
+        let mut found = api.status_store.find(&self.namespace, &self.name);
         if let Some(uid) = &self.uid {
             found.retain(|it| it.pod.is_static() || it.pod.uid().as_str() == uid);
         }

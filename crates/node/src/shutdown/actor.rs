@@ -42,7 +42,7 @@ pub struct NodeShutdownConfig {
     /// Terminations for the SyncLoop.
     pub terminations: SlotSender<PodUid, TerminatePod>,
     /// Statuses of the pods.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Records events of the node.
     pub recorder: Arc<dyn EventRecorder>,
     /// Persists the times; `None` without `GracefulNodeShutdownBasedOnPodPriority`, as upstream.
@@ -140,10 +140,13 @@ impl NodeShutdown {
         }
         self.announce("Shutdown manager detected shutdown event", true);
         self.shutdown += 1;
-        let plan = self.config.periods.plan(active_pods(&self.config.board));
+        let plan = self
+            .config
+            .periods
+            .plan(active_pods(&self.config.status_store));
         tracing::info!(%plan, "node is shutting down");
         let terminations = self.config.terminations.clone();
-        let stop = drain(plan, terminations, self.config.board.clone());
+        let stop = drain(plan, terminations, self.config.status_store.clone());
         let (completions, shutdown) = (self.completions.clone(), self.shutdown);
         let record = self.config.record.clone();
         self.draining = Some(spawn_io("node-shutdown", async move {

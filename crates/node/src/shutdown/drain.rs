@@ -10,8 +10,10 @@ use windlass_types::{PodExt, PodUid, SharedPod};
 
 /// Returns the pods to stop. Includes pods that are terminating, because their grace period may
 /// have to shrink.
-pub(super) fn active_pods(board: &PodStatusStore) -> impl Iterator<Item = SharedPod> + use<> {
-    let entries = board.snapshot().into_iter();
+pub(super) fn active_pods(
+    status_store: &PodStatusStore,
+) -> impl Iterator<Item = SharedPod> + use<> {
+    let entries = status_store.snapshot().into_iter();
     entries
         .filter(|entry| entry.worker_state != PodWorkerState::TerminatedPod)
         .map(|entry| entry.pod)
@@ -22,7 +24,7 @@ pub(super) fn active_pods(board: &PodStatusStore) -> impl Iterator<Item = Shared
 pub(super) async fn drain(
     plan: ShutdownPlan,
     terminations: SlotSender<PodUid, TerminatePod>,
-    board: PodStatusStore,
+    status_store: PodStatusStore,
 ) {
     for group in plan.groups {
         let deadline = Instant::now() + group.period.period;
@@ -36,7 +38,7 @@ pub(super) async fn drain(
             terminations.put(pod.uid(), termination(&group, pod));
         }
         let uids: Vec<PodUid> = group.pods.iter().map(|pod| pod.uid()).collect();
-        match timeout_at(deadline, released(uids, &board)).await {
+        match timeout_at(deadline, released(uids, &status_store)).await {
             Ok(()) => tracing::info!(priority, "shutdown: group of pods stopped"),
             Err(_) => tracing::warn!(priority, "shutdown: group of pods not stopped in time"),
         }
@@ -52,10 +54,10 @@ fn termination(group: &ShutdownGroup, pod: &SharedPod) -> TerminatePod {
 }
 
 /// Waits until each pod is stopped and its volumes are torn down, or its entry is removed.
-async fn released(mut uids: Vec<PodUid>, board: &PodStatusStore) {
-    let mut changes = board.subscribe();
+async fn released(mut uids: Vec<PodUid>, status_store: &PodStatusStore) {
+    let mut changes = status_store.subscribe();
     loop {
-        uids.retain(|uid| board.get(uid).is_some_and(|entry| !entry.released));
+        uids.retain(|uid| status_store.get(uid).is_some_and(|entry| !entry.released));
         if uids.is_empty() || changes.next().await.is_none() {
             return;
         }

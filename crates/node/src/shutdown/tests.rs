@@ -44,7 +44,7 @@ impl EventRecorder for Recorder {
 
 /// A pod status store, and a SyncLoop that is only a channel.
 struct TestEnv {
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     terminations: SlotSender<PodUid, TerminatePod>,
     kills: SlotReceiver<PodUid, TerminatePod>,
     recorder: Recorder,
@@ -54,7 +54,7 @@ fn test_env(pods: &[(&str, i32)]) -> TestEnv {
     let metrics = Metrics::new().expect("families");
     let (terminations, kills) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
     let env = TestEnv {
-        board: PodStatusStore::new(),
+        status_store: PodStatusStore::new(),
         terminations,
         kills,
         recorder: Recorder::default(),
@@ -77,7 +77,7 @@ fn periods() -> ShutdownPeriods {
 
 impl TestEnv {
     fn publish(&self, pod: &SharedPod, worker_state: PodWorkerState, released: bool) {
-        self.board.publish(PodStatusEntry {
+        self.status_store.publish(PodStatusEntry {
             worker_state,
             released,
             observed: true,
@@ -104,7 +104,7 @@ impl TestEnv {
             bus,
             logind_conf_dir: dir.to_owned(),
             terminations: self.terminations.clone(),
-            board: self.board.clone(),
+            status_store: self.status_store.clone(),
             recorder: Arc::new(self.recorder.clone()),
             record: None,
             state: watch::Sender::new(ShutdownState::default()),
@@ -141,7 +141,7 @@ async fn shutdown_stops_groups_in_order_before_release() {
         env.publish(&pod("web", 0), PodWorkerState::TerminatedPod, true);
         assert_eq!(env.killed().await, "system 5s Failed Terminated");
         assert!(logind.is_delayed());
-        env.board.remove(&"system".into());
+        env.status_store.remove(&"system".into());
         logind.until_delayed(false).await;
         let events = env.events();
         assert_eq!(
@@ -185,12 +185,12 @@ async fn cancelled_shutdown_spares_later_groups_and_rearms() {
         logind.prepare(false).await;
         state.wait_for(|s| !s.shutting_down).await.expect("state");
         logind.until_taken(2).await;
-        env.board.remove(&"web".into());
+        env.status_store.remove(&"web".into());
 
         logind.prepare(true).await;
         // not killed by the first shutdown, whose group is now empty
         assert_eq!(env.killed().await, "system 5s Failed Terminated");
-        env.board.remove(&"system".into());
+        env.status_store.remove(&"system".into());
         logind.until_delayed(false).await;
         let words: Vec<String> = env.events();
         assert_eq!(words.len(), 3);
@@ -240,15 +240,19 @@ async fn shutdown_manager_without_dbus_stays_inactive() {
 #[tokio::test(start_paused = true)]
 async fn stuck_shutdown_group_ends_at_its_deadline() {
     let mut env = test_env(&[("web", 0), ("stuck", 0), ("system", CRITICAL)]);
-    let plan = periods().plan(active_pods(&env.board));
+    let plan = periods().plan(active_pods(&env.status_store));
     let start = tokio::time::Instant::now();
-    let draining = tokio::spawn(drain(plan, env.terminations.clone(), env.board.clone()));
+    let draining = tokio::spawn(drain(
+        plan,
+        env.terminations.clone(),
+        env.status_store.clone(),
+    ));
     let first = [env.killed().await, env.killed().await];
     assert_eq!(
         first,
         ["stuck 20s Failed Terminated", "web 20s Failed Terminated"]
     );
-    env.board.remove(&"web".into());
+    env.status_store.remove(&"web".into());
     assert_eq!(env.killed().await, "system 5s Failed Terminated");
     assert_eq!(start.elapsed().as_secs(), 20);
     draining.await.expect("drain");
@@ -260,7 +264,7 @@ fn terminating_pods_are_part_of_shutdown() {
     let env = test_env(&[("running", 0)]);
     env.publish(&pod("stopping", 0), PodWorkerState::TerminatingPod, false);
     env.publish(&pod("stopped", 0), PodWorkerState::TerminatedPod, false);
-    let names: Vec<String> = active_pods(&env.board)
+    let names: Vec<String> = active_pods(&env.status_store)
         .map(|pod| pod.name().to_owned())
         .collect();
     assert_eq!(names, ["running", "stopping"]);

@@ -102,7 +102,7 @@ impl PodWorkers {
                 }
                 RegistryEffect::Remove(uid) => {
                     self.senders.remove(&uid);
-                    self.deps.board.remove(&uid);
+                    self.deps.status_store.remove(&uid);
                     self.deps.timelines.forget(&uid);
                     if let Some(file) = &self.deps.backoff_file {
                         file.forget(&uid);
@@ -144,7 +144,7 @@ impl PodWorkers {
             .cloned()
             .chain(waiting)
             .map(|uid| {
-                let shown = self.deps.board.get(&uid);
+                let shown = self.deps.status_store.get(&uid);
                 let phase = shown.as_ref().map(|entry| entry.worker_state);
                 let phase = phase.unwrap_or(PodWorkerState::SyncPod);
                 let status = PodWorkerStatus {

@@ -320,7 +320,7 @@ impl Report {
             self.renew_status(&pod, deps, terminal, now);
         }
         self.blocker = self.find_blocker(&pod, worker_state, runtime, deps, now);
-        deps.board.publish(PodStatusEntry {
+        deps.status_store.publish(PodStatusEntry {
             pod,
             status: Arc::clone(&self.status),
             worker_state,
@@ -384,7 +384,7 @@ impl Report {
             blocker.since = blocker.since.min(self.created_at);
             return Some(blocker);
         }
-        let events = deps.board.events(&pod.uid());
+        let events = deps.status_store.events(&pod.uid());
         blocker(BlockerInput {
             pod,
             status: &self.status,
@@ -431,7 +431,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
         phase: Some("Pending".to_owned()),
         ..PodStatus::default()
     };
-    deps.board.publish(PodStatusEntry {
+    deps.status_store.publish(PodStatusEntry {
         status: Arc::new(status),
         blocker: Some(Blocker {
             reason: Reason::WaitingForPodTermination,

@@ -16,7 +16,7 @@ const EVENTS: &str = "/api/v1/namespaces/*/events*";
 
 struct Fixture {
     server: FakeApiServer,
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     events: ApiEvents,
     metrics: Metrics,
 }
@@ -32,13 +32,13 @@ fn fixture_with_sender() -> (Fixture, EventSender) {
     let base = Timestamp::from_second(1_800_000_000).expect("time");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(base));
     let metrics = Metrics::new().expect("families");
-    let board = PodStatusStore::new();
-    let log = EventLog::new(board.clone(), Arc::clone(&clock));
+    let status_store = PodStatusStore::new();
+    let log = EventLog::new(status_store.clone(), Arc::clone(&clock));
     let (events, sender) = ApiEvents::new(log, Arc::clone(&clock), "n1", &metrics);
     let server = FakeApiServer::with_clock(clock);
     let fixture = Fixture {
         server,
-        board,
+        status_store,
         events,
         metrics,
     };
@@ -221,8 +221,10 @@ async fn recorded_event_is_in_store_without_server() {
     let fixture = fixture();
     fixture.server.faults().hang(On::any());
     let pod = Arc::new(pod("a"));
-    fixture.board.publish(PodStatusEntry::new(Arc::clone(&pod)));
+    fixture
+        .status_store
+        .publish(PodStatusEntry::new(Arc::clone(&pod)));
     fixture.record("a", "x");
-    let events = fixture.board.get(&pod.uid()).expect("entry").events;
+    let events = fixture.status_store.get(&pod.uid()).expect("entry").events;
     assert_eq!(events[0].message, "x");
 }

@@ -154,9 +154,9 @@ fn unobserved_termination_has_no_log() {
 
 #[tokio::test(start_paused = true)]
 async fn log_target_ends_with_its_instance_or_pod() {
-    let board = PodStatusStore::new();
+    let status_store = PodStatusStore::new();
     let running_now = entry(PodWorkerState::SyncPod, &running(1, true));
-    board.publish(running_now.clone());
+    status_store.publish(running_now.clone());
     let request = LogRequest {
         namespace: "default",
         pod: "web",
@@ -164,16 +164,16 @@ async fn log_target_ends_with_its_instance_or_pod() {
         previous: false,
     };
     let target = log_target(std::slice::from_ref(&running_now), &request).expect("a target");
-    let mut waiting_for = std::pin::pin!(ended(&board, &target));
+    let mut waiting_for = std::pin::pin!(ended(&status_store, &target));
     let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
     assert!(later.await.is_err(), "it runs");
-    board.publish(entry(PodWorkerState::SyncPod, &running(2, true)));
+    status_store.publish(entry(PodWorkerState::SyncPod, &running(2, true)));
     waiting_for.await;
-    board.publish(running_now);
-    let mut waiting_for = std::pin::pin!(ended(&board, &target));
+    status_store.publish(running_now);
+    let mut waiting_for = std::pin::pin!(ended(&status_store, &target));
     let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
     assert!(later.await.is_err(), "it runs again");
-    board.remove(&target.pod.uid());
+    status_store.remove(&target.pod.uid());
     waiting_for.await;
 }
 

@@ -36,7 +36,7 @@ use crate::status_store::{PodStatusStore, StatusChange, StatusSubscription};
 #[derive(Clone, Debug)]
 pub struct StatusManagerDeps {
     /// The pod status store.
-    pub board: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// Records each request.
     pub timelines: Timelines,
     /// API client: `ApiClients::main`.
@@ -187,7 +187,7 @@ impl Actor for StatusManager {
             return;
         };
         // in this order: inputs before conclusions from them
-        ctx.add_stream(store_changes(self.deps.board.subscribe()));
+        ctx.add_stream(store_changes(self.deps.status_store.subscribe()));
         ctx.add_stream(streams.pods);
         ctx.add_stream(WatchStream::new(streams.node));
         ctx.add_stream(WatchStream::new(streams.sources));

@@ -24,7 +24,7 @@ use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 /// A node with a status manager, and the server it reports to.
 struct Cluster {
     server: FakeApiServer,
-    board: PodStatusStore,
+    status_store: PodStatusStore,
     node: watch::Sender<NodeUpdate>,
     sources: watch::Sender<SourcesReady>,
     metrics: Metrics,
@@ -38,7 +38,7 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     let metrics = Metrics::new().expect("metrics");
     let cluster = Cluster {
         server: server.clone(),
-        board: PodStatusStore::new(),
+        status_store: PodStatusStore::new(),
         node: watch::Sender::new(NodeUpdate(Some(Arc::new(node)))),
         sources: watch::Sender::new(SourcesReady(false)),
         metrics: metrics.clone(),
@@ -49,7 +49,7 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     // boxed to keep the futures of the tests small
     let manager = Box::new(StatusManager::new(
         StatusManagerDeps {
-            board: cluster.board.clone(),
+            status_store: cluster.status_store.clone(),
             timelines: Timelines::new(Arc::clone(&clock), None),
             client: clients.main,
             clock,
@@ -102,7 +102,7 @@ impl Cluster {
 
     /// Publishes the status of a pod.
     fn publish(&self, pod: &Pod, text: &str, worker: PodWorkerState, released: bool) {
-        self.board.publish(PodStatusEntry {
+        self.status_store.publish(PodStatusEntry {
             status: Arc::new(status(text)),
             worker_state: worker,
             observed: true,
@@ -303,7 +303,7 @@ async fn deleted_pod_gets_terminal_phase_then_is_removed() {
         c.quiet().await;
         assert!(c.requests("DELETE").is_empty());
         c.publish(&pod, "Failed 137", TerminatedPod, true);
-        c.board.remove(&pod.uid());
+        c.status_store.remove(&pod.uid());
         c.until("gone", |c| c.get("a").is_none()).await;
         let [delete] = &c.requests("DELETE")[..] else {
             panic!("one deletion: {:#?}", c.requests("DELETE"));
@@ -574,7 +574,7 @@ async fn static_pod_has_mirror_pod_with_status() {
         c.quiet().await;
         assert_eq!(c.mirror(), "h1 Running");
         c.publish(&pod, "Running 0", TerminatedPod, true);
-        c.board.remove(&pod.uid());
+        c.status_store.remove(&pod.uid());
         c.until("the new pod's mirror", |c| c.mirror() == "h2 Pending")
             .await;
 
@@ -582,7 +582,7 @@ async fn static_pod_has_mirror_pod_with_status() {
         c.publish(&next, "Pending w", TerminatingPod, false);
         c.quiet().await;
         assert_eq!(c.mirror(), "h2 Pending");
-        c.board.remove(&next.uid());
+        c.status_store.remove(&next.uid());
         c.until("no mirror", |c| c.mirror() == "none").await;
         c.quiet().await;
         assert_eq!(c.done("POST").len(), 3);

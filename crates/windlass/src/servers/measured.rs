@@ -42,7 +42,7 @@ pub(super) fn host_stats(
         started_at: clock.now(),
         pods: Arc::new(AgentPods {
             cache: agent.pleg.cache.clone(),
-            board: agent.board.clone(),
+            status_store: agent.status_store.clone(),
         }),
         volumes: Arc::new(AgentVolumes(agent.volume_usages.clone())),
         runtime: watched(runtime),
@@ -55,17 +55,17 @@ pub(super) fn host_stats(
 #[derive(Debug)]
 struct AgentPods {
     cache: StatusCache,
-    board: PodStatusStore,
+    status_store: PodStatusStore,
 }
 
 impl RunningPods for AgentPods {
     fn running_pods(&self) -> Vec<RunningPod> {
         let observed = self.cache.all();
         let selected = select_by_name(&observed, |namespace, name| {
-            current_entry(&self.board.find(namespace, name)).map(|entry| entry.pod.uid())
+            current_entry(&self.status_store.find(namespace, name)).map(|entry| entry.pod.uid())
         });
         let pods = observed.into_iter().map(|observed| {
-            let entry = self.board.get(&observed.uid);
+            let entry = self.status_store.get(&observed.uid);
             RunningPod {
                 present: selected.contains(&observed.uid),
                 started_at: entry

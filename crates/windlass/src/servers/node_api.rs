@@ -136,7 +136,7 @@ fn node_api(
     let client = Arc::clone(&context.runtime.runtime);
     let streams = TrackedStreams::new(client, agent.hung_calls.clone());
     NodeApiDeps {
-        board: agent.board.clone(),
+        status_store: agent.status_store.clone(),
         cache: agent.pleg.cache.clone(),
         explainer: shared.explainer,
         runtime: Arc::clone(&agent.runtime),

@@ -18,8 +18,11 @@ use crate::cluster::ClusterParts;
 use crate::node_summary::ClusterHandles;
 
 /// Returns a recorder that also sends events to the API server, unless standalone.
-pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<dyn EventRecorder> {
-    let log = EventLog::new(board.clone(), Arc::clone(&parts.clock));
+pub(super) fn event_recorder(
+    parts: &AgentParts,
+    status_store: &PodStatusStore,
+) -> Arc<dyn EventRecorder> {
+    let log = EventLog::new(status_store.clone(), Arc::clone(&parts.clock));
     let Some(cluster) = &parts.cluster else {
         return Arc::new(log);
     };
@@ -54,7 +57,7 @@ pub(super) fn spawn_cluster(
     start_actor(StatusManager::new(
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
-            board: shared.board.clone(),
+            status_store: shared.status_store.clone(),
             timelines: shared.timelines.clone(),
             clock: Arc::clone(&shared.clock),
             metrics: metrics.clone(),

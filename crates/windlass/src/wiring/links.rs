@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) board: PodStatusStore,
+    pub(super) status_store: PodStatusStore,
     pub(super) timelines: Timelines,
     pub(super) hung: HungCalls,
     pub(super) runtime: Arc<dyn RuntimeService>,
@@ -45,8 +45,8 @@ impl Shared {
         let (runtime, images) = (&parts.runtime.runtime, &parts.runtime.images);
         let runtime = TrackedRuntime::new(Arc::clone(runtime), hung.clone(), timelines.clone());
         let images = TrackedImages::new(Arc::clone(images), hung.clone(), timelines.clone());
-        let board = PodStatusStore::new();
-        let events = event_recorder(parts, &board);
+        let status_store = PodStatusStore::new();
+        let events = event_recorder(parts, &status_store);
         let warnings = [
             (
                 Reason::CheckLimitsForResolvConf,
@@ -67,7 +67,7 @@ impl Shared {
             clock: Arc::clone(&parts.clock),
             metrics: parts.metrics.clone(),
             events,
-            board,
+            status_store,
             timelines,
             hung,
             runtime: Arc::new(runtime),

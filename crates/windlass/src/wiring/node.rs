@@ -37,7 +37,7 @@ pub(super) fn spawn_shutdown(
         logind_conf_dir: parts.logind_conf_dir,
         record: parts.record,
         terminations: links.terminations.clone(),
-        board: shared.board.clone(),
+        status_store: shared.status_store.clone(),
         recorder: Arc::clone(&shared.events),
         state,
     }));

@@ -127,7 +127,7 @@ pub(super) fn spawn_workers(
             hung.load(),
             metrics.clone(),
         ),
-        board: shared.board.clone(),
+        status_store: shared.status_store.clone(),
         timelines: shared.timelines.clone(),
         events: Arc::clone(&shared.events),
         clock: Arc::clone(&shared.clock),
