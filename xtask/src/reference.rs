@@ -26,7 +26,7 @@ pub(crate) fn pages(
         ("configuration.md", settings::configuration(source)?),
         ("feature-gates.md", settings::gates()),
         ("flags.md", settings::flags()),
-        ("metrics.md", metrics::page(source)?),
+        ("metrics.md", metrics::page()?),
         ("endpoints.md", endpoints::page(source)?),
     ])
 }

@@ -73,7 +73,7 @@ impl StreamHandler<Delivery<GetCounts>> for Counter {
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Arc::new(tokio::runtime::Runtime::new()?);
     run_actors(&runtime, async {
-        let metrics = MailboxMetrics::new(&Registrar(&Registry::new()))?;
+        let metrics = MailboxMetrics::new(&Registrar::new(&Registry::new()))?;
         let (changes, receiver) = slots(ActorKind::new("SyncLoop", 50), &metrics);
         let (query_sender, queries) = mailbox(ActorKind::new("SyncLoop", 50), &metrics);
         for pod in ["a", "b", "c"].into_iter().cycle().take(10_000) {

@@ -33,7 +33,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let registry = Registry::new();
-//! let metrics = MailboxMetrics::new(&Registrar(&registry))?;
+//! let metrics = MailboxMetrics::new(&Registrar::new(&registry))?;
 //! let (sender, mut receiver) = slots(COUNTER, &metrics);
 //! for _ in 0..1000 {
 //!     sender.put("web", Changes(1)); // never waits, never fails
@@ -76,6 +76,6 @@ pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};
 #[cfg(test)]
 fn test_metrics() -> windlass_metrics::MailboxMetrics {
     let registry = windlass_metrics::Registry::new();
-    windlass_metrics::MailboxMetrics::new(&windlass_metrics::Registrar(&registry))
+    windlass_metrics::MailboxMetrics::new(&windlass_metrics::Registrar::new(&registry))
         .expect("names are unique")
 }

@@ -1,51 +1,19 @@
 //! Families of version, feature gates and cgroup version.
 
-use prometheus::GaugeVec;
+families! {
+    /// Families of version, feature gates and cgroup version. Clones share them.
+    BuildInfoMetrics
 
-use crate::Registrar;
-
-/// Handles to families that are set once. Clones share them.
-#[derive(Clone, Debug)]
-pub struct BuildInfoMetrics {
-    /// `kubernetes_build_info`; the labels of Go are empty.
-    build_info: GaugeVec,
-    /// `kubernetes_feature_enabled{name,stage}`.
-    features: GaugeVec,
-    /// `kubelet_cgroup_version`, absent until it is set.
-    cgroup_version: GaugeVec,
+    build_info: gauges("kubernetes_build_info",
+        "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+        &[ "build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version", "major", "minor", "platform", ]);
+    features: gauges("kubernetes_feature_enabled",
+        "This metric records the data about the stage and enablement of a k8s feature.",
+        &["name", "stage"]);
+    cgroup_version: gauges("kubelet_cgroup_version", "Cgroup version of the host.", &[]);
 }
 
 impl BuildInfoMetrics {
-    pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            build_info: r.gauges(
-                "kubernetes_build_info",
-                "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
-                &[
-                    "build_date",
-                    "compiler",
-                    "git_commit",
-                    "git_tree_state",
-                    "git_version",
-                    "go_version",
-                    "major",
-                    "minor",
-                    "platform",
-                ],
-            )?,
-            features: r.gauges(
-                "kubernetes_feature_enabled",
-                "This metric records the data about the stage and enablement of a k8s feature.",
-                &["name", "stage"],
-            )?,
-            cgroup_version: r.gauges(
-                "kubelet_cgroup_version",
-                "Cgroup version of the host.",
-                &[],
-            )?,
-        })
-    }
-
     /// Sets the kubelet version, such as `v1.36.2+windlass.0.1.0`.
     pub fn set_version(&self, version: &str) {
         let mut numbers = version.trim_start_matches('v').split('.');

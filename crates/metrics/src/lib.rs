@@ -37,6 +37,9 @@
 //! Only the `process_*` metrics are collected here, on each scrape; `windlass-server` serves the
 //! text. `docs/reference/metrics.md` lists all families.
 
+#[macro_use]
+mod families;
+
 mod access;
 mod build_info;
 mod certificates;
@@ -61,6 +64,8 @@ mod sync_loop;
 mod volumes;
 mod workers;
 
+use std::cell::RefCell;
+
 pub use access::AccessMetrics;
 pub use build_info::BuildInfoMetrics;
 pub use certificates::CertificateMetrics;
@@ -72,6 +77,7 @@ pub use plugins::PluginMetrics;
 pub use pod_resources::PodResourcesMetrics;
 pub use pod_status::PodStatusMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
+use prometheus::core::Collector;
 pub use prometheus::{Counter, Registry};
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, TextEncoder,
@@ -150,30 +156,33 @@ impl Metrics {
     /// Creates and registers all families. Fails only on a duplicate name.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let r = Registrar(&registry);
-        process::register(&r)?;
+        Self::in_registry(&Registrar::new(&registry), registry.clone())
+    }
+
+    fn in_registry(r: &Registrar<'_>, registry: Registry) -> Result<Self, prometheus::Error> {
+        process::register(r)?;
         Ok(Self {
             probes: ProbeMetrics::new()?,
             slis: SliMetrics::new()?,
-            requests: RequestMetrics::new(&r)?,
-            build_info: BuildInfoMetrics::new(&r)?,
-            access: AccessMetrics::new(&r)?,
-            certificates: CertificateMetrics::new(&r)?,
-            plugins: PluginMetrics::new(&r)?,
-            pod_resources: PodResourcesMetrics::new(&r)?,
-            spans: SpanMetrics::new(&r)?,
-            starts: StartMetrics::new(&r)?,
-            volumes: VolumeMetrics::new(&r)?,
-            runtime_calls: RuntimeCallMetrics::new(&r)?,
-            pleg: PlegMetrics::new(&r)?,
-            workers: WorkerMetrics::new(&r)?,
-            containers: ContainerMetrics::new(&r)?,
-            sync_loop: SyncLoopMetrics::new(&r)?,
-            pod_status: PodStatusMetrics::new(&r)?,
-            node: NodeMetrics::new(&r)?,
-            rest_client: RestClientMetrics::new(&r)?,
-            mailboxes: MailboxMetrics::new(&r)?,
-            sources: SourceMetrics::new(&r)?,
+            requests: RequestMetrics::new(r)?,
+            build_info: BuildInfoMetrics::new(r)?,
+            access: AccessMetrics::new(r)?,
+            certificates: CertificateMetrics::new(r)?,
+            plugins: PluginMetrics::new(r)?,
+            pod_resources: PodResourcesMetrics::new(r)?,
+            spans: SpanMetrics::new(r)?,
+            starts: StartMetrics::new(r)?,
+            volumes: VolumeMetrics::new(r)?,
+            runtime_calls: RuntimeCallMetrics::new(r)?,
+            pleg: PlegMetrics::new(r)?,
+            workers: WorkerMetrics::new(r)?,
+            containers: ContainerMetrics::new(r)?,
+            sync_loop: SyncLoopMetrics::new(r)?,
+            pod_status: PodStatusMetrics::new(r)?,
+            node: NodeMetrics::new(r)?,
+            rest_client: RestClientMetrics::new(r)?,
+            mailboxes: MailboxMetrics::new(r)?,
+            sources: SourceMetrics::new(r)?,
             registry,
         })
     }
@@ -193,61 +202,101 @@ fn render(registry: &Registry) -> Result<String, prometheus::Error> {
 /// No labels: the family is absent until it has a value.
 const NO_LABELS: [&str; 0] = [];
 
+/// A registered family, for reference pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Name.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of the labels.
+    pub labels: Vec<String>,
+    /// HELP, with the stability level.
+    pub help: String,
+}
+
+/// Lists all families, with or without series, by endpoint.
+///
+/// # Errors
+/// Two families have the same name.
+pub fn families() -> Result<[(&'static str, Vec<Family>); 3], prometheus::Error> {
+    let [main, probes, slis] = [const { RefCell::new(Vec::new()) }; 3];
+    let registry = Registry::new();
+    Metrics::in_registry(&Registrar::recording(&registry, &main), registry.clone())?;
+    ProbeMetrics::in_registry(&Registrar::recording(&registry, &probes), registry.clone())?;
+    SliMetrics::in_registry(&Registrar::recording(&registry, &slis), registry.clone())?;
+    Ok([
+        ("/metrics", main.into_inner()),
+        ("/metrics/probes", probes.into_inner()),
+        ("/metrics/slis", slis.into_inner()),
+    ])
+}
+
 /// Creates families in a registry. A program that uses one crate of Windlass makes the sets of this
 /// crate only.
 #[derive(Clone, Copy, Debug)]
-pub struct Registrar<'a>(pub &'a Registry);
+pub struct Registrar<'a> {
+    registry: &'a Registry,
+    recorded: Option<&'a RefCell<Vec<Family>>>,
+}
 
-impl Registrar<'_> {
-    fn add<C: prometheus::core::Collector + Clone + 'static>(
-        &self,
-        c: C,
-    ) -> Result<C, prometheus::Error> {
-        self.0.register(Box::new(c.clone()))?;
-        Ok(c)
+type Registered<T> = Result<T, prometheus::Error>;
+
+impl<'a> Registrar<'a> {
+    /// Creates families in this registry.
+    pub fn new(registry: &'a Registry) -> Self {
+        Self {
+            registry,
+            recorded: None,
+        }
     }
 
-    fn counter(&self, name: &str, help: &str) -> Result<Counter, prometheus::Error> {
-        self.add(Counter::new(name, help_with_stability(name, help))?)
+    fn recording(registry: &'a Registry, families: &'a RefCell<Vec<Family>>) -> Self {
+        Self {
+            registry,
+            recorded: Some(families),
+        }
     }
 
-    fn counters(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<CounterVec, prometheus::Error> {
-        self.add(CounterVec::new(
-            Opts::new(name, help_with_stability(name, help)),
-            labels,
-        )?)
+    fn add<C: Collector + Clone + 'static>(&self, kind: &'static str, family: C) -> Registered<C> {
+        if let Some(recorded) = self.recorded {
+            recorded
+                .borrow_mut()
+                .extend(family.desc().iter().map(|desc| Family {
+                    name: desc.fq_name.clone(),
+                    // the one collector with families of two types is that of the process
+                    kind: if desc.fq_name.ends_with("_total") {
+                        "counter"
+                    } else {
+                        kind
+                    },
+                    labels: desc.variable_labels.clone(),
+                    help: desc.help.clone(),
+                }));
+        }
+        self.registry.register(Box::new(family.clone()))?;
+        Ok(family)
     }
 
-    fn gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
-        self.add(Gauge::new(name, help_with_stability(name, help))?)
+    fn counter(&self, name: &str, help: &str) -> Registered<Counter> {
+        self.add("counter", Counter::with_opts(options(name, help))?)
     }
 
-    fn gauges(
-        &self,
-        name: &str,
-        help: &str,
-        labels: &[&str],
-    ) -> Result<GaugeVec, prometheus::Error> {
-        self.add(GaugeVec::new(
-            Opts::new(name, help_with_stability(name, help)),
-            labels,
-        )?)
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Registered<CounterVec> {
+        self.add("counter", CounterVec::new(options(name, help), labels)?)
     }
 
-    fn histogram(
-        &self,
-        name: &str,
-        help: &str,
-        buckets: Vec<f64>,
-    ) -> Result<Histogram, prometheus::Error> {
-        self.add(Histogram::with_opts(
-            HistogramOpts::new(name, help_with_stability(name, help)).buckets(buckets),
-        )?)
+    fn gauge(&self, name: &str, help: &str) -> Registered<Gauge> {
+        self.add("gauge", Gauge::with_opts(options(name, help))?)
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<GaugeVec> {
+        self.add("gauge", GaugeVec::new(options(name, help), labels)?)
+    }
+
+    fn histogram(&self, name: &str, help: &str, buckets: Vec<f64>) -> Registered<Histogram> {
+        let options = HistogramOpts::from(options(name, help)).buckets(buckets);
+        self.add("histogram", Histogram::with_opts(options)?)
     }
 
     fn histograms(
@@ -256,12 +305,14 @@ impl Registrar<'_> {
         help: &str,
         buckets: Vec<f64>,
         labels: &[&str],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        self.add(HistogramVec::new(
-            HistogramOpts::new(name, help_with_stability(name, help)).buckets(buckets),
-            labels,
-        )?)
+    ) -> Registered<HistogramVec> {
+        let options = HistogramOpts::from(options(name, help)).buckets(buckets);
+        self.add("histogram", HistogramVec::new(options, labels)?)
     }
+}
+
+fn options(name: &str, help: &str) -> Opts {
+    Opts::new(name, help_with_stability(name, help))
 }
 
 #[cfg(test)]

@@ -1,52 +1,24 @@
 //! Families of plugins, CSI drivers and credential providers.
 
-use prometheus::{CounterVec, GaugeVec, HistogramVec};
+families! {
+    /// Families of plugins, CSI drivers and credential providers. Clones share them.
+    PluginMetrics
 
-use crate::Registrar;
-
-/// Handles to the plugin families. Clones share them.
-#[derive(Clone, Debug)]
-pub struct PluginMetrics {
-    /// `plugin_manager_total_plugins{socket_path,state}`.
-    total: GaugeVec,
-    /// `csi_operations_seconds{driver_name,method_name,grpc_status_code,migrated}`.
-    csi_operations: HistogramVec,
-    /// `kubelet_credential_provider_plugin_duration{plugin_name}`.
-    credential_runs: HistogramVec,
-    /// `kubelet_credential_provider_plugin_errors_total{plugin_name}`.
-    credential_errors: CounterVec,
+    total: gauges("plugin_manager_total_plugins",
+        "Number of plugins, by socket path and state (desired or registered).",
+        &["socket_path", "state"]);
+    csi_operations: histograms("csi_operations_seconds",
+        "Duration in seconds of a CSI driver call.",
+        vec![0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0], &["driver_name", "method_name", "grpc_status_code", "migrated"]);
+    credential_runs: histograms("kubelet_credential_provider_plugin_duration",
+        "Duration in seconds of a credential provider plugin execution.",
+        prometheus::DEFAULT_BUCKETS.to_vec(), &["plugin_name"]);
+    credential_errors: counters("kubelet_credential_provider_plugin_errors_total",
+        "Number of failed credential provider plugin executions.",
+        &["plugin_name"]);
 }
 
 impl PluginMetrics {
-    pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            total: r.gauges(
-                "plugin_manager_total_plugins",
-                "Number of plugins, by socket path and state (desired or registered).",
-                &["socket_path", "state"],
-            )?,
-            csi_operations: r.histograms(
-                "csi_operations_seconds",
-                "Duration in seconds of a CSI driver call.",
-                vec![
-                    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
-                ],
-                &["driver_name", "method_name", "grpc_status_code", "migrated"],
-            )?,
-            credential_runs: r.histograms(
-                "kubelet_credential_provider_plugin_duration",
-                "Duration in seconds of a credential provider plugin execution.",
-                prometheus::DEFAULT_BUCKETS.to_vec(),
-                &["plugin_name"],
-            )?,
-            credential_errors: r.counters(
-                "kubelet_credential_provider_plugin_errors_total",
-                "Number of failed credential provider plugin executions.",
-                &["plugin_name"],
-            )?,
-        })
-    }
-
     /// Sets whether the socket of a plugin exists.
     pub fn set_desired(&self, socket: &str, desired: bool) {
         self.set(socket, "desired_state_of_world", desired);

@@ -56,7 +56,13 @@ impl ProbeResult {
 impl ProbeMetrics {
     pub(crate) fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let r = Registrar(&registry);
+        Self::in_registry(&Registrar::new(&registry), registry.clone())
+    }
+
+    pub(crate) fn in_registry(
+        r: &Registrar<'_>,
+        registry: Registry,
+    ) -> Result<Self, prometheus::Error> {
         Ok(Self {
             total: r.counters(
                 "prober_probe_total",

@@ -59,7 +59,7 @@ pub(crate) fn register(r: &Registrar<'_>) -> Result<(), prometheus::Error> {
             "Maximum number of open file descriptors.",
         )?,
     };
-    r.add(collector)?;
+    r.add("gauge", collector)?;
     Ok(())
 }
 

@@ -1,61 +1,29 @@
 //! Families of calls to the container runtime.
 
-use prometheus::{CounterVec, HistogramVec};
+use crate::{default_buckets, exponential};
 
-use crate::{Registrar, default_buckets, exponential};
+families! {
+    /// Families of calls to the container runtime. Clones share them.
+    RuntimeCallMetrics
 
-/// Handles to the families. Clones share them.
-#[derive(Clone, Debug)]
-pub struct RuntimeCallMetrics {
-    /// `kubelet_runtime_operations_total{operation_type}`.
-    pub operations: CounterVec,
-    /// `kubelet_runtime_operations_errors_total{operation_type}`.
-    pub operation_errors: CounterVec,
-    /// `kubelet_runtime_operations_duration_seconds{operation_type}`.
-    pub operation_duration: HistogramVec,
-    /// `kubelet_run_podsandbox_duration_seconds{runtime_handler}`.
-    pub run_sandbox_duration: HistogramVec,
-    /// `kubelet_run_podsandbox_errors_total{runtime_handler}`.
-    pub run_sandbox_errors: CounterVec,
+    pub operations: counters("kubelet_runtime_operations_total",
+        "Number of runtime operations, by operation type.",
+        &["operation_type"]);
+    pub operation_errors: counters("kubelet_runtime_operations_errors_total",
+        "Number of runtime operation errors, by operation type.",
+        &["operation_type"]);
+    pub operation_duration: histograms("kubelet_runtime_operations_duration_seconds",
+        "Duration in seconds of runtime operations, by operation type.",
+        runtime_buckets(), &["operation_type"]);
+    pub run_sandbox_duration: histograms("kubelet_run_podsandbox_duration_seconds",
+        "Duration in seconds of RunPodSandbox, by RuntimeClass handler.",
+        default_buckets(), &["runtime_handler"]);
+    pub run_sandbox_errors: counters("kubelet_run_podsandbox_errors_total",
+        "Number of RunPodSandbox errors, by RuntimeClass handler.",
+        &["runtime_handler"]);
 }
 
 impl RuntimeCallMetrics {
-    /// Creates and registers the families.
-    ///
-    /// # Errors
-    /// A family of the same name is registered.
-    pub fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            operations: r.counters(
-                "kubelet_runtime_operations_total",
-                "Number of runtime operations, by operation type.",
-                &["operation_type"],
-            )?,
-            operation_errors: r.counters(
-                "kubelet_runtime_operations_errors_total",
-                "Number of runtime operation errors, by operation type.",
-                &["operation_type"],
-            )?,
-            operation_duration: r.histograms(
-                "kubelet_runtime_operations_duration_seconds",
-                "Duration in seconds of runtime operations, by operation type.",
-                runtime_buckets(),
-                &["operation_type"],
-            )?,
-            run_sandbox_duration: r.histograms(
-                "kubelet_run_podsandbox_duration_seconds",
-                "Duration in seconds of RunPodSandbox, by RuntimeClass handler.",
-                default_buckets(),
-                &["runtime_handler"],
-            )?,
-            run_sandbox_errors: r.counters(
-                "kubelet_run_podsandbox_errors_total",
-                "Number of RunPodSandbox errors, by RuntimeClass handler.",
-                &["runtime_handler"],
-            )?,
-        })
-    }
-
     /// Records a completed CRI call.
     pub fn observe(&self, operation: &str, seconds: f64, failed: bool) {
         self.operations.with_label_values(&[operation]).inc();

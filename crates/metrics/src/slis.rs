@@ -17,7 +17,13 @@ pub struct SliMetrics {
 impl SliMetrics {
     pub(crate) fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let r = Registrar(&registry);
+        Self::in_registry(&Registrar::new(&registry), registry.clone())
+    }
+
+    pub(crate) fn in_registry(
+        r: &Registrar<'_>,
+        registry: Registry,
+    ) -> Result<Self, prometheus::Error> {
         Ok(Self {
             last: r.gauges(
                 "kubernetes_healthcheck",

@@ -1,26 +1,32 @@
 //! Families of pod starts and image pulls.
 
-use prometheus::{CounterVec, Gauge, HistogramVec};
+use crate::NO_LABELS;
 
-use crate::{NO_LABELS, Registrar};
+families! {
+    /// Families of pod starts and image pulls. Clones share them.
+    StartMetrics
 
-/// Handles to the families. Clones share them.
-#[derive(Clone, Debug)]
-pub struct StartMetrics {
-    /// `kubelet_pod_start_total_duration_seconds`.
-    total: HistogramVec,
-    /// `kubelet_pod_start_sli_duration_seconds`.
-    sli: HistogramVec,
-    /// `kubelet_first_network_pod_start_sli_duration_seconds`: 0 before the first one.
-    first_network: Gauge,
-    /// `kubelet_image_pull_duration_seconds{image_size_in_bytes}`.
-    pulls: HistogramVec,
-    /// `kubelet_imagemanager_image_mustpull_checks_total{result}`.
-    image_checks: CounterVec,
-    /// `kubelet_imagemanager_ondisk_pullintents`.
-    pull_intents: Gauge,
-    /// `kubelet_imagemanager_ondisk_pulledrecords`.
-    pulled_records: Gauge,
+    total: histograms("kubelet_pod_start_total_duration_seconds",
+        "Duration in seconds from pod creation to all containers observed as started in the API server, including image pulls and init containers.",
+        start_buckets(), &NO_LABELS);
+    sli: histograms("kubelet_pod_start_sli_duration_seconds",
+        "Duration in seconds from pod creation to all containers observed as started in the API server, without image pulls and init containers.",
+        start_buckets(), &NO_LABELS);
+    first_network: gauge("kubelet_first_network_pod_start_sli_duration_seconds",
+        "Duration in seconds of the start of the first pod with a pod network, without image pulls and init containers.");
+    pulls: histograms("kubelet_image_pull_duration_seconds",
+        "Duration in seconds of image pulls, including waiting time, by image size.",
+        vec![
+            1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0,
+            900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+        ], &["image_size_in_bytes"]);
+    image_checks: counters("kubelet_imagemanager_image_mustpull_checks_total",
+        "Number of checks whether a pod must pull a present image, by result.",
+        &["result"]);
+    pull_intents: gauge("kubelet_imagemanager_ondisk_pullintents",
+        "Number of image pull intents on disk: pulls in progress or with unknown result.");
+    pulled_records: gauge("kubelet_imagemanager_ondisk_pulledrecords",
+        "Number of image pulled records on disk.");
 }
 
 /// Upper bounds of image sizes in MiB and their upstream labels.
@@ -39,49 +45,6 @@ const SIZES: [(u64, &str); 11] = [
 ];
 
 impl StartMetrics {
-    pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            total: r.histograms(
-                "kubelet_pod_start_total_duration_seconds",
-                "Duration in seconds from pod creation to all containers observed as started in the API server, including image pulls and init containers.",
-                start_buckets(),
-                &NO_LABELS,
-            )?,
-            sli: r.histograms(
-                "kubelet_pod_start_sli_duration_seconds",
-                "Duration in seconds from pod creation to all containers observed as started in the API server, without image pulls and init containers.",
-                start_buckets(),
-                &NO_LABELS,
-            )?,
-            first_network: r.gauge(
-                "kubelet_first_network_pod_start_sli_duration_seconds",
-                "Duration in seconds of the start of the first pod with a pod network, without image pulls and init containers.",
-            )?,
-            pulls: r.histograms(
-                "kubelet_image_pull_duration_seconds",
-                "Duration in seconds of image pulls, including waiting time, by image size.",
-                vec![
-                    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
-                    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
-                ],
-                &["image_size_in_bytes"],
-            )?,
-            image_checks: r.counters(
-                "kubelet_imagemanager_image_mustpull_checks_total",
-                "Number of checks whether a pod must pull a present image, by result.",
-                &["result"],
-            )?,
-            pull_intents: r.gauge(
-                "kubelet_imagemanager_ondisk_pullintents",
-                "Number of image pull intents on disk: pulls in progress or with unknown result.",
-            )?,
-            pulled_records: r.gauge(
-                "kubelet_imagemanager_ondisk_pulledrecords",
-                "Number of image pulled records on disk.",
-            )?,
-        })
-    }
-
     /// Records the time from pod creation to start.
     pub fn observe_start(&self, seconds: f64) {
         self.total.with_label_values(&NO_LABELS).observe(seconds);
