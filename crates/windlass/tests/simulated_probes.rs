@@ -436,3 +436,40 @@ fn reported_readiness_stands_until_first_probe_result() {
         assert_eq!(sim.runtime.starts(&uid, "app"), 1);
     });
 }
+
+#[test]
+fn probe_without_settings_has_defaults() {
+    simulate(12, async |sim| {
+        sim.runtime.add_image(IMAGE);
+        let app = json!([{"name": "app", "livenessProbe": {"tcpSocket": {"port": 80}}}]);
+        let mut web = pod("web", &app).grace(1).build();
+        // as created by a client that sets no defaults
+        let probe = serde_json::from_value(app[0]["livenessProbe"].clone()).expect("a probe");
+        web.spec.as_mut().expect("a spec").containers[0].liveness_probe = Some(probe);
+        sim.desire([web]).await;
+        sim.until("it runs", 5 * SECOND, |sim| sim.phase("web") == "Running")
+            .await;
+        let ip = ip(sim, "web");
+        sim.checks.set(&ip, 80, Server::Slow(SECOND / 2, 200));
+        sim.pass(MINUTE).await;
+        let answered = sim.checks.request_times(&ip, 80);
+        let gaps = |times: &[tokio::time::Instant]| -> Vec<u64> {
+            let pairs = times.windows(2);
+            pairs.map(|pair| (pair[1] - pair[0]).as_secs()).collect()
+        };
+        assert!(answered.len() >= 6, "{answered:?}");
+        assert!(gaps(&answered[1..]).iter().all(|gap| *gap == 10));
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
+
+        sim.checks.set(&ip, 80, Server::Hangs);
+        sim.checks.clear_requests();
+        sim.until("it is killed", MINUTE, |sim| {
+            !events(sim, "web", "Killing").is_empty()
+        })
+        .await;
+        let hung = sim.checks.request_times(&ip, 80);
+        assert_eq!(gaps(&hung[..3]), [10, 10], "the third failure counts");
+        let timeout = hung[2].elapsed();
+        assert!((SECOND..SECOND * 3 / 2).contains(&timeout), "{timeout:?}");
+    });
+}

@@ -179,3 +179,51 @@ fn undesired_state_has_blocker_with_waiting_for() {
         });
     }
 }
+
+#[test]
+fn timeline_is_bounded_and_kept_for_32_removed_pods() {
+    simulate(20, async |sim| {
+        prepare(sim);
+        // each restart of four containers with different behavior has several records
+        let mut busy = PodBuilder::new("busy");
+        for (name, seconds) in [("a", 1), ("b", 7), ("c", 40), ("d", 700)] {
+            let behavior = Behavior::exits(seconds * SECOND, 1);
+            sim.runtime.set_behavior(name, behavior);
+            busy = busy.container(name, "busybox:1");
+        }
+        sim.desire([busy.build()]).await;
+        sim.pass(6 * HOUR).await;
+        let timeline = sim
+            .agent()
+            .expect("an agent")
+            .timelines
+            .find("default", "busy");
+        let timeline = timeline.expect("a timeline");
+        assert!(timeline.dropped_records > 0, "there is more than it keeps");
+        // a record takes 120 bytes and its texts
+        let texts = timeline.records.iter().map(|record| {
+            let subject = record.subject.as_deref().unwrap_or_default();
+            let message = record.message.as_deref().unwrap_or_default();
+            120 + subject.len() + message.len()
+        });
+        let bytes: usize = texts.sum();
+        assert!(bytes <= 8 << 10, "{bytes}");
+        let repeated = timeline.records.iter().any(|record| record.count > 1);
+        assert!(repeated, "{:#?}", lines(sim, "busy"));
+
+        let names: Vec<String> = (0..40).map(|i| format!("p{i}")).collect();
+        for name in &names {
+            sim.desire([pod(name).build()]).await;
+            sim.pass(30 * SECOND).await;
+        }
+        sim.desire([]).await;
+        sim.pass(MINUTE).await;
+        let timelines = &sim.agent().expect("an agent").timelines;
+        let kept = names
+            .iter()
+            .map(|name| timelines.find("default", name).is_some());
+        let kept: Vec<bool> = kept.collect();
+        assert!(kept[..8].iter().all(|kept| !kept), "{kept:?}");
+        assert!(kept[8..].iter().all(|kept| *kept), "{kept:?}");
+    });
+}

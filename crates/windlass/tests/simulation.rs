@@ -2,14 +2,16 @@
 
 #![allow(missing_docs, clippy::expect_used)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use windlass_actors::SourceSnapshot;
 use windlass_cri::CriCode;
 use windlass_testing::fake_runtime::{Behavior, EventMode, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
-use windlass_types::{ContainerState, Pod};
+use windlass_types::{ContainerState, Pod, PodOp, PodSource};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -686,4 +688,55 @@ fn same_seed_produces_same_log() {
     }
     assert_eq!(first.len(), second.len());
     assert!(first.len() > 100, "too little happened");
+}
+
+#[test]
+fn source_updates_are_merged_by_uid_and_content() {
+    simulate(40, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        let update = async |sim: &NodeSim, op: PodOp, pods: Vec<Pod>| {
+            let snapshot = SourceSnapshot {
+                source: PodSource::File,
+                op,
+                pods: pods.into_iter().map(Arc::new).collect(),
+                rejected: Vec::new(),
+            };
+            let agent = sim.agent().expect("an agent");
+            agent.sources.send(snapshot).await.expect("sent");
+            sim.pass(Duration::from_secs(20)).await;
+        };
+        let of = |name: &str| PodBuilder::new(name).container("app", "busybox:1").grace(1);
+        let runs = |sim: &NodeSim, uid: &str| sim.runtime.running(&uid.into(), "app").is_some();
+        let starts = |sim: &NodeSim, uid: &str| sim.runtime.starts(&uid.into(), "app");
+
+        // the first pod of a name wins
+        let twice = vec![of("web").build(), of("web").uid("other-uid").build()];
+        update(sim, PodOp::Set, twice).await;
+        assert!(runs(sim, "web-uid") && starts(sim, "other-uid") == 0);
+        // a partial update keeps other pods
+        update(sim, PodOp::Add, vec![of("db").build()]).await;
+        assert!(runs(sim, "web-uid") && runs(sim, "db-uid"));
+        // an equal pod is not an update
+        let again = of("web").annotation("kubernetes.io/config.seen", "later");
+        update(sim, PodOp::Set, vec![again.build(), of("db").build()]).await;
+        let timelines = &sim.agent().expect("an agent").timelines;
+        let timeline = timelines.find("default", "web").expect("a timeline");
+        let lines = timeline.records.iter().map(ToString::to_string);
+        let source: Vec<String> = lines.filter(|line| line.starts_with("source")).collect();
+        assert_eq!(source, ["source ADD file"]);
+        assert_eq!((starts(sim, "web-uid"), starts(sim, "db-uid")), (1, 1));
+        // a changed one is
+        let changed = of("web").label("tier", "front").build();
+        update(sim, PodOp::Update, vec![changed]).await;
+        let labels = sim
+            .view("web")
+            .and_then(|view| view.pod.metadata.labels.clone());
+        assert!(labels.is_some_and(|labels| labels["tier"] == "front"));
+        // the old pod of a name is removed before the new one is added
+        let renewed = of("web").uid("new-uid").build();
+        update(sim, PodOp::Set, vec![renewed, of("db").build()]).await;
+        assert!(!runs(sim, "web-uid") && runs(sim, "new-uid") && runs(sim, "db-uid"));
+        update(sim, PodOp::Remove, vec![of("db").build()]).await;
+        assert!(runs(sim, "new-uid") && !runs(sim, "db-uid"));
+    });
 }

@@ -1,7 +1,8 @@
 //! Node, Lease and steps of the wall clock.
 
+use serde_json::json;
 use windlass_testing::{NodeSim, simulate_cluster};
-use windlass_types::corev1::{Event, Node, Taint};
+use windlass_types::corev1::{Event, Node, PodOS, PodSecurityContext, Taint};
 
 use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
@@ -149,5 +150,148 @@ fn oversized_resolv_conf_is_node_event() {
             })
         };
         sim.until("it is told", 5 * SECOND, told).await;
+    });
+}
+
+/// Waits until a pod is rejected and returns `status.reason`.
+async fn rejected(sim: &NodeSim, name: &str) -> String {
+    sim.until("it is rejected", 5 * SECOND, |sim| {
+        phase(sim, name) == "Failed"
+    })
+    .await;
+    let status = get(sim, name).and_then(|pod| pod.status);
+    status.and_then(|s| s.reason).unwrap_or_default()
+}
+
+#[test]
+fn no_execute_taint_rejects_only_pods_of_api_server() {
+    on_a_ready_node(8, async |sim| {
+        sim.api.modify::<Node>(None, NODE, |node| {
+            let taint = Taint {
+                key: "maintenance".to_owned(),
+                effect: "NoExecute".to_owned(),
+                ..Taint::default()
+            };
+            node.spec.get_or_insert_default().taints = Some(vec![taint]);
+        });
+        // the agent reads the node every ten seconds
+        sim.pass(15 * SECOND).await;
+        create(sim, pod("web"));
+        assert_eq!(rejected(sim, "web").await, "TaintToleration");
+        let tolerant = pod("tolerant").with(|pod| {
+            let all = json!([{ "operator": "Exists", "effect": "NoExecute" }]);
+            let spec = pod.spec.as_mut().expect("spec");
+            spec.tolerations = serde_json::from_value(all).expect("tolerations");
+        });
+        create(sim, tolerant);
+        sim.desire([static_pod("etcd").build()]).await;
+        sim.until("the others run", 5 * SECOND, |sim| {
+            ready(sim, "tolerant") && ready(sim, "etcd")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn unsupported_os_or_strict_groups_reject_pod() {
+    simulate_cluster(9, async |sim| {
+        latencies(sim);
+        sim.runtime.set_features(Vec::new(), Some(false));
+        sim.start_agent().await;
+        sim.until("the node is ready", 2 * SECOND, node_ready).await;
+        let windows = pod("windows").with(|pod| {
+            let name = "windows".to_owned();
+            pod.spec.as_mut().expect("spec").os = Some(PodOS { name });
+        });
+        create(sim, windows);
+        assert_eq!(rejected(sim, "windows").await, "PodOSNotSupported");
+        let strict = pod("strict").with(|pod| {
+            let security = PodSecurityContext {
+                supplemental_groups_policy: Some("Strict".to_owned()),
+                ..PodSecurityContext::default()
+            };
+            pod.spec.as_mut().expect("spec").security_context = Some(security);
+        });
+        create(sim, strict);
+        let reason = rejected(sim, "strict").await;
+        assert_eq!(reason, "SupplementalGroupsPolicyNotSupported");
+    });
+}
+
+/// Number of events of the node with this reason.
+fn node_events(sim: &NodeSim, reason: &str) -> i32 {
+    let events = sim.api.list::<Event>().into_iter();
+    let of_node = events.filter(|e| e.involved_object.kind.as_deref() == Some("Node"));
+    of_node
+        .filter(|e| e.reason.as_deref() == Some(reason))
+        .map(|e| e.count.unwrap_or(1))
+        .sum()
+}
+
+#[test]
+fn reboot_is_node_event_and_resets_extended_resources() {
+    on_a_ready_node(10, async |sim| {
+        const DONGLE: &str = "example.com/dongle";
+        let dongles = |sim: &NodeSim| {
+            let status = serde_json::to_value(node(sim).and_then(|node| node.status));
+            let status = status.expect("a status");
+            ["capacity", "allocatable"].map(|list| status[list][DONGLE].clone())
+        };
+        assert_eq!(node_events(sim, "Rebooted"), 0);
+        // as the previous agent run left the node
+        sim.api.modify::<Node>(None, NODE, |node| {
+            let status = node.status.get_or_insert_default();
+            for list in [&mut status.capacity, &mut status.allocatable] {
+                let three = serde_json::from_value(json!("3")).expect("a quantity");
+                list.get_or_insert_default()
+                    .insert(DONGLE.to_owned(), three);
+            }
+            status.node_info.get_or_insert_default().boot_id = "earlier".to_owned();
+        });
+        sim.until("the reboot is reported", 15 * SECOND, |sim| {
+            node_events(sim, "Rebooted") == 1
+        })
+        .await;
+        sim.until("the resources are reset", 5 * SECOND, |sim| {
+            dongles(sim) == ["0", "0"]
+        })
+        .await;
+    });
+}
+
+#[test]
+fn node_condition_and_cordon_changes_are_node_events() {
+    on_a_ready_node(11, async |sim| {
+        let counts = |sim: &NodeSim| {
+            let reasons = [
+                "Starting",
+                "NodeReady",
+                "NodeNotReady",
+                "NodeNotSchedulable",
+                "NodeSchedulable",
+            ];
+            reasons.map(|reason| node_events(sim, reason))
+        };
+        sim.pass(5 * SECOND).await;
+        let [starting, ready_before, not_ready, ..] = counts(sim);
+        assert_eq!((starting, not_ready), (1, 0));
+        sim.runtime.set_network_error(Some("no CNI configuration"));
+        sim.until("the node is not ready", MINUTE, |sim| {
+            !node_ready(sim) && node_events(sim, "NodeNotReady") == 1
+        })
+        .await;
+        sim.runtime.set_network_error(None);
+        sim.until("the node is ready again", MINUTE, |sim| {
+            node_ready(sim) && node_events(sim, "NodeReady") == ready_before + 1
+        })
+        .await;
+        for (cordoned, reason) in [(true, "NodeNotSchedulable"), (false, "NodeSchedulable")] {
+            sim.api.modify::<Node>(None, NODE, |node| {
+                node.spec.get_or_insert_default().unschedulable = Some(cordoned);
+            });
+            sim.until(reason, 15 * SECOND, |sim| node_events(sim, reason) == 1)
+                .await;
+        }
+        assert_eq!(counts(sim), [1, ready_before + 1, 1, 1, 1]);
     });
 }

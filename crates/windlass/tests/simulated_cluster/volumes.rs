@@ -316,3 +316,116 @@ fn agent_kill_between_staging_steps_converges() {
         });
     }
 }
+
+/// Sets fields of the PersistentVolume of PVC `disk`.
+fn change_volume(sim: &NodeSim, change: impl FnOnce(&mut PersistentVolume)) {
+    sim.api.modify::<PersistentVolume>(None, "pv-disk", change);
+}
+
+#[test]
+fn gid_annotation_of_volume_is_supplemental_group() {
+    on_a_ready_node(67, async |sim| {
+        disk(sim, false);
+        change_volume(sim, |volume| {
+            let gid = ("pv.beta.kubernetes.io/gid".to_owned(), "1234".to_owned());
+            volume.metadata.annotations = Some([gid].into());
+        });
+        let uid = create(sim, with_disk("web"));
+        sim.until("it runs", 5 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        let app = sim.runtime.running(&uid, "app").expect("runs");
+        let config = sim.runtime.container_config(&app.id).expect("created");
+        assert_eq!(config.security.supplemental_groups, [1234]);
+    });
+}
+
+#[test]
+fn read_write_once_pod_volume_blocks_second_pod() {
+    on_a_ready_node(68, async |sim| {
+        disk(sim, false);
+        let only = || Some(vec!["ReadWriteOncePod".to_owned()]);
+        change_volume(sim, |volume| {
+            volume.spec.get_or_insert_default().access_modes = only();
+        });
+        sim.api
+            .modify::<PersistentVolumeClaim>(Some("default"), "disk", |claim| {
+                claim.spec.get_or_insert_default().access_modes = only();
+            });
+        create(sim, with_disk("first"));
+        sim.until("the first runs", 5 * SECOND, |sim| ready(sim, "first"))
+            .await;
+        let second = create(sim, with_disk("second"));
+        let words = "volume uses the ReadWriteOncePod access mode and is already in use by \
+                     another pod";
+        sim.until("the second reports the first", 15 * SECOND, |sim| {
+            message(sim, "second").contains(words)
+        })
+        .await;
+        sim.pass(5 * MINUTE).await;
+        assert!(!has_disk(sim, &second) && sim.runtime.starts(&second, "app") == 0);
+        delete(sim, "first", None);
+        sim.until("the second runs", 3 * MINUTE, |sim| ready(sim, "second"))
+            .await;
+        sound(sim);
+    });
+}
+
+#[test]
+fn failed_expansion_blocks_new_pod_but_no_restart() {
+    on_a_ready_node(69, async |sim| {
+        disk(sim, false);
+        let old = create(sim, with_disk("old"));
+        sim.until("it runs", 5 * SECOND, |sim| ready(sim, "old"))
+            .await;
+        let failing = |sim: &NodeSim, uid: &PodUid, fails: bool| {
+            let text = fails.then_some("resize2fs failed");
+            sim.volumes.fail(VolumeStep::Expand, uid.as_str(), text);
+        };
+        failing(sim, &old, true);
+        change_volume(sim, |volume| {
+            let spec = volume.spec.get_or_insert_default();
+            spec.capacity = object(json!({ "storage": "2Gi" }));
+        });
+        // as a current resizer
+        sim.api
+            .modify::<PersistentVolumeClaim>(Some("default"), "disk", |claim| {
+                let resources = json!({ "requests": { "storage": "2Gi" } });
+                claim.spec.get_or_insert_default().resources = object(resources);
+                let status = claim.status.get_or_insert_default();
+                status.allocated_resources = object(json!({ "storage": "2Gi" }));
+                let stage = json!({ "storage": "NodeResizePending" });
+                status.allocated_resource_statuses = object(stage);
+            });
+        let conditions = |sim: &NodeSim| -> Vec<String> {
+            let claim = sim
+                .api
+                .get::<PersistentVolumeClaim>(Some("default"), "disk");
+            let conditions = claim.and_then(|claim| claim.status?.conditions);
+            let conditions = conditions.into_iter().flatten();
+            conditions.map(|condition| condition.type_).collect()
+        };
+        sim.until("the PVC reports the error", 3 * MINUTE, |sim| {
+            conditions(sim) == ["NodeResizeError"]
+        })
+        .await;
+        let app = sim.runtime.running(&old, "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+        sim.until("the old pod is restarted", MINUTE, |sim| {
+            sim.runtime.starts(&old, "app") == 2
+        })
+        .await;
+        delete(sim, "old", Some(1));
+        sim.until("it is gone", MINUTE, |sim| get(sim, "old").is_none())
+            .await;
+        let new = with_disk("new").build();
+        let new = sim.api.create(&new);
+        let new = windlass_types::PodExt::uid(&new);
+        failing(sim, &new, true);
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&new, "app"), 0, "waits for the space");
+        failing(sim, &new, false);
+        sim.until("the new pod runs", 3 * MINUTE, |sim| ready(sim, "new"))
+            .await;
+        sound(sim);
+    });
+}

@@ -5,6 +5,7 @@
 
 mod fixture;
 
+mod configuration;
 mod deadlines;
 mod debuggers;
 mod init_containers;
