@@ -1,0 +1,441 @@
+//! The agent process on a fake runtime and a fake API server: what flags, feature gates and the
+//! host decide. Pods are static pods on the host network.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer};
+use windlass_mailboxes::SystemClock;
+use windlass_testing::FakeRuntime;
+use windlass_testing::fake_runtime::ServeGuard;
+use windlass_types::certificatesv1beta1::ClusterTrustBundle;
+use windlass_types::corev1::{Event, Node, NodeAddress};
+use windlass_types::cri::ContainerConfig;
+use windlass_types::{ContainerState, Pod};
+
+const NODE: &str = "n1";
+const IMAGE: &str = "busybox:1";
+/// Long enough for two busy cores.
+const SOON: Duration = Duration::from_secs(60);
+/// Several syncs and probe periods.
+const A_WHILE: Duration = Duration::from_secs(4);
+
+struct TestEnv {
+    runtime: FakeRuntime,
+    api: FakeApiServer,
+    agent: Child,
+    dir: tempfile::TempDir,
+    _tls: TlsServer,
+    _guard: ServeGuard,
+}
+
+/// As root the agent makes its root directory a shared mount, which outlives it.
+impl Drop for TestEnv {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+        let root = self.dir.path().join("root");
+        let _ = Command::new("umount").arg("-R").arg(root).output();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+impl TestEnv {
+    /// Starts an agent with these settings, flags and manifests, and waits until its node is Ready.
+    async fn start(settings: &str, flags: &[&str], manifests: &[(&str, String)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let runtime = FakeRuntime::new(Arc::new(SystemClock), 1);
+        runtime.add_image(IMAGE);
+        let guard = runtime.serve(at("runtime.sock")).unwrap();
+        let api = FakeApiServer::new();
+        let tls = api.serve_tls().await.unwrap();
+        let name = format!("system:node:{NODE}");
+        let user = tls.issue_client_cert(&name, &["system:nodes"], Duration::from_secs(3600));
+        let user = user.unwrap();
+        let kubeconfig = at("kubeconfig");
+        tls.kubeconfig(&kubeconfig, KubeconfigUser::Certificate(&user))
+            .unwrap();
+
+        fs::create_dir(at("manifests")).unwrap();
+        for (file, text) in manifests {
+            fs::write(at("manifests").join(file), text).unwrap();
+        }
+        let config = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+             staticPodPath: @/manifests\npodLogsDir: @/logs\n\
+             containerRuntimeEndpoint: unix://@/runtime.sock\n\
+             port: {}\nhealthzPort: {}\nreadOnlyPort: 0\n\
+             failCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\n\
+             enforceNodeAllocatable: [none]\nnodeStatusUpdateFrequency: 1s\n{settings}\n",
+            free_port(),
+            free_port(),
+        );
+        let base = dir.path().to_str().unwrap();
+        fs::write(at("config.yaml"), config.replace('@', base)).unwrap();
+        let own = [
+            "--config=@/config.yaml",
+            "--kubeconfig=@/kubeconfig",
+            "--root-dir=@/root",
+            "--cert-dir=@/pki",
+            "--node-ip=127.0.0.1",
+            "--hostname-override=n1",
+        ];
+        let log = File::create(at("log")).unwrap();
+        let agent = Command::new(env!("CARGO_BIN_EXE_windlass"))
+            .args(own.iter().map(|flag| flag.replace('@', base)))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let env = Self {
+            runtime,
+            api,
+            agent,
+            dir,
+            _tls: tls,
+            _guard: guard,
+        };
+        env.until("the node is ready", |env| {
+            let conditions = env.node()["status"]["conditions"].clone();
+            let mut conditions = conditions.as_array().into_iter().flatten();
+            conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+        })
+        .await;
+        env
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    async fn until(&self, what: &str, is_true: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !is_true(self) {
+            assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn node(&self) -> Value {
+        serde_json::to_value(self.api.get::<Node>(None, NODE)).unwrap()
+    }
+
+    /// The object of a pod, such as the mirror pod of a static pod.
+    fn pod(&self, name: &str) -> Value {
+        serde_json::to_value(self.api.get::<Pod>(Some("default"), name)).unwrap()
+    }
+
+    /// Number of instances of the container that have run.
+    fn instances(&self, container: &str) -> usize {
+        let all = self.runtime.all_containers().into_iter();
+        all.filter(|c| c.name == container).count()
+    }
+
+    /// Configuration of the running instance.
+    fn running(&self, container: &str) -> Option<ContainerConfig> {
+        let mut all = self.runtime.all_containers().into_iter();
+        let running = |state| state == ContainerState::Running;
+        let found = all.find(|c| c.name == container && running(c.state))?;
+        self.runtime.container_config(&found.id)
+    }
+
+    fn has_event(&self, reason: &str, text: &str) -> bool {
+        let events = self.api.list::<Event>();
+        events.iter().any(|event| {
+            let message = event.message.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some(reason) && message.contains(text)
+        })
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Manifest of a pod with one container, both with this name.
+fn manifest(name: &str, container: Value, spec: Value) -> (&str, String) {
+    (name, pod(name, container, spec).to_string())
+}
+
+fn pod(name: &str, mut container: Value, mut spec: Value) -> Value {
+    container["name"] = json!(name);
+    container["image"] = json!(IMAGE);
+    container["imagePullPolicy"] = json!("IfNotPresent");
+    spec["containers"] = json!([container]);
+    spec["hostNetwork"] = json!(true);
+    spec["terminationGracePeriodSeconds"] = json!(5);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": spec,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn external_cloud_node_has_taint_and_addresses_of_cloud() {
+    let env = TestEnv::start("", &["--cloud-provider=external"], &[]).await;
+    let node = env.node();
+    let taint = &node["spec"]["taints"][0];
+    assert_eq!(
+        *taint,
+        json!({ "key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true",
+            "effect": "NoSchedule" })
+    );
+    let provided = "alpha.kubernetes.io/provided-node-ip";
+    assert_eq!(node["metadata"]["annotations"][provided], "127.0.0.1");
+    assert!(node["spec"]["providerID"].is_null(), "{}", node["spec"]);
+
+    // as the cloud controller manager
+    let addresses = json!([
+        { "type": "InternalIP", "address": "127.0.0.1" },
+        { "type": "ExternalIP", "address": "192.0.2.7" },
+    ]);
+    let of_cloud: Vec<NodeAddress> = object(addresses.clone());
+    env.api.modify::<Node>(None, NODE, |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.provider_id = Some("cloud://n1".to_owned());
+        spec.taints = None;
+        node.status.get_or_insert_default().addresses = Some(of_cloud);
+    });
+    tokio::time::sleep(A_WHILE).await;
+    let node = env.node();
+    assert_eq!(node["status"]["addresses"], addresses);
+    assert_eq!(node["spec"]["providerID"], "cloud://n1");
+    assert!(node["spec"]["taints"].is_null(), "{}", node["spec"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_requiring_disabled_feature_is_rejected() {
+    let feature = "RestartAllContainersOnContainerExits";
+    let gates = format!("featureGates: {{{feature}: false}}");
+    let env = TestEnv::start(&gates, &[], &[]).await;
+    let rules = json!([{
+        "action": "RestartAllContainers",
+        "exitCodes": { "operator": "In", "values": [42] },
+    }]);
+    let container = json!({ "restartPolicy": "Never", "restartPolicyRules": rules });
+    let on_node = || json!({ "nodeName": NODE });
+    env.api
+        .create::<Pod>(&object(pod("needs", container, on_node())));
+    env.api
+        .create::<Pod>(&object(pod("plain", json!({}), on_node())));
+    env.until("one is rejected", |env| {
+        env.pod("needs")["status"]["phase"] == "Failed" && env.running("plain").is_some()
+    })
+    .await;
+    let status = &env.pod("needs")["status"];
+    assert_eq!(status["reason"], "PodFeatureUnsupported");
+    assert!(status["message"].as_str().unwrap().contains(feature));
+    assert_eq!(env.instances("needs"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pod_resources_have_defaults_and_oom_scores() {
+    let limits = json!({ "resources": { "limits": { "cpu": "100m", "memory": "64Mi" } } });
+    let requests = || json!({ "resources": { "requests": { "memory": "64Mi" } } });
+    let pod_level = json!({ "resources": { "requests": { "memory": "576Mi" } } });
+    let manifests = [
+        manifest("limited", limits, json!({})),
+        manifest("plain", requests(), json!({})),
+        manifest("spare", requests(), pod_level),
+    ];
+    let env = TestEnv::start("", &[], &manifests).await;
+    env.until("all run", |env| {
+        let all = ["limited", "plain", "spare"];
+        all.iter().all(|name| env.running(name).is_some()) && !env.pod("limited-n1").is_null()
+    })
+    .await;
+    env.until("the QoS class is reported", |env| {
+        env.pod("limited-n1")["status"]["qosClass"] == "Guaranteed"
+    })
+    .await;
+    let resources = &env.pod("limited-n1")["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["requests"], resources["limits"]);
+    let score = |name: &str| env.running(name).unwrap().resources.oom_score_adj;
+    assert_eq!(score("limited"), -997);
+    let memory = env.node()["status"]["capacity"]["memory"].clone();
+    let kibibytes = memory.as_str().unwrap().trim_end_matches("Ki");
+    let bytes = kibibytes.parse::<i64>().unwrap() << 10;
+    let expected = |mebibytes: i64| (1000 - 1000 * (mebibytes << 20) / bytes).min(999);
+    assert_eq!(score("plain"), expected(64));
+    assert_eq!(score("spare"), expected(576));
+    assert!(score("spare") < score("plain"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_user_ids_do_not_stop_agent() {
+    // 4095 blocks of user IDs
+    let settings = "maxPods: 5000\nuserNamespaces: {idsPerPod: 1048576}";
+    let own_users = json!({ "hostUsers": false });
+    let mut needs = pod("needs", json!({}), own_users);
+    needs["spec"]["hostNetwork"] = json!(false);
+    let manifests = [
+        ("needs", needs.to_string()),
+        manifest("plain", json!({}), json!({})),
+    ];
+    let env = TestEnv::start(settings, &[], &manifests).await;
+    env.until("the other runs", |env| env.running("plain").is_some())
+        .await;
+    // the fake runtime has no user namespaces either
+    env.until("the pod is reported", |env| {
+        env.has_event("FailedCreatePodSandBox", "hostUsers")
+    })
+    .await;
+    assert_eq!(env.instances("needs"), 0);
+    let cause = "kubelet user assigned IDs are not enough to support 5000 pods";
+    assert!(env.log().contains(cause));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trust_bundles_of_signer_are_projected_once() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: mounts need root: run the same command with sudo");
+        return;
+    }
+    let gates = "featureGates: {ClusterTrustBundle: true, ClusterTrustBundleProjection: true}";
+    let env = TestEnv::start(gates, &[], &[]).await;
+    let block =
+        |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+    let bundle = |name: &str, signer: &str, bodies: &[&str]| {
+        let text: String = bodies.iter().map(|body| block(body)).collect();
+        let bundle: ClusterTrustBundle = object(json!({
+            "metadata": { "name": name, "labels": { "live": "yes" } },
+            "spec": { "signerName": signer, "trustBundle": text },
+        }));
+        env.api.create(&bundle);
+    };
+    bundle("one", "example.com/ca", &["CCCC", "AAAA"]);
+    bundle("two", "example.com/ca", &["BBBB", "AAAA"]);
+    bundle("three", "example.com/other", &["DDDD"]);
+    let source = json!({
+        "signerName": "example.com/ca", "path": "ca.pem",
+        "labelSelector": { "matchLabels": { "live": "yes" } },
+    });
+    let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let volume =
+        json!([{ "name": "v", "projected": { "sources": [{ "clusterTrustBundle": source }] } }]);
+    let spec = json!({ "nodeName": NODE, "volumes": volume });
+    env.api.create::<Pod>(&object(pod("web", mounts, spec)));
+    env.until("it runs", |env| env.running("web").is_some())
+        .await;
+    let config = env.running("web").unwrap();
+    let mount = config.mounts.iter().find(|m| m.container_path == "/v");
+    let file = PathBuf::from(&mount.unwrap().host_path).join("ca.pem");
+    let expected: String = ["AAAA", "BBBB", "CCCC"].into_iter().map(block).collect();
+    assert_eq!(fs::read_to_string(file).unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probe_without_file_descriptors_is_no_failure() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let probe = json!({ "livenessProbe": {
+        "tcpSocket": { "port": port, "host": "127.0.0.1" },
+        "periodSeconds": 1, "failureThreshold": 1,
+    } });
+    let env = TestEnv::start("", &[], &[manifest("web", probe, json!({}))]).await;
+    env.until("it runs", |env| env.running("web").is_some())
+        .await;
+    let agent = Pid::from_raw(env.agent.id().try_into().unwrap());
+    let none = Rlimit {
+        current: Some(0),
+        maximum: getrlimit(Resource::Nofile).maximum,
+    };
+    let before = prlimit(agent, Resource::Nofile, none.clone()).unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(env.instances("web"), 1);
+    prlimit(agent, Resource::Nofile, before).unwrap();
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(env.instances("web"), 1);
+    // the probe works: without a server it fails
+    drop(server);
+    env.until("it is restarted", |env| env.instances("web") > 1)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_hook_on_host_network_reaches_node_address() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = server.local_addr().unwrap().port();
+    let hook =
+        json!({ "lifecycle": { "preStop": { "httpGet": { "port": port, "path": "/bye" } } } });
+    let env = TestEnv::start("", &[], &[manifest("web", hook, json!({}))]).await;
+    env.until("it runs", |env| env.running("web").is_some())
+        .await;
+    fs::remove_file(env.dir.path().join("manifests/web")).unwrap();
+    let (mut stream, _) = tokio::time::timeout(SOON, server.accept())
+        .await
+        .expect("a request")
+        .unwrap();
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"GET /bye");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_manifests_are_reported_with_all_errors() {
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..10 {
+        let parent = vec![format!("*a{}", level - 1); 10].join(",");
+        bomb.push_str(&format!("a{level}: &a{level} [{parent}]\n"));
+    }
+    let deep = "[".repeat(1_000_000);
+    let invalid = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  \
+                   restartPolicy: Sometimes\n  containers:\n  - name: a\n    image: x\n    \
+                   livenessProbe:\n      tcpSocket: {port: 80}\n      successThreshold: 2\n";
+    let pod_level = json!({ "resources": { "requests": { "memory": "1Mi" } } });
+    let manifests = [
+        ("bomb.yaml", bomb),
+        ("deep.yaml", deep),
+        ("invalid.yaml", invalid.to_owned()),
+        manifest("web", json!({}), pod_level),
+    ];
+    let env = TestEnv::start("", &[], &manifests).await;
+    env.until("the valid one runs", |env| env.running("web").is_some())
+        .await;
+    let lines = |word: &str| -> Vec<String> {
+        let log = env.log();
+        let lines = log.lines().filter(|line| line.contains(word));
+        lines.map(str::to_owned).collect()
+    };
+    for name in ["bomb.yaml", "deep.yaml", "invalid.yaml"] {
+        let told = lines(name);
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+    let told = &lines("invalid.yaml")[0];
+    for error in [
+        "line 4: metadata.name",
+        "line 6: spec.restartPolicy",
+        "line 12: spec.containers[0].livenessProbe.successThreshold",
+    ] {
+        assert!(told.contains(error), "{error} in {told}");
+    }
+    // a field that is only partially supported is logged once, however often the pod is synced
+    env.until("the field is named", |env| {
+        env.log().contains("pod-level resources")
+    })
+    .await;
+    tokio::time::sleep(A_WHILE).await;
+    assert_eq!(lines("pod-level resources").len(), 1);
+}
