@@ -59,7 +59,7 @@ fn agent_starts_as_kubelet_with_kubeadm_flags_and_files() {
     assert_eq!(
         warnings,
         [
-            "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it"
+            "--pod-infra-container-image: ignored: no longer has an effect; remove it"
         ]
     );
 }

@@ -144,7 +144,7 @@ fn deleted_pod_with_hung_mount_waits_and_reports_blocker() {
         sim.until("web reports what it waits for", MINUTE, |sim| {
             let view = sim.view("web").expect("not gone");
             let mut events = view.events.iter();
-            events.any(|event| event.message.contains("volume \"data\" is under way"))
+            events.any(|event| event.message.contains("volume \"data\" in progress since"))
         })
         .await;
         sim.pass(5 * MINUTE).await;

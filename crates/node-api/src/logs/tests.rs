@@ -349,7 +349,7 @@ async fn node_log_query_falls_back_to_service_file() {
             "406 query: Invalid value: \"a;b\": input contains unsupported characters|"),
         ("/logs/?query=a&pattern=(", "406 pattern: Invalid value: \"(\": error parsing regexp: \
             unclosed group|"),
-        ("/logs/?query=a&boot=x", "400 boot: Invalid value: \"x\": it is no number|"),
+        ("/logs/?query=a&boot=x", "400 boot: Invalid value: \"x\": not a number|"),
     ];
     for (target, expected) in cases {
         assert_eq!(node.get(target).await, expected, "{target}");

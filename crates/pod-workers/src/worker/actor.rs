@@ -8,7 +8,6 @@
 //! * restart: a panic ends the process; after an agent restart a new worker adopts the containers
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
@@ -33,9 +32,6 @@ use windlass_types::{PodProbeResults, PodUid, Reason, SharedPod};
 use super::WorkerDeps;
 use super::jobs::{self, JobEvent, Progress, SyncJob, SyncReport};
 use super::report::{Report, worker_state};
-
-/// Maximum interval of deadline checks: timers do not follow changes of the wall clock.
-const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Update from the registry; the newest of each kind counts.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +85,6 @@ pub(crate) struct PodWorkerActor {
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
-    /// Fires when the pod's `activeDeadlineSeconds` have passed.
-    deadline: Option<SpawnHandle>,
     completions: CompletionSender<JobEvent>,
     streams: Option<(SlotReceiver<(), WorkerUpdate>, Completions<JobEvent>)>,
     begin: Option<Input>,
@@ -147,7 +141,6 @@ impl PodWorkerActor {
             runtime,
             job: None,
             timer: None,
-            deadline: None,
             completions: completion_sender,
             streams: Some((updates, completion_stream)),
             begin: Some(input),
@@ -174,36 +167,24 @@ impl PodWorkerActor {
         }
         self.arm_timer(ctx);
         self.publish();
-        self.watch_deadline(ctx);
+        self.check_deadline(ctx);
     }
 
-    /// Terminates the pod once its deadline has passed, even if its job waits.
-    fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.deadline.take() {
-            ctx.cancel_future(timer);
-        }
-        if self.machine.state() != State::SyncPod {
+    /// Terminates the pod if its deadline has passed, even if its job waits. The SyncLoop resyncs a pod
+    /// whose deadline passes.
+    fn check_deadline(&mut self, ctx: &mut Context<Self>) {
+        let now = self.deps.clock.now();
+        if self.machine.state() != State::SyncPod || self.report.deadline(now) != Deadline::Passed {
             return;
         }
-        let now = self.deps.clock.now();
-        match self.report.deadline(now) {
-            Deadline::None => {}
-            Deadline::Ahead(at) => {
-                let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-                let look = left.min(DEADLINE_CHECK_INTERVAL);
-                self.deadline = Some(ctx.run_later(look, Self::watch_deadline));
-            }
-            Deadline::Passed => {
-                if let Some(pod) = &self.pod {
-                    let (reason, text) = (Reason::DeadlineExceeded, deadline::MESSAGE);
-                    let events = &self.deps.events;
-                    events.record(pod, None, EventType::Normal, reason, text);
-                }
-                self.report.decided(Some(deadline::phase_override()));
-                self.kill_reason = deadline::MESSAGE.to_owned();
-                self.handle(Input::Terminate(None), ctx);
-            }
+        if let Some(pod) = &self.pod {
+            let (reason, text) = (Reason::DeadlineExceeded, deadline::MESSAGE);
+            let events = &self.deps.events;
+            events.record(pod, None, EventType::Normal, reason, text);
         }
+        self.report.decided(Some(deadline::phase_override()));
+        self.kill_reason = deadline::MESSAGE.to_owned();
+        self.handle(Input::Terminate(None), ctx);
     }
 
     /// Replaces the timer by that of the state machine.
@@ -306,7 +287,7 @@ impl PodWorkerActor {
                         }
                     }
                     self.publish();
-                    self.watch_deadline(ctx);
+                    self.check_deadline(ctx);
                 }
                 return;
             }

@@ -5,9 +5,11 @@ use windlass_actors::{MountedVolumeCache, UpdatePod};
 use windlass_mailboxes::{MailboxSender, SimClock, SlotSender, mailbox, slots, start_actor};
 use windlass_node_rules::admission::SysctlAllowList;
 use windlass_runtime::{MemoryFiles, PodRuntimeDeps, RuntimeOptions};
-use windlass_testing::PodBuilder;
+use windlass_status::PodStatusEntry;
 use windlass_testing::fake_checks::FakeChecks;
 use windlass_testing::fake_runtime::FakeRuntime;
+use windlass_types::corev1::PodStatus;
+use windlass_types::metav1::Time;
 use windlass_types::{Phase, PhaseOverride, Pod, Reason, Timestamp};
 
 use super::*;
@@ -28,17 +30,14 @@ struct TestEnv {
     config: MailboxSender<ConfigChanged>,
     terminations: SlotSender<PodUid, TerminatePod>,
     updates: SlotReceiver<PodUid, UpdatePod>,
-    health: SyncLoopHealth,
-    clock: Arc<dyn Clock>,
+    statuses: PodStatusStore,
 }
 
 impl TestEnv {
     fn start() -> Self {
         let metrics = Metrics::new().expect("families");
         let kind = crate::SYNC_LOOP;
-        let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(
-            Timestamp::from_second(1_700_000_000).expect("in range"),
-        ));
+        let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(start()));
         let (config, config_end) = mailbox(kind, &metrics.mailboxes);
         let (terminations, terminations_end) = slots(kind, &metrics.mailboxes);
         let (updates_end, updates) = slots(kind, &metrics.mailboxes);
@@ -55,14 +54,13 @@ impl TestEnv {
             mailbox: mailbox(kind, &metrics.mailboxes).0,
         };
         let deps = deps(workers, Arc::clone(&clock), metrics);
-        let health = deps.health.clone();
+        let statuses = deps.statuses.clone();
         start_actor(SyncLoop::new(deps, streams));
         Self {
             config,
             terminations,
             updates,
-            health,
-            clock,
+            statuses,
         }
     }
 
@@ -137,6 +135,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
         timelines: Timelines::new(Arc::clone(&clock), None),
         clock,
         metrics,
+        statuses: PodStatusStore::new(),
         health: SyncLoopHealth::default(),
     }
 }
@@ -152,6 +151,10 @@ fn terminate(seconds: u64, reason: &str) -> TerminatePod {
             disruption: None,
         },
     }
+}
+
+fn start() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).expect("in range")
 }
 
 async fn on_actor_thread<F: Future>(test: F) {
@@ -174,6 +177,45 @@ async fn terminations_reach_workers_in_order_with_cause() {
                 "a kill Some(5s) Failed Terminated: because of Terminated"
             ]
         );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_past_its_deadline_is_synced_at_a_tick() {
+    on_actor_thread(async {
+        let mut env = TestEnv::start();
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("web".to_owned());
+        pod.metadata.namespace = Some("default".to_owned());
+        pod.metadata.uid = Some("web".to_owned());
+        pod.spec.get_or_insert_default().active_deadline_seconds = Some(30);
+        let mut entry = PodStatusEntry::new(Arc::new(pod.clone()));
+        entry.status = Arc::new(PodStatus {
+            start_time: Some(Time(start())),
+            ..PodStatus::default()
+        });
+        env.statuses.publish(entry);
+        env.add(pod).await;
+        assert_eq!(env.update().await, "web run");
+        let begun = tokio::time::Instant::now();
+        assert_eq!(env.update().await, "web sync");
+        let seconds = begun.elapsed().as_secs();
+        assert!((29..=31).contains(&seconds), "{seconds}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn closed_config_channel_ends_the_loop() {
+    on_actor_thread(async {
+        let mut env = TestEnv::start();
+        let closed = env.terminations.clone();
+        drop(env.config);
+        // the channel to the workers closes with the loop
+        let ended = tokio::time::timeout(LIMIT, env.updates.next()).await;
+        assert!(ended.expect("the loop ends").is_none());
+        drop(closed);
     })
     .await;
 }

@@ -70,7 +70,7 @@ impl fmt::Display for VolumeWork {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reconstruct => f.write_str("reconstruction"),
+            Self::Reconstruct => f.write_str("reconstruct"),
             Self::Discover(uid) => write!(f, "discover({uid})"),
             Self::Stage(device, _) => write!(f, "stage({device})"),
             Self::Unstage(device) => write!(f, "unstage({device})"),

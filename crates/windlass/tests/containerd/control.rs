@@ -112,7 +112,7 @@ async fn pages(env: &TestEnv) {
     assert!(page.contains(warning), "{page}");
     let why = env.ctl_output(&["explain", "pod", "crash-node"]).await;
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");
-    assert!(why.contains("next retry: in "), "{why}");
+    assert!(why.contains("next retry:  in "), "{why}");
     let why = env.ctl_output(&["explain", "pod", "steady-node"]).await;
     assert!(why.contains("no blocker (Running)"), "{why}");
     let json = env

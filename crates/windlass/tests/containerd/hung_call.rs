@@ -174,7 +174,7 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
     })
     .await;
     assert!(
-        event.starts_with("CreateContainer of container main has not"),
+        event.starts_with("CreateContainer on container main hung since"),
         "{event}"
     );
     hang.release();
