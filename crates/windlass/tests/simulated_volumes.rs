@@ -93,7 +93,7 @@ fn hung_mount_blocks_only_its_pod_and_is_reported() {
         sim.pass(10 * MINUTE).await;
         assert_eq!(count(sim, "mount web-uid/data"), 1, "no second operation");
         assert_eq!(count(sim, "mount web-uid/logs"), 1);
-        assert_eq!(events(sim, "web", "did not end within 120 s"), 1);
+        assert_eq!(events(sim, "web", "not finished after 120 s"), 1);
         sim.volumes.hang(VolumeStep::Mount, "web-uid/data", false);
         sim.until("web runs at once", 2 * SECOND, |sim| runs(sim, "web"))
             .await;

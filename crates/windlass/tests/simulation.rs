@@ -713,6 +713,8 @@ fn source_updates_are_merged_by_uid_and_content() {
         let twice = vec![of("web").build(), of("web").uid("other-uid").build()];
         update(sim, PodOp::Set, twice).await;
         assert!(runs(sim, "web-uid") && starts(sim, "other-uid") == 0);
+        let status_store = &sim.agent().expect("an agent").status_store;
+        assert_eq!(status_store.find("default", "web").len(), 1);
         // a partial update keeps other pods
         update(sim, PodOp::Add, vec![of("db").build()]).await;
         assert!(runs(sim, "web-uid") && runs(sim, "db-uid"));

@@ -121,7 +121,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
         sources_ready: watch::Sender::new(SourcesReady::default()),
         admission: AdmissionDeps {
             node: watch::Sender::new(NodeUpdate::default()).subscribe(),
-            initial_node: Arc::default(),
+            initial_node: Arc::new(node_with_room()),
             admission_policy: Arc::new(AdmissionPolicy {
                 sysctls: SysctlAllowList::default(),
                 app_armor: false,
@@ -151,6 +151,11 @@ fn terminate(seconds: u64, reason: &str) -> TerminatePod {
             disruption: None,
         },
     }
+}
+
+fn node_with_room() -> Node {
+    let room = serde_json::json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
+    serde_json::from_value(serde_json::json!({"status": {"allocatable": room}})).expect("a node")
 }
 
 fn start() -> Timestamp {

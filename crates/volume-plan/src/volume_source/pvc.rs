@@ -254,7 +254,7 @@ fn bound_persistent_volume<'a>(
     if has != wants {
         let why = format!(
             "found PV object {name} but its pv.Spec.ClaimRef.UID {has} does not point to \
-             pvc.UID {wants}"
+             claim.UID {wants}"
         );
         return Err((why, false));
     }
