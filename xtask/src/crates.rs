@@ -25,6 +25,12 @@ use xtask_run as run;
 /// Crates without an example, with the reason.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("windlass", "its program is the example"),
+    (
+        "windlass-pod-text",
+        "the tests that use it are its examples",
+    ),
+    ("windlass-bench", "its program is the example"),
+    ("xtask-run", "the tools that use it are its examples"),
     ("windlass-fuzz", "the program in `fuzz/` is the example"),
 ];
 /// Its code is generated and not checked.

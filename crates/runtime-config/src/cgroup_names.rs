@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pods_cgroup_is_nobodys() {
+    fn other_cgroups_belong_to_no_pod() {
         fn check(driver: CgroupDriver, class: QosClass, name: &str) {
             let layout = CgroupLayout::new(driver, "");
             assert_eq!(layout.pod_of(class, name), None, "{name}");

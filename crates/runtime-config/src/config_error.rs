@@ -30,7 +30,7 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
-    /// A block volume is not there, or is none.
+    /// A block volume does not exist, or is not a device.
     #[error("cannot find volume {volume:?} to pass into container {container:?}")]
     MissingDevice {
         /// The volume.
@@ -50,8 +50,8 @@ pub enum ConfigError {
     /// `subPath` leads up.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     SubPathBacksteps(String),
-    /// A directory for `subPath` cannot be made. Why is for the log: it would tell the pod's user
-    /// about the node's files.
+    /// A directory for `subPath` cannot be created. The cause is only logged: it names files of the
+    /// node.
     #[error(
         "failed to create subPath directory for volumeMount {volume:?} of container {container:?}"
     )]
@@ -87,7 +87,7 @@ pub enum ConfigError {
     ImageVolume {
         /// The volume.
         volume: String,
-        /// What it needs, and what there is.
+        /// What the volume requires, and what the runtime has.
         message: String,
     },
     /// A field has a value that means nothing.

@@ -31,7 +31,7 @@ use windlass_volume_plan::volume_source::PodVolume;
 pub use mounts::{gets_hosts_file, wants_recursive_read_only};
 pub use sub_paths::{SUB_PATHS_DIR, SubPath, sub_paths};
 
-/// Where a container writes its last words unless told otherwise.
+/// Default path of the termination message.
 pub(crate) const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// Who the image says its process is.

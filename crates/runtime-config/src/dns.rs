@@ -22,7 +22,7 @@ const MAX_DOMAIN: usize = 253;
 /// Options of a pod that asks the cluster's DNS; the node's options are not inherited.
 const CLUSTER_OPTIONS: [&str; 1] = ["ndots:5"];
 
-/// The decision: what the runtime writes and what the user is told.
+/// The DNS configuration for the runtime, and warnings for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
     /// Content of the pod's `resolv.conf`.

@@ -1,9 +1,8 @@
-//! Images that are mounted as volumes: which of them a container needs, and whether the runtime
-//! can mount them.
+//! Images that are mounted as volumes: which ones a container needs, and whether the runtime supports
+//! them.
 //!
-//! No answer of the runtime says that it mounts images: one that is too old leaves the field out
-//! and mounts an empty path, or all of the image where a part was asked for. Its version is all
-//! there is to go by, and only the runtimes whose history is known are refused.
+//! CRI has no field for it: an old runtime mounts an empty path, or the whole image instead of a part.
+//! Only runtimes whose history is known are rejected, by version.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +28,7 @@ pub struct WantedImageVolume<'a> {
     pub reference: &'a str,
     /// When it is pulled.
     pub policy: PullPolicy,
-    /// A part of it is asked for.
+    /// Only a part of the image is mounted.
     pub in_part: bool,
 }
 
@@ -169,7 +168,7 @@ mod tests {
             false,
             "volume \"model\": image volumes need cri-o 1.31 or later, and this node has 1.30.9",
         );
-        // nobody knows what these can
+        // unknown runtimes are accepted
         check("fake", "0.1.0", true, "yes");
         check("containerd", "unknown", false, "yes");
     }

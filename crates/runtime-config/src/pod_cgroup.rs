@@ -24,7 +24,7 @@ const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
 pub struct CgroupValues {
     /// Weight against its siblings, in cgroup v1's shares.
     pub cpu_shares: Option<i64>,
-    /// CPU time in each period and the period, in microseconds; a quota of -1 is no limit.
+    /// CPU time in each period and the period, in microseconds; a quota of -1 means unlimited.
     pub cpu_quota: Option<(i64, i64)>,
     /// Most memory, in bytes.
     pub memory_limit: Option<i64>,

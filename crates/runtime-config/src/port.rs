@@ -1,7 +1,7 @@
-//! What a pod refers to, resolved before it starts: the port to whoever knows.
+//! What a pod refers to, resolved before it starts: the port to the cache of API objects.
 //!
-//! A pod's references are resolved before it takes a start slot, so that a ConfigMap that is
-//! missing or an API server that is slow delays its own pod alone.
+//! References are resolved before the pod takes a start slot: a missing ConfigMap or a slow API server
+//! delays only its own pod.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub struct PodInputs {
     pub env: EnvSources,
     /// Registry credentials. A pull is anonymous only if none of them is for its image.
     pub keyring: Keyring,
-    /// Handler of the pod's RuntimeClass; empty is the runtime's default. `None` if nobody looked
-    /// it up: a pod that names a RuntimeClass is then refused.
+    /// Handler of the pod's RuntimeClass; empty is the runtime's default. `None` if it was not resolved:
+    /// a pod that names a RuntimeClass is then rejected.
     pub runtime_handler: Option<String>,
     /// The pod's volumes, with what they show and what its claims stand for.
     pub volumes: Arc<PodVolumes>,

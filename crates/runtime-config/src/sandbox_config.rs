@@ -30,7 +30,7 @@ pub struct SandboxInput<'a> {
     pub dns: &'a DnsConfig,
     /// Parent cgroup; empty leaves the runtime's.
     pub cgroup_parent: &'a str,
-    /// Somebody looked up the handler of the pod's RuntimeClass.
+    /// The handler of the pod's RuntimeClass was resolved.
     pub runtime_class_resolved: bool,
     /// What the pod's volumes are: its processes are in their groups.
     pub volumes: &'a [PodVolume],
@@ -128,7 +128,7 @@ pub fn supplemental_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     groups.chain(extra_groups(pod, volumes)).collect()
 }
 
-/// SELinux labels in our words.
+/// SELinux labels as the CRI port has them.
 pub(crate) fn selinux(options: &corev1::SELinuxOptions) -> SelinuxOptions {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     SelinuxOptions {
@@ -151,8 +151,7 @@ pub(crate) fn identity_labels(pod: &Pod) -> [(String, String); 3] {
     ]
 }
 
-/// Starting such a pod without what it asks for would leave it less isolated than its author
-/// believes.
+/// Rejects a pod that would run with less isolation than its spec requires.
 fn refuse_weaker_isolation(input: SandboxInput<'_>) -> Result<(), ConfigError> {
     let spec = PodExt::spec(input.pod);
     if wants_user_namespace(input.pod) && input.users == UserNamespace::Node {

@@ -33,7 +33,7 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
     let checks = [
         (
             pod.is_static() && has(&spec.readiness_gates),
-            "readinessGates: nobody sets the conditions of a static pod, it never becomes Ready",
+            "readinessGates: not supported for static pods; the pod never becomes Ready",
         ),
         (
             has(&spec.resource_claims),

@@ -1,9 +1,8 @@
-//! User namespaces: which IDs of the node a pod with `hostUsers: false` has (KEP-127).
+//! User namespaces: which host IDs a pod with `hostUsers: false` has (KEP-127).
 //!
-//! A pod gets `userNamespaces.idsPerPod` IDs that no other pod and nobody on the node has, the
-//! same for users and groups; ID 0 in its containers is the first of them. What a pod has is in
-//! `<root>/pods/<uid>/userns` for as long as the pod has a directory, and is recorded here before
-//! anything new is given out. Upstream: `pkg/kubelet/userns`.
+//! A pod gets `userNamespaces.idsPerPod` IDs that no other pod and no host user has, the same for users
+//! and groups; ID 0 in its containers is the first of them. The IDs are in `<root>/pods/<uid>/userns`
+//! while the pod has a directory, and are persisted before they are used. Upstream: `pkg/kubelet/userns`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,10 +22,10 @@ pub struct IdRange {
     per_pod: u32,
 }
 
-/// The node's IDs cannot be given to pods.
+/// The node's IDs cannot be assigned to pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// What a pod is to get is no multiple of the unit.
+    /// The IDs of a pod are not a multiple of the unit.
     #[error("kubelet user namespace length {0} is not a multiple of {ID_UNIT}")]
     PerPod(u32),
     /// The first ID is in the middle of what a pod gets.
@@ -56,7 +55,7 @@ pub enum RangeError {
     /// More pods may run than there are IDs for.
     #[error("kubelet user assigned IDs are not enough to support {0} pods")]
     TooFew(u32),
-    /// Nobody knows which IDs the node has.
+    /// The IDs of the node are unknown.
     #[error("{0}")]
     Unknown(String),
 }
@@ -155,10 +154,10 @@ pub enum UsernsError {
     /// The node's IDs cannot be used.
     #[error("create user namespace: {0}")]
     Range(#[from] RangeError),
-    /// The pod's file says something that nobody wrote.
+    /// The file of the pod is invalid.
     #[error("user namespace: {0}")]
     File(#[from] MappingError),
-    /// Another instance of the agent gave these IDs to somebody.
+    /// Another pod has these IDs.
     #[error("user namespace: range picked for pod {uid:?} already taken")]
     Taken {
         /// The pod.
@@ -189,30 +188,30 @@ pub fn check_handler(handlers: &[RuntimeHandler], handler: &str) -> Result<(), U
     )))
 }
 
-/// Which IDs are taken, and by whom.
+/// The allocated IDs, by pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserNamespaces {
     range: IdRange,
     /// One bit for each pod's worth of IDs.
     taken: Vec<u64>,
-    pods: BTreeMap<PodUid, Holding>,
+    pods: BTreeMap<PodUid, Allocation>,
     unusable: BTreeMap<PodUid, UsernsError>,
 }
 
-/// What a pod has. One from another configuration may touch several slots, or none.
+/// Slots of a pod. IDs of another configuration may cover several slots, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Holding {
-    given: Given,
+struct Allocation {
+    assigned: AssignedIds,
     slots: Range<usize>,
 }
 
-/// What a pod has.
+/// IDs of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct AssignedIds {
     /// Its IDs.
     pub ids: IdMapping,
-    /// The pod's file says so: a later agent will know.
-    pub noted: bool,
+    /// True once the file of the pod has them.
+    pub persisted: bool,
 }
 
 impl UserNamespaces {
@@ -226,14 +225,13 @@ impl UserNamespaces {
         }
     }
 
-    /// What a pod has already, or the first IDs that are free. Nothing may run with them before
-    /// they are noted.
+    /// Returns the IDs of a pod, or allocates the first free ones. They must be persisted before use.
     ///
     /// # Errors
-    /// There are none, or nobody knows what the pod has.
-    pub fn take(&mut self, uid: &PodUid) -> Result<Given, UsernsError> {
-        if let Some(holding) = self.pods.get(uid) {
-            return Ok(holding.given);
+    /// No IDs are free, or the IDs of the pod are unknown.
+    pub fn allocate(&mut self, uid: &PodUid) -> Result<AssignedIds, UsernsError> {
+        if let Some(allocation) = self.pods.get(uid) {
+            return Ok(allocation.assigned);
         }
         if let Some(error) = self.unusable.get(uid) {
             return Err(error.clone());
@@ -247,27 +245,26 @@ impl UserNamespaces {
         let slot = free
             .filter(|slot| *slot < self.range.slots())
             .ok_or(UsernsError::Exhausted)?;
-        let given = Given {
+        let assigned = AssignedIds {
             ids: self.range.mapping(slot),
-            noted: false,
+            persisted: false,
         };
-        self.hold(uid, given, slot..slot + 1);
-        Ok(given)
+        self.hold(uid, assigned, slot..slot + 1);
+        Ok(assigned)
     }
 
-    /// The pod's file was written.
-    pub fn noted(&mut self, uid: &PodUid) {
-        if let Some(holding) = self.pods.get_mut(uid) {
-            holding.given.noted = true;
+    /// Records that the file of the pod was written.
+    pub fn mark_persisted(&mut self, uid: &PodUid) {
+        if let Some(allocation) = self.pods.get_mut(uid) {
+            allocation.assigned.persisted = true;
         }
     }
 
-    /// Takes in what the file of a pod says that an earlier life of the agent wrote, perhaps
-    /// under another configuration: whatever it touches is given to nobody else. A pod whose
-    /// file cannot be used gets nothing until it is gone.
+    /// Restores the IDs of a pod from a file of a previous agent run, maybe of another configuration. A
+    /// pod with an invalid file gets no IDs until it is removed.
     ///
     /// # Errors
-    /// The file means nothing, or some of its IDs belong to another pod.
+    /// The file is invalid, or another pod has some of its IDs.
     pub fn restore(&mut self, uid: &PodUid, file: &str) -> Result<(), UsernsError> {
         let ids = parse_mapping_file(file).map_err(UsernsError::from);
         let free = ids.and_then(|ids| {
@@ -280,7 +277,14 @@ impl UserNamespaces {
         });
         match free {
             Ok((ids, slots)) => {
-                self.hold(uid, Given { ids, noted: true }, slots);
+                self.hold(
+                    uid,
+                    AssignedIds {
+                        ids,
+                        persisted: true,
+                    },
+                    slots,
+                );
                 Ok(())
             }
             Err(error) => {
@@ -293,19 +297,20 @@ impl UserNamespaces {
     /// The pod is gone; what it had is free.
     pub fn release(&mut self, uid: &PodUid) {
         self.unusable.remove(uid);
-        let Some(holding) = self.pods.remove(uid) else {
+        let Some(allocation) = self.pods.remove(uid) else {
             return;
         };
-        for slot in holding.slots {
+        for slot in allocation.slots {
             self.taken[slot / 64] &= !(1 << (slot % 64));
         }
     }
 
-    fn hold(&mut self, uid: &PodUid, given: Given, slots: Range<usize>) {
+    fn hold(&mut self, uid: &PodUid, assigned: AssignedIds, slots: Range<usize>) {
         for slot in slots.clone() {
             self.taken[slot / 64] |= 1 << (slot % 64);
         }
-        self.pods.insert(uid.clone(), Holding { given, slots });
+        self.pods
+            .insert(uid.clone(), Allocation { assigned, slots });
     }
 
     fn is_taken(&self, slot: usize) -> bool {
@@ -386,7 +391,7 @@ fn parse_mapping_file(text: &str) -> Result<IdMapping, MappingError> {
         return Err(MappingError::Content("UID 0 must be mapped"));
     }
     if ids.host_id == 0 || ids.length == 0 || ids.host_id.checked_add(ids.length - 1).is_none() {
-        return Err(MappingError::Content("these are no IDs for a pod"));
+        return Err(MappingError::Content("invalid IDs of a pod"));
     }
     Ok(IdMapping {
         host_id: ids.host_id,

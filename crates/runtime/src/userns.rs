@@ -59,15 +59,15 @@ impl PodUsers {
     async fn take(&self, files: &dyn PodFiles, uid: &PodUid) -> Result<IdMapping, PodUsersError> {
         let range = self.range.clone().map_err(UsernsError::Range)?;
         let given = self.given.get_or_try_init(|| restore(files, range)).await?;
-        let taken = lock(given).take(uid)?;
+        let taken = lock(given).allocate(uid)?;
         let ids = taken.ids;
-        if taken.noted {
+        if taken.persisted {
             return Ok(ids);
         }
         // without the file the next agent run would allocate the same IDs to another pod
         let text = mapping_file(ids);
         files.write_user_namespace(uid, &text).await?;
-        lock(given).noted(uid);
+        lock(given).mark_persisted(uid);
         tracing::info!(%uid, first = ids.host_id, length = ids.length, "user IDs allocated");
         Ok(ids)
     }

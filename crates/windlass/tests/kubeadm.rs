@@ -58,9 +58,7 @@ fn agent_starts_as_kubelet_with_kubeadm_flags_and_files() {
         .collect();
     assert_eq!(
         warnings,
-        [
-            "--pod-infra-container-image: ignored: no longer has an effect; remove it"
-        ]
+        ["--pod-infra-container-image: ignored: no longer has an effect; remove it"]
     );
 }
 

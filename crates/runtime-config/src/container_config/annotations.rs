@@ -1,4 +1,4 @@
-//! What is written on a container for the agent's next life, for `crictl` and for a Go kubelet.
+//! Labels and annotations of a container: for later agent runs, for `crictl` and for a Go kubelet.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use windlass_types::cri::Device;
 use super::ContainerInput;
 use crate::config_error::ConfigError;
 
-/// What a container may do with a device that nobody may write to, and with any other.
+/// Permissions of a container on a read-only device, and on any other.
 const READ_ONLY: &str = "r";
 const ALL: &str = "mrw";
 

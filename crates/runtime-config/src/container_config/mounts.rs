@@ -90,7 +90,7 @@ fn volume_mount(
             };
             (String::new(), Some(image))
         }
-        // a device is no file system
+        // a device has no file system
         MountedContent::Device(_) => return Err(missing()),
     };
     let propagation = propagation(mount)?;
@@ -121,8 +121,7 @@ fn volume_mount(
     })
 }
 
-/// Whether a mount is made read-only with everything below it, or in upstream's words why it
-/// cannot be.
+/// Returns whether a mount is read-only recursively, or the error of upstream.
 fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, String> {
     let name = &mount.name;
     let mode = match mount.recursive_read_only.as_deref() {

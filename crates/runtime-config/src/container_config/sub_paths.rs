@@ -138,7 +138,7 @@ fn clean(path: &str) -> String {
 /// The directory of a volume below its kind's: `pods/<uid>/volumes/<kind>/<this>/…`. It is not
 /// the volume's name in the pod where a PersistentVolume stands behind that, and teardown knows
 /// only the directory. `None` for what lies elsewhere: a path of the node, which has the name of
-/// its PersistentVolume too (upstream `InnerVolumeSpecName`), and is taken back with the pod.
+/// its PersistentVolume too (upstream `InnerVolumeSpecName`), and is removed with the pod.
 fn volume_dir_name<'a>(pod_dir: &Path, source: &'a Path) -> Option<&'a str> {
     let below = source.strip_prefix(pod_dir.join("volumes")).ok()?;
     below.components().nth(1)?.as_os_str().to_str()

@@ -297,7 +297,7 @@ fn the_deletion_grace_period_is_noted_once_it_is_known() {
 }
 
 const HOSTS: &str = "/etc/hosts<-/pods/u-1/etc-hosts Private";
-const LAST_WORDS: &str = "/dev/termination-log<-/pods/u-1/containers/c/0000beef Private";
+const TERMINATION_LOG: &str = "/dev/termination-log<-/pods/u-1/containers/c/0000beef Private";
 
 fn mounting(mount: Value) -> Case {
     case(json!({"name": "c", "volumeMounts": [mount]}), json!({}))
@@ -308,18 +308,18 @@ fn volumes_come_first_then_hosts_and_the_termination_log() {
     let check = |case: &Case, expected: String| assert_eq!(case.mounts(), expected);
     check(
         &case(json!({"name": "c"}), json!({})),
-        format!("{HOSTS}; {LAST_WORDS}"),
+        format!("{HOSTS}; {TERMINATION_LOG}"),
     );
     check(
         &mounting(json!({
             "name": "data", "mountPath": "srv", "readOnly": true,
             "mountPropagation": "HostToContainer",
         })),
-        format!("/srv<-/vol/data ro HostToContainer; {HOSTS}; {LAST_WORDS}"),
+        format!("/srv<-/vol/data ro HostToContainer; {HOSTS}; {TERMINATION_LOG}"),
     );
     check(
         &mounting(json!({"name": "data", "mountPath": "/etc/hosts"})),
-        format!("/etc/hosts<-/vol/data Private; {LAST_WORDS}"),
+        format!("/etc/hosts<-/vol/data Private; {TERMINATION_LOG}"),
     );
     check(
         &mounting(json!({"name": "gone", "mountPath": "/x"})),
@@ -337,13 +337,13 @@ mod devices;
 mod mounts;
 
 #[test]
-fn what_shows_api_objects_is_read_only_whatever_the_mount_says() {
+fn api_object_volumes_are_always_read_only() {
     let mount = json!({"name": "data", "mountPath": "/x", "readOnly": false});
     let mut case = case(json!({"name": "c", "volumeMounts": [mount]}), json!({}));
     if let Some(volume) = case.volumes.get_mut("data") {
         volume.read_only = true;
     }
-    let expected = format!("/x<-/vol/data ro Private; {HOSTS}; {LAST_WORDS}");
+    let expected = format!("/x<-/vol/data ro Private; {HOSTS}; {TERMINATION_LOG}");
     assert_eq!(case.mounts(), expected);
 }
 
@@ -351,10 +351,10 @@ fn what_shows_api_objects_is_read_only_whatever_the_mount_says() {
 fn without_an_address_only_host_network_pods_get_a_hosts_file() {
     let mut pod_network = case(json!({"name": "c"}), json!({}));
     pod_network.ips.clear();
-    assert_eq!(pod_network.mounts(), LAST_WORDS);
+    assert_eq!(pod_network.mounts(), TERMINATION_LOG);
     let mut host_network = case(json!({"name": "c"}), json!({"hostNetwork": true}));
     host_network.ips.clear();
-    assert_eq!(host_network.mounts(), format!("{HOSTS}; {LAST_WORDS}"));
+    assert_eq!(host_network.mounts(), format!("{HOSTS}; {TERMINATION_LOG}"));
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn a_containers_fields_win_over_the_pods() {
 }
 
 #[test]
-fn profiles_that_leave_their_directory_or_mean_nothing_are_refused() {
+fn invalid_seccomp_profiles_are_rejected() {
     let seccomp = |name: &str| {
         json!({"name": "c", "securityContext": {
             "seccompProfile": {"type": "Localhost", "localhostProfile": name},

@@ -1,4 +1,4 @@
-//! Resolver configurations of pods, by the line they come to.
+//! Resolver configurations of pods, as one line each.
 
 use windlass_types::corev1::{PodDNSConfig, PodSpec};
 
@@ -144,7 +144,7 @@ fn dns_config_is_merged_and_its_options_win_by_name() {
 }
 
 #[test]
-fn what_exceeds_the_limits_is_cut_with_a_warning() {
+fn dns_over_limits_is_cut_with_a_warning() {
     let none = || pod("None", false);
     check(
         &with_config(

@@ -36,7 +36,7 @@ fn check_on(node: &NodeFacts, pod: &Pod, expected: &str) {
 }
 
 #[test]
-fn the_host_name_comes_from_override_then_hostname_then_pod_name() {
+fn host_name_prefers_override_then_hostname_then_pod_name() {
     check(&pod("web-0", PodSpec::default()), "web-0 \"\" web-0");
     let mut spec = PodSpec {
         hostname: some("one"),

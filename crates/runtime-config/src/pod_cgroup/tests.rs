@@ -35,7 +35,7 @@ fn pod(containers: &[&str], overhead: &str) -> Pod {
 }
 
 #[test]
-fn a_pods_cgroup_follows_its_class_and_the_limits_of_all_its_containers() {
+fn pod_cgroup_follows_qos_class_and_container_limits() {
     fn check(containers: &[&str], overhead: &str, expected: &str) {
         let pod = pod(containers, overhead);
         let values = pod_cgroup(&pod, &NodeFacts::default(), None);
@@ -70,7 +70,7 @@ fn a_pods_cgroup_follows_its_class_and_the_limits_of_all_its_containers() {
         "100m 1Mi",
         "shares=204 quota=30000/100000 memory=2097152",
     );
-    // overhead is no limit by itself, and a BestEffort pod stays one
+    // overhead alone does not set a limit, and a BestEffort pod stays one
     check(&["100m;"], "100m 1Mi", "shares=204");
     check(&[";"], "100m 1Mi", "shares=2");
     // the kernel takes no quota below 1 ms
@@ -99,7 +99,7 @@ fn pod_level_limits_and_switches_of_the_node_count() {
 }
 
 #[test]
-fn the_burstable_class_gets_the_sum_of_its_pods_that_have_not_ended() {
+fn burstable_class_gets_sum_of_its_running_pods() {
     let mut ended = pod(&["3;"], "");
     let status = serde_json::json!({"phase": "Succeeded"});
     ended.status = serde_json::from_value(status).expect("a status");

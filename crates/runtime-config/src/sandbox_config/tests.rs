@@ -113,7 +113,7 @@ fn namespaces_and_identity_follow_the_pod() {
 }
 
 #[test]
-fn what_is_not_valid_is_refused_before_the_runtime_sees_it() {
+fn invalid_sandbox_configs_are_rejected() {
     check(
         json!({"containers": [{"name": "../c"}]}),
         "container name \"../c\" cannot be used as a file name",

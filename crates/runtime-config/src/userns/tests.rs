@@ -84,8 +84,8 @@ fn getsubids_says_first_and_length_in_one_line() {
 
 /// The first ID a pod gets, or the error.
 fn check_take(all: &mut UserNamespaces, uid: &str, expected: &str) {
-    let line = all.take(&uid.into()).map(|given| {
-        let noted = if given.noted { " noted" } else { "" };
+    let line = all.allocate(&uid.into()).map(|given| {
+        let noted = if given.persisted { " noted" } else { "" };
         format!("{}+{}{noted}", given.ids.host_id, given.ids.length)
     });
     assert_eq!(line.unwrap_or_else(|e| e.to_string()), expected, "{uid}");
@@ -98,7 +98,7 @@ fn each_pod_has_ids_of_its_own_until_it_is_gone() {
     check_take(&mut all, "a", "131072+65536");
     check_take(&mut all, "b", "196608+65536");
     check_take(&mut all, "c", "262144+65536");
-    all.noted(&"a".into());
+    all.mark_persisted(&"a".into());
     check_take(&mut all, "a", "131072+65536 noted");
     let full = "create user namespace: could not find an empty slot to allocate a user namespace";
     check_take(&mut all, "d", full);
@@ -113,16 +113,16 @@ fn the_last_ids_of_the_node_can_be_given_out() {
     let mut all = UserNamespaces::new(IdRange::default());
     for slot in 0..IdRange::default().slots() {
         let uid = PodUid::from(format!("pod-{slot}"));
-        let given = all.take(&uid).expect("free");
+        let given = all.allocate(&uid).expect("free");
         assert_eq!(given.ids, ids(ID_UNIT + slot as u32 * ID_UNIT));
     }
-    assert_eq!(all.take(&"more".into()), Err(UsernsError::Exhausted));
+    assert_eq!(all.allocate(&"more".into()), Err(UsernsError::Exhausted));
     all.release(&"pod-65534".into());
     check_take(&mut all, "more", "4294901760+65536");
 }
 
 #[test]
-fn what_was_given_before_is_given_to_nobody_else() {
+fn restored_ids_are_not_allocated_again() {
     let mut all = UserNamespaces::new(IdRange::default());
     let mut restore = |uid: &str, host_id: u32, length: u32| {
         let file = mapping_file(IdMapping {
@@ -138,7 +138,7 @@ fn what_was_given_before_is_given_to_nobody_else() {
     assert_eq!(restore("thief", ID_UNIT, ID_UNIT), taken);
     // of another configuration: it begins in the middle of a slot and ends in another
     assert_eq!(restore("odd", 3 * ID_UNIT - 5, 10), "ok");
-    // beside the range: nobody else can get it
+    // outside the range: no other pod can get it
     assert_eq!(restore("low", 100, 100), "ok");
     assert!(all.restore(&"torn".into(), "{").is_err());
 
@@ -147,7 +147,7 @@ fn what_was_given_before_is_given_to_nobody_else() {
     check_take(&mut all, "new", "262144+65536");
     check_take(&mut all, "odd", "196603+10 noted");
     check_take(&mut all, "low", "100+100 noted");
-    assert!(all.take(&"torn".into()).is_err());
+    assert!(all.allocate(&"torn".into()).is_err());
     all.release(&"odd".into());
     all.release(&"torn".into());
     check_take(&mut all, "next", "131072+65536");
@@ -180,7 +180,7 @@ fn the_file_of_a_pod_is_upstreams() {
     let second = one.replace("\"containerId\":0", "\"containerId\":1");
     check(&file(&second, &second), &content("UID 0 must be mapped"));
     let root = one.replace("\"hostId\":65536", "\"hostId\":0");
-    check(&file(&root, &root), &content("these are no IDs for a pod"));
+    check(&file(&root, &root), &content("invalid IDs of a pod"));
 }
 
 #[test]

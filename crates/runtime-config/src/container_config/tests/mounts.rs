@@ -5,7 +5,7 @@ use windlass_types::cri::MountedImage;
 use windlass_types::{MountedContent, MountedVolume};
 
 use super::super::sub_paths;
-use super::{Case, HOSTS, LAST_WORDS, case, mounting, node_path, volume};
+use super::{Case, HOSTS, TERMINATION_LOG, case, mounting, node_path, volume};
 
 /// A container `c` with these variables and one mount of the volume `data`.
 fn with_env(env: Value, mount: Value) -> Case {
@@ -84,7 +84,7 @@ fn a_part_of_a_volume_is_bound_and_what_was_bound_is_mounted() {
 }
 
 #[test]
-fn what_is_bound_is_named_after_the_volumes_directory_which_teardown_knows() {
+fn bind_mounts_are_named_after_the_volume_directory() {
     let check = |source: &str, expected: &str| {
         let mut case = mounting(json!({"name": "data", "mountPath": "/x", "subPath": "a"}));
         let volumes = "/var/lib/kubelet/pods/u-1/volumes";
@@ -179,7 +179,7 @@ fn an_image_is_mounted_as_the_runtime_resolved_it() {
         ..MountedImage::default()
     };
     case.images.insert("model".to_owned(), resolved);
-    let expected = format!("/m<-sha256:abc//weights ro Private; {HOSTS}; {LAST_WORDS}");
+    let expected = format!("/m<-sha256:abc//weights ro Private; {HOSTS}; {TERMINATION_LOG}");
     assert_eq!(case.mounts(), expected);
     let parts = sub_paths(case.input()).expect("parts");
     assert_eq!(parts, [], "the runtime finds the part itself");
