@@ -108,7 +108,7 @@ impl ApiClient {
     /// Limits the client to `qps` requests per second with a burst of `burst`. Requests over the
     /// limit wait. A watch counts once.
     #[must_use]
-    pub fn with_rate_limit(mut self, qps: f64, burst: u32) -> Self {
+    pub(crate) fn with_rate_limit(mut self, qps: f64, burst: u32) -> Self {
         self.limit = RateLimit::new(qps, burst).map(Arc::new);
         self
     }

@@ -246,7 +246,7 @@ pub fn find(path: &str) -> Option<&'static Field> {
 }
 
 /// Returns the warning for a field that is not fully supported.
-pub fn support_message(path: &str) -> Option<String> {
+pub(crate) fn support_message(path: &str) -> Option<String> {
     match find(path)?.support {
         Full => None,
         Partial(rest) => Some(format!("partially supported: {rest}")),

@@ -20,7 +20,7 @@ use windlass_types::corev1::{PodSecurityContext, PodSpec};
 use windlass_types::{Pod, PodExt, metav1::ObjectMeta};
 
 pub(crate) use field::{FieldError, FieldErrorKind};
-pub use names::qualified as qualified_name;
+pub use names::qualified_name;
 
 use field::Errors;
 
@@ -47,7 +47,7 @@ fn metadata(meta: &ObjectMeta, errors: &mut Errors) {
         names::label_value,
     );
     for (key, value) in meta.labels.iter().flatten() {
-        errors.name("metadata.labels", key, names::qualified);
+        errors.name("metadata.labels", key, names::qualified_name);
         if !value.is_empty() {
             errors.name(
                 &format!("metadata.labels[{key}]"),
@@ -61,7 +61,7 @@ fn metadata(meta: &ObjectMeta, errors: &mut Errors) {
         errors.name(
             "metadata.annotations",
             &key.to_lowercase(),
-            names::qualified,
+            names::qualified_name,
         );
         size += key.len() + value.len();
     }

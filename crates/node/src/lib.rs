@@ -69,4 +69,4 @@ pub use pod_cidr::{PodCidrDeps, run_pod_cidr_sync};
 pub use status::{NodeStatus, NodeStatusDeps, NodeStatusSettings};
 
 /// Receives state channels and the completions of its requests.
-pub const NODE_STATUS: ActorKind = ActorKind::new("NodeStatus", 4);
+pub(crate) const NODE_STATUS: ActorKind = ActorKind::new("NodeStatus", 4);

@@ -86,7 +86,7 @@ pub enum BundleRef {
 
 impl BundleRef {
     /// Returns the reference of a projection; the name takes precedence over the signer.
-    pub fn from_projection(projection: &ClusterTrustBundleProjection) -> Option<Self> {
+    pub(crate) fn from_projection(projection: &ClusterTrustBundleProjection) -> Option<Self> {
         let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let name = set(&projection.name).map(Self::Name);
         name.or_else(|| set(&projection.signer_name).map(Self::Signer))
@@ -138,7 +138,7 @@ pub struct TokenSpec {
 
 impl TokenSpec {
     /// Returns the parameters of a projection.
-    pub fn from_projection(projection: &ServiceAccountTokenProjection) -> Self {
+    pub(crate) fn from_projection(projection: &ServiceAccountTokenProjection) -> Self {
         let audience = projection.audience.as_deref().unwrap_or_default();
         Self::new(audience, projection.expiration_seconds)
     }

@@ -20,7 +20,7 @@ mod state;
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
 
 pub use evaluate::{evaluate_exec, evaluate_grpc, evaluate_http, evaluate_tcp, http_error};
-pub use spec::probe_grace_period;
+pub(crate) use spec::probe_grace_period;
 pub(crate) use spec::{probe_of, probe_spec};
 pub use state::ProbeState;
 

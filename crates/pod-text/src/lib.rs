@@ -1,8 +1,27 @@
 //! Pods and observed pods written as one line of text, for tables of test cases.
 //!
-//! `Always s:sidecar a+startup` is a pod, `sb0 s=run a#1=exit1` an observed pod. The grammar is on
-//! [`pod`], [`observed`] and [`probe_results`]. An invalid text panics: this crate is for tests
-//! only.
+//! For unit tests of decisions on pods: a case is a line, and so is the expected result.
+//!
+//! # Entry points
+//!
+//! * [`pod`] is a pod from its restart policy and its containers
+//! * [`observed`] is what the runtime has of it: sandboxes and containers with their states
+//! * [`probe_results`] are results of probes
+//! * [`any_pod`] and [`any_found`] are strategies of `proptest` for such texts
+//!
+//! # Example
+//!
+//! ```
+//! use windlass_pod_text::{observed, pod};
+//!
+//! let pod = pod("Always s:sidecar a+startup");
+//! let observed = observed(&pod, "sb0 s=run a#1=exit1");
+//! assert_eq!(observed.containers.len(), 2);
+//! ```
+//!
+//! # Limits
+//!
+//! A text that does not follow the grammar panics.
 
 #![allow(
     clippy::expect_used,

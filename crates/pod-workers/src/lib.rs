@@ -82,4 +82,4 @@ pub use worker::WorkerDeps;
 pub const POD_WORKERS: ActorKind = ActorKind::new("PodWorkers", 256);
 
 /// Receives a slot and its completions: one job, one timer, one kill in flight.
-pub const POD_WORKER: ActorKind = ActorKind::new("PodWorker", 4);
+pub(crate) const POD_WORKER: ActorKind = ActorKind::new("PodWorker", 4);

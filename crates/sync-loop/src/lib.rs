@@ -65,7 +65,7 @@ mod event;
 pub mod admissions;
 pub mod desired;
 mod dispatch;
-pub mod pods_to_sync;
+pub(crate) mod pods_to_sync;
 mod runtime_check;
 
 mod actor;

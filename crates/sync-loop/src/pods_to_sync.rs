@@ -10,15 +10,15 @@ use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Timestamp};
 
 /// A desired pod at a sync tick.
 #[derive(Clone, Copy, Debug)]
-pub struct SyncCandidate<'a> {
+pub(crate) struct SyncCandidate<'a> {
     /// The pod.
-    pub pod: &'a Pod,
+    pub(crate) pod: &'a Pod,
     /// Its last published status.
-    pub status: &'a PodStatus,
+    pub(crate) status: &'a PodStatus,
     /// The observed pod.
-    pub observed: &'a ObservedPod,
+    pub(crate) observed: &'a ObservedPod,
     /// State of its worker.
-    pub worker_state: PodWorkerState,
+    pub(crate) worker_state: PodWorkerState,
 }
 
 impl SyncCandidate<'_> {
@@ -35,7 +35,7 @@ impl SyncCandidate<'_> {
 }
 
 /// Returns the pods that are due, in the order of the candidates.
-pub fn pods_to_sync<'a>(
+pub(crate) fn pods_to_sync<'a>(
     candidates: impl IntoIterator<Item = SyncCandidate<'a>>,
     now: Timestamp,
 ) -> Vec<PodUid> {

@@ -72,7 +72,7 @@ pub struct PodProbeResults {
 
 impl PodProbeResults {
     /// Returns the results of one kind.
-    pub fn for_kind(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
+    pub(crate) fn for_kind(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &self.liveness,
             ProbeKind::Readiness => &self.readiness,

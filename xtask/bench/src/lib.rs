@@ -1,7 +1,27 @@
-//! `bench`: overhead of windlass over the bare CRI sequence, and its cost at rest.
+//! Benchmarks: overhead of the agent over the bare CRI calls, and its cost at rest.
 //!
-//! Both sides use the same private containerd, image and requests, in turns, so that drift
-//! of the host affects both. Targets are ratios where possible.
+//! For the figures of `docs/PERFORMANCE.md`, through `cargo xtask bench`.
+//!
+//! # Entry points
+//!
+//! * [`Options`] are the options of the command, [`run`] measures and prints a table
+//!
+//! # Example
+//!
+//! ```no_run
+//! # async fn measure(options: windlass_bench::Options) -> anyhow::Result<()> {
+//! windlass_bench::run(&options).await
+//! # }
+//! ```
+//!
+//! # Guarantees
+//!
+//! Both sides use the same private containerd, image and requests, in turns, so that drift of the host
+//! affects both. Targets are ratios where possible.
+//!
+//! # Limits
+//!
+//! It measures a real runtime on this host: other load changes the figures.
 
 mod api;
 mod bare;

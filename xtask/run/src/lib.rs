@@ -1,4 +1,29 @@
-//! Runs other programs, printing the command and failures in one line.
+//! Runs cargo and other programs for the tools of this workspace.
+//!
+//! For `xtask` and the programs beside it.
+//!
+//! # Entry points
+//!
+//! * [`cargo`] runs cargo with its output shown, [`cargo_output`] returns the output
+//! * [`agent`] and [`build`] build a binary with a profile and return its path
+//! * [`ensure_installed`] installs a cargo command
+//! * [`interrupted`] completes when the user or the system ends the tool
+//!
+//! # Example
+//!
+//! ```no_run
+//! let output = xtask_run::cargo_output(&["tree", "--package", "windlass"])?;
+//! println!("{} lines in {}", output.lines().count(), xtask_run::root().display());
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! An error names the command to repeat. What is run is written to stderr: stdout is for results.
+//!
+//! # Limits
+//!
+//! Only for this workspace: the root is that of the sources.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -29,7 +29,7 @@ pub struct Validity {
 
 impl Validity {
     /// The validity of a client certificate; `None` without one.
-    pub fn from_identity(identity: &ClientIdentity) -> Option<Self> {
+    pub(crate) fn from_identity(identity: &ClientIdentity) -> Option<Self> {
         Some(Self {
             not_before: identity.begins_at()?,
             not_after: identity.expires_at()?,

@@ -65,7 +65,7 @@ pub(super) fn label_value(text: &str) -> NameResult<'_> {
 }
 
 /// Key of a label or annotation: a name with an optional DNS prefix.
-pub fn qualified(text: &str) -> NameResult<'_> {
+pub fn qualified_name(text: &str) -> NameResult<'_> {
     let name = match text.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {

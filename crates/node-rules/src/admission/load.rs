@@ -75,15 +75,6 @@ impl PodRequests {
 }
 
 impl NodeLoad {
-    /// Sums a set of pods.
-    pub fn from_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
-        let mut load = Self::default();
-        for pod in pods {
-            load.add(pod);
-        }
-        load
-    }
-
     /// Adds or replaces a pod.
     pub fn add(&mut self, pod: &Pod) {
         let uid = pod.uid();

@@ -89,7 +89,7 @@ impl Case {
     }
 
     fn check(&self, pod: &Pod, expected: &str) {
-        let load = NodeLoad::from_pods(&self.others);
+        let load = load_of(&self.others);
         let result = admit(AdmissionInput {
             pod,
             node: &self.node,
@@ -648,7 +648,7 @@ fn each_pod_is_summed_twice_in_a_burst() {
     let policy = policy();
     let small = |n: usize| requests(&format!("p{n}"), json!({"cpu": "1m"}));
     let before: Vec<Pod> = (0..110).map(small).collect();
-    let mut load = NodeLoad::from_pods(&before);
+    let mut load = load_of(&before);
     let sums = COMPUTED.with(std::cell::Cell::get);
     for n in 110..210 {
         let pod = small(n);
@@ -666,4 +666,12 @@ fn each_pod_is_summed_twice_in_a_burst() {
     }
     // once to admit, once to add
     assert_eq!(COMPUTED.with(std::cell::Cell::get) - sums, 200);
+}
+
+fn load_of(pods: &[Pod]) -> NodeLoad {
+    let mut load = NodeLoad::default();
+    for pod in pods {
+        load.add(pod);
+    }
+    load
 }

@@ -41,7 +41,7 @@ pub(crate) fn probe_spec(
 }
 
 /// Returns the probe grace period, if the probe has one. It may be longer than the pod's.
-pub fn probe_grace_period(container: &Container, kind: ProbeKind) -> Option<Duration> {
+pub(crate) fn probe_grace_period(container: &Container, kind: ProbeKind) -> Option<Duration> {
     if kind == ProbeKind::Readiness {
         return None;
     }

@@ -584,7 +584,7 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
 ///
 /// Running containers are taken from the runtime's lists, so that a hung status call does not block
 /// the stop.
-pub async fn sync_terminating_pod(
+pub(crate) async fn sync_terminating_pod(
     deps: &WorkerDeps,
     uid: &PodUid,
     pod: Option<SharedPod>,
@@ -658,7 +658,7 @@ async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>>
 
 /// Tears down volumes and removes directories. Dead containers and sandboxes are left to garbage
 /// collection, so that their logs stay readable.
-pub async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
+pub(crate) async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
     deps.volumes
         .tear_down(uid, TearDownRequester::Worker)
         .await?;

@@ -119,7 +119,7 @@ impl Report {
 
     /// Records the observation at the start of a sync and updates the status, as upstream: an
     /// exited container may be removed when the sync ends.
-    pub fn observed_before_sync(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
+    pub(crate) fn observed_before_sync(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
         self.observed(observed);
         if let Some(pod) = self.pod.clone().filter(|_| self.synced_once) {
             self.renew_status(&pod, deps, false, deps.clock.now());
@@ -151,7 +151,12 @@ impl Report {
     }
 
     /// Handles the result of a sync.
-    pub fn synced(&mut self, report: SyncReport, deps: &WorkerDeps, now: Timestamp) -> SyncSummary {
+    pub(crate) fn synced(
+        &mut self,
+        report: SyncReport,
+        deps: &WorkerDeps,
+        now: Timestamp,
+    ) -> SyncSummary {
         self.synced_once = true;
         self.failures.clear();
         let mut retry_at = None;
