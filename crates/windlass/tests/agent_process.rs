@@ -362,7 +362,7 @@ async fn probe_without_file_descriptors_is_no_failure() {
         current: Some(0),
         maximum: getrlimit(Resource::Nofile).maximum,
     };
-    let before = prlimit(agent, Resource::Nofile, none.clone()).unwrap();
+    let before = prlimit(agent, Resource::Nofile, none).unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(env.instances("web"), 1);
     prlimit(agent, Resource::Nofile, before).unwrap();

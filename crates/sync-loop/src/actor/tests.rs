@@ -78,11 +78,11 @@ impl TestEnv {
         format!("{uid} kill {:?}{cause}", kill.grace)
     }
 
-    async fn add(&self, pod: Pod) {
+    async fn add(&self, pod: SharedPod) {
         let update = PodUpdate {
             op: PodOp::Add,
             source: PodSource::File,
-            pods: vec![SharedPod::new(pod)],
+            pods: vec![pod],
         };
         self.config.send(ConfigChanged(update)).await.expect("sent");
     }
@@ -153,6 +153,26 @@ fn terminate(seconds: u64, reason: &str) -> TerminatePod {
     }
 }
 
+fn pod_with_deadline(seconds: i64) -> SharedPod {
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("web".to_owned());
+    pod.metadata.namespace = Some("default".to_owned());
+    pod.metadata.uid = Some("web".to_owned());
+    pod.spec.get_or_insert_default().active_deadline_seconds = Some(seconds);
+    SharedPod::new(pod)
+}
+
+/// The status of a pod that started at [`start`].
+fn started(pod: &SharedPod) -> PodStatusEntry {
+    PodStatusEntry {
+        status: Arc::new(PodStatus {
+            start_time: Some(Time(start())),
+            ..PodStatus::default()
+        }),
+        ..PodStatusEntry::new(Arc::clone(pod))
+    }
+}
+
 fn node_with_room() -> Node {
     let room = serde_json::json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
     serde_json::from_value(serde_json::json!({"status": {"allocatable": room}})).expect("a node")
@@ -190,17 +210,8 @@ async fn terminations_reach_workers_in_order_with_cause() {
 async fn pod_past_its_deadline_is_synced_at_a_tick() {
     on_actor_thread(async {
         let mut env = TestEnv::start();
-        let mut pod = Pod::default();
-        pod.metadata.name = Some("web".to_owned());
-        pod.metadata.namespace = Some("default".to_owned());
-        pod.metadata.uid = Some("web".to_owned());
-        pod.spec.get_or_insert_default().active_deadline_seconds = Some(30);
-        let mut entry = PodStatusEntry::new(Arc::new(pod.clone()));
-        entry.status = Arc::new(PodStatus {
-            start_time: Some(Time(start())),
-            ..PodStatus::default()
-        });
-        env.statuses.publish(entry);
+        let pod = pod_with_deadline(30);
+        env.statuses.publish(started(&pod));
         env.add(pod).await;
         assert_eq!(env.update().await, "web run");
         let begun = tokio::time::Instant::now();
