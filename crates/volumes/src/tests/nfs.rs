@@ -65,7 +65,7 @@ async fn server_name_like_an_option_is_rejected() {
         let error = spec.set_up(&fixture.agent()).await.expect_err("refused");
         assert_eq!(
             fixture.text(&error),
-            format!("volume \"data\": \"{server}:/e\" is not an export of a server")
+            format!("volume \"data\": \"{server}:/e\" is not an NFS export")
         );
     }
     assert_eq!(log(&fixture, "mount"), "", "mount was asked");
