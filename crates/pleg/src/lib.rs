@@ -30,7 +30,7 @@
 //! run_actors(&runtime, async {
 //!     let metrics = Metrics::new()?;
 //!     let options = CriOptions::new(metrics.runtime_calls.clone());
-//!     let (_sender, mailbox) = mailbox(crate::PLEG, &metrics.mailboxes);
+//!     let (_sender, mailbox) = mailbox(windlass_pleg::PLEG, &metrics.mailboxes);
 //!     let (changes, mut changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
 //!     let cache = StatusCache::new();
 //!     let clock = Arc::new(SystemClock);
