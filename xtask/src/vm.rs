@@ -49,7 +49,7 @@ const SHORT: &[&str] = &[
     "on_containerd_container_isolation_follows_pod_spec",
     "on_containerd_job_succeeds_and_crash_loop_backs_off",
     "on_containerd_web_example_serves_page_and_writes_logs",
-    "on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doing_so",
+    "on_containerd_busy_container_shows_its_usage",
     "on_containerd_tmpfs_size_and_fs_group_survive_kill",
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
@@ -165,6 +165,19 @@ mod tests {
         assert_eq!(filter(&options(&[], false)), TESTS);
         let two = filter(&options(&["cgroup", "probe"], false));
         assert_eq!(two, format!("{TESTS} & (test(~cgroup) | test(~probe))"));
+    }
+
+    #[test]
+    fn vm_short_form_names_tests_that_exist() {
+        let workspace = crate::tidy::Workspace::load().unwrap();
+        for name in SHORT {
+            let function = format!("fn {name}(");
+            let found = workspace
+                .sources
+                .iter()
+                .any(|(_, text)| text.contains(&function));
+            assert!(found, "{name}");
+        }
     }
 
     #[test]
