@@ -61,7 +61,8 @@ fn active_deadline_includes_agent_downtime() {
         sim.start_agent().await;
         sim.pass(15 * SECOND).await;
         assert_eq!(sim.phase("web"), "Running");
-        sim.until("it is ended", 6 * SECOND, is_past_its_deadline)
+        // a deadline takes effect at the next sync tick, as upstream: within 1 s
+        sim.until("it is ended", 7 * SECOND, is_past_its_deadline)
             .await;
         let uid = "web-uid".into();
         assert_eq!(sim.runtime.starts(&uid, "a"), 1);
