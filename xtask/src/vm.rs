@@ -49,7 +49,7 @@ const SHORT: &[&str] = &[
     "on_containerd_container_isolation_follows_pod_spec",
     "on_containerd_job_succeeds_and_crash_loop_backs_off",
     "on_containerd_web_example_serves_page_and_writes_logs",
-    "on_containerd_busy_container_shows_its_usage",
+    "on_containerd_busy_container_has_usage",
     "on_containerd_tmpfs_size_and_fs_group_survive_kill",
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
