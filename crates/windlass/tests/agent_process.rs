@@ -266,12 +266,15 @@ async fn static_pod_resources_have_defaults_and_oom_scores() {
         all.iter().all(|name| env.running(name).is_some()) && !env.pod("limited-n1").is_null()
     })
     .await;
-    env.until("the QoS class is reported", |env| {
-        env.pod("limited-n1")["status"]["qosClass"] == "Guaranteed"
+    env.until("the pod is reported as running", |env| {
+        env.pod("limited-n1")["status"]["phase"] == "Running"
     })
     .await;
-    let resources = &env.pod("limited-n1")["spec"]["containers"][0]["resources"];
-    assert_eq!(resources["requests"], resources["limits"]);
+    let status = env.pod("limited-n1")["status"].clone();
+    assert_eq!(status["qosClass"], "Guaranteed");
+    // requests of the spec; those of the mirror pod may be defaults of the API server
+    let requested = &status["containerStatuses"][0]["allocatedResources"];
+    assert_eq!(*requested, json!({ "cpu": "100m", "memory": "64Mi" }));
     let score = |name: &str| env.running(name).unwrap().resources.oom_score_adj;
     assert_eq!(score("limited"), -997);
     let memory = env.node()["status"]["capacity"]["memory"].clone();
@@ -363,11 +366,12 @@ async fn probe_without_file_descriptors_is_no_failure() {
         maximum: getrlimit(Resource::Nofile).maximum,
     };
     let before = prlimit(agent, Resource::Nofile, none).unwrap();
+    // a killed container could not be restarted without descriptors
     tokio::time::sleep(A_WHILE).await;
-    assert_eq!(env.instances("web"), 1);
+    assert!(env.running("web").is_some());
     prlimit(agent, Resource::Nofile, before).unwrap();
     tokio::time::sleep(A_WHILE).await;
-    assert_eq!(env.instances("web"), 1);
+    assert!(env.running("web").is_some() && env.instances("web") == 1);
     // the probe works: without a server it fails
     drop(server);
     env.until("it is restarted", |env| env.instances("web") > 1)
