@@ -39,13 +39,20 @@ struct TestEnv {
     _guard: ServeGuard,
 }
 
-/// As root the agent makes its root directory a shared mount, which outlives it.
+/// As root the agent makes its root directory a shared mount and links its logs, which outlive it.
 impl Drop for TestEnv {
     fn drop(&mut self) {
         let _ = self.agent.kill();
         let _ = self.agent.wait();
         let root = self.dir.path().join("root");
         let _ = Command::new("umount").arg("-R").arg(root).output();
+        let links = fs::read_dir("/var/log/containers").into_iter().flatten();
+        for link in links.flatten().map(|entry| entry.path()) {
+            let log = fs::read_link(&link).unwrap_or_default();
+            if log.starts_with(self.dir.path()) {
+                let _ = fs::remove_file(link);
+            }
+        }
         if std::thread::panicking() {
             eprintln!("{}", self.log());
         }
