@@ -298,7 +298,7 @@ fn pods_start_without_slice_values_until_systemd_is_back() {
     pods.remove(&PodUid::from("2"))
         .expect_err("systemd would keep it");
     assert!(!ensure("3").expect("without"));
-    assert!(names(&pods).is_empty(), "nothing can be said of pods");
+    assert!(names(&pods).is_empty(), "no pods are known");
     recorded.refuse(None);
     assert_eq!(names(&pods), ["2"]);
     pods.remove(&PodUid::from("2")).expect("removed");

@@ -238,7 +238,7 @@ async fn connection_error_names_the_address() {
     drop(listener);
     let url = format!("http://{address}");
     let clients = connect(&ApiServerConfig::new(&url, None).expect("config"));
-    let error = get(&clients.main).await.expect_err("nobody there");
+    let error = get(&clients.main).await.expect_err("no server");
     assert_eq!(error.kind, ApiErrorKind::Connection);
     assert!(error.message.contains(&address.to_string()), "{error}");
     assert!(error.message.contains("refused"), "{error}");

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn unsupported_scheme_is_rejected() {
         let http =
-            "has an unsupported scheme: http.  Options are none, dns, unix, or unix-abstract";
+            "has an unsupported scheme: http.  Options are none, dns, unix, or unix-abstract"; // lang: keep
         check("http://localhost:4317", http);
     }
 

@@ -191,7 +191,7 @@ async fn rule_matches_calls_by_method_and_request_content() {
     assert_eq!((hang.hits(), hang.waiting()), (1, 1));
     assert!(!waiting.is_finished());
     hang.release();
-    waiting.await.expect("no panic").expect("it goes on");
+    waiting.await.expect("no panic").expect("it completes");
     client.pod_sandbox_status(&sick).await.expect("no rule now");
     assert_eq!((hang.hits(), hang.waiting()), (1, 0));
 }

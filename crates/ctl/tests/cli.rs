@@ -1,6 +1,6 @@
 //! Output and exit codes of the binary against a fake agent on a socket.
 
-#![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::expect_used, reason = "a test that cannot continue has failed")]
 
 use std::path::Path;
 use std::process::{Output, Stdio};

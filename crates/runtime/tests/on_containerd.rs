@@ -566,7 +566,7 @@ async fn on_containerd_private_image_needs_working_credentials() {
         "{}",
         failure(&outcome)
     );
-    assert_eq!(private.rejected(), 0, "nobody had a password");
+    assert_eq!(private.rejected(), 0, "no client had a password");
 
     agent.inputs = knowing(&private.host(), &[registry::PASSWORD, "wrong"]);
     let outcome = agent.pass(&pod, BackoffTable::default()).await;
@@ -617,11 +617,11 @@ async fn on_containerd_private_image_without_secret_is_rejected() {
 
     // after an agent restart only the state on disk is known
     let (mut other, _) = agent(&containerd);
-    let outcome = other.pass(&pod("stranger"), BackoffTable::default()).await;
+    let outcome = other.pass(&pod("other"), BackoffTable::default()).await;
     let text = failure(&outcome);
     assert!(text.contains("ErrImagePull"), "{text}");
     other.inputs = with_secret(&private.host(), "copy");
-    let outcome = other.pass(&pod("stranger"), BackoffTable::default()).await;
+    let outcome = other.pass(&pod("other"), BackoffTable::default()).await;
     assert_eq!(failure(&outcome), "");
     containerd.stop().await.expect("stopped");
 }

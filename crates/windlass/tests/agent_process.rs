@@ -1,7 +1,7 @@
 //! The agent process on a fake runtime and a fake API server: what flags, feature gates and the
 //! host decide. Pods are static pods on the host network.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::fs::{self, File};
 use std::net::TcpListener;

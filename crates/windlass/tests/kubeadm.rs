@@ -2,7 +2,7 @@
 //! `ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS
 //! $KUBELET_EXTRA_ARGS`. The test sets the last one: ports, root directory and cgroup version.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;

@@ -209,7 +209,7 @@ fn rejected_pod_does_not_run_after_update() {
     on_a_ready_node(4, async |sim| {
         let mut greedy = Vec::new();
         for i in 0..20 {
-            let name = format!("greedy{i}");
+            let name = format!("hog{i}");
             let uid = create(
                 sim,
                 pod(&name).with(|pod| {
@@ -422,7 +422,7 @@ fn cleared_status_is_reported_again() {
         sim.pass(MINUTE).await;
         sim.api
             .modify::<Pod>(Some("default"), "web", |pod| pod.status = None);
-        sim.until("it is said again", 15 * SECOND, |sim| ready(sim, "web"))
+        sim.until("it is reported again", 15 * SECOND, |sim| ready(sim, "web"))
             .await;
         let after = status(sim, "web");
         assert_eq!(after.start_time, before.start_time);

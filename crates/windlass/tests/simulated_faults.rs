@@ -250,7 +250,7 @@ fn stop_completes_after_runtime_outage() {
             sim.view("web").is_none() && !runs(sim, "web")
         })
         .await;
-        sim.until("the bystander is as asked", MINUTE, |sim| {
+        sim.until("the other pod is in its desired state", MINUTE, |sim| {
             sim.blocker("bystander").is_empty()
         })
         .await;

@@ -366,7 +366,7 @@ fn post_start_hook_delays_next_container_not_deletion() {
         sim.pass(5 * MINUTE).await;
         assert!(sim.runtime.running(&uid, "app").is_some());
         assert_eq!(sim.runtime.starts(&uid, "other"), 0);
-        assert_eq!(sim.runtime.starts(&uid, "app"), 1, "and nobody begins anew");
+        assert_eq!(sim.runtime.starts(&uid, "app"), 1, "no second start");
         let since = delete(sim, None);
         let (ended, removed) = gone(sim, &uid, since).await;
         assert_eq!(calls(sim, since), ["0s exec app#0", "0s stop app#0"]);

@@ -125,7 +125,7 @@ fn readiness_changes_restart_no_container() {
             .await;
             sim.runtime.set_exec("app", Exec::exits(1));
             sim.pass(Duration::from_millis(500)).await;
-            assert!(is_ready(sim, "web"), "one failure of two is none");
+            assert!(is_ready(sim, "web"), "one failure is below the threshold");
             sim.until("it is not ready", 3 * SECOND, |sim| !is_ready(sim, "web"))
                 .await;
         }
@@ -157,13 +157,13 @@ fn startup_probe_gates_others_and_failure_restarts_container() {
             let events = events(sim, "web", "Unhealthy");
             events.iter().any(|(_, text)| text.starts_with("Liveness"))
         };
-        assert!(!liveness(sim), "nobody asked");
+        assert!(!liveness(sim), "no attempt");
         sim.runtime.set_exec("app start", Exec::exits(0));
         sim.until("it has started", MINUTE, |sim| {
             container(sim, "web").and_then(|c| c.started) == Some(true)
         })
         .await;
-        sim.until("the others are asked", SECOND / 2, liveness)
+        sim.until("the others are probed", SECOND / 2, liveness)
             .await;
     });
 }

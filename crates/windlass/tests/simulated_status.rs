@@ -167,16 +167,16 @@ fn readiness_survives_restart_until_next_probe() {
 
         sim.kill_agent().await;
         let key = "default/web/app";
-        let unavailable = Exec::fails(CriCode::Unavailable, "cannot be asked");
+        let unavailable = Exec::fails(CriCode::Unavailable, "unreachable");
         sim.runtime.set_exec(key, unavailable);
         let sent = patches(sim);
         sim.start_agent().await;
         sim.pass(20 * SECOND).await;
-        assert_eq!(status(sim), before, "nobody has said that it is not ready");
+        assert_eq!(status(sim), before, "no probe result that it is not ready");
         assert_eq!(patches(sim), sent);
 
         sim.runtime.set_exec(key, Exec::exits(1));
-        sim.until("the probe is heard", 3 * SECOND, |sim| {
+        sim.until("the probe result is reported", 3 * SECOND, |sim| {
             !is_true(sim, "Ready")
         })
         .await;
@@ -187,7 +187,7 @@ fn readiness_survives_restart_until_next_probe() {
             .await;
         sim.kill_agent().await;
         sim.runtime
-            .set_exec(key, Exec::fails(CriCode::Unavailable, "cannot be asked"));
+            .set_exec(key, Exec::fails(CriCode::Unavailable, "unreachable"));
         let first = sim.runtime.running(&uid, "app").expect("runs");
         sim.runtime.kill_container(&first.id, 3);
         sim.start_agent().await;

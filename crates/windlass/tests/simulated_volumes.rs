@@ -114,7 +114,7 @@ fn failed_set_up_is_retried_with_back_off_until_pod_starts() {
         .await;
         assert!(
             sim.volumes.mounted(&uid("web")).contains("logs"),
-            "the others go on"
+            "the others continue"
         );
         sim.pass(10 * MINUTE).await;
         // 0.5 + 1 + … + 64 = 127.5 s, then every 122 s
@@ -205,7 +205,7 @@ fn pods_with_440_volumes_start_concurrently_then_idle() {
         assert!(calls == 440 && heard >= 110.0, "{calls} {heard}");
         sim.pass(60 * MINUTE).await;
         assert_eq!(sim.volumes.calls().len(), calls);
-        assert_eq!(messages(sim).to_string(), heard.to_string(), "nobody asks");
+        assert_eq!(messages(sim).to_string(), heard.to_string(), "no request");
     });
 }
 
@@ -226,12 +226,12 @@ fn restart_keeps_mounts_and_sets_up_volumes_of_new_pods() {
         sim.silence_manifests(true);
         sim.start_agent().await;
         sim.pass(MINUTE).await;
-        assert_eq!(sim.volumes.staged().len(), 1, "nobody has spoken yet");
+        assert_eq!(sim.volumes.staged().len(), 1, "no source is ready yet");
         sim.silence_manifests(false);
         desire(sim, &["web", "next"]).await;
         sim.until("next runs again", 30 * SECOND, |sim| runs(sim, "next"))
             .await;
-        sim.until("the device is taken back", SECOND, |sim| {
+        sim.until("the device is unstaged", SECOND, |sim| {
             sim.volumes.staged().is_empty()
         })
         .await;

@@ -145,12 +145,12 @@ impl Report {
     }
 
     fn push(&mut self, [what, ours, bare, ratio]: [&str; 4], value: f64, target: Target) {
-        let (shown, verdict) = match value <= target.limit {
+        let (shown, status) = match value <= target.limit {
             _ if target.limit.is_nan() => (String::new(), ""),
             true => (format!("≤ {}", target.shown), "yes"),
             false => (format!("≤ {}", target.shown), "**no**"),
         };
-        let row = [what, ours, bare, ratio, &shown, verdict].map(str::to_owned);
+        let row = [what, ours, bare, ratio, &shown, status].map(str::to_owned);
         eprintln!("      {}", row.join("  "));
         self.rows.push(row);
     }

@@ -3,13 +3,12 @@
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 use regex::{Regex, RegexSet, RegexSetBuilder};
 
-use super::sources::is_test;
 use super::{Finding, Workspace};
 
 /// Pattern, exception on the same line (or empty), replacement.
 type Rule = (&'static str, &'static str, &'static str);
 
-/// Not in comments, in string literals outside tests, and in documents.
+/// Not in comments, string literals and documents.
 const WORDS: &[Rule] = &[
     (
         r"\b(nobody|somebody|anybody|everybody|whoever|whom)\b",
@@ -195,7 +194,7 @@ pub(crate) fn wording(workspace: &Workspace) -> Vec<Finding> {
         if QUOTES.contains(&path.as_str()) {
             continue;
         }
-        for (number, fix) in source(path, text, &words, &names) {
+        for (number, fix) in source(text, &words, &names) {
             findings.push(Finding::new(path, number, "wording", fix));
         }
         for (number, name) in test_names(text) {
@@ -224,14 +223,13 @@ pub(crate) fn wording(workspace: &Workspace) -> Vec<Finding> {
 }
 
 /// Line numbers of a Rust file with the fix for each.
-fn source(path: &str, text: &str, words: &Rules, names: &Rules) -> Vec<(usize, &'static str)> {
+fn source(text: &str, words: &Rules, names: &Rules) -> Vec<(usize, &'static str)> {
     let lines: Vec<&str> = text.lines().collect();
     let keeps = |number: usize| {
         lines
             .get(number - 1)
             .is_some_and(|line| line.contains(KEEP))
     };
-    let tests_from = text.find("#[cfg(test)]\nmod tests {").unwrap_or(usize::MAX);
     let mut findings = Vec::new();
     let (mut at, mut number) = (0, 1);
     for token in tokenize(text, FrontmatterAllowed::No) {
@@ -239,7 +237,7 @@ fn source(path: &str, text: &str, words: &Rules, names: &Rules) -> Vec<(usize, &
         let part = &text[at..end];
         let is_text = match token.kind {
             TokenKind::LineComment { .. } | TokenKind::BlockComment { .. } => true,
-            TokenKind::Literal { kind, .. } => is_string(kind) && !is_test(path) && at < tests_from,
+            TokenKind::Literal { kind, .. } => is_string(kind),
             _ => false,
         };
         for (offset, line) in part.split('\n').enumerate().filter(|_| is_text) {
@@ -300,7 +298,7 @@ mod tests {
     fn check(text: &str, expected: &[usize]) {
         let words = Rules::new(WORDS, true).expect("patterns");
         let names = Rules::new(NAMES, false).expect("patterns");
-        let found: Vec<usize> = source("crates/x/src/lib.rs", text, &words, &names)
+        let found: Vec<usize> = source(text, &words, &names)
             .into_iter()
             .map(|(number, _)| number)
             .collect();
@@ -315,10 +313,6 @@ mod tests {
         check("let told = is_told();", &[]);
         check("struct Told;\nconst PATIENCE: u8 = 1;", &[1, 2]);
         check("// nobody lang: keep\nlet a = r#\"goes on\"#;", &[2]);
-        check(
-            "#[cfg(test)]\nmod tests {\n// nobody\nlet a = \"nobody\";\n}",
-            &[3],
-        );
     }
 
     #[test]

@@ -129,14 +129,14 @@ async fn certificates_and_tokens_authenticate_callers() {
     let over = clients.issue("kube-apiserver", -1, ExtendedKeyUsagePurpose::ClientAuth);
     // from another CA with the same name
     let other = Authority::new("clients").client("kube-apiserver");
-    let nobody = clients.client("");
+    let anonymous = clients.client("");
     let jane = clients.client("jane");
     let table = [
         (Some(&good), None, "200 kube-apiserver"),
         (None, None, UNAUTHORIZED),
         (Some(&over), None, UNAUTHORIZED),
         (Some(&other), None, UNAUTHORIZED),
-        (Some(&nobody), None, UNAUTHORIZED),
+        (Some(&anonymous), None, UNAUTHORIZED),
         (
             Some(&jane),
             None,

@@ -128,7 +128,7 @@ async fn externally_renewed_file_is_used_and_a_torn_one_ignored() {
         until(|| node.identity.expires_at() == Some(second)),
     )
     .await;
-    assert_eq!(node.csrs(1).await.len(), 1, "nothing was asked for");
+    assert_eq!(node.csrs(1).await.len(), 1, "no CSR was created");
 }
 
 #[tokio::test(start_paused = true)]

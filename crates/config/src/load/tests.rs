@@ -665,7 +665,7 @@ fn each_validation_rule_is_enforced() {
     );
     rule(
         "tracing: {endpoint: \"http://localhost:4317\"}",
-        "Options are none, dns, unix, or unix-abstract",
+        "Options are none, dns, unix, or unix-abstract", // lang: keep
     );
     rule(
         "staticPodURL: ftp://x",

@@ -141,7 +141,7 @@ fn container_config() -> ContainerConfig {
             drop_capabilities: strings(&["ALL"]),
             privileged: true,
             run_as_user: Some(0),
-            run_as_username: "nobody".into(),
+            run_as_username: "nobody".into(), // lang: keep
             run_as_group: Some(5),
             supplemental_groups: vec![3],
             supplemental_groups_policy: SupplementalGroupsPolicy::Strict,

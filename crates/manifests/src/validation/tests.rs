@@ -105,7 +105,7 @@ fn enumerations_are_validated() {
     check(
         "/spec/dnsPolicy",
         json!("None"),
-        "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+        "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None", // lang: keep
     );
     check(
         "/spec/containers/0/imagePullPolicy",
@@ -179,7 +179,7 @@ fn mounts_refer_to_volumes_without_parent_path() {
             "name": "data", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "Enabled",
             "mountPropagation": "HostToContainer",
         }]),
-        "spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified",
+        "spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified", // lang: keep
     );
     check(
         mounts,

@@ -534,7 +534,7 @@ async fn real_journal_is_filtered_by_unit_pattern_and_lines() {
         ("query=runtime&tailLines=1", all[2].clone()),
         ("query=runtime&pattern=image", all[1].clone()),
         ("query=runtime&sinceTime=2026-11-22T00:00:03Z&untilTime=2026-11-22T00:00:03Z", all[1].clone()),
-        ("query=nobody", "|log not found for nobody|".to_owned()),
+        ("query=missing", "|log not found for missing|".to_owned()),
     ];
     for (query, expected) in cases {
         let answer = node.get(&format!("/logs/?{query}")).await;

@@ -196,14 +196,14 @@ async fn late_certificate_requeues_pod_after_ten_seconds() {
     let mut env = test_env();
     let pod = certificate_pod(&env, "a");
     let began = tokio::time::Instant::now();
-    let why = env.inputs(&pod).await.expect_err("nobody signs");
+    let why = env.inputs(&pod).await.expect_err("no signer");
     assert!(
         why.ends_with("credential bundle is not issued yet"),
         "{why}"
     );
     assert_eq!(began.elapsed().as_secs(), 10);
     // no second wait of ten seconds
-    env.inputs(&pod).await.expect_err("nobody signs");
+    env.inputs(&pod).await.expect_err("no signer");
     assert_eq!(began.elapsed().as_secs(), 10);
     assert_eq!(
         env.states(),
@@ -268,18 +268,18 @@ async fn unsigned_renewal_records_event_and_keeps_certificate() {
 
 #[tokio::test(start_paused = true)]
 async fn denied_certificate_request_is_reported_and_final() {
-    for (verdict, how, state) in [
+    for (condition_type, how, state) in [
         ("Denied", "was denied", "denied"),
         ("Failed", "failed", "failed"),
     ] {
         let mut env = test_env();
         let pod = certificate_pod(&env, "a");
-        env.inputs(&pod).await.expect_err("nobody signs");
+        env.inputs(&pod).await.expect_err("no signer");
         let name = env.undecided().remove(0);
-        env.answer(&condition(verdict, "UnsupportedKeyType"));
+        env.answer(&condition(condition_type, "UnsupportedKeyType"));
         assert_eq!(env.requeued().await, [uid(&pod).to_string()]);
         let words = "reason=\"UnsupportedKeyType\", message=\"no \\\"way\\\"\"";
-        let event = format!("{verdict} PodCertificateRequest default/{name} {how}, {words}");
+        let event = format!("{condition_type} PodCertificateRequest default/{name} {how}, {words}");
         assert_eq!(env.events(), [event]);
         let why = env.inputs(&pod).await.expect_err("refused");
         let words = words.replace(',', "");
@@ -317,7 +317,7 @@ async fn failed_certificate_request_is_reported_and_retried() {
 async fn deleted_certificate_request_is_recreated() {
     let mut env = test_env();
     let pod = certificate_pod(&env, "a");
-    env.inputs(&pod).await.expect_err("nobody signs");
+    env.inputs(&pod).await.expect_err("no signer");
     let name = env.undecided().remove(0);
     let gone = env
         .server

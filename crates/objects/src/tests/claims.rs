@@ -102,7 +102,7 @@ async fn bound_pvc_and_volume_are_read_without_watch() {
     assert!(is_host_path(&inputs));
     assert_eq!((env.requests_of(CLAIMS), env.requests_of(VOLUMES)), (1, 1));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(env.requests_of(CLAIMS), 1, "nobody waits for it");
+    assert_eq!(env.requests_of(CLAIMS), 1, "no pod waits for it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +145,7 @@ async fn pod_waits_for_pvc_then_for_volume() {
     assert!(is_host_path(&inputs));
     env.server.clear_requests();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(env.requests_of(CLAIMS), 0, "nobody waits any more");
+    assert_eq!(env.requests_of(CLAIMS), 0, "no pod waits");
 }
 
 #[tokio::test(start_paused = true)]

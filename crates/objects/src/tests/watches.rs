@@ -81,7 +81,7 @@ async fn change_requeues_each_pod_with_volume_once() {
     assert_eq!(
         env.requeued().await,
         [""; 0],
-        "the first state is no change"
+        "the first state is not a change"
     );
     let change = |text: &str| {
         let data = [("key".to_owned(), text.to_owned())].into();
@@ -100,7 +100,7 @@ async fn change_requeues_each_pod_with_volume_once() {
     env.server.faults().expire_versions();
     env.server.faults().close_watches();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(env.requeued().await, [""; 0], "a new list is no change");
+    assert_eq!(env.requeued().await, [""; 0], "a new list is not a change");
 }
 
 #[tokio::test(start_paused = true)]

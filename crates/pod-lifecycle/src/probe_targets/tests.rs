@@ -36,13 +36,13 @@ fn probe_results(text: &str) -> PodProbeResults {
         let (name, rest) = rest.split_once('=').expect("name=instance");
         let (id, ok) = rest.split_once(':').expect("instance:ok");
         let kind = kind_of(kind);
-        let verdict = ContainerProbeResult {
+        let result = ContainerProbeResult {
             id: ContainerId::from(id),
             success: ok == "ok",
         };
         probe_results
             .for_kind_mut(kind)
-            .insert(name.to_owned(), verdict);
+            .insert(name.to_owned(), result);
     }
     probe_results
 }

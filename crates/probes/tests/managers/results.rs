@@ -45,7 +45,7 @@ async fn readiness_starts_false_and_follows_thresholds() {
         env.report(&pod, &[env.container("app", "c1")]);
         env.pass(5 * SECOND).await;
         assert_eq!(ready(env), Some(false));
-        assert_eq!(env.published(), [""; 0], "nothing changed for anybody");
+        assert_eq!(env.published(), [""; 0], "nothing changed");
         env.pass(10 * SECOND).await;
         assert_eq!(ready(env), Some(true));
         assert_eq!(env.published(), ["Readiness app ok"]);

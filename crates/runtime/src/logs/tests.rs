@@ -222,8 +222,8 @@ async fn follow_survives_rotation_without_losing_lines() {
     followed.expect("line 1\nafter the rename\n").await;
     log.lines(3..4);
     // written by the runtime before it opened the new one
-    append(&old, "2026-01-01T00:00:02Z stdout F last words\n");
-    followed.expect("last words\nline 3\n").await;
+    append(&old, "2026-01-01T00:00:02Z stdout F final line\n");
+    followed.expect("final line\nline 3\n").await;
     // copied and truncated in place
     fs::write(&log.path, "2026-01-01T00:00:04Z stdout F 4\n").expect("truncate");
     followed.expect("4\n").await;

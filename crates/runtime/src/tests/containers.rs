@@ -106,11 +106,11 @@ async fn failed_probe_restarts_within_probe_grace_period() {
         let mut pod = pod_of(Vec::new(), vec![probed]);
         pod.spec.as_mut().expect("spec").restart_policy = Some(policy.into());
         let mut probe_results = PodProbeResults::default();
-        let verdict = ContainerProbeResult {
+        let result = ContainerProbeResult {
             id: "a0".into(),
             success: false,
         };
-        probe_results.liveness.insert("a".into(), verdict);
+        probe_results.liveness.insert("a".into(), result);
         let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
         let asked = SyncPodRequest {
             probe_results: Arc::new(probe_results),

@@ -411,7 +411,7 @@ async fn termination_message_is_read_from_file_or_log() {
     exited.exit_code = 0;
     assert_eq!(env.runtime.termination_message(&spec, &exited).await, None);
     let path = crate::termination::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
-    env.files.put(path, "last words");
+    env.files.put(path, "termination message");
     let message = env.runtime.termination_message(&spec, &exited).await;
-    assert_eq!(message.as_deref(), Some("last words"));
+    assert_eq!(message.as_deref(), Some("termination message"));
 }

@@ -84,7 +84,7 @@ fn invalid_manifests_are_rejected_and_valid_ones_load() {
     let directory = TempDir::new().expect("a directory");
     let at = directory.path();
     write(at, "good.yaml", manifest("good"));
-    write(at, "unknown.yaml", manifest("unknown") + "colour: red\n");
+    write(at, "unknown.yaml", manifest("unknown") + "color: red\n");
     write(
         at,
         "list.json",

@@ -159,7 +159,7 @@ async fn stop_kills_container_after_timeout() {
     fake.stop_container(&id, seconds(30))
         .await
         .expect("stopped");
-    fake.stop_container(&"nobody".into(), seconds(30))
+    fake.stop_container(&"missing".into(), seconds(30))
         .await
         .expect("stopped");
     fake.assert_invariants();

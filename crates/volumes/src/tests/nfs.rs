@@ -68,7 +68,7 @@ async fn server_name_like_an_option_is_rejected() {
             format!("volume \"data\": \"{server}:/e\" is not an NFS export")
         );
     }
-    assert_eq!(log(&fixture, "mount"), "", "mount was asked");
+    assert_eq!(log(&fixture, "mount"), "", "mount was executed");
     assert!(!fixture.at(PLACE).exists());
 }
 

@@ -85,7 +85,7 @@ async fn long_ownership_change_records_events() {
     let sender = fixture.running();
     let wait = fixture.machine.change_ownership(fixture.ownership());
     let late = tokio::time::timeout(Duration::from_secs(95), wait).await;
-    assert!(late.is_err(), "still under way");
+    assert!(late.is_err(), "still in progress");
     let events = fixture.events.0.lock().expect("lock").clone();
     assert_eq!(
         events,
@@ -183,7 +183,7 @@ async fn hung_walk_delays_tear_down_for_seconds_only() {
         "{given:?}"
     );
     assert_eq!(begin.elapsed().as_secs(), 10);
-    assert!(fixture.machine.walks.lock().is_empty(), "nobody asks again");
+    assert!(fixture.machine.walks.lock().is_empty(), "no second request");
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ const KINDS: [&str; 6] = [
     "ED25519",
 ];
 const SIGNER: &str = "example.com/ca";
-const OTHER: &str = "example.com/strangers";
+const OTHER: &str = "example.com/unknown";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_pods_get_their_certificates() {
@@ -143,7 +143,7 @@ async fn answered(env: &TestEnv, signer: &PodSigner, count: usize) {
             let now = now();
             let status = match request.spec.signer_name.as_str() {
                 SIGNER => signer.issue(&request, now, Duration::from_secs(3600)),
-                _ => Ok(PodSigner::deny("Stranger", "who are you?", now)),
+                _ => Ok(PodSigner::deny("UnknownPod", "not a pod of this node", now)),
             };
             let name = request.metadata.name.clone().unwrap_or_default();
             let patch = Patch::Merge(json!({ "status": status? }));

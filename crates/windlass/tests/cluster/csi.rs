@@ -238,7 +238,7 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
     })
     .await;
     env.events(&second, &["FileSystemResizeSuccessful"]).await;
-    eventually("the claim hears of it", SOON, async || {
+    eventually("the PVC has the event", SOON, async || {
         let events = Selector {
             namespace: Some("default".to_owned()),
             fields: Some("involvedObject.kind=PersistentVolumeClaim".to_owned()),
@@ -339,7 +339,7 @@ async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDrive
         env.pod_gone(pod).await;
     }
     for name in ["dies", "hangs", "steady"] {
-        eventually("the device is taken back", SOON, async || {
+        eventually("the device is unstaged", SOON, async || {
             let staged = driver.staged(name);
             staged.is_empty().then_some(()).ok_or(format!("{staged:?}"))
         })
@@ -366,7 +366,7 @@ async fn a_block_volume_is_a_device(env: &TestEnv, driver: &CsiDriver) {
     assert!(last.block, "{last:?}");
     env.delete_pod("csi-raw", Some(1)).await;
     env.pod_gone(&raw).await;
-    eventually("the device is taken back", SOON, async || {
+    eventually("the device is unstaged", SOON, async || {
         let staged = driver.staged("raw");
         staged.is_empty().then_some(()).ok_or(format!("{staged:?}"))
     })

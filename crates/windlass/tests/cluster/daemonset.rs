@@ -124,7 +124,7 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
 
     env.create(&deployment()).await;
     env.history
-        .find("nobody opted in", SOON, |seen| {
+        .find("no node opted in", SOON, |seen| {
             let mut pods = pods_of_deployment(seen);
             let refused =
                 |pod: &&Value| condition(pod, "PodScheduled")["reason"] == "Unschedulable";

@@ -252,7 +252,7 @@ async fn ports_are_forwarded(kubectl: &Kubectl) {
     };
     let served = page(":8080").await;
     assert!(served.ends_with("served\n"), "{served:?}");
-    assert_eq!(page(":9").await, "", "nobody listens");
+    assert_eq!(page(":9").await, "", "no listener");
 }
 
 async fn files_are_copied(env: &TestEnv, kubectl: &Kubectl) {

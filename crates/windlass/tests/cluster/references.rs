@@ -18,7 +18,7 @@ const CLUSTER_IP: &str = "10.96.77.7";
 pub(crate) async fn are_resolved(env: &TestEnv) {
     let config: ConfigMap = object(json!({
         "metadata": { "name": "settings", "namespace": "default" },
-        "data": { "COLOUR": "blue", "SIZE": "9" },
+        "data": { "COLOR": "blue", "SIZE": "9" },
     }));
     let secret: Secret = object(json!({
         "metadata": { "name": "keys", "namespace": "default" },
@@ -37,7 +37,7 @@ pub(crate) async fn are_resolved(env: &TestEnv) {
 
     let variables = environment(&env.runtime.exec(uid(&refers), "env").await);
     for (name, value) in [
-        ("COLOUR", "blue"),
+        ("COLOR", "blue"),
         ("WITH_SIZE", "9"),
         ("PASSWORD", "hunter2"),
         ("NODE", "node"),
@@ -59,7 +59,7 @@ pub(crate) async fn are_resolved(env: &TestEnv) {
         let script = format!("cat {path}");
         env.runtime.exec(uid(&refers), &script).await
     };
-    assert_eq!(read("/refs/config/COLOUR").await, "blue");
+    assert_eq!(read("/refs/config/COLOR").await, "blue");
     assert_eq!(read("/refs/secret/password").await, "hunter2");
     let root = ObjectKey::namespaced("default", "kube-root-ca.crt");
     let root = env.get::<ConfigMap>(root).await.expect("the root");
@@ -111,7 +111,7 @@ pub(crate) async fn are_waited_for(env: &TestEnv) {
 fn spec() -> Value {
     let from_config = |key: &str, optional: bool| json!({ "configMapKeyRef": { "name": "settings", "key": key, "optional": optional } });
     let variables = json!([
-        { "name": "COLOUR", "valueFrom": from_config("COLOUR", false) },
+        { "name": "COLOR", "valueFrom": from_config("COLOR", false) },
         { "name": "MISSING", "valueFrom": from_config("NO_SUCH_KEY", true) },
         { "name": "PASSWORD", "valueFrom": {
             "secretKeyRef": { "name": "keys", "key": "password" } } },
@@ -174,10 +174,10 @@ async fn the_token_is_the_pods(env: &TestEnv, pod: &Value, token: &str) {
 
 async fn a_change_reaches_the_volume(env: &TestEnv, pod: &Value) {
     let at = ObjectKey::namespaced("default", "settings");
-    let patch = Patch::Merge(json!({ "data": { "COLOUR": "green" } }));
+    let patch = Patch::Merge(json!({ "data": { "COLOR": "green" } }));
     env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
     let look = async || {
-        let now = env.runtime.exec(uid(pod), "cat /refs/config/COLOUR").await;
+        let now = env.runtime.exec(uid(pod), "cat /refs/config/COLOR").await;
         if now == "green" { Ok(()) } else { Err(now) }
     };
     // volumes are updated on the next sync

@@ -66,7 +66,7 @@ async fn volume_stats_match_written_data(kind: Kind) {
     a_claim_is_what_its_driver_says(&env, &driver).await;
     env.delete_pod("usage", Some(1)).await;
     env.pod_gone(&created).await;
-    eventually("the claim is told no more", SOON, async || {
+    eventually("the PVC gets no further event", SOON, async || {
         let all = claims(&env).await;
         all.is_empty().then_some(()).ok_or(format!("{all:?}"))
     })

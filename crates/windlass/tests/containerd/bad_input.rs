@@ -56,7 +56,7 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
     env.apply(
         "unknown.yaml",
-        &shell_with("unknown", "  colour: blue", "HOLD"),
+        &shell_with("unknown", "  color: blue", "HOLD"),
     );
     let listed = [shell("one", "HOLD"), shell("two", "HOLD")];
     let listed: Vec<String> = listed
@@ -85,7 +85,7 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     env.logged(&["dangling.yaml"]).await;
     env.logged(&["loop.yaml"]).await;
     env.logged(&["fifo.yaml"]).await;
-    env.logged(&["unknown.yaml", "colour"]).await;
+    env.logged(&["unknown.yaml", "color"]).await;
 
     assert_eq!(env.ready("good").await.containers, good, "the good pod");
     let running = env.running("good").await;

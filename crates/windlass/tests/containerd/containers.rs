@@ -56,7 +56,7 @@ spec:
 const RESTART_ALL: &str = r#"
 apiVersion: v1
 kind: Pod
-metadata: {name: anew}
+metadata: {name: reset}
 spec:
   hostNetwork: true
   restartPolicy: Never
@@ -95,7 +95,7 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     let mut env = TestEnv::start("i-containers").await;
     env.apply("gated.yaml", &fill(GATED));
     env.apply("ruled.yaml", &fill(RULED));
-    env.apply("anew.yaml", &fill(RESTART_ALL));
+    env.apply("reset.yaml", &fill(RESTART_ALL));
 
     let begun = env.ready("gated").await;
     assert_eq!(begun.name, "gated-node");
@@ -103,7 +103,7 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     assert_eq!(order, "sidecar\nup\ninit\nmain\n");
 
     a_rule_restarts_what_would_not_run_again(&mut env).await;
-    everything_begins_anew_in_the_same_sandbox(&mut env).await;
+    reset_restarts_all_containers_in_the_same_sandbox(&mut env).await;
     // kills the agent: no other pod may be starting
     env.apply("short.yaml", &fill(SHORT));
     env.ready("short").await;
@@ -125,9 +125,9 @@ async fn a_rule_restarts_what_would_not_run_again(env: &mut TestEnv) {
     .await;
 }
 
-async fn everything_begins_anew_in_the_same_sandbox(env: &mut TestEnv) {
+async fn reset_restarts_all_containers_in_the_same_sandbox(env: &mut TestEnv) {
     eventually("the second round", Duration::from_secs(40), async || {
-        let pod = env.pod("anew").await;
+        let pod = env.pod("reset").await;
         let counts = |list: &str| -> Vec<i64> {
             let statuses = pod["status"][list].as_array().cloned().unwrap_or_default();
             let count = |status: &Value| status["restartCount"].as_i64().unwrap_or(-1);
@@ -143,9 +143,9 @@ async fn everything_begins_anew_in_the_same_sandbox(env: &mut TestEnv) {
             .ok_or_else(|| format!("{all:?} ready: {ready}: {}", pod["status"]))
     })
     .await;
-    let order = env.exec("anew", "main", "cat /v/t").await;
+    let order = env.exec("reset", "main", "cat /v/t").await;
     assert_eq!(order, "init\nsidecar\nmain\ninit\nsidecar\nmain\n");
-    assert_eq!(env.sandboxes("anew").await.len(), 1);
+    assert_eq!(env.sandboxes("reset").await.len(), 1);
 }
 
 async fn a_deadline_ends_the_pod(env: &mut TestEnv) {

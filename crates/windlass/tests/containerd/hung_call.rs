@@ -109,7 +109,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     // its exit triggers the inspection
     let process = env.process("sick", "main").await;
     signal(process, rustix::process::Signal::KILL);
-    eventually("the status is asked for", SOON, async || {
+    eventually("the status is requested", SOON, async || {
         (hang.hits() > 0).then_some(()).ok_or("no call".to_owned())
     })
     .await;

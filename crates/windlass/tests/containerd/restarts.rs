@@ -25,10 +25,10 @@ spec:
 
 /// Exceeds its memory limit. The shell survives the OOM kill: with the last
 /// process of a cgroup containerd 1.6 may lose the OOM reason.
-const GREEDY: &str = r#"
+const HOG: &str = r#"
 apiVersion: v1
 kind: Pod
-metadata: {name: greedy}
+metadata: {name: hog}
 spec:
   hostNetwork: true
   restartPolicy: Never
@@ -72,7 +72,7 @@ async fn on_containerd_restart_policy_is_applied() {
         &shell_with("retry", &policy("OnFailure"), "exit 6"),
     );
 
-    env.apply("greedy.yaml", &fill(GREEDY));
+    env.apply("hog.yaml", &fill(HOG));
 
     policies(&mut env).await;
     out_of_memory(&mut env).await;
@@ -126,14 +126,14 @@ async fn back_off_survives_the_agent(env: &mut TestEnv) {
 }
 
 async fn out_of_memory(env: &mut TestEnv) {
-    env.status("greedy", "OOMKilled").await;
-    let pod = env.pod("greedy").await;
+    env.status("hog", "OOMKilled").await;
+    let pod = env.pod("hog").await;
     let end = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(end["exitCode"], 137, "{pod}");
 }
 
 async fn policies(env: &mut TestEnv) {
-    env.wait("each policy has come to its end", |table| {
+    env.wait("each policy was applied", |table| {
         let phase = |name: &str| table.pod(name).map_or("", |pod| &pod.phase);
         let retried = table.pod("retry").is_some_and(|pod| pod.restarts() >= 1);
         phase("never") == "Failed" && phase("done") == "Succeeded" && retried

@@ -93,7 +93,7 @@ async fn relists(env: &TestEnv) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_containerd_cgroup_driver_of_runtime_wins() {
-    if older_than([2, 0], "a runtime that tells its cgroup driver") {
+    if older_than([2, 0], "a runtime that reports its cgroup driver") {
         return;
     }
     // a cgroup parent of the other driver makes containerd reject each pod

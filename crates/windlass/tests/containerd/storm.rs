@@ -97,7 +97,7 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     env.apply("a.yaml", &pod("a", STEPS, &dir));
     asked.insert("a", STEPS);
 
-    eventually("what was asked runs", SOON, async || {
+    eventually("the desired pods run", SOON, async || {
         let mut wrong = Vec::new();
         for name in NAMES {
             let running = env.running(name).await.len();

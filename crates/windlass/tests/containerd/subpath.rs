@@ -55,7 +55,7 @@ spec:
     - name: main
       image: IMAGE
       command: [sh, -c, "HOLD"]
-      volumeMounts: [{name: data, mountPath: /data, subPathExpr: "$(NOBODY)/x"}]
+      volumeMounts: [{name: data, mountPath: /data, subPathExpr: "$(MISSING)/x"}]
   volumes: [{name: data, emptyDir: {}}]
 "#;
 
@@ -88,7 +88,7 @@ async fn on_containerd_subpath_cannot_escape_volume() {
 
     env.wait("no-value reports which value is missing", |table| {
         let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
-        blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
+        blocker.is_some_and(|blocker| blocker.message.contains("missing value for MISSING"))
     })
     .await;
 

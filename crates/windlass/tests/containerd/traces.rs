@@ -87,7 +87,7 @@ async fn on_containerd_pod_start_is_one_trace_with_runtime_spans() {
     let ids: BTreeSet<_> = trace.iter().map(|span| span.span_id.clone()).collect();
     let names: BTreeSet<_> = trace.iter().map(|span| span.name.as_str()).collect();
     for call in ["RunPodSandbox", "CreateContainer", "StartContainer"] {
-        assert!(names.contains(call), "{call} is none of {names:?}");
+        assert!(names.contains(call), "{call} not in {names:?}");
         let told = proxy.traced();
         let told: Vec<_> = told.iter().filter(|it| it.method == call).collect();
         let [told] = told.as_slice() else {

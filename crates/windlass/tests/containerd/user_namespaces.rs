@@ -26,7 +26,7 @@ spec:
         - {name: host, mountPath: /host}
         - {name: labels, mountPath: /labels}
         - {name: image, mountPath: /image}
-    - name: nobody
+    - name: other
       image: IMAGE
       command: [sh, -c, "HOLD"]
       securityContext: {runAsUser: 1234}
@@ -103,9 +103,9 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     assert_eq!(exec("root", "cat /image/readme").await, "in the image\n");
     assert_eq!(exec("root", "stat -c %u:%g /image/readme").await, "0:0\n");
     assert_eq!(exec("root", "stat -c %u /etc/hosts").await, "0\n");
-    assert_eq!(exec("nobody", "id -u").await, "1234\n");
-    exec("nobody", "touch /data/x /part/y && test -e /data/part/y").await;
-    assert_eq!(exec("nobody", "stat -c %u:%g /data/x").await, "1234:2000\n");
+    assert_eq!(exec("other", "id -u").await, "1234\n");
+    exec("other", "touch /data/x /part/y && test -e /data/part/y").await;
+    assert_eq!(exec("other", "stat -c %u:%g /data/x").await, "1234:2000\n");
 
     // ---- IDs are known after an agent restart
     let before = env.running("one").await;

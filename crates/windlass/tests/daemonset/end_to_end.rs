@@ -76,7 +76,7 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
     assert_eq!(
         before.added_to(&Machine::read()),
         [] as [String; 0],
-        "nobody else lost anything"
+        "no other pod lost anything"
     );
     env.stop().await;
 }

@@ -42,7 +42,7 @@ pub(crate) fn check_strictly(object: &Value) {
         (Some("rbac.authorization.k8s.io/v1"), Some("ClusterRoleBinding")) => {
             drop(decoded::<ClusterRoleBinding>(object));
         }
-        other => panic!("nobody checks {other:?}"),
+        other => panic!("no check of {other:?}"),
     }
 }
 

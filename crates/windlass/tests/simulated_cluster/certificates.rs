@@ -107,7 +107,7 @@ fn pod_certificate_is_renewed_while_pod_runs() {
         sim.until("it is gone", MINUTE, |sim| get(sim, "web").is_none())
             .await;
         signed_for(sim, &signer, 2 * HOUR).await;
-        assert_eq!(requests(sim), (2, 0), "nobody asks for a pod that is gone");
+        assert_eq!(requests(sim), (2, 0), "no request for a removed pod");
     });
 }
 
@@ -124,9 +124,11 @@ fn previous_certificate_is_used_after_restart() {
         // the previous run had the key in memory
         sim.until("it asks again", 20 * SECOND, |sim| requests(sim) == (2, 1))
             .await;
-        sim.until("the container comes back on what there is", MINUTE, |sim| {
-            restarts(sim, "web") == 1 && ready(sim, "web")
-        })
+        sim.until(
+            "the container restarts with the certificate it has",
+            MINUTE,
+            |sim| restarts(sim, "web") == 1 && ready(sim, "web"),
+        )
         .await;
         assert_eq!(bundle(sim, &uid), first);
         sign(sim, &signer);

@@ -66,7 +66,7 @@ fn second_deletion_only_shortens_grace_period() {
         let graces: Vec<_> = stops(sim, "web");
         assert!(
             graces.len() >= 2,
-            "the stop was asked for again: {graces:?}"
+            "the stop was requested again: {graces:?}"
         );
         assert_finished_as_upstream(sim, "web", &uid);
     });
@@ -105,7 +105,7 @@ fn pod_deleted_during_sandbox_creation_never_runs() {
         sim.runtime
             .set_latency(Operation::RunPodSandbox, 30 * SECOND);
         let uid = create(sim, pod("web").grace(30));
-        sim.until("its sandbox is asked for", SECOND, |sim| {
+        sim.until("its sandbox is requested", SECOND, |sim| {
             sandbox_calls(sim, "web") == 1
         })
         .await;
@@ -160,7 +160,7 @@ fn pod_deleted_during_downtime_is_stopped_after_restart() {
         sim.pass(MINUTE).await;
         assert!(
             runs(sim, &uids[0]) && runs(sim, &uids[1]),
-            "nobody stops them"
+            "they keep running"
         );
         sim.start_agent().await;
         sim.until("both are stopped", 10 * SECOND, |sim| {

@@ -130,7 +130,7 @@ fn container_restarts_with_mounted_payload_of_missing_objects() {
     on_a_ready_node(71, async |sim| {
         let uid = with_everything(sim).await;
         take_everything(sim);
-        sim.until("it is told and noted", 2 * SECOND, |sim| {
+        sim.until("it is reported and persisted", 2 * SECOND, |sim| {
             has_event(sim, "web", NO_SETTINGS) && notes(sim, "web").len() == 3
         })
         .await;

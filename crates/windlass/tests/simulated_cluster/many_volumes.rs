@@ -140,7 +140,7 @@ fn idle_hour_with_440_volumes_wakes_no_actor() {
     // each pod
     let more = all.1.abs_diff(one.1);
     assert!(more < 109, "{} wake-ups, {} without volumes", all.1, one.1);
-    assert!(one.0 > 110 && one.1 > 3600, "pods are looked at: {one:?}");
+    assert!(one.0 > 110 && one.1 > 3600, "pods are synced: {one:?}");
 }
 
 #[test]

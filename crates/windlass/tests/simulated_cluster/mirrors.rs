@@ -34,7 +34,7 @@ fn mirror_pod_has_live_status_and_node_owner() {
             .running(&"etcd-uid".into(), "app")
             .expect("runs");
         sim.runtime.kill_container(&app.id, 1);
-        sim.until("a restart is told", MINUTE, |sim| {
+        sim.until("a restart is reported", MINUTE, |sim| {
             restarts(sim, "etcd") == 1
         })
         .await;

@@ -149,7 +149,7 @@ fn oversized_resolv_conf_is_node_event() {
                     && event.message.as_deref() == Some(text)
             })
         };
-        sim.until("it is told", 5 * SECOND, told).await;
+        sim.until("it is reported", 5 * SECOND, told).await;
     });
 }
 

@@ -166,6 +166,6 @@ fn config_map_is_watched_only_while_referenced() {
         sim.pass(10 * MINUTE).await;
         let requests = sim.api.requests().into_iter();
         let about = requests.filter(|r| r.query.contains("settings"));
-        assert_eq!(about.count(), 0, "nobody asks for it any more");
+        assert_eq!(about.count(), 0, "no further request");
     });
 }

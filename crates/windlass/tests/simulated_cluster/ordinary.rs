@@ -112,27 +112,27 @@ fn finished_pod_does_not_run_again_after_state_loss() {
 #[test]
 fn pod_rejected_by_admission_stays_failed() {
     on_a_ready_node(5, async |sim| {
-        let greedy = || {
-            pod("greedy").with(|pod| {
+        let hog = || {
+            pod("hog").with(|pod| {
                 let container = &mut pod.spec.as_mut().expect("spec").containers[0];
                 let resources = json!({ "requests": { "cpu": "100000" } });
                 container.resources = serde_json::from_value(resources).expect("resources");
             })
         };
         create(sim, pod("modest"));
-        create(sim, greedy());
+        create(sim, hog());
         sim.until("it is rejected", SECOND, |sim| {
-            phase(sim, "greedy") == "Failed" && ready(sim, "modest")
+            phase(sim, "hog") == "Failed" && ready(sim, "modest")
         })
         .await;
         let reason_and_message = |sim: &NodeSim| {
-            let status = get(sim, "greedy").and_then(|pod| pod.status);
+            let status = get(sim, "hog").and_then(|pod| pod.status);
             let status = status.expect("a status");
             (status.reason, status.message)
         };
         let (reason, message) = reason_and_message(sim);
         assert_eq!(reason.as_deref(), Some("OutOfcpu"));
-        let status = get(sim, "greedy")
+        let status = get(sim, "hog")
             .and_then(|pod| pod.status)
             .expect("a status");
         assert_eq!(status.conditions.unwrap_or_default(), []);
@@ -141,18 +141,18 @@ fn pod_rejected_by_admission_stays_failed() {
             message.as_deref().is_some_and(|m| m.contains("cpu")),
             "{message:?}"
         );
-        let blocker = sim.view("greedy").and_then(|view| view.blocker);
+        let blocker = sim.view("hog").and_then(|view| view.blocker);
         let blocker = blocker.expect("a blocker").message;
         assert!(blocker.contains("Pod was rejected"), "{blocker}");
         sim.kill_agent().await;
         sim.start_agent().await;
         sim.pass(10 * MINUTE).await;
-        assert_eq!(phase(sim, "greedy"), "Failed");
+        assert_eq!(phase(sim, "hog"), "Failed");
         assert_eq!(reason_and_message(sim), (reason, message));
-        assert_eq!(sandbox_calls(sim, "greedy"), 0);
-        assert_eq!(patches(sim, "greedy").len(), 1);
-        delete(sim, "greedy", None);
-        assert!(get(sim, "greedy").is_none());
+        assert_eq!(sandbox_calls(sim, "hog"), 0);
+        assert_eq!(patches(sim, "hog").len(), 1);
+        delete(sim, "hog", None);
+        assert!(get(sim, "hog").is_none());
     });
 }
 

@@ -71,7 +71,7 @@ fn assert_untouched(sim: &NodeSim, pods: &[(String, PodUid)]) {
     for (name, uid) in pods {
         let starts = sim.runtime.starts(uid, "app");
         match &**name {
-            "crash" => assert!(starts >= 6, "the crash loop went on: {starts} starts"),
+            "crash" => assert!(starts >= 6, "the crash loop continued: {starts} starts"),
             _ => assert_eq!(starts, 1, "{name}"),
         }
         if name.starts_with('q') {
@@ -123,7 +123,7 @@ fn ten_minute_outage_costs_one_patch_per_pod() {
             assert!(ready(sim, quiet));
         }
         assert!(sim.now().duration_since(back).as_secs() < 60);
-        assert!(lists(sim) <= 1, "the watch goes on where it was");
+        assert!(lists(sim) <= 1, "the watch resumes where it was");
     });
 }
 
@@ -195,7 +195,7 @@ fn black_hole_connection_loses_nothing() {
         delete(sim, "q2", None);
         sim.pass(10 * MINUTE).await;
         sim.api.faults().lift(hole);
-        sim.until("the node is heard of", 25 * SECOND, |sim| {
+        sim.until("the node is updated", 25 * SECOND, |sim| {
             renewals(sim)
                 .last()
                 .is_some_and(|at| sim.now().duration_since(*at).as_secs() < 10)

@@ -49,7 +49,7 @@ fn restored_pods_start_nothing_before_confirmation() {
         sim.api.faults().lift(outage);
         sim.until("the confirmed one starts", MINUTE, |sim| ready(sim, "lost"))
             .await;
-        sim.until("the crash-looper goes on", 5 * MINUTE, |sim| {
+        sim.until("the crash-looper restarts", 5 * MINUTE, |sim| {
             sim.runtime.starts(&crash, "app") >= crashes + 2
         })
         .await;

@@ -48,24 +48,22 @@ fn pod_exceeding_empty_dir_limit_is_evicted() {
     on_a_ready_node(51, async |sim| {
         // evicted with a grace period of a second
         sim.runtime.set_behavior("app", Behavior::stubborn());
-        let greedy = running(sim, "greedy").await;
+        let hog = running(sim, "hog").await;
         let modest = running(sim, "modest").await;
         sim.desire([limited(static_pod("static")).build()]).await;
         sim.files.fill_volume(&modest, "data", MEBIBYTE);
         sim.files
             .fill_volume(&"static-uid".into(), "data", 9 * MEBIBYTE);
         sim.pass(MINUTE).await;
-        assert!(runs(sim, &greedy));
-        sim.files.fill_volume(&greedy, "data", MEBIBYTE + 1);
-        sim.until("it is evicted", 15 * SECOND, |sim| {
-            is_evicted(sim, "greedy")
-        })
-        .await;
-        assert!(!runs(sim, &greedy));
-        assert_eq!(evictions(sim, "greedy"), [(1, WORDS.to_owned())]);
+        assert!(runs(sim, &hog));
+        sim.files.fill_volume(&hog, "data", MEBIBYTE + 1);
+        sim.until("it is evicted", 15 * SECOND, |sim| is_evicted(sim, "hog"))
+            .await;
+        assert!(!runs(sim, &hog));
+        assert_eq!(evictions(sim, "hog"), [(1, WORDS.to_owned())]);
         sim.pass(5 * MINUTE).await;
-        assert!(is_evicted(sim, "greedy") && evictions(sim, "greedy").len() == 1);
-        assert_eq!(sim.runtime.starts(&greedy, "app"), 1);
+        assert!(is_evicted(sim, "hog") && evictions(sim, "hog").len() == 1);
+        assert_eq!(sim.runtime.starts(&hog, "app"), 1);
         // one at its limit, and one of those that are never evicted
         assert!(runs(sim, &modest) && runs(sim, &"static-uid".into()));
     });
@@ -74,18 +72,16 @@ fn pod_exceeding_empty_dir_limit_is_evicted() {
 #[test]
 fn restart_keeps_enforcing_volume_limits() {
     on_a_ready_node(52, async |sim| {
-        let greedy = running(sim, "greedy").await;
+        let hog = running(sim, "hog").await;
         sim.pass(MINUTE).await;
         sim.kill_agent().await;
-        sim.files.fill_volume(&greedy, "data", 2 * MEBIBYTE);
+        sim.files.fill_volume(&hog, "data", 2 * MEBIBYTE);
         sim.pass(MINUTE).await;
-        assert!(runs(sim, &greedy));
+        assert!(runs(sim, &hog));
         sim.start_agent().await;
-        sim.until("it is evicted", 25 * SECOND, |sim| {
-            is_evicted(sim, "greedy")
-        })
-        .await;
-        assert_eq!(sim.runtime.starts(&greedy, "app"), 1);
+        sim.until("it is evicted", 25 * SECOND, |sim| is_evicted(sim, "hog"))
+            .await;
+        assert_eq!(sim.runtime.starts(&hog, "app"), 1);
     });
 }
 

@@ -123,7 +123,7 @@ fn shared_device_is_staged_once_and_unstaged_after_last_pod() {
         sim.pass(MINUTE).await;
         assert!(staged(sim) && count(sim, "unstage ") > 3);
         sim.volumes.fail(VolumeStep::Unstage, DEVICE, None);
-        sim.until("it is taken back", 2 * MINUTE + 2 * SECOND, |sim| {
+        sim.until("it is unstaged", 2 * MINUTE + 2 * SECOND, |sim| {
             !staged(sim)
         })
         .await;
@@ -270,7 +270,7 @@ fn staged_device_survives_restart_without_api_server() {
             "not every source has spoken"
         );
         sim.api.faults().lift(outage);
-        sim.until("what nobody uses goes", 2 * MINUTE, |sim| {
+        sim.until("unused volumes are removed", 2 * MINUTE, |sim| {
             !sim.volumes.staged().contains(&left)
         })
         .await;

@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 fn acceptor() -> TlsAcceptor {
-    let names = vec!["somebody.else".to_owned()];
+    let names = vec!["other.example".to_owned()];
     let own = rcgen::generate_simple_self_signed(names).expect("certificate");
     acceptor_with(own.cert.der().clone(), own.signing_key.serialize_der())
 }

@@ -189,7 +189,7 @@ fn watch_closed_early_repeatedly_backs_off() {
         .map(|_| {
             plan.opened();
             let decision = plan.after(&ReflectInput::Closed { age: SHORT }, Instant::now());
-            assert!(!decision.reported, "a close is no error");
+            assert!(!decision.reported, "a close is not an error");
             decision.pause
         })
         .collect();

@@ -103,9 +103,9 @@ fn assert_in_order(pod: &Pod, found: &ObservedPod, said: &PodProbeResults, actio
                 continue;
             }
             let started = here(&sidecar.name).is_some_and(|c| {
-                let verdict = said.result(ProbeKind::Startup, &c.name, &c.id);
+                let result = said.result(ProbeKind::Startup, &c.name, &c.id);
                 c.state == ContainerState::Running
-                    && (sidecar.startup_probe.is_none() || verdict == Some(true))
+                    && (sidecar.startup_probe.is_none() || result == Some(true))
             });
             assert!(started, "{actions}: begins behind {}", sidecar.name);
         }
@@ -320,7 +320,7 @@ impl<'a> Fixture<'a> {
                     (c.state, c.exit_code, c.finished_at) = (ContainerState::Exited, 88, Some(now));
                 }
                 (6 | 7, Some(c)) if c.state == ContainerState::Running => {
-                    let verdict = ContainerProbeResult {
+                    let result = ContainerProbeResult {
                         id: c.id.clone(),
                         success: *luck == 6,
                     };
@@ -330,7 +330,7 @@ impl<'a> Fixture<'a> {
                     };
                     self.probe_results
                         .for_kind_mut(kind)
-                        .insert(c.name.clone(), verdict);
+                        .insert(c.name.clone(), result);
                 }
                 _ => self.now += 400,
             }
@@ -349,13 +349,13 @@ impl<'a> Fixture<'a> {
                 let init = self.pod.init_containers().iter().find(|i| i.name == c.name);
                 let completes = init.map_or(!always, |i| !is_sidecar(i));
                 if c.state == ContainerState::Running {
-                    let verdict = ContainerProbeResult {
+                    let result = ContainerProbeResult {
                         id: c.id.clone(),
                         success: true,
                     };
                     for kind in ProbeKind::ALL {
                         let of_kind = self.probe_results.for_kind_mut(kind);
-                        of_kind.insert(c.name.clone(), verdict.clone());
+                        of_kind.insert(c.name.clone(), result.clone());
                     }
                 }
                 if completes && c.state == ContainerState::Running {

@@ -26,7 +26,11 @@ fn bound_and_mounted(case: &Case) -> String {
             format!("{} | {mounts}", parts.join("; "))
         }
         Err(error) => {
-            assert_eq!(case.mounts(), error.to_string(), "one error, whoever asks");
+            assert_eq!(
+                case.mounts(),
+                error.to_string(),
+                "the same error for each caller"
+            );
             error.to_string()
         }
     }
@@ -172,7 +176,7 @@ fn an_image_is_mounted_as_the_runtime_resolved_it() {
     assert_eq!(
         case.mounts(),
         "cannot find volume \"model\" to mount into container \"c\"",
-        "nobody pulled it"
+        "not pulled"
     );
     let resolved = MountedImage {
         image: "sha256:abc".to_owned(),

@@ -275,7 +275,10 @@ async fn interrupted_rotation_is_undone_after_container_exit() {
     let expected = format!("0.log 0.log.20261122-040000.gz {BEFORE}");
     assert_eq!(env.files(), expected);
     let calls = env.runtime.calls();
-    assert!(calls.is_empty(), "nobody would write into it: {calls:?}");
+    assert!(
+        calls.is_empty(),
+        "no container would write into it: {calls:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
