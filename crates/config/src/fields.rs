@@ -36,6 +36,9 @@ const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
 const STATISTICS: &str = "used for statistics only; no process is moved into the cgroup";
 const VOLUMES: &str = "flexvolume drivers";
+const IMMEDIATE: Support = Ignored("lines are written immediately");
+const NO_EFFECT: Support = Ignored("no effect in the Go kubelet either");
+const STDERR: Support = Ignored("all lines are written to stderr");
 
 const fn plain(path: &'static str, support: Support) -> Field {
     Field {
@@ -89,10 +92,7 @@ pub static FIELDS: &[Field] = &[
     plain("oomScoreAdj", Full),
     plain("clusterDomain", Full),
     plain("clusterDNS", Full),
-    zero(
-        "streamingConnectionIdleTimeout",
-        Ignored("no effect in the Go kubelet either"),
-    ),
+    zero("streamingConnectionIdleTimeout", NO_EFFECT),
     zero("nodeStatusUpdateFrequency", Full),
     zero("nodeStatusReportFrequency", Full),
     zero("nodeLeaseDurationSeconds", Full),
@@ -151,14 +151,8 @@ pub static FIELDS: &[Field] = &[
     plain("enableControllerAttachDetach", Full),
     plain("protectKernelDefaults", NotImplemented(NODE)),
     plain("makeIPTablesUtilChains", NotImplemented(NODE)),
-    plain(
-        "iptablesMasqueradeBit",
-        Ignored("no effect in the Go kubelet either"),
-    ),
-    plain(
-        "iptablesDropBit",
-        Ignored("no effect in the Go kubelet either"),
-    ),
+    plain("iptablesMasqueradeBit", NO_EFFECT),
+    plain("iptablesDropBit", NO_EFFECT),
     plain("featureGates", Full),
     plain("failSwapOn", Full),
     zero("containerLogMaxSize", Full),
@@ -213,31 +207,16 @@ pub static FIELDS: &[Field] = &[
     plain("tracing.endpoint", Full),
     plain("tracing.samplingRatePerMillion", Full),
     zero("logging.format", Full),
-    zero(
-        "logging.flushFrequency",
-        Ignored("lines are written immediately"),
-    ),
+    zero("logging.flushFrequency", IMMEDIATE),
     plain("logging.verbosity", Full),
     plain(
         "logging.vmodule",
         Ignored("use RUST_LOG to set the level of a module"),
     ),
-    plain(
-        "logging.options.text.splitStream",
-        Ignored("all lines are written to stderr"),
-    ),
-    zero(
-        "logging.options.text.infoBufferSize",
-        Ignored("lines are written immediately"),
-    ),
-    plain(
-        "logging.options.json.splitStream",
-        Ignored("all lines are written to stderr"),
-    ),
-    zero(
-        "logging.options.json.infoBufferSize",
-        Ignored("lines are written immediately"),
-    ),
+    plain("logging.options.text.splitStream", STDERR),
+    zero("logging.options.text.infoBufferSize", IMMEDIATE),
+    plain("logging.options.json.splitStream", STDERR),
+    zero("logging.options.json.infoBufferSize", IMMEDIATE),
 ];
 
 /// Returns the field with a path.

@@ -46,6 +46,12 @@
 //!
 //! Files are read once, at startup. Only [`checks`] and [`node`] read the host.
 
+/// An array of tuples, or of calls of a constructor, with one row per line.
+macro_rules! rows {
+    ($constructor:ident: $($($cell:expr),+;)*) => { [$($constructor($($cell),+)),*] };
+    ($($($cell:expr),+;)*) => { [$(($($cell),+)),*] };
+}
+
 pub mod gates;
 pub mod kubelet;
 

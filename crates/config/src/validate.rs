@@ -104,70 +104,30 @@ impl Rules<'_> {
 
 fn numbers(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     const ANY: i64 = i64::MAX;
-    let ranges: [(&str, i64, i64, i64); 22] = [
-        (
-            "nodeLeaseDurationSeconds",
-            c.node_lease_duration_seconds.into(),
-            1,
-            ANY,
-        ),
-        ("registryPullQPS", c.registry_pull_qps.into(), 0, ANY),
-        ("registryBurst", c.registry_burst.into(), 0, ANY),
-        ("eventRecordQPS", c.event_record_qps.into(), 0, ANY),
-        ("eventBurst", c.event_burst.into(), 0, ANY),
-        ("kubeAPIQPS", c.kube_api_qps.into(), 0, ANY),
-        ("kubeAPIBurst", c.kube_api_burst.into(), 0, ANY),
-        ("port", c.port.into(), 1, 65535),
-        ("readOnlyPort", c.read_only_port.into(), 0, 65535),
-        ("healthzPort", c.healthz_port.into(), 0, 65535),
-        (
-            "imageGCHighThresholdPercent",
-            c.image_gc_high_threshold_percent.into(),
-            0,
-            100,
-        ),
-        (
-            "imageGCLowThresholdPercent",
-            c.image_gc_low_threshold_percent.into(),
-            0,
-            100,
-        ),
-        (
-            "iptablesMasqueradeBit",
-            c.iptables_masquerade_bit.into(),
-            0,
-            31,
-        ),
-        ("iptablesDropBit", c.iptables_drop_bit.into(), 0, 31),
-        (
-            "nodeStatusMaxImages",
-            c.node_status_max_images.into(),
-            -1,
-            ANY,
-        ),
-        ("oomScoreAdj", c.oom_score_adj.into(), -1000, 1000),
-        ("maxOpenFiles", c.max_open_files, 0, ANY),
-        ("maxPods", c.max_pods.into(), 0, ANY),
-        ("podsPerCore", c.pods_per_core.into(), 0, ANY),
-        (
-            "evictionMaxPodGracePeriod",
-            c.eviction_max_pod_grace_period.into(),
-            0,
-            ANY,
-        ),
-        (
-            "containerLogMaxFiles",
-            c.container_log_max_files.into(),
-            2,
-            ANY,
-        ),
-        (
-            "containerLogMaxWorkers",
-            c.container_log_max_workers.into(),
-            1,
-            ANY,
-        ),
-    ];
+    let ranges: [(&str, i64, i64, i64); 22] = rows! {
+        "nodeLeaseDurationSeconds", c.node_lease_duration_seconds.into(), 1, ANY;
+        "registryPullQPS", c.registry_pull_qps.into(), 0, ANY;
+        "registryBurst", c.registry_burst.into(), 0, ANY;
+        "eventRecordQPS", c.event_record_qps.into(), 0, ANY;
+        "eventBurst", c.event_burst.into(), 0, ANY;
+        "kubeAPIQPS", c.kube_api_qps.into(), 0, ANY;
+        "kubeAPIBurst", c.kube_api_burst.into(), 0, ANY;
+        "port", c.port.into(), 1, 65535;
+        "readOnlyPort", c.read_only_port.into(), 0, 65535;
+        "healthzPort", c.healthz_port.into(), 0, 65535;
+        "imageGCHighThresholdPercent", c.image_gc_high_threshold_percent.into(), 0, 100;
+        "imageGCLowThresholdPercent", c.image_gc_low_threshold_percent.into(), 0, 100;
+        "iptablesMasqueradeBit", c.iptables_masquerade_bit.into(), 0, 31;
+        "iptablesDropBit", c.iptables_drop_bit.into(), 0, 31;
+        "nodeStatusMaxImages", c.node_status_max_images.into(), -1, ANY;
+        "oomScoreAdj", c.oom_score_adj.into(), -1000, 1000;
+        "maxOpenFiles", c.max_open_files, 0, ANY;
+        "maxPods", c.max_pods.into(), 0, ANY;
+        "podsPerCore", c.pods_per_core.into(), 0, ANY;
+        "evictionMaxPodGracePeriod", c.eviction_max_pod_grace_period.into(), 0, ANY;
+        "containerLogMaxFiles", c.container_log_max_files.into(), 2, ANY;
+        "containerLogMaxWorkers", c.container_log_max_workers.into(), 1, ANY;
+    };
     for (field, value, from, to) in ranges {
         rules.range(field, value, from, to);
     }
@@ -247,65 +207,24 @@ fn between(rules: &mut Rules<'_>, field: &str, value: GoDuration, from: i64, to:
 }
 
 fn enums(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) {
-    let choices: [(&str, &str, &[&str]); 12] = [
-        (
-            "authorization.mode",
-            &c.authorization.mode,
-            &["AlwaysAllow", "Webhook"],
-        ),
-        ("cgroupDriver", &c.cgroup_driver, &["cgroupfs", "systemd"]),
-        (
-            "cpuManagerPolicy",
-            &c.cpu_manager_policy,
-            &["none", "static"],
-        ),
-        (
-            "memoryManagerPolicy",
-            &c.memory_manager_policy,
-            &["None", "Static"],
-        ),
-        (
-            "topologyManagerPolicy",
-            &c.topology_manager_policy,
-            &["none", "best-effort", "restricted", "single-numa-node"],
-        ),
-        (
-            "topologyManagerScope",
-            &c.topology_manager_scope,
-            &["container", "pod"],
-        ),
-        (
-            "hairpinMode",
-            &c.hairpin_mode,
-            &["none", "hairpin-veth", "promiscuous-bridge"],
-        ),
-        (
-            "memorySwap.swapBehavior",
-            &c.memory_swap.swap_behavior,
-            &["", "NoSwap", "LimitedSwap"],
-        ),
-        (
-            "configMapAndSecretChangeDetectionStrategy",
-            &c.config_map_and_secret_change_detection_strategy,
-            &["Get", "Cache", "Watch"],
-        ),
-        (
-            "memoryReservationPolicy",
-            &c.memory_reservation_policy,
-            &["None", "TieredReservation"],
-        ),
-        ("logging.format", &c.logging.format, &["text", "json"]),
-        (
-            "imagePullCredentialsVerificationPolicy",
-            &c.image_pull_credentials_verification_policy,
-            &[
-                "NeverVerify",
-                "NeverVerifyPreloadedImages",
-                "NeverVerifyAllowlistedImages",
-                "AlwaysVerify",
-            ],
-        ),
-    ];
+    let choices: [(&str, &str, &[&str]); 12] = rows! {
+        "authorization.mode", &c.authorization.mode, &["AlwaysAllow", "Webhook"];
+        "cgroupDriver", &c.cgroup_driver, &["cgroupfs", "systemd"];
+        "cpuManagerPolicy", &c.cpu_manager_policy, &["none", "static"];
+        "memoryManagerPolicy", &c.memory_manager_policy, &["None", "Static"];
+        "topologyManagerPolicy", &c.topology_manager_policy,
+            &["none", "best-effort", "restricted", "single-numa-node"];
+        "topologyManagerScope", &c.topology_manager_scope, &["container", "pod"];
+        "hairpinMode", &c.hairpin_mode, &["none", "hairpin-veth", "promiscuous-bridge"];
+        "memorySwap.swapBehavior", &c.memory_swap.swap_behavior, &["", "NoSwap", "LimitedSwap"];
+        "configMapAndSecretChangeDetectionStrategy",
+            &c.config_map_and_secret_change_detection_strategy, &["Get", "Cache", "Watch"];
+        "memoryReservationPolicy", &c.memory_reservation_policy, &["None", "TieredReservation"];
+        "logging.format", &c.logging.format, &["text", "json"];
+        "imagePullCredentialsVerificationPolicy", &c.image_pull_credentials_verification_policy,
+            &["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages",
+              "AlwaysVerify"];
+    };
     for (field, value, allowed) in choices {
         rules.one_of(field, value, allowed);
     }

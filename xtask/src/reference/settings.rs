@@ -211,7 +211,12 @@ fn structs_of(source: &str) -> BTreeMap<String, Vec<Member>> {
         ) {
             members.push(Member {
                 name: rename.take().map_or_else(|| camel(name), str::to_owned),
-                kind: kind.trim_end_matches(',').to_owned(),
+                kind: kind
+                    .split(" = ")
+                    .next()
+                    .unwrap_or(kind)
+                    .trim_end_matches(',')
+                    .to_owned(),
                 docs: std::mem::take(&mut docs).join(" "),
             });
         }

@@ -45,206 +45,120 @@ const fn mirror(flag: &'static str, path: &'static str, kind: Kind) -> Mirror {
 }
 
 /// All mirrored flags.
-pub static MIRRORS: &[Mirror] = &[
-    mirror("address", "address", Text),
-    mirror("allowed-unsafe-sysctls", "allowedUnsafeSysctls", List),
-    mirror("anonymous-auth", "authentication.anonymous.enabled", Switch),
-    mirror(
-        "authentication-token-webhook",
-        "authentication.webhook.enabled",
-        Switch,
-    ),
-    mirror(
-        "authentication-token-webhook-cache-ttl",
-        "authentication.webhook.cacheTTL",
-        Duration,
-    ),
-    mirror("authorization-mode", "authorization.mode", Text),
-    mirror(
-        "authorization-webhook-cache-authorized-ttl",
-        "authorization.webhook.cacheAuthorizedTTL",
-        Duration,
-    ),
-    mirror(
-        "authorization-webhook-cache-unauthorized-ttl",
-        "authorization.webhook.cacheUnauthorizedTTL",
-        Duration,
-    ),
-    mirror("cgroup-driver", "cgroupDriver", Text),
-    mirror("cgroup-root", "cgroupRoot", Text),
-    mirror("cgroups-per-qos", "cgroupsPerQOS", Switch),
-    mirror("client-ca-file", "authentication.x509.clientCAFile", Text),
-    mirror("cluster-dns", "clusterDNS", List),
-    mirror("cluster-domain", "clusterDomain", Text),
-    mirror("container-log-max-files", "containerLogMaxFiles", Integer),
-    mirror("container-log-max-size", "containerLogMaxSize", Text),
-    mirror(
-        "container-runtime-endpoint",
-        "containerRuntimeEndpoint",
-        Text,
-    ),
-    mirror("contention-profiling", "enableContentionProfiling", Switch),
-    mirror("cpu-cfs-quota", "cpuCFSQuota", Switch),
-    mirror("cpu-cfs-quota-period", "cpuCFSQuotaPeriod", Duration),
-    mirror("cpu-manager-policy", "cpuManagerPolicy", Text),
-    mirror("cpu-manager-policy-options", "cpuManagerPolicyOptions", Map),
-    mirror(
-        "cpu-manager-reconcile-period",
-        "cpuManagerReconcilePeriod",
-        Duration,
-    ),
-    mirror(
-        "enable-controller-attach-detach",
-        "enableControllerAttachDetach",
-        Switch,
-    ),
-    mirror(
-        "enable-debugging-handlers",
-        "enableDebuggingHandlers",
-        Switch,
-    ),
-    mirror("enable-server", "enableServer", Switch),
-    mirror("enforce-node-allocatable", "enforceNodeAllocatable", List),
-    mirror("event-burst", "eventBurst", Integer),
-    mirror("event-qps", "eventRecordQPS", Integer),
-    mirror("eviction-hard", "evictionHard", Thresholds),
-    mirror(
-        "eviction-max-pod-grace-period",
-        "evictionMaxPodGracePeriod",
-        Integer,
-    ),
-    mirror("eviction-minimum-reclaim", "evictionMinimumReclaim", Map),
-    mirror(
-        "eviction-pressure-transition-period",
-        "evictionPressureTransitionPeriod",
-        Duration,
-    ),
-    mirror("eviction-soft", "evictionSoft", Thresholds),
-    mirror("eviction-soft-grace-period", "evictionSoftGracePeriod", Map),
-    mirror("fail-cgroupv1", "failCgroupV1", Switch),
-    mirror("fail-swap-on", "failSwapOn", Switch),
-    mirror("feature-gates", "featureGates", Gates),
-    mirror("file-check-frequency", "fileCheckFrequency", Duration),
-    mirror("hairpin-mode", "hairpinMode", Text),
-    mirror("healthz-bind-address", "healthzBindAddress", Text),
-    mirror("healthz-port", "healthzPort", Integer),
-    mirror("http-check-frequency", "httpCheckFrequency", Duration),
-    mirror(
-        "image-gc-high-threshold",
-        "imageGCHighThresholdPercent",
-        Integer,
-    ),
-    mirror(
-        "image-gc-low-threshold",
-        "imageGCLowThresholdPercent",
-        Integer,
-    ),
-    mirror("image-service-endpoint", "imageServiceEndpoint", Text),
-    mirror("iptables-drop-bit", "iptablesDropBit", Integer),
-    mirror("iptables-masquerade-bit", "iptablesMasqueradeBit", Integer),
-    mirror(
-        "kernel-memcg-notification",
-        "kernelMemcgNotification",
-        Switch,
-    ),
-    mirror("kube-api-burst", "kubeAPIBurst", Integer),
-    mirror("kube-api-content-type", "contentType", Text),
-    mirror("kube-api-qps", "kubeAPIQPS", Integer),
-    mirror("kube-reserved", "kubeReserved", Map),
-    mirror("kube-reserved-cgroup", "kubeReservedCgroup", Text),
-    mirror("kubelet-cgroups", "kubeletCgroups", Text),
-    mirror(
-        "local-storage-capacity-isolation",
-        "localStorageCapacityIsolation",
-        Switch,
-    ),
-    mirror("log-flush-frequency", "logging.flushFrequency", Duration),
-    mirror(
-        "log-json-info-buffer-size",
-        "logging.options.json.infoBufferSize",
-        Text,
-    ),
-    mirror(
-        "log-json-split-stream",
-        "logging.options.json.splitStream",
-        Switch,
-    ),
-    mirror(
-        "log-text-info-buffer-size",
-        "logging.options.text.infoBufferSize",
-        Text,
-    ),
-    mirror(
-        "log-text-split-stream",
-        "logging.options.text.splitStream",
-        Switch,
-    ),
-    mirror("logging-format", "logging.format", Text),
-    mirror(
-        "make-iptables-util-chains",
-        "makeIPTablesUtilChains",
-        Switch,
-    ),
-    mirror("manifest-url", "staticPodURL", Text),
-    mirror("manifest-url-header", "staticPodURLHeader", Headers),
-    mirror("max-open-files", "maxOpenFiles", Integer),
-    mirror("max-pods", "maxPods", Integer),
-    mirror("memory-manager-policy", "memoryManagerPolicy", Text),
-    mirror("minimum-image-ttl-duration", "imageMinimumGCAge", Duration),
-    mirror("node-status-max-images", "nodeStatusMaxImages", Integer),
-    mirror(
-        "node-status-update-frequency",
-        "nodeStatusUpdateFrequency",
-        Duration,
-    ),
-    mirror("oom-score-adj", "oomScoreAdj", Integer),
-    mirror("pod-cidr", "podCIDR", Text),
-    mirror("pod-manifest-path", "staticPodPath", Text),
-    mirror("pod-max-pids", "podPidsLimit", Integer),
-    mirror("pods-per-core", "podsPerCore", Integer),
-    mirror("port", "port", Integer),
-    mirror("protect-kernel-defaults", "protectKernelDefaults", Switch),
-    mirror("provider-id", "providerID", Text),
-    mirror("qos-reserved", "qosReserved", Map),
-    mirror("read-only-port", "readOnlyPort", Integer),
-    mirror("register-node", "registerNode", Switch),
-    mirror("register-with-taints", "registerWithTaints", Taints),
-    mirror("registry-burst", "registryBurst", Integer),
-    mirror("registry-qps", "registryPullQPS", Integer),
-    mirror("reserved-cpus", "reservedSystemCPUs", Text),
-    mirror("reserved-memory", "reservedMemory", ReservedMemory),
-    mirror("resolv-conf", "resolvConf", Text),
-    mirror("rotate-certificates", "rotateCertificates", Switch),
-    mirror("rotate-server-certificates", "serverTLSBootstrap", Switch),
-    mirror("runonce", "runOnce", Switch),
-    mirror("runtime-request-timeout", "runtimeRequestTimeout", Duration),
-    mirror("seccomp-default", "seccompDefault", Switch),
-    mirror("serialize-image-pulls", "serializeImagePulls", Switch),
-    mirror(
-        "streaming-connection-idle-timeout",
-        "streamingConnectionIdleTimeout",
-        Duration,
-    ),
-    mirror("sync-frequency", "syncFrequency", Duration),
-    mirror("system-cgroups", "systemCgroups", Text),
-    mirror("system-reserved", "systemReserved", Map),
-    mirror("system-reserved-cgroup", "systemReservedCgroup", Text),
-    mirror("tls-cert-file", "tlsCertFile", Text),
-    mirror("tls-cipher-suites", "tlsCipherSuites", List),
-    mirror("tls-min-version", "tlsMinVersion", Text),
-    mirror("tls-private-key-file", "tlsPrivateKeyFile", Text),
-    mirror("topology-manager-policy", "topologyManagerPolicy", Text),
-    mirror(
-        "topology-manager-policy-options",
-        "topologyManagerPolicyOptions",
-        Map,
-    ),
-    mirror("topology-manager-scope", "topologyManagerScope", Text),
-    mirror("v", "logging.verbosity", Integer),
-    mirror("vmodule", "logging.vmodule", VModule),
-    mirror("volume-plugin-dir", "volumePluginDir", Text),
-    mirror("volume-stats-agg-period", "volumeStatsAggPeriod", Duration),
-];
+pub static MIRRORS: &[Mirror] = &rows! { mirror:
+    "address", "address", Text;
+    "allowed-unsafe-sysctls", "allowedUnsafeSysctls", List;
+    "anonymous-auth", "authentication.anonymous.enabled", Switch;
+    "authentication-token-webhook", "authentication.webhook.enabled", Switch;
+    "authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", Duration;
+    "authorization-mode", "authorization.mode", Text;
+    "authorization-webhook-cache-authorized-ttl",
+        "authorization.webhook.cacheAuthorizedTTL", Duration;
+    "authorization-webhook-cache-unauthorized-ttl",
+        "authorization.webhook.cacheUnauthorizedTTL", Duration;
+    "cgroup-driver", "cgroupDriver", Text;
+    "cgroup-root", "cgroupRoot", Text;
+    "cgroups-per-qos", "cgroupsPerQOS", Switch;
+    "client-ca-file", "authentication.x509.clientCAFile", Text;
+    "cluster-dns", "clusterDNS", List;
+    "cluster-domain", "clusterDomain", Text;
+    "container-log-max-files", "containerLogMaxFiles", Integer;
+    "container-log-max-size", "containerLogMaxSize", Text;
+    "container-runtime-endpoint", "containerRuntimeEndpoint", Text;
+    "contention-profiling", "enableContentionProfiling", Switch;
+    "cpu-cfs-quota", "cpuCFSQuota", Switch;
+    "cpu-cfs-quota-period", "cpuCFSQuotaPeriod", Duration;
+    "cpu-manager-policy", "cpuManagerPolicy", Text;
+    "cpu-manager-policy-options", "cpuManagerPolicyOptions", Map;
+    "cpu-manager-reconcile-period", "cpuManagerReconcilePeriod", Duration;
+    "enable-controller-attach-detach", "enableControllerAttachDetach", Switch;
+    "enable-debugging-handlers", "enableDebuggingHandlers", Switch;
+    "enable-server", "enableServer", Switch;
+    "enforce-node-allocatable", "enforceNodeAllocatable", List;
+    "event-burst", "eventBurst", Integer;
+    "event-qps", "eventRecordQPS", Integer;
+    "eviction-hard", "evictionHard", Thresholds;
+    "eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", Integer;
+    "eviction-minimum-reclaim", "evictionMinimumReclaim", Map;
+    "eviction-pressure-transition-period", "evictionPressureTransitionPeriod", Duration;
+    "eviction-soft", "evictionSoft", Thresholds;
+    "eviction-soft-grace-period", "evictionSoftGracePeriod", Map;
+    "fail-cgroupv1", "failCgroupV1", Switch;
+    "fail-swap-on", "failSwapOn", Switch;
+    "feature-gates", "featureGates", Gates;
+    "file-check-frequency", "fileCheckFrequency", Duration;
+    "hairpin-mode", "hairpinMode", Text;
+    "healthz-bind-address", "healthzBindAddress", Text;
+    "healthz-port", "healthzPort", Integer;
+    "http-check-frequency", "httpCheckFrequency", Duration;
+    "image-gc-high-threshold", "imageGCHighThresholdPercent", Integer;
+    "image-gc-low-threshold", "imageGCLowThresholdPercent", Integer;
+    "image-service-endpoint", "imageServiceEndpoint", Text;
+    "iptables-drop-bit", "iptablesDropBit", Integer;
+    "iptables-masquerade-bit", "iptablesMasqueradeBit", Integer;
+    "kernel-memcg-notification", "kernelMemcgNotification", Switch;
+    "kube-api-burst", "kubeAPIBurst", Integer;
+    "kube-api-content-type", "contentType", Text;
+    "kube-api-qps", "kubeAPIQPS", Integer;
+    "kube-reserved", "kubeReserved", Map;
+    "kube-reserved-cgroup", "kubeReservedCgroup", Text;
+    "kubelet-cgroups", "kubeletCgroups", Text;
+    "local-storage-capacity-isolation", "localStorageCapacityIsolation", Switch;
+    "log-flush-frequency", "logging.flushFrequency", Duration;
+    "log-json-info-buffer-size", "logging.options.json.infoBufferSize", Text;
+    "log-json-split-stream", "logging.options.json.splitStream", Switch;
+    "log-text-info-buffer-size", "logging.options.text.infoBufferSize", Text;
+    "log-text-split-stream", "logging.options.text.splitStream", Switch;
+    "logging-format", "logging.format", Text;
+    "make-iptables-util-chains", "makeIPTablesUtilChains", Switch;
+    "manifest-url", "staticPodURL", Text;
+    "manifest-url-header", "staticPodURLHeader", Headers;
+    "max-open-files", "maxOpenFiles", Integer;
+    "max-pods", "maxPods", Integer;
+    "memory-manager-policy", "memoryManagerPolicy", Text;
+    "minimum-image-ttl-duration", "imageMinimumGCAge", Duration;
+    "node-status-max-images", "nodeStatusMaxImages", Integer;
+    "node-status-update-frequency", "nodeStatusUpdateFrequency", Duration;
+    "oom-score-adj", "oomScoreAdj", Integer;
+    "pod-cidr", "podCIDR", Text;
+    "pod-manifest-path", "staticPodPath", Text;
+    "pod-max-pids", "podPidsLimit", Integer;
+    "pods-per-core", "podsPerCore", Integer;
+    "port", "port", Integer;
+    "protect-kernel-defaults", "protectKernelDefaults", Switch;
+    "provider-id", "providerID", Text;
+    "qos-reserved", "qosReserved", Map;
+    "read-only-port", "readOnlyPort", Integer;
+    "register-node", "registerNode", Switch;
+    "register-with-taints", "registerWithTaints", Taints;
+    "registry-burst", "registryBurst", Integer;
+    "registry-qps", "registryPullQPS", Integer;
+    "reserved-cpus", "reservedSystemCPUs", Text;
+    "reserved-memory", "reservedMemory", ReservedMemory;
+    "resolv-conf", "resolvConf", Text;
+    "rotate-certificates", "rotateCertificates", Switch;
+    "rotate-server-certificates", "serverTLSBootstrap", Switch;
+    "runonce", "runOnce", Switch;
+    "runtime-request-timeout", "runtimeRequestTimeout", Duration;
+    "seccomp-default", "seccompDefault", Switch;
+    "serialize-image-pulls", "serializeImagePulls", Switch;
+    "streaming-connection-idle-timeout", "streamingConnectionIdleTimeout", Duration;
+    "sync-frequency", "syncFrequency", Duration;
+    "system-cgroups", "systemCgroups", Text;
+    "system-reserved", "systemReserved", Map;
+    "system-reserved-cgroup", "systemReservedCgroup", Text;
+    "tls-cert-file", "tlsCertFile", Text;
+    "tls-cipher-suites", "tlsCipherSuites", List;
+    "tls-min-version", "tlsMinVersion", Text;
+    "tls-private-key-file", "tlsPrivateKeyFile", Text;
+    "topology-manager-policy", "topologyManagerPolicy", Text;
+    "topology-manager-policy-options", "topologyManagerPolicyOptions", Map;
+    "topology-manager-scope", "topologyManagerScope", Text;
+    "v", "logging.verbosity", Integer;
+    "vmodule", "logging.vmodule", VModule;
+    "volume-plugin-dir", "volumePluginDir", Text;
+    "volume-stats-agg-period", "volumeStatsAggPeriod", Duration;
+};
 
 /// Flags of cAdvisor and of earlier releases.
 static IGNORED: &[&str] = &[

@@ -11,383 +11,295 @@ const OFF: bool = false;
 const LOCKED: bool = true;
 const FREE: bool = false;
 
-/// A gate that the Go kubelet or a library in it reads.
-const fn kubelet(name: &'static str, stage: Stage, default: bool, locked: bool) -> Gate {
-    Gate {
-        name,
-        stage,
-        default,
-        locked,
-        in_kubelet: true,
-    }
-}
+/// The Go kubelet or a library in it reads the gate.
+const KUBELET: bool = true;
+/// Only other components of Kubernetes read the gate.
+const OTHER: bool = false;
 
-/// A gate that only other components of Kubernetes read.
-const fn other(name: &'static str, stage: Stage, default: bool, locked: bool) -> Gate {
+const fn gate(
+    in_kubelet: bool,
+    name: &'static str,
+    stage: Stage,
+    default: bool,
+    locked: bool,
+) -> Gate {
     Gate {
         name,
         stage,
         default,
         locked,
-        in_kubelet: false,
+        in_kubelet,
     }
 }
 
 /// All gates, by name.
-pub(super) static GATES: &[Gate] = &[
-    other("APIResponseCompression", Beta, ON, FREE),
-    other("APIServerIdentity", Beta, ON, FREE),
-    other("APIServerTracing", Ga, ON, LOCKED),
-    other("APIServingWithRoutine", Alpha, OFF, FREE),
-    other("AggregatedDiscoveryRemoveBetaType", Deprecated, ON, LOCKED),
-    kubelet("AllowDNSOnlyNodeCSR", Deprecated, OFF, FREE),
-    other(
-        "AllowInsecureKubeletCertificateSigningRequests",
-        Deprecated,
-        OFF,
-        FREE,
-    ),
-    other(
-        "AllowOverwriteTerminationGracePeriodSeconds",
-        Deprecated,
-        OFF,
-        LOCKED,
-    ),
-    other("AllowParsingUserUIDFromCertAuth", Beta, ON, FREE),
-    other("AllowServiceExternalIPs", Ga, ON, FREE),
-    other("AllowUnsafeMalformedObjectDeletion", Alpha, OFF, FREE),
-    other("AnonymousAuthConfigurableEndpoints", Ga, ON, LOCKED),
-    other("AnyVolumeDataSource", Ga, ON, LOCKED),
-    kubelet("AtomicFIFO", Beta, ON, FREE),
-    other("AuthorizeNodeWithSelectors", Ga, ON, LOCKED),
-    other(
-        "AuthorizePodWebsocketUpgradeCreatePermission",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other("AuthorizeWithSelectors", Ga, ON, LOCKED),
-    other("BtreeWatchCache", Ga, ON, LOCKED),
-    other("CBORServingAndStorage", Alpha, OFF, FREE),
-    kubelet("CPUManagerPolicyAlphaOptions", Alpha, OFF, FREE),
-    kubelet("CPUManagerPolicyBetaOptions", Beta, ON, FREE),
-    other("CPUManagerPolicyOptions", Ga, ON, LOCKED),
-    other("CRDObservedGenerationTracking", Beta, ON, FREE),
-    other("CRDValidationRatcheting", Ga, ON, LOCKED),
-    kubelet("CRIListStreaming", Alpha, OFF, FREE),
-    other("CSIServiceAccountTokenSecrets", Ga, ON, LOCKED),
-    kubelet("CSIVolumeHealth", Alpha, OFF, FREE),
-    kubelet(
-        "ChangeContainerStatusOnKubeletRestart",
-        Deprecated,
-        OFF,
-        FREE,
-    ),
-    other("ClearingNominatedNodeNameAfterBinding", Beta, ON, FREE),
-    kubelet("ClientsAllowCARotation", Beta, ON, FREE),
-    kubelet("ClientsAllowCBOR", Alpha, OFF, FREE),
-    kubelet("ClientsAllowTLSCacheGC", Beta, ON, FREE),
-    kubelet("ClientsPreferCBOR", Alpha, OFF, FREE),
-    other(
-        "CloudControllerManagerWatchBasedRoutesReconciliation",
-        Alpha,
-        OFF,
-        FREE,
-    ),
-    other("CloudControllerManagerWebhook", Alpha, OFF, FREE),
-    other("ClusterTrustBundle", Beta, OFF, FREE),
-    kubelet("ClusterTrustBundleProjection", Beta, OFF, FREE),
-    kubelet("ComponentFlagz", Beta, ON, FREE),
-    kubelet("ComponentStatusz", Beta, ON, FREE),
-    other("ConcurrentWatchObjectDecode", Beta, OFF, FREE),
-    other("ConsistentListFromCache", Ga, ON, LOCKED),
-    other("ConstrainedImpersonation", Beta, ON, FREE),
-    kubelet("ContainerCheckpoint", Beta, ON, FREE),
-    kubelet("ContainerRestartRules", Beta, ON, FREE),
-    kubelet("ContainerStopSignals", Alpha, OFF, FREE),
-    kubelet("ContextualLogging", Beta, ON, FREE),
-    other("CoordinatedLeaderElection", Beta, OFF, FREE),
-    other("CrossNamespaceVolumeDataSource", Alpha, OFF, FREE),
-    kubelet("CustomCPUCFSQuotaPeriod", Ga, ON, FREE),
-    other("CustomResourceFieldSelectors", Ga, ON, LOCKED),
-    other("DRAAdminAccess", Ga, ON, LOCKED),
-    kubelet("DRAConsumableCapacity", Beta, ON, FREE),
-    other("DRADeviceBindingConditions", Beta, ON, FREE),
-    other("DRADeviceTaintRules", Beta, OFF, FREE),
-    other("DRADeviceTaints", Beta, ON, FREE),
-    kubelet("DRAExtendedResource", Beta, ON, FREE),
-    other("DRAListTypeAttributes", Alpha, OFF, FREE),
-    other("DRANodeAllocatableResources", Alpha, OFF, FREE),
-    other("DRAPartitionableDevices", Beta, ON, FREE),
-    other("DRAPrioritizedList", Ga, ON, FREE),
-    other("DRAResourceClaimDeviceStatus", Beta, ON, FREE),
-    other(
-        "DRAResourceClaimGranularStatusAuthorization",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other("DRAResourcePoolStatus", Alpha, OFF, FREE),
-    other("DRASchedulerFilterTimeout", Beta, ON, FREE),
-    kubelet("DRAWorkloadResourceClaims", Alpha, OFF, FREE),
-    other("DeclarativeValidation", Ga, ON, LOCKED),
-    other("DeclarativeValidationBeta", Beta, ON, FREE),
-    other("DeclarativeValidationTakeover", Deprecated, OFF, FREE),
-    other("DeploymentReplicaSetTerminatingReplicas", Beta, ON, FREE),
-    other("DetectCacheInconsistency", Beta, ON, FREE),
-    other("DisableAllocatorDualWrite", Ga, ON, LOCKED),
-    kubelet("DisableCPUQuotaWithExclusiveCPUs", Deprecated, ON, FREE),
-    kubelet("DisableNodeKubeProxyVersion", Deprecated, ON, LOCKED),
-    kubelet("DynamicResourceAllocation", Ga, ON, LOCKED),
-    kubelet("EnvFiles", Beta, ON, FREE),
-    kubelet("EventedPLEG", Alpha, OFF, FREE),
-    other("ExecProbeTimeout", Ga, ON, LOCKED),
-    kubelet("ExtendWebSocketsToKubelet", Beta, ON, FREE),
-    other("ExternalServiceAccountTokenSigner", Ga, ON, LOCKED),
-    other("GangScheduling", Alpha, OFF, FREE),
-    kubelet("GenericWorkload", Alpha, OFF, FREE),
-    kubelet("GitRepoVolumeDriver", Deprecated, OFF, LOCKED),
-    kubelet("GracefulNodeShutdown", Beta, ON, FREE),
-    kubelet("GracefulNodeShutdownBasedOnPodPriority", Beta, ON, FREE),
-    other("HPAConfigurableTolerance", Beta, ON, FREE),
-    other("HPAScaleToZero", Alpha, OFF, FREE),
-    kubelet("HostnameOverride", Beta, ON, FREE),
-    kubelet("ImageMaximumGCAge", Ga, ON, LOCKED),
-    kubelet("ImageVolume", Ga, ON, LOCKED),
-    kubelet("ImageVolumeWithDigest", Alpha, OFF, FREE),
-    kubelet("InOrderInformers", Ga, ON, LOCKED),
-    kubelet("InOrderInformersBatchProcess", Beta, ON, FREE),
-    kubelet("InPlacePodLevelResourcesVerticalScaling", Beta, ON, FREE),
-    kubelet("InPlacePodVerticalScaling", Ga, ON, LOCKED),
-    kubelet("InPlacePodVerticalScalingExclusiveCPUs", Alpha, OFF, FREE),
-    kubelet("InPlacePodVerticalScalingExclusiveMemory", Alpha, OFF, FREE),
-    kubelet("InPlacePodVerticalScalingInitContainers", Beta, ON, FREE),
-    kubelet("InformerResourceVersion", Ga, ON, FREE),
-    other("JobBackoffLimitPerIndex", Ga, ON, LOCKED),
-    other("JobManagedBy", Ga, ON, LOCKED),
-    other("JobPodReplacementPolicy", Ga, ON, LOCKED),
-    other("JobSuccessPolicy", Ga, ON, LOCKED),
-    other("KMSv1", Deprecated, OFF, FREE),
-    other("KubeletCgroupDriverFromCRI", Ga, ON, LOCKED),
-    kubelet("KubeletCrashLoopBackOffMax", Beta, ON, FREE),
-    kubelet("KubeletEnsureSecretPulledImages", Beta, ON, FREE),
-    kubelet("KubeletFineGrainedAuthz", Ga, ON, LOCKED),
-    kubelet("KubeletInUserNamespace", Alpha, OFF, FREE),
-    kubelet("KubeletPSI", Ga, ON, LOCKED),
-    other("KubeletPodResourcesDynamicResources", Ga, ON, LOCKED),
-    kubelet("KubeletPodResourcesGet", Ga, ON, LOCKED),
-    kubelet("KubeletPodResourcesListUseActivePods", Deprecated, ON, FREE),
-    kubelet("KubeletRegistrationGetOnExistsOnly", Deprecated, OFF, FREE),
-    kubelet("KubeletSeparateDiskGC", Beta, ON, FREE),
-    kubelet(
-        "KubeletServiceAccountTokenForCredentialProviders",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other("KubeletTracing", Ga, ON, LOCKED),
-    other("ListFromCacheSnapshot", Beta, ON, FREE),
-    kubelet(
-        "LocalStorageCapacityIsolationFSQuotaMonitoring",
-        Beta,
-        OFF,
-        FREE,
-    ),
-    other("LogarithmicScaleDown", Ga, ON, LOCKED),
-    kubelet("LoggingAlphaOptions", Alpha, OFF, FREE),
-    kubelet("LoggingBetaOptions", Beta, ON, FREE),
-    other("ManifestBasedAdmissionControlConfig", Alpha, OFF, FREE),
-    other("MatchLabelKeysInPodAffinity", Ga, ON, LOCKED),
-    other("MatchLabelKeysInPodTopologySpread", Beta, ON, FREE),
-    other(
-        "MatchLabelKeysInPodTopologySpreadSelectorMerge",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other("MaxUnavailableStatefulSet", Beta, OFF, FREE),
-    kubelet("MemoryQoS", Alpha, OFF, FREE),
-    other("MultiCIDRServiceAllocator", Ga, ON, LOCKED),
-    kubelet("MutableCSINodeAllocatableCount", Ga, ON, LOCKED),
-    other("MutablePVNodeAffinity", Alpha, OFF, FREE),
-    other("MutablePodResourcesForSuspendedJobs", Beta, ON, FREE),
-    other(
-        "MutableSchedulingDirectivesForSuspendedJobs",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other("MutatingAdmissionPolicy", Ga, ON, FREE),
-    other("NFTablesProxyMode", Ga, ON, LOCKED),
-    kubelet("NativeHistograms", Alpha, OFF, FREE),
-    kubelet("NodeDeclaredFeatures", Beta, ON, FREE),
-    other("NodeInclusionPolicyInPodTopologySpread", Ga, ON, LOCKED),
-    kubelet("NodeLogQuery", Ga, ON, LOCKED),
-    kubelet("NodeSwap", Ga, ON, LOCKED),
-    other("NominatedNodeNameForExpectation", Beta, ON, FREE),
-    other("OpenAPIEnums", Beta, ON, FREE),
-    other("OpportunisticBatching", Beta, ON, FREE),
-    other("OrderedNamespaceDeletion", Ga, ON, LOCKED),
-    kubelet("PLEGOnDemandRelist", Beta, ON, FREE),
-    other("PersistentVolumeClaimUnusedSinceTime", Alpha, OFF, FREE),
-    kubelet("PodAndContainerStatsFromCRI", Alpha, OFF, FREE),
-    kubelet("PodCertificateRequest", Beta, OFF, FREE),
-    other("PodDeletionCost", Beta, ON, FREE),
-    kubelet("PodLevelResourceManagers", Alpha, OFF, FREE),
-    kubelet("PodLevelResources", Beta, ON, FREE),
-    kubelet("PodLifecycleSleepAction", Ga, ON, LOCKED),
-    other("PodLifecycleSleepActionAllowZero", Ga, ON, LOCKED),
-    kubelet("PodLogsQuerySplitStreams", Alpha, OFF, FREE),
-    kubelet("PodObservedGenerationTracking", Ga, ON, LOCKED),
-    kubelet("PodReadyToStartContainersCondition", Beta, ON, FREE),
-    other("PodSchedulingReadiness", Ga, ON, LOCKED),
-    other("PodTopologyLabelsAdmission", Beta, ON, FREE),
-    kubelet("PodsAPI", Alpha, OFF, FREE),
-    other("PortForwardWebsockets", Beta, ON, FREE),
-    other("PreferSameTrafficDistribution", Ga, ON, LOCKED),
-    kubelet("PreventStaticPodAPIReferences", Beta, ON, FREE),
-    other("ProcMountType", Ga, ON, LOCKED),
-    kubelet("QOSReserved", Alpha, OFF, FREE),
-    kubelet("RecoverVolumeExpansionFailure", Ga, ON, LOCKED),
-    kubelet("RecursiveReadOnlyMounts", Ga, ON, LOCKED),
-    kubelet("ReduceDefaultCrashLoopBackOffDecay", Alpha, OFF, FREE),
-    other("RelaxedDNSSearchValidation", Ga, ON, LOCKED),
-    other("RelaxedEnvironmentVariableValidation", Ga, ON, LOCKED),
-    other("RelaxedServiceNameValidation", Beta, ON, FREE),
-    kubelet("ReloadKubeletClientCAFile", Beta, ON, FREE),
-    kubelet("ReloadKubeletServerCertificateFile", Beta, ON, FREE),
-    other("RemoteRequestHeaderUID", Beta, ON, FREE),
-    other("ResilientWatchCacheInitialization", Ga, ON, LOCKED),
-    kubelet("ResourceHealthStatus", Beta, ON, FREE),
-    kubelet("ResourceHealthStatusMessage", Beta, ON, FREE),
-    kubelet("RestartAllContainersOnContainerExits", Beta, ON, FREE),
-    other("RetryGenerateName", Ga, ON, LOCKED),
-    kubelet("RotateKubeletServerCertificate", Beta, ON, FREE),
-    kubelet("RuntimeClassInImageCriApi", Alpha, OFF, FREE),
-    kubelet("SELinuxChangePolicy", Ga, ON, LOCKED),
-    kubelet("SELinuxMount", Beta, OFF, FREE),
-    kubelet("SELinuxMountReadWriteOncePod", Ga, ON, LOCKED),
-    other("SchedulerAsyncAPICalls", Beta, OFF, FREE),
-    other("SchedulerAsyncPreemption", Beta, ON, FREE),
-    other("SchedulerPopFromBackoffQ", Beta, ON, FREE),
-    other("SchedulerQueueingHints", Ga, ON, LOCKED),
-    other("SeparateCacheWatchRPC", Deprecated, OFF, LOCKED),
-    other("SeparateTaintEvictionController", Ga, ON, LOCKED),
-    other("ServiceAccountNodeAudienceRestriction", Beta, ON, FREE),
-    other("ServiceAccountTokenJTI", Ga, ON, LOCKED),
-    other("ServiceAccountTokenNodeBinding", Ga, ON, LOCKED),
-    other("ServiceAccountTokenNodeBindingValidation", Ga, ON, LOCKED),
-    other("ServiceAccountTokenPodNodeInfo", Ga, ON, LOCKED),
-    other("ServiceCIDRStatusFieldWiping", Deprecated, ON, FREE),
-    other("ShardedListAndWatch", Alpha, OFF, FREE),
-    other("SidecarContainers", Ga, ON, LOCKED),
-    other("SizeBasedListCostEstimate", Beta, ON, FREE),
-    other("StaleControllerConsistencyDaemonSet", Beta, ON, FREE),
-    other("StaleControllerConsistencyJob", Beta, ON, FREE),
-    other("StaleControllerConsistencyReplicaSet", Beta, ON, FREE),
-    other("StaleControllerConsistencyStatefulSet", Beta, ON, FREE),
-    other("StatefulSetSemanticRevisionComparison", Beta, ON, FREE),
-    other("StorageCapacityScoring", Alpha, OFF, FREE),
-    other("StorageNamespaceIndex", Deprecated, ON, FREE),
-    other("StorageVersionAPI", Alpha, OFF, FREE),
-    other("StorageVersionHash", Beta, ON, FREE),
-    other("StorageVersionMigrator", Beta, OFF, FREE),
-    other("StreamingCollectionEncodingToJSON", Ga, ON, LOCKED),
-    other("StreamingCollectionEncodingToProtobuf", Ga, ON, LOCKED),
-    other("StrictIPCIDRValidation", Beta, ON, FREE),
-    other("StructuredAuthenticationConfiguration", Ga, ON, LOCKED),
-    other(
-        "StructuredAuthenticationConfigurationEgressSelector",
-        Beta,
-        ON,
-        FREE,
-    ),
-    other(
-        "StructuredAuthenticationConfigurationJWKSMetrics",
-        Beta,
-        ON,
-        FREE,
-    ),
-    kubelet("SupplementalGroupsPolicy", Ga, ON, LOCKED),
-    kubelet("SystemdWatchdog", Ga, ON, LOCKED),
-    kubelet("TaintTolerationComparisonOperators", Alpha, OFF, FREE),
-    other("TokenRequestServiceAccountUIDValidation", Beta, ON, FREE),
-    other("TopologyAwareWorkloadScheduling", Alpha, OFF, FREE),
-    kubelet("TopologyManagerPolicyAlphaOptions", Alpha, OFF, FREE),
-    kubelet("TopologyManagerPolicyBetaOptions", Beta, ON, FREE),
-    kubelet("TopologyManagerPolicyOptions", Ga, ON, LOCKED),
-    other("TranslateStreamCloseWebsocketRequests", Beta, ON, FREE),
-    other("UnauthenticatedHTTP2DOSMitigation", Beta, ON, FREE),
-    other("UnknownVersionInteroperabilityProxy", Beta, ON, FREE),
-    kubelet("UnlockWhileProcessingFIFO", Beta, ON, FREE),
-    other("UserNamespacesHostNetworkSupport", Alpha, OFF, FREE),
-    kubelet("UserNamespacesSupport", Ga, ON, LOCKED),
-    other("VolumeAttributesClass", Ga, ON, LOCKED),
-    other("VolumeLimitScaling", Alpha, OFF, FREE),
-    other("WatchCacheInitializationPostStartHook", Beta, ON, FREE),
-    other("WatchList", Beta, ON, FREE),
-    kubelet("WatchListClient", Beta, ON, FREE),
-    other("WinDSR", Ga, ON, LOCKED),
-    other("WinOverlay", Ga, ON, LOCKED),
-    kubelet("WindowsCPUAndMemoryAffinity", Alpha, OFF, FREE),
-    kubelet("WindowsGracefulNodeShutdown", Beta, ON, FREE),
-    kubelet("WindowsHostNetwork", Deprecated, OFF, FREE),
-    other("WorkloadAwarePreemption", Alpha, OFF, FREE),
-    other("WorkloadWithJob", Alpha, OFF, FREE),
-];
+pub(super) static GATES: &[Gate] = &rows! { gate:
+    OTHER, "APIResponseCompression", Beta, ON, FREE;
+    OTHER, "APIServerIdentity", Beta, ON, FREE;
+    OTHER, "APIServerTracing", Ga, ON, LOCKED;
+    OTHER, "APIServingWithRoutine", Alpha, OFF, FREE;
+    OTHER, "AggregatedDiscoveryRemoveBetaType", Deprecated, ON, LOCKED;
+    KUBELET, "AllowDNSOnlyNodeCSR", Deprecated, OFF, FREE;
+    OTHER, "AllowInsecureKubeletCertificateSigningRequests", Deprecated, OFF, FREE;
+    OTHER, "AllowOverwriteTerminationGracePeriodSeconds", Deprecated, OFF, LOCKED;
+    OTHER, "AllowParsingUserUIDFromCertAuth", Beta, ON, FREE;
+    OTHER, "AllowServiceExternalIPs", Ga, ON, FREE;
+    OTHER, "AllowUnsafeMalformedObjectDeletion", Alpha, OFF, FREE;
+    OTHER, "AnonymousAuthConfigurableEndpoints", Ga, ON, LOCKED;
+    OTHER, "AnyVolumeDataSource", Ga, ON, LOCKED;
+    KUBELET, "AtomicFIFO", Beta, ON, FREE;
+    OTHER, "AuthorizeNodeWithSelectors", Ga, ON, LOCKED;
+    OTHER, "AuthorizePodWebsocketUpgradeCreatePermission", Beta, ON, FREE;
+    OTHER, "AuthorizeWithSelectors", Ga, ON, LOCKED;
+    OTHER, "BtreeWatchCache", Ga, ON, LOCKED;
+    OTHER, "CBORServingAndStorage", Alpha, OFF, FREE;
+    KUBELET, "CPUManagerPolicyAlphaOptions", Alpha, OFF, FREE;
+    KUBELET, "CPUManagerPolicyBetaOptions", Beta, ON, FREE;
+    OTHER, "CPUManagerPolicyOptions", Ga, ON, LOCKED;
+    OTHER, "CRDObservedGenerationTracking", Beta, ON, FREE;
+    OTHER, "CRDValidationRatcheting", Ga, ON, LOCKED;
+    KUBELET, "CRIListStreaming", Alpha, OFF, FREE;
+    OTHER, "CSIServiceAccountTokenSecrets", Ga, ON, LOCKED;
+    KUBELET, "CSIVolumeHealth", Alpha, OFF, FREE;
+    KUBELET, "ChangeContainerStatusOnKubeletRestart", Deprecated, OFF, FREE;
+    OTHER, "ClearingNominatedNodeNameAfterBinding", Beta, ON, FREE;
+    KUBELET, "ClientsAllowCARotation", Beta, ON, FREE;
+    KUBELET, "ClientsAllowCBOR", Alpha, OFF, FREE;
+    KUBELET, "ClientsAllowTLSCacheGC", Beta, ON, FREE;
+    KUBELET, "ClientsPreferCBOR", Alpha, OFF, FREE;
+    OTHER, "CloudControllerManagerWatchBasedRoutesReconciliation", Alpha, OFF, FREE;
+    OTHER, "CloudControllerManagerWebhook", Alpha, OFF, FREE;
+    OTHER, "ClusterTrustBundle", Beta, OFF, FREE;
+    KUBELET, "ClusterTrustBundleProjection", Beta, OFF, FREE;
+    KUBELET, "ComponentFlagz", Beta, ON, FREE;
+    KUBELET, "ComponentStatusz", Beta, ON, FREE;
+    OTHER, "ConcurrentWatchObjectDecode", Beta, OFF, FREE;
+    OTHER, "ConsistentListFromCache", Ga, ON, LOCKED;
+    OTHER, "ConstrainedImpersonation", Beta, ON, FREE;
+    KUBELET, "ContainerCheckpoint", Beta, ON, FREE;
+    KUBELET, "ContainerRestartRules", Beta, ON, FREE;
+    KUBELET, "ContainerStopSignals", Alpha, OFF, FREE;
+    KUBELET, "ContextualLogging", Beta, ON, FREE;
+    OTHER, "CoordinatedLeaderElection", Beta, OFF, FREE;
+    OTHER, "CrossNamespaceVolumeDataSource", Alpha, OFF, FREE;
+    KUBELET, "CustomCPUCFSQuotaPeriod", Ga, ON, FREE;
+    OTHER, "CustomResourceFieldSelectors", Ga, ON, LOCKED;
+    OTHER, "DRAAdminAccess", Ga, ON, LOCKED;
+    KUBELET, "DRAConsumableCapacity", Beta, ON, FREE;
+    OTHER, "DRADeviceBindingConditions", Beta, ON, FREE;
+    OTHER, "DRADeviceTaintRules", Beta, OFF, FREE;
+    OTHER, "DRADeviceTaints", Beta, ON, FREE;
+    KUBELET, "DRAExtendedResource", Beta, ON, FREE;
+    OTHER, "DRAListTypeAttributes", Alpha, OFF, FREE;
+    OTHER, "DRANodeAllocatableResources", Alpha, OFF, FREE;
+    OTHER, "DRAPartitionableDevices", Beta, ON, FREE;
+    OTHER, "DRAPrioritizedList", Ga, ON, FREE;
+    OTHER, "DRAResourceClaimDeviceStatus", Beta, ON, FREE;
+    OTHER, "DRAResourceClaimGranularStatusAuthorization", Beta, ON, FREE;
+    OTHER, "DRAResourcePoolStatus", Alpha, OFF, FREE;
+    OTHER, "DRASchedulerFilterTimeout", Beta, ON, FREE;
+    KUBELET, "DRAWorkloadResourceClaims", Alpha, OFF, FREE;
+    OTHER, "DeclarativeValidation", Ga, ON, LOCKED;
+    OTHER, "DeclarativeValidationBeta", Beta, ON, FREE;
+    OTHER, "DeclarativeValidationTakeover", Deprecated, OFF, FREE;
+    OTHER, "DeploymentReplicaSetTerminatingReplicas", Beta, ON, FREE;
+    OTHER, "DetectCacheInconsistency", Beta, ON, FREE;
+    OTHER, "DisableAllocatorDualWrite", Ga, ON, LOCKED;
+    KUBELET, "DisableCPUQuotaWithExclusiveCPUs", Deprecated, ON, FREE;
+    KUBELET, "DisableNodeKubeProxyVersion", Deprecated, ON, LOCKED;
+    KUBELET, "DynamicResourceAllocation", Ga, ON, LOCKED;
+    KUBELET, "EnvFiles", Beta, ON, FREE;
+    KUBELET, "EventedPLEG", Alpha, OFF, FREE;
+    OTHER, "ExecProbeTimeout", Ga, ON, LOCKED;
+    KUBELET, "ExtendWebSocketsToKubelet", Beta, ON, FREE;
+    OTHER, "ExternalServiceAccountTokenSigner", Ga, ON, LOCKED;
+    OTHER, "GangScheduling", Alpha, OFF, FREE;
+    KUBELET, "GenericWorkload", Alpha, OFF, FREE;
+    KUBELET, "GitRepoVolumeDriver", Deprecated, OFF, LOCKED;
+    KUBELET, "GracefulNodeShutdown", Beta, ON, FREE;
+    KUBELET, "GracefulNodeShutdownBasedOnPodPriority", Beta, ON, FREE;
+    OTHER, "HPAConfigurableTolerance", Beta, ON, FREE;
+    OTHER, "HPAScaleToZero", Alpha, OFF, FREE;
+    KUBELET, "HostnameOverride", Beta, ON, FREE;
+    KUBELET, "ImageMaximumGCAge", Ga, ON, LOCKED;
+    KUBELET, "ImageVolume", Ga, ON, LOCKED;
+    KUBELET, "ImageVolumeWithDigest", Alpha, OFF, FREE;
+    KUBELET, "InOrderInformers", Ga, ON, LOCKED;
+    KUBELET, "InOrderInformersBatchProcess", Beta, ON, FREE;
+    KUBELET, "InPlacePodLevelResourcesVerticalScaling", Beta, ON, FREE;
+    KUBELET, "InPlacePodVerticalScaling", Ga, ON, LOCKED;
+    KUBELET, "InPlacePodVerticalScalingExclusiveCPUs", Alpha, OFF, FREE;
+    KUBELET, "InPlacePodVerticalScalingExclusiveMemory", Alpha, OFF, FREE;
+    KUBELET, "InPlacePodVerticalScalingInitContainers", Beta, ON, FREE;
+    KUBELET, "InformerResourceVersion", Ga, ON, FREE;
+    OTHER, "JobBackoffLimitPerIndex", Ga, ON, LOCKED;
+    OTHER, "JobManagedBy", Ga, ON, LOCKED;
+    OTHER, "JobPodReplacementPolicy", Ga, ON, LOCKED;
+    OTHER, "JobSuccessPolicy", Ga, ON, LOCKED;
+    OTHER, "KMSv1", Deprecated, OFF, FREE;
+    OTHER, "KubeletCgroupDriverFromCRI", Ga, ON, LOCKED;
+    KUBELET, "KubeletCrashLoopBackOffMax", Beta, ON, FREE;
+    KUBELET, "KubeletEnsureSecretPulledImages", Beta, ON, FREE;
+    KUBELET, "KubeletFineGrainedAuthz", Ga, ON, LOCKED;
+    KUBELET, "KubeletInUserNamespace", Alpha, OFF, FREE;
+    KUBELET, "KubeletPSI", Ga, ON, LOCKED;
+    OTHER, "KubeletPodResourcesDynamicResources", Ga, ON, LOCKED;
+    KUBELET, "KubeletPodResourcesGet", Ga, ON, LOCKED;
+    KUBELET, "KubeletPodResourcesListUseActivePods", Deprecated, ON, FREE;
+    KUBELET, "KubeletRegistrationGetOnExistsOnly", Deprecated, OFF, FREE;
+    KUBELET, "KubeletSeparateDiskGC", Beta, ON, FREE;
+    KUBELET, "KubeletServiceAccountTokenForCredentialProviders", Beta, ON, FREE;
+    OTHER, "KubeletTracing", Ga, ON, LOCKED;
+    OTHER, "ListFromCacheSnapshot", Beta, ON, FREE;
+    KUBELET, "LocalStorageCapacityIsolationFSQuotaMonitoring", Beta, OFF, FREE;
+    OTHER, "LogarithmicScaleDown", Ga, ON, LOCKED;
+    KUBELET, "LoggingAlphaOptions", Alpha, OFF, FREE;
+    KUBELET, "LoggingBetaOptions", Beta, ON, FREE;
+    OTHER, "ManifestBasedAdmissionControlConfig", Alpha, OFF, FREE;
+    OTHER, "MatchLabelKeysInPodAffinity", Ga, ON, LOCKED;
+    OTHER, "MatchLabelKeysInPodTopologySpread", Beta, ON, FREE;
+    OTHER, "MatchLabelKeysInPodTopologySpreadSelectorMerge", Beta, ON, FREE;
+    OTHER, "MaxUnavailableStatefulSet", Beta, OFF, FREE;
+    KUBELET, "MemoryQoS", Alpha, OFF, FREE;
+    OTHER, "MultiCIDRServiceAllocator", Ga, ON, LOCKED;
+    KUBELET, "MutableCSINodeAllocatableCount", Ga, ON, LOCKED;
+    OTHER, "MutablePVNodeAffinity", Alpha, OFF, FREE;
+    OTHER, "MutablePodResourcesForSuspendedJobs", Beta, ON, FREE;
+    OTHER, "MutableSchedulingDirectivesForSuspendedJobs", Beta, ON, FREE;
+    OTHER, "MutatingAdmissionPolicy", Ga, ON, FREE;
+    OTHER, "NFTablesProxyMode", Ga, ON, LOCKED;
+    KUBELET, "NativeHistograms", Alpha, OFF, FREE;
+    KUBELET, "NodeDeclaredFeatures", Beta, ON, FREE;
+    OTHER, "NodeInclusionPolicyInPodTopologySpread", Ga, ON, LOCKED;
+    KUBELET, "NodeLogQuery", Ga, ON, LOCKED;
+    KUBELET, "NodeSwap", Ga, ON, LOCKED;
+    OTHER, "NominatedNodeNameForExpectation", Beta, ON, FREE;
+    OTHER, "OpenAPIEnums", Beta, ON, FREE;
+    OTHER, "OpportunisticBatching", Beta, ON, FREE;
+    OTHER, "OrderedNamespaceDeletion", Ga, ON, LOCKED;
+    KUBELET, "PLEGOnDemandRelist", Beta, ON, FREE;
+    OTHER, "PersistentVolumeClaimUnusedSinceTime", Alpha, OFF, FREE;
+    KUBELET, "PodAndContainerStatsFromCRI", Alpha, OFF, FREE;
+    KUBELET, "PodCertificateRequest", Beta, OFF, FREE;
+    OTHER, "PodDeletionCost", Beta, ON, FREE;
+    KUBELET, "PodLevelResourceManagers", Alpha, OFF, FREE;
+    KUBELET, "PodLevelResources", Beta, ON, FREE;
+    KUBELET, "PodLifecycleSleepAction", Ga, ON, LOCKED;
+    OTHER, "PodLifecycleSleepActionAllowZero", Ga, ON, LOCKED;
+    KUBELET, "PodLogsQuerySplitStreams", Alpha, OFF, FREE;
+    KUBELET, "PodObservedGenerationTracking", Ga, ON, LOCKED;
+    KUBELET, "PodReadyToStartContainersCondition", Beta, ON, FREE;
+    OTHER, "PodSchedulingReadiness", Ga, ON, LOCKED;
+    OTHER, "PodTopologyLabelsAdmission", Beta, ON, FREE;
+    KUBELET, "PodsAPI", Alpha, OFF, FREE;
+    OTHER, "PortForwardWebsockets", Beta, ON, FREE;
+    OTHER, "PreferSameTrafficDistribution", Ga, ON, LOCKED;
+    KUBELET, "PreventStaticPodAPIReferences", Beta, ON, FREE;
+    OTHER, "ProcMountType", Ga, ON, LOCKED;
+    KUBELET, "QOSReserved", Alpha, OFF, FREE;
+    KUBELET, "RecoverVolumeExpansionFailure", Ga, ON, LOCKED;
+    KUBELET, "RecursiveReadOnlyMounts", Ga, ON, LOCKED;
+    KUBELET, "ReduceDefaultCrashLoopBackOffDecay", Alpha, OFF, FREE;
+    OTHER, "RelaxedDNSSearchValidation", Ga, ON, LOCKED;
+    OTHER, "RelaxedEnvironmentVariableValidation", Ga, ON, LOCKED;
+    OTHER, "RelaxedServiceNameValidation", Beta, ON, FREE;
+    KUBELET, "ReloadKubeletClientCAFile", Beta, ON, FREE;
+    KUBELET, "ReloadKubeletServerCertificateFile", Beta, ON, FREE;
+    OTHER, "RemoteRequestHeaderUID", Beta, ON, FREE;
+    OTHER, "ResilientWatchCacheInitialization", Ga, ON, LOCKED;
+    KUBELET, "ResourceHealthStatus", Beta, ON, FREE;
+    KUBELET, "ResourceHealthStatusMessage", Beta, ON, FREE;
+    KUBELET, "RestartAllContainersOnContainerExits", Beta, ON, FREE;
+    OTHER, "RetryGenerateName", Ga, ON, LOCKED;
+    KUBELET, "RotateKubeletServerCertificate", Beta, ON, FREE;
+    KUBELET, "RuntimeClassInImageCriApi", Alpha, OFF, FREE;
+    KUBELET, "SELinuxChangePolicy", Ga, ON, LOCKED;
+    KUBELET, "SELinuxMount", Beta, OFF, FREE;
+    KUBELET, "SELinuxMountReadWriteOncePod", Ga, ON, LOCKED;
+    OTHER, "SchedulerAsyncAPICalls", Beta, OFF, FREE;
+    OTHER, "SchedulerAsyncPreemption", Beta, ON, FREE;
+    OTHER, "SchedulerPopFromBackoffQ", Beta, ON, FREE;
+    OTHER, "SchedulerQueueingHints", Ga, ON, LOCKED;
+    OTHER, "SeparateCacheWatchRPC", Deprecated, OFF, LOCKED;
+    OTHER, "SeparateTaintEvictionController", Ga, ON, LOCKED;
+    OTHER, "ServiceAccountNodeAudienceRestriction", Beta, ON, FREE;
+    OTHER, "ServiceAccountTokenJTI", Ga, ON, LOCKED;
+    OTHER, "ServiceAccountTokenNodeBinding", Ga, ON, LOCKED;
+    OTHER, "ServiceAccountTokenNodeBindingValidation", Ga, ON, LOCKED;
+    OTHER, "ServiceAccountTokenPodNodeInfo", Ga, ON, LOCKED;
+    OTHER, "ServiceCIDRStatusFieldWiping", Deprecated, ON, FREE;
+    OTHER, "ShardedListAndWatch", Alpha, OFF, FREE;
+    OTHER, "SidecarContainers", Ga, ON, LOCKED;
+    OTHER, "SizeBasedListCostEstimate", Beta, ON, FREE;
+    OTHER, "StaleControllerConsistencyDaemonSet", Beta, ON, FREE;
+    OTHER, "StaleControllerConsistencyJob", Beta, ON, FREE;
+    OTHER, "StaleControllerConsistencyReplicaSet", Beta, ON, FREE;
+    OTHER, "StaleControllerConsistencyStatefulSet", Beta, ON, FREE;
+    OTHER, "StatefulSetSemanticRevisionComparison", Beta, ON, FREE;
+    OTHER, "StorageCapacityScoring", Alpha, OFF, FREE;
+    OTHER, "StorageNamespaceIndex", Deprecated, ON, FREE;
+    OTHER, "StorageVersionAPI", Alpha, OFF, FREE;
+    OTHER, "StorageVersionHash", Beta, ON, FREE;
+    OTHER, "StorageVersionMigrator", Beta, OFF, FREE;
+    OTHER, "StreamingCollectionEncodingToJSON", Ga, ON, LOCKED;
+    OTHER, "StreamingCollectionEncodingToProtobuf", Ga, ON, LOCKED;
+    OTHER, "StrictIPCIDRValidation", Beta, ON, FREE;
+    OTHER, "StructuredAuthenticationConfiguration", Ga, ON, LOCKED;
+    OTHER, "StructuredAuthenticationConfigurationEgressSelector", Beta, ON, FREE;
+    OTHER, "StructuredAuthenticationConfigurationJWKSMetrics", Beta, ON, FREE;
+    KUBELET, "SupplementalGroupsPolicy", Ga, ON, LOCKED;
+    KUBELET, "SystemdWatchdog", Ga, ON, LOCKED;
+    KUBELET, "TaintTolerationComparisonOperators", Alpha, OFF, FREE;
+    OTHER, "TokenRequestServiceAccountUIDValidation", Beta, ON, FREE;
+    OTHER, "TopologyAwareWorkloadScheduling", Alpha, OFF, FREE;
+    KUBELET, "TopologyManagerPolicyAlphaOptions", Alpha, OFF, FREE;
+    KUBELET, "TopologyManagerPolicyBetaOptions", Beta, ON, FREE;
+    KUBELET, "TopologyManagerPolicyOptions", Ga, ON, LOCKED;
+    OTHER, "TranslateStreamCloseWebsocketRequests", Beta, ON, FREE;
+    OTHER, "UnauthenticatedHTTP2DOSMitigation", Beta, ON, FREE;
+    OTHER, "UnknownVersionInteroperabilityProxy", Beta, ON, FREE;
+    KUBELET, "UnlockWhileProcessingFIFO", Beta, ON, FREE;
+    OTHER, "UserNamespacesHostNetworkSupport", Alpha, OFF, FREE;
+    KUBELET, "UserNamespacesSupport", Ga, ON, LOCKED;
+    OTHER, "VolumeAttributesClass", Ga, ON, LOCKED;
+    OTHER, "VolumeLimitScaling", Alpha, OFF, FREE;
+    OTHER, "WatchCacheInitializationPostStartHook", Beta, ON, FREE;
+    OTHER, "WatchList", Beta, ON, FREE;
+    KUBELET, "WatchListClient", Beta, ON, FREE;
+    OTHER, "WinDSR", Ga, ON, LOCKED;
+    OTHER, "WinOverlay", Ga, ON, LOCKED;
+    KUBELET, "WindowsCPUAndMemoryAffinity", Alpha, OFF, FREE;
+    KUBELET, "WindowsGracefulNodeShutdown", Beta, ON, FREE;
+    KUBELET, "WindowsHostNetwork", Deprecated, OFF, FREE;
+    OTHER, "WorkloadAwarePreemption", Alpha, OFF, FREE;
+    OTHER, "WorkloadWithJob", Alpha, OFF, FREE;
+};
 
 /// Gates with the gates that must be on while they are, without those that are locked on.
-pub(super) static DEPENDENCIES: &[(&str, &[&str])] = &[
-    ("ClusterTrustBundleProjection", &["ClusterTrustBundle"]),
-    (
-        "DRADeviceBindingConditions",
-        &["DRAResourceClaimDeviceStatus"],
-    ),
-    ("DRADeviceTaintRules", &["DRADeviceTaints"]),
-    (
-        "DRAResourceClaimGranularStatusAuthorization",
-        &["DRAResourceClaimDeviceStatus"],
-    ),
-    ("DRAWorkloadResourceClaims", &["GenericWorkload"]),
-    ("ExtendWebSocketsToKubelet", &["NodeDeclaredFeatures"]),
-    ("GangScheduling", &["GenericWorkload"]),
-    (
-        "GracefulNodeShutdownBasedOnPodPriority",
-        &["GracefulNodeShutdown"],
-    ),
-    (
-        "InPlacePodLevelResourcesVerticalScaling",
-        &["NodeDeclaredFeatures", "PodLevelResources"],
-    ),
-    (
-        "InPlacePodVerticalScalingInitContainers",
-        &["NodeDeclaredFeatures"],
-    ),
-    (
-        "MatchLabelKeysInPodTopologySpreadSelectorMerge",
-        &["MatchLabelKeysInPodTopologySpread"],
-    ),
-    ("PodLevelResourceManagers", &["PodLevelResources"]),
-    ("ResourceHealthStatusMessage", &["ResourceHealthStatus"]),
-    (
-        "RestartAllContainersOnContainerExits",
-        &["ContainerRestartRules", "NodeDeclaredFeatures"],
-    ),
-    ("StaleControllerConsistencyDaemonSet", &["AtomicFIFO"]),
-    ("StaleControllerConsistencyJob", &["AtomicFIFO"]),
-    ("StaleControllerConsistencyReplicaSet", &["AtomicFIFO"]),
-    ("StaleControllerConsistencyStatefulSet", &["AtomicFIFO"]),
-    ("StorageVersionAPI", &["APIServerIdentity"]),
-    ("TopologyAwareWorkloadScheduling", &["GenericWorkload"]),
-    (
-        "UnknownVersionInteroperabilityProxy",
-        &["APIServerIdentity"],
-    ),
-    (
-        "UserNamespacesHostNetworkSupport",
-        &["NodeDeclaredFeatures"],
-    ),
-    ("WindowsGracefulNodeShutdown", &["GracefulNodeShutdown"]),
-    ("WorkloadAwarePreemption", &["GangScheduling"]),
-    ("WorkloadWithJob", &["GenericWorkload"]),
-];
+pub(super) static DEPENDENCIES: &[(&str, &[&str])] = &rows! {
+    "ClusterTrustBundleProjection", &["ClusterTrustBundle"];
+    "DRADeviceBindingConditions", &["DRAResourceClaimDeviceStatus"];
+    "DRADeviceTaintRules", &["DRADeviceTaints"];
+    "DRAResourceClaimGranularStatusAuthorization", &["DRAResourceClaimDeviceStatus"];
+    "DRAWorkloadResourceClaims", &["GenericWorkload"];
+    "ExtendWebSocketsToKubelet", &["NodeDeclaredFeatures"];
+    "GangScheduling", &["GenericWorkload"];
+    "GracefulNodeShutdownBasedOnPodPriority", &["GracefulNodeShutdown"];
+    "InPlacePodLevelResourcesVerticalScaling", &["NodeDeclaredFeatures", "PodLevelResources"];
+    "InPlacePodVerticalScalingInitContainers", &["NodeDeclaredFeatures"];
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge", &["MatchLabelKeysInPodTopologySpread"];
+    "PodLevelResourceManagers", &["PodLevelResources"];
+    "ResourceHealthStatusMessage", &["ResourceHealthStatus"];
+    "RestartAllContainersOnContainerExits", &["ContainerRestartRules", "NodeDeclaredFeatures"];
+    "StaleControllerConsistencyDaemonSet", &["AtomicFIFO"];
+    "StaleControllerConsistencyJob", &["AtomicFIFO"];
+    "StaleControllerConsistencyReplicaSet", &["AtomicFIFO"];
+    "StaleControllerConsistencyStatefulSet", &["AtomicFIFO"];
+    "StorageVersionAPI", &["APIServerIdentity"];
+    "TopologyAwareWorkloadScheduling", &["GenericWorkload"];
+    "UnknownVersionInteroperabilityProxy", &["APIServerIdentity"];
+    "UserNamespacesHostNetworkSupport", &["NodeDeclaredFeatures"];
+    "WindowsGracefulNodeShutdown", &["GracefulNodeShutdown"];
+    "WorkloadAwarePreemption", &["GangScheduling"];
+    "WorkloadWithJob", &["GenericWorkload"];
+};

@@ -27,23 +27,16 @@ pub struct X509 {
     pub client_ca_file: String,
 }
 
-/// `authentication.webhook`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Webhook {
-    /// Review bearer tokens with the API server.
-    pub enabled: bool,
-    /// Cache duration of a token review.
-    #[serde(rename = "cacheTTL")]
-    pub cache_ttl: GoDuration,
-}
-
-impl Default for Webhook {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            cache_ttl: GoDuration::from_secs(120),
-        }
+with_defaults! {
+    /// `authentication.webhook`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Webhook {
+        /// Review bearer tokens with the API server.
+        pub enabled: bool = true,
+        /// Cache duration of a token review.
+        #[serde(rename = "cacheTTL")]
+        pub cache_ttl: GoDuration = GoDuration::from_secs(120),
     }
 }
 
@@ -55,43 +48,27 @@ pub struct Anonymous {
     pub enabled: bool,
 }
 
-/// `authorization`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Authorization {
-    /// `AlwaysAllow` or `Webhook`.
-    pub mode: String,
-    /// Settings of mode `Webhook`.
-    pub webhook: AuthorizationWebhook,
-}
-
-impl Default for Authorization {
-    fn default() -> Self {
-        Self {
-            mode: "Webhook".to_owned(),
-            webhook: AuthorizationWebhook::default(),
-        }
+with_defaults! {
+    /// `authorization`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct Authorization {
+        /// `AlwaysAllow` or `Webhook`.
+        pub mode: String = "Webhook".to_owned(),
+        /// Settings of mode `Webhook`.
+        pub webhook: AuthorizationWebhook,
     }
-}
 
-/// `authorization.webhook`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AuthorizationWebhook {
-    /// Cache duration of an allowed request.
-    #[serde(rename = "cacheAuthorizedTTL")]
-    pub cache_authorized_ttl: GoDuration,
-    /// Cache duration of a denied request.
-    #[serde(rename = "cacheUnauthorizedTTL")]
-    pub cache_unauthorized_ttl: GoDuration,
-}
-
-impl Default for AuthorizationWebhook {
-    fn default() -> Self {
-        Self {
-            cache_authorized_ttl: GoDuration::from_secs(300),
-            cache_unauthorized_ttl: GoDuration::from_secs(30),
-        }
+    /// `authorization.webhook`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct AuthorizationWebhook {
+        /// Cache duration of an allowed request.
+        #[serde(rename = "cacheAuthorizedTTL")]
+        pub cache_authorized_ttl: GoDuration = GoDuration::from_secs(300),
+        /// Cache duration of a denied request.
+        #[serde(rename = "cacheUnauthorizedTTL")]
+        pub cache_unauthorized_ttl: GoDuration = GoDuration::from_secs(30),
     }
 }
 
@@ -103,36 +80,22 @@ pub struct MemorySwap {
     pub swap_behavior: String,
 }
 
-/// `crashLoopBackOff`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct CrashLoopBackOff {
-    /// Maximum restart delay, 1 s to 300 s; default 300 s.
-    pub max_container_restart_period: Option<GoDuration>,
-}
-
-impl Default for CrashLoopBackOff {
-    fn default() -> Self {
-        Self {
-            max_container_restart_period: Some(GoDuration::from_secs(300)),
-        }
+with_defaults! {
+    /// `crashLoopBackOff`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    pub struct CrashLoopBackOff {
+        /// Maximum restart delay, 1 s to 300 s; default 300 s.
+        pub max_container_restart_period: Option<GoDuration> = Some(GoDuration::from_secs(300)),
     }
-}
 
-/// `userNamespaces`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct UserNamespaces {
-    /// Number of IDs per pod, a multiple of 65536.
-    #[serde(rename = "idsPerPod")]
-    pub ids_per_pod: i64,
-}
-
-impl Default for UserNamespaces {
-    fn default() -> Self {
-        Self {
-            ids_per_pod: 65_536,
-        }
+    /// `userNamespaces`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct UserNamespaces {
+        /// Number of IDs per pod, a multiple of 65536.
+        #[serde(rename = "idsPerPod")]
+        pub ids_per_pod: i64 = 65_536,
     }
 }
 
@@ -182,32 +145,22 @@ pub struct Tracing {
     pub sampling_rate_per_million: Option<i32>,
 }
 
-/// `logging`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Logging {
-    /// `text` or `json`.
-    pub format: String,
-    /// Flush period of buffered lines.
-    #[serde(deserialize_with = "flush_frequency")]
-    pub flush_frequency: GoDuration,
-    /// Verbosity, as `-v`.
-    pub verbosity: u32,
-    /// Verbosity by file pattern.
-    pub vmodule: Vec<VModule>,
-    /// Settings of the formats.
-    pub options: FormatOptions,
-}
-
-impl Default for Logging {
-    fn default() -> Self {
-        Self {
-            format: "text".to_owned(),
-            flush_frequency: GoDuration::from_secs(5),
-            verbosity: 0,
-            vmodule: Vec::new(),
-            options: FormatOptions::default(),
-        }
+with_defaults! {
+    /// `logging`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    pub struct Logging {
+        /// `text` or `json`.
+        pub format: String = "text".to_owned(),
+        /// Flush period of buffered lines.
+        #[serde(deserialize_with = "flush_frequency")]
+        pub flush_frequency: GoDuration = GoDuration::from_secs(5),
+        /// Verbosity, as `-v`.
+        pub verbosity: u32,
+        /// Verbosity by file pattern.
+        pub vmodule: Vec<VModule>,
+        /// Settings of the formats.
+        pub options: FormatOptions,
     }
 }
 

@@ -118,22 +118,12 @@ pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         period.is_ok_and(|it| it >= GoDuration::ZERO)
     };
     type Holds<'a> = &'a dyn Fn(&str) -> bool;
-    let maps: [(&str, _, Holds<'_>, &str); 4] = [
-        ("evictionHard", &c.eviction_hard, &threshold, "100Mi or 5%"),
-        ("evictionSoft", &c.eviction_soft, &threshold, "100Mi or 5%"),
-        (
-            "evictionMinimumReclaim",
-            &c.eviction_minimum_reclaim,
-            &reclaim,
-            "100Mi or 5%",
-        ),
-        (
-            "evictionSoftGracePeriod",
-            &c.eviction_soft_grace_period,
-            &period,
-            "90s",
-        ),
-    ];
+    let maps: [(&str, _, Holds<'_>, &str); 4] = rows! {
+        "evictionHard", &c.eviction_hard, &threshold, "100Mi or 5%";
+        "evictionSoft", &c.eviction_soft, &threshold, "100Mi or 5%";
+        "evictionMinimumReclaim", &c.eviction_minimum_reclaim, &reclaim, "100Mi or 5%";
+        "evictionSoftGracePeriod", &c.eviction_soft_grace_period, &period, "90s";
+    };
     for (field, map, holds, example) in maps {
         for (signal, text) in map {
             rules.require(SIGNALS.contains(&signal.as_str()), field, || {
