@@ -487,20 +487,20 @@ pub struct ShutdownState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourcesReady(pub bool);
 
-/// Mailbox messages of PodWorkers.
-#[derive(Debug)]
-pub enum PodWorkersMessage {
-    /// See [`GetPodWorkers`].
-    Get(GetPodWorkers),
-    /// See [`WorkerFinished`].
-    Finished(WorkerFinished),
+/// Message: a PodWorker sends its state to PodWorkers (coalesced per UID).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerStateChanged {
+    /// The new state.
+    pub state: PodWorkerState,
+    /// The resources of the pod are cleaned up, and the worker has ended.
+    pub finished: bool,
 }
 
-/// Message: a PodWorker has terminated its pod and cleaned up its resources.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerFinished {
-    /// UID of the pod.
-    pub uid: PodUid,
+impl Merge for WorkerStateChanged {
+    fn merge(&mut self, newer: Self) {
+        self.state = newer.state;
+        self.finished |= newer.finished;
+    }
 }
 
 /// Handle to PodWorkers.
@@ -508,8 +508,8 @@ pub struct WorkerFinished {
 pub struct PodWorkersHandle {
     /// Coalescing sender of pod updates.
     pub updates: SlotSender<PodUid, UpdatePod>,
-    /// Mailbox for queries and completions.
-    pub mailbox: MailboxSender<PodWorkersMessage>,
+    /// Mailbox for queries.
+    pub mailbox: MailboxSender<GetPodWorkers>,
 }
 
 impl PodWorkersHandle {
@@ -521,9 +521,7 @@ impl PodWorkersHandle {
     /// Returns the status of every worker.
     pub async fn statuses(&self) -> Result<BTreeMap<PodUid, PodWorkerStatus>, SendError> {
         let (reply, response) = oneshot::channel();
-        self.mailbox
-            .send(PodWorkersMessage::Get(GetPodWorkers { reply }))
-            .await?;
+        self.mailbox.send(GetPodWorkers { reply }).await?;
         response.await.map_err(|_| SendError)
     }
 }

@@ -1,8 +1,7 @@
 //! A strictly bounded mailbox with metrics for its depth, the age of its oldest message and drops.
 //!
 //! [`MailboxSender::send`] waits for capacity. [`MailboxSender::try_send`] drops and counts events
-//! that a relist recovers. [`MailboxSender::post`] never blocks its synchronous caller and never
-//! drops: a separate task waits for capacity.
+//! that a relist recovers. A synchronous handler that must not drop uses a slot ([`crate::slots`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -162,26 +161,6 @@ impl<M: Send + 'static> MailboxSender<M> {
         }
     }
 
-    /// Sends a message from a synchronous handler without dropping it.
-    ///
-    /// Only for senders with at most one message in flight, which bounds the number of tasks.
-    pub fn post(&self, message: M) {
-        match self.sender.clone().try_reserve_owned() {
-            Ok(permit) => {
-                self.arrived();
-                permit.send(Delivery::new(message));
-            }
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                let this = self.clone();
-                tokio::spawn(async move {
-                    // a closed mailbox means that the agent is shutting down
-                    let _ = this.send(message).await;
-                });
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => {}
-        }
-    }
-
     /// Completes when the actor has stopped.
     pub async fn closed(&self) {
         self.sender.closed().await;
@@ -242,18 +221,6 @@ mod tests {
         let dropped = metrics.dropped.with_label_values(&["FileSource"]).get();
         assert_eq!(dropped as usize, 100 - bound);
         assert_eq!(mailbox.next().await.map(|d| d.open(|m| m)), Some(0));
-    }
-
-    #[tokio::test]
-    async fn post_to_full_mailbox_is_delivered_later() {
-        let metrics = crate::test_metrics();
-        let (sender, mailbox) = mailbox::<usize>(ActorKind::new("FileSource", 4), &metrics);
-        for i in 0..20 {
-            sender.post(i);
-        }
-        let mut all: Vec<usize> = mailbox.take(20).map(|d| d.open(|m| m)).collect().await;
-        all.sort_unstable();
-        assert_eq!(all, (0..20).collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]

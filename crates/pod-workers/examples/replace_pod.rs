@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_actors::{KillPod, UpdateKind, UpdatePod};
+use windlass_actors::{KillPod, PodWorkerState, UpdateKind, UpdatePod, WorkerStateChanged};
 use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
 use windlass_pod_workers::StartLimiter;
@@ -26,7 +26,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     show("its manifest is edited", &edited);
     let removed = registry.update(&"old".into(), remove());
     show("the old pod is removed", &removed);
-    let finished = registry.finished(&"old".into());
+    let stopped = WorkerStateChanged {
+        state: PodWorkerState::TerminatedPod,
+        finished: true,
+    };
+    let finished = registry.state_changed(&"old".into(), stopped);
     show("the old pod has stopped", &finished);
 
     let start_limiter = StartLimiter::new(2, RuntimeLoad::default(), Metrics::new()?);

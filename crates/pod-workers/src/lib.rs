@@ -78,8 +78,8 @@ pub use registry::{PodWorkers, PodWorkersDeps};
 pub use start_limiter::StartLimiter;
 pub use worker::WorkerDeps;
 
-/// One completion in flight for each of 250 workers, plus slack.
-pub const POD_WORKERS: ActorKind = ActorKind::new("PodWorkers", 256);
+/// Two queries of one housekeeping round, plus slack; updates and states of workers are slots.
+pub const POD_WORKERS: ActorKind = ActorKind::new("PodWorkers", 4);
 
 /// Receives a slot and its completions: one job, one timer, one kill in flight.
 pub(crate) const POD_WORKER: ActorKind = ActorKind::new("PodWorker", 4);

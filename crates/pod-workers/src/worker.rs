@@ -11,11 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{
-    PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState, VolumesHandle,
-};
+use windlass_actors::{PlegHandle, ProbesHandle, RuntimeName, RuntimeState, VolumesHandle};
 use windlass_cri::HungCalls;
-use windlass_mailboxes::MailboxSender;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_status::status::{Failures, StatusInput};
@@ -59,8 +56,6 @@ pub struct WorkerDeps {
     pub runtime_state: watch::Receiver<RuntimeState>,
     /// State file of back-offs; `None` in simulations without a disk.
     pub backoff_file: Option<BackoffFile>,
-    /// The registry, notified when the worker finishes.
-    pub registry: MailboxSender<PodWorkersMessage>,
     /// Settings.
     pub settings: WorkerSettings,
 }

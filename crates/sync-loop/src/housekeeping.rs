@@ -309,7 +309,7 @@ mod tests {
             PodWorkerState::TerminatedPod,
         );
         let workers = [
-            // has not published itself yet
+            // was orphaned, and is desired again
             ("static", status(sync, None)),
             ("api", status(sync, Some(false))),
             ("rejected", status(ended, Some(false))),

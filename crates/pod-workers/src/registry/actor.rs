@@ -1,7 +1,8 @@
 //! The PodWorkers actor: the registry of all workers.
 //!
 //! * owns: the registry of workers and waiting pods, the senders to the workers
-//! * receives: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`, `RuntimeState`
+//! * receives: `UpdatePod` and `WorkerStateChanged` (coalesced per UID), `GetPodWorkers`,
+//!   `RuntimeState`
 //! * sends: `UpdatePod` and `RuntimeState` to a worker
 //! * invariant: one worker per UID; one worker per full name of a static pod
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
@@ -12,9 +13,7 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{
-    PodWorkerState, PodWorkerStatus, PodWorkersMessage, RuntimeState, UpdatePod,
-};
+use windlass_actors::{GetPodWorkers, RuntimeState, UpdatePod, WorkerStateChanged};
 use windlass_mailboxes::{Delivery, Mailbox, SlotReceiver, SlotSender, slots};
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{PodExt, PodUid};
@@ -39,7 +38,16 @@ pub struct PodWorkers {
     backoff: BTreeMap<PodUid, BackoffTable>,
     registry: Registry,
     senders: BTreeMap<PodUid, SlotSender<(), WorkerUpdate>>,
-    streams: Option<(SlotReceiver<PodUid, UpdatePod>, Mailbox<PodWorkersMessage>)>,
+    /// Given to each worker.
+    states: SlotSender<PodUid, WorkerStateChanged>,
+    streams: Option<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    updates: SlotReceiver<PodUid, UpdatePod>,
+    states: SlotReceiver<PodUid, WorkerStateChanged>,
+    queries: Mailbox<GetPodWorkers>,
 }
 
 impl PodWorkers {
@@ -47,14 +55,21 @@ impl PodWorkers {
     pub fn new(
         deps: PodWorkersDeps,
         updates: SlotReceiver<PodUid, UpdatePod>,
-        mailbox: Mailbox<PodWorkersMessage>,
+        queries: Mailbox<GetPodWorkers>,
     ) -> Self {
+        let mailboxes = &deps.worker.metrics.mailboxes;
+        let (states, states_end) = slots(crate::POD_WORKERS, mailboxes);
         Self {
             deps: Arc::new(deps.worker),
             backoff: deps.backoff,
             registry: Registry::default(),
             senders: BTreeMap::new(),
-            streams: Some((updates, mailbox)),
+            states,
+            streams: Some(Streams {
+                updates,
+                states: states_end,
+                queries,
+            }),
         }
     }
 
@@ -133,27 +148,8 @@ impl PodWorkers {
     fn spawn(&mut self, uid: PodUid, begin: InitialState) {
         let (sender, updates) = slots(crate::POD_WORKER, &self.deps.metrics.mailboxes);
         self.senders.insert(uid.clone(), sender);
-        PodWorkerActor::new(uid, Arc::clone(&self.deps), begin, updates).start();
-    }
-
-    /// Published worker states; a worker that has not published yet is in `SyncPod`.
-    fn statuses(&self) -> BTreeMap<PodUid, PodWorkerStatus> {
-        let waiting = self.registry.waiting().map(|pod| pod.uid());
-        self.registry
-            .uids()
-            .cloned()
-            .chain(waiting)
-            .map(|uid| {
-                let shown = self.deps.status_store.get(&uid);
-                let phase = shown.as_ref().map(|entry| entry.worker_state);
-                let phase = phase.unwrap_or(PodWorkerState::SyncPod);
-                let status = PodWorkerStatus {
-                    state: self.registry.phase_of(&uid, phase),
-                    is_static: shown.map(|entry| entry.pod.is_static()),
-                };
-                (uid, status)
-            })
-            .collect()
+        let (deps, states) = (Arc::clone(&self.deps), self.states.clone());
+        PodWorkerActor::new(uid, deps, begin, updates, states).start();
     }
 }
 
@@ -161,9 +157,10 @@ impl Actor for PodWorkers {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((updates, mailbox)) = self.streams.take() {
-            ctx.add_stream(updates);
-            ctx.add_stream(mailbox);
+        if let Some(streams) = self.streams.take() {
+            ctx.add_stream(streams.updates);
+            ctx.add_stream(streams.states);
+            ctx.add_stream(streams.queries);
         }
         let state = self.deps.runtime_state.clone();
         ctx.add_stream(WatchStream::from_changes(state));
@@ -179,18 +176,23 @@ impl StreamHandler<(PodUid, UpdatePod)> for PodWorkers {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
-    fn handle(&mut self, delivery: Delivery<PodWorkersMessage>, _: &mut Context<Self>) {
-        delivery.open(|message| match message {
-            PodWorkersMessage::Get(query) => {
-                // the caller may have been cancelled
-                let _ = query.reply.send(self.statuses());
-            }
-            PodWorkersMessage::Finished(finished) => {
-                self.senders.remove(&finished.uid);
-                let effects = self.registry.finished(&finished.uid);
-                self.apply(effects);
-            }
+impl StreamHandler<(PodUid, WorkerStateChanged)> for PodWorkers {
+    fn handle(&mut self, (uid, changed): (PodUid, WorkerStateChanged), _: &mut Context<Self>) {
+        if changed.finished {
+            self.senders.remove(&uid);
+        }
+        let effects = self.registry.state_changed(&uid, changed);
+        self.apply(effects);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<GetPodWorkers>> for PodWorkers {
+    fn handle(&mut self, delivery: Delivery<GetPodWorkers>, _: &mut Context<Self>) {
+        delivery.open(|query| {
+            // the caller may have been cancelled
+            let _ = query.reply.send(self.registry.statuses());
         });
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use windlass_actors::{KillPod, PodWorkerState, UpdatePod};
+use windlass_actors::{KillPod, PodWorkerState, PodWorkerStatus, UpdatePod, WorkerStateChanged};
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 
 /// Action of the registry.
@@ -54,6 +54,8 @@ impl fmt::Display for RegistryEffect {
 
 #[derive(Debug)]
 struct Worker {
+    status: PodWorkerStatus,
+    /// Full name of a static pod.
     name: Option<PodFullName>,
     finished: bool,
     removed: bool,
@@ -61,12 +63,31 @@ struct Worker {
 }
 
 impl Worker {
-    /// Creates a worker that does not block others with the same full name.
-    fn nameless(removed: bool) -> Self {
+    /// Creates a worker that runs a pod.
+    fn running(pod: &SharedPod) -> Self {
         Self {
+            status: PodWorkerStatus {
+                state: PodWorkerState::SyncPod,
+                is_static: Some(pod.is_static()),
+            },
+            name: pod.is_static().then(|| pod.full_name()),
+            finished: false,
+            removed: false,
+            restart: None,
+        }
+    }
+
+    /// Creates a worker that terminates a pod; `None` for an orphaned one. It does not block others
+    /// with the same full name.
+    fn terminating(pod: Option<&SharedPod>) -> Self {
+        Self {
+            status: PodWorkerStatus {
+                state: PodWorkerState::TerminatingPod,
+                is_static: pod.map(|pod| pod.is_static()),
+            },
             name: None,
             finished: false,
-            removed,
+            removed: pod.is_none(),
             restart: None,
         }
     }
@@ -82,19 +103,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// UIDs of all workers, finished ones included.
-    pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
-        self.workers.keys()
-    }
-
-    /// Pods blocked on the termination of another with the same full name.
-    pub fn waiting(&self) -> impl Iterator<Item = &SharedPod> {
-        self.waiting.values().flatten()
-    }
-
-    /// True once the worker has finished.
-    pub fn is_finished(&self, uid: &PodUid) -> bool {
-        self.workers.get(uid).is_some_and(|worker| worker.finished)
+    /// Returns the status of all workers, finished ones included, and of pods that wait for one.
+    pub fn statuses(&self) -> BTreeMap<PodUid, PodWorkerStatus> {
+        let workers = self.workers.iter();
+        let workers = workers.map(|(uid, worker)| (uid.clone(), worker.status));
+        let waiting = self.waiting.values().flatten().map(|pod| {
+            let status = PodWorkerStatus {
+                state: PodWorkerState::SyncPod,
+                is_static: Some(pod.is_static()),
+            };
+            (pod.uid(), status)
+        });
+        workers.chain(waiting).collect()
     }
 
     /// Handles an update from the SyncLoop.
@@ -161,12 +181,13 @@ impl Registry {
             // removed and desired again; an update of a rejected or deleted pod does not start it
             (Some(pod), Some(kill)) if update.run_after_kill && kill.removed => self.admit(pod),
             (_, Some(kill)) if kill.orphan.is_some() => {
-                self.workers.insert(uid.clone(), Worker::nameless(true));
+                self.workers.insert(uid.clone(), Worker::terminating(None));
                 vec![RegistryEffect::StartOrphanWorker(uid.clone(), kill)]
             }
             // it never runs here, so it does not wait for others with the same full name
             (Some(pod), Some(kill)) if !kill.removed => {
-                self.workers.insert(uid.clone(), Worker::nameless(false));
+                let worker = Worker::terminating(Some(&pod));
+                self.workers.insert(uid.clone(), worker);
                 vec![RegistryEffect::StartTerminatingWorker(
                     uid.clone(),
                     pod,
@@ -181,8 +202,8 @@ impl Registry {
 
     fn admit(&mut self, pod: SharedPod) -> Vec<RegistryEffect> {
         let uid = pod.uid();
-        let name = pod.is_static().then(|| pod.full_name());
-        if let Some(name) = &name {
+        let worker = Worker::running(&pod);
+        if let Some(name) = &worker.name {
             if let Some(behind) = self.holders.get(name) {
                 let effect = RegistryEffect::Queue {
                     uid,
@@ -194,21 +215,24 @@ impl Registry {
             }
             self.holders.insert(name.clone(), uid.clone());
         }
-        let worker = Worker {
-            name,
-            finished: false,
-            removed: false,
-            restart: None,
-        };
         self.workers.insert(uid.clone(), worker);
         vec![RegistryEffect::StartWorker(uid, pod)]
     }
 
-    /// Handles a finished worker: its pod is terminated and its resources are released.
-    pub fn finished(&mut self, uid: &PodUid) -> Vec<RegistryEffect> {
+    /// Handles the state of a worker. A finished worker has terminated its pod and cleaned up its
+    /// resources.
+    pub fn state_changed(
+        &mut self,
+        uid: &PodUid,
+        changed: WorkerStateChanged,
+    ) -> Vec<RegistryEffect> {
         let Some(worker) = self.workers.get_mut(uid) else {
             return Vec::new();
         };
+        worker.status.state = changed.state;
+        if !changed.finished {
+            return Vec::new();
+        }
         worker.finished = true;
         if worker.removed {
             self.end(uid)
@@ -251,15 +275,6 @@ impl Registry {
             .iter()
             .find(|(_, queue)| queue.iter().any(|pod| pod.uid() == *uid))
             .map(|(name, _)| name.clone())
-    }
-
-    /// State of a worker: `TerminatedPod` once it has finished, else `of_worker`.
-    pub fn phase_of(&self, uid: &PodUid, of_worker: PodWorkerState) -> PodWorkerState {
-        if self.is_finished(uid) {
-            PodWorkerState::TerminatedPod
-        } else {
-            of_worker
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * owns: the pod's state machine, its back-off table, its status entry
 //! * receives: `UpdatePod` and `RuntimeState` (coalesced, in its own slot), events of its own job
-//! * sends: `WorkerFinished` to PodWorkers; its results to the pod status store
+//! * sends: `WorkerStateChanged` to PodWorkers; its results to the pod status store
 //! * invariant: one job in flight; states never go back; events of earlier jobs are ignored
 //! * bound and overflow: one coalescing slot, one job, one timer; a termination is never queued
 //! * restart: a panic ends the process; after an agent restart a new worker adopts the containers
@@ -13,11 +13,11 @@ use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandl
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    KillPod, PodWorkersMessage, ProbePod, ProbeTargets, RuntimeState, UpdatePod, WorkerFinished,
+    KillPod, PodWorkerState, ProbePod, ProbeTargets, RuntimeState, UpdatePod, WorkerStateChanged,
 };
 use windlass_cri::{HungCall, for_pod};
 use windlass_mailboxes::{
-    CompletionSender, Completions, Delivery, Merge, SlotReceiver, completions, spawn_io,
+    CompletionSender, Completions, Delivery, Merge, SlotReceiver, SlotSender, completions, spawn_io,
 };
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
@@ -86,6 +86,9 @@ pub(crate) struct PodWorkerActor {
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
     completions: CompletionSender<JobEvent>,
+    states: SlotSender<PodUid, WorkerStateChanged>,
+    /// State that PodWorkers know.
+    sent_state: PodWorkerState,
     streams: Option<(SlotReceiver<(), WorkerUpdate>, Completions<JobEvent>)>,
     begin: Option<Input>,
 }
@@ -97,6 +100,7 @@ impl PodWorkerActor {
         deps: Arc<WorkerDeps>,
         begin: InitialState,
         updates: SlotReceiver<(), WorkerUpdate>,
+        states: SlotSender<PodUid, WorkerStateChanged>,
     ) -> Self {
         let (completion_sender, completion_stream) = completions();
         let runtime = deps.runtime_state.borrow().clone();
@@ -142,6 +146,8 @@ impl PodWorkerActor {
             job: None,
             timer: None,
             completions: completion_sender,
+            states,
+            sent_state: PodWorkerState::SyncPod,
             streams: Some((updates, completion_stream)),
             begin: Some(input),
         }
@@ -152,6 +158,10 @@ impl PodWorkerActor {
         let effects = self.machine.handle(input, now);
         for effect in &effects {
             tracing::debug!(pod = %self.uid, ?input, %effect, "pod worker");
+        }
+        let state = worker_state(self.machine.state());
+        if state != self.sent_state {
+            self.send_state(state, false);
         }
         for effect in effects {
             match effect {
@@ -438,18 +448,19 @@ impl PodWorkerActor {
         }
     }
 
-    fn finish(&self, ctx: &mut Context<Self>) {
+    fn finish(&mut self, ctx: &mut Context<Self>) {
         tracing::info!(pod = %self.uid, "pod terminated");
         self.deps.objects.unregister(&self.uid);
         self.deps.hung.forget(&self.uid);
         self.deps.probes.probe(&self.uid, &ProbePod::Forget);
-        let finished = WorkerFinished {
-            uid: self.uid.clone(),
-        };
-        self.deps
-            .registry
-            .post(PodWorkersMessage::Finished(finished));
+        self.send_state(PodWorkerState::TerminatedPod, true);
         ctx.stop();
+    }
+
+    fn send_state(&mut self, state: PodWorkerState, finished: bool) {
+        self.sent_state = state;
+        let changed = WorkerStateChanged { state, finished };
+        self.states.put(self.uid.clone(), changed);
     }
 }
 

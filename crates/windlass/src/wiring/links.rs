@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle, PlegMessage,
-    PodChanged, PodWorkersHandle, PodWorkersMessage, RuntimeName, RuntimeState, ShutdownState,
+    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle,
+    PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState, ShutdownState,
     SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged,
     VolumesHandle, VolumesInUse,
 };
@@ -100,7 +100,7 @@ pub(super) struct Links {
 pub(super) struct Ends {
     pub(super) sync_loop: SyncLoopEnds,
     pub(super) pleg: Mailbox<PlegMessage>,
-    pub(super) workers: Mailbox<PodWorkersMessage>,
+    pub(super) workers: Mailbox<GetPodWorkers>,
     pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
     pub(super) volumes: Mailbox<VolumeManagerMessage>,
     pub(super) node: watch::Sender<NodeUpdate>,

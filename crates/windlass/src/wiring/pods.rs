@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use windlass_actors::{PlegHealth, PlegMessage, PodWorkersMessage, ProbesHandle, UpdatePod};
+use windlass_actors::{GetPodWorkers, PlegHealth, PlegMessage, ProbesHandle, UpdatePod};
 use windlass_mailboxes::{Mailbox, SlotReceiver, start_actor};
 use windlass_objects::ObjectCache;
 use windlass_pleg::{Pleg, PlegDeps};
@@ -105,7 +105,7 @@ pub(super) fn spawn_workers(
     shared: &Shared,
     links: &Links,
     updates: SlotReceiver<PodUid, UpdatePod>,
-    mailbox: Mailbox<PodWorkersMessage>,
+    queries: Mailbox<GetPodWorkers>,
 ) {
     let (hung, metrics) = (&shared.hung, &shared.metrics);
     let settings = WorkerSettings {
@@ -134,12 +134,11 @@ pub(super) fn spawn_workers(
         metrics: metrics.clone(),
         runtime_state: links.runtime_state.clone(),
         backoff_file: wiring.backoff_file,
-        registry: links.workers.mailbox.clone(),
         settings,
     };
     let deps = PodWorkersDeps {
         worker,
         backoff: wiring.backoff,
     };
-    start_actor(PodWorkers::new(deps, updates, mailbox));
+    start_actor(PodWorkers::new(deps, updates, queries));
 }

@@ -38,6 +38,11 @@ fn run_and_kill(uid: &str, name: &str, removed: bool) -> UpdatePod {
     update
 }
 
+const FINISHED: WorkerStateChanged = WorkerStateChanged {
+    state: PodWorkerState::TerminatedPod,
+    finished: true,
+};
+
 enum Step {
     Update(&'static str, UpdatePod),
     Finished(&'static str),
@@ -49,7 +54,7 @@ fn check(script: Vec<(Step, &str)>) {
     for (i, (step, expected)) in script.into_iter().enumerate() {
         let effects = match step {
             Update(uid, update) => registry.update(&uid.into(), update),
-            Finished(uid) => registry.finished(&uid.into()),
+            Finished(uid) => registry.state_changed(&uid.into(), FINISHED),
         };
         let line: Vec<_> = effects.iter().map(RegistryEffect::to_string).collect();
         assert_eq!(line.join(" "), expected, "step {i}");
@@ -159,4 +164,43 @@ fn pod_deleted_before_its_restart_does_not_restart() {
         ),
         (Finished("1"), "remove(1)"),
     ]);
+}
+
+#[test]
+fn statuses_follow_the_messages_of_workers() {
+    let mut orphan = kill(true);
+    orphan.kill.as_mut().expect("kill").orphan = Some(Arc::default());
+    let mut registry = Registry::default();
+    registry.update(&"1".into(), run("1", "web"));
+    registry.update(&"2".into(), run("2", "web"));
+    registry.update(&"3".into(), run_and_kill("3", "rejected", false));
+    registry.update(&"4".into(), orphan);
+    let check = |registry: &Registry, expected: &str| {
+        let statuses = registry.statuses();
+        let words = statuses.iter().map(|(uid, status)| {
+            let is_static = status.is_static.map_or("?", |it| if it { "s" } else { "" });
+            format!("{uid}{is_static}:{:?}", status.state)
+        });
+        assert_eq!(words.collect::<Vec<_>>().join(" "), expected);
+    };
+    check(
+        &registry,
+        "1s:SyncPod 2s:SyncPod 3s:TerminatingPod 4?:TerminatingPod",
+    );
+    let changed = |state| WorkerStateChanged {
+        state,
+        finished: false,
+    };
+    let effects = registry.state_changed(&"1".into(), changed(PodWorkerState::TerminatingPod));
+    assert!(effects.is_empty(), "{effects:?}");
+    registry.state_changed(&"3".into(), changed(PodWorkerState::TerminatedPod));
+    check(
+        &registry,
+        "1s:TerminatingPod 2s:SyncPod 3s:TerminatedPod 4?:TerminatingPod",
+    );
+    // a completed pod keeps its worker, an orphaned one does not; an unknown worker is ignored
+    for uid in ["1", "4", "unknown"] {
+        registry.state_changed(&uid.into(), FINISHED);
+    }
+    check(&registry, "1s:TerminatedPod 2s:SyncPod 3s:TerminatedPod");
 }
