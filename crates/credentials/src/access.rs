@@ -5,14 +5,14 @@
 //!
 //! # Stricter than upstream
 //!
-//! * **`get` executes nothing.** A WebSocket starts with a GET, so upstream allows a client with `get`
-//!   on `nodes/proxy`, such as a monitoring agent, to execute commands in every container. Here exec,
-//!   attach, run and portForward require `create` on `nodes/proxy`, for every method.
+//! * **`get` executes nothing.** A WebSocket starts with a GET, so upstream allows a client with
+//!   `get` on `nodes/proxy`, such as a monitoring agent, to execute commands in every container.
+//!   Here exec, attach, run and portForward require `create` on `nodes/proxy`, for every method.
 //!   `--exec-needs-create=false` restores upstream's rule. kubectl is not affected: kube-apiserver
 //!   authorizes its users and connects as `system:kubelet-api-admin`, which has all verbs on
 //!   `nodes/proxy`.
-//! * **A path has one form.** The authorized path must be the routed one. A path with an empty, `.` or
-//!   `..` part, an encoded slash, or an encoded first part is rejected ([`PathError`]). Upstream
+//! * **A path has one form.** The authorized path must be the routed one. A path with an empty, `.`
+//!   or `..` part, an encoded slash, or an encoded first part is rejected ([`PathError`]). Upstream
 //!   redirects it to its clean form.
 
 use windlass_types::NodePermission;

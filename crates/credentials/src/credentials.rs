@@ -1,8 +1,8 @@
 //! Registry credentials: docker config files and pull secrets, matched against image names.
 //!
-//! As upstream's `credentialprovider`: the patterns of one layer are tried in reverse sort order, so
-//! that a longer path precedes its host. The pod's Secrets are the first layer, the node's files the
-//! next. An invalid entry is reported and does not affect the others.
+//! As upstream's `credentialprovider`: the patterns of one layer are tried in reverse sort order,
+//! so that a longer path precedes its host. The pod's Secrets are the first layer, the node's files
+//! the next. An invalid entry is reported and does not affect the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,8 +96,8 @@ impl Keyring {
         }
     }
 
-    /// Reads pull Secrets by name in the pod's order. As upstream, a Secret of another type or without
-    /// the key of its type has no credentials and no error.
+    /// Reads pull Secrets by name in the pod's order. As upstream, a Secret of another type or
+    /// without the key of its type has no credentials and no error.
     pub fn from_secrets<'a>(
         namespace: &str,
         secrets: impl IntoIterator<Item = (&'a str, &'a SecretContent)>,

@@ -2,7 +2,7 @@
 //!
 //! The agent records the credentials of each pull. A pod that uses the same image must have
 //! credentials that pulled it before, or pull it again. The records are upstream's
-//! (`ImagePulledRecord`, `ImagePullIntent`), so they survive a change from the Go kubelet to this agent and back.
+//! (`ImagePulledRecord`, `ImagePullIntent`), so the Go kubelet and this agent can exchange them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -108,8 +108,8 @@ impl VerificationPolicy {
     /// Reads the two fields of the configuration.
     ///
     /// # Errors
-    /// An entry of the list is not valid. An unknown policy counts as the default: the validation
-    /// of the configuration has rejected it before.
+    /// An entry of the list is invalid. An unknown policy is the default, because the validation of
+    /// the configuration rejects it.
     pub fn from_config(policy: &str, allowlist: &[String]) -> Result<Self, AllowlistError> {
         Ok(match policy {
             "NeverVerify" => Self::NeverVerify,
@@ -140,7 +140,7 @@ impl VerificationPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImagePullIntent {
-    /// The image as the pod names it.
+    /// Image reference of the pod spec.
     pub image: String,
 }
 
@@ -295,8 +295,8 @@ impl ImagePullCredentials {
 }
 
 impl ImagePulledRecord {
-    /// Returns the record after a pull, or `None` if it does not change. `credentials` of `None` are
-    /// unknown: the image counts as pulled, and every pod must verify.
+    /// Returns the record after a pull, or `None` if it does not change. `credentials` of `None`
+    /// are unknown: the image counts as pulled, and every pod must verify.
     pub fn after_pull(
         before: Option<Self>,
         image: &ImageName,
@@ -377,7 +377,7 @@ pub fn intent_is_for(intent: &ImagePullIntent, image: &ImageInfo) -> bool {
         .any(|name| key(&name) == intended)
 }
 
-/// The records of an image that is on the node.
+/// Pull records of a present image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullHistory {
     /// No record: the agent did not pull it.
@@ -425,7 +425,7 @@ impl fmt::Display for ImageAccess {
     }
 }
 
-/// Decides whether a pod with these credentials for an image may use the one on the node.
+/// Decides whether a pod with these credentials may use a present image.
 pub fn image_access(
     policy: &VerificationPolicy,
     image: &ImageName,

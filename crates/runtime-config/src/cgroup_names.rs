@@ -1,4 +1,4 @@
-//! Names of the cgroups that hold pods, as the Go kubelet gives them.
+//! Names of the cgroups of pods, as in the Go kubelet.
 //!
 //! ```text
 //! kubepods                      all pods
@@ -6,7 +6,7 @@
 //! kubepods/burstable/pod<uid>
 //! kubepods/besteffort/pod<uid>
 //! ```
-//! The systemd driver spells each as a slice within its parents' slices, so that
+//! The systemd driver names each one as nested slices, so that
 //! `kubepods/burstable/pod1-2` is
 //! `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice`.
 
@@ -17,11 +17,11 @@ use windlass_pod_inputs::resources::QosClass;
 
 /// Cgroup of all pods below `cgroupRoot`.
 const KUBEPODS: &str = "kubepods";
-/// What a pod's name in the hierarchy begins with.
+/// Prefix of the cgroup name of a pod.
 const POD: &str = "pod";
 const SLICE: &str = ".slice";
 
-/// Where the cgroups of pods are: a driver's way to spell names below a root.
+/// Layout of the cgroups of pods for a driver and a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupLayout {
     driver: CgroupDriver,
@@ -30,7 +30,7 @@ pub struct CgroupLayout {
 }
 
 impl CgroupLayout {
-    /// The layout below `cgroupRoot`; empty is the root of the hierarchy.
+    /// Creates the layout below `cgroupRoot`; empty is the root of the hierarchy.
     pub fn new(driver: CgroupDriver, cgroup_root: &str) -> Self {
         let root = cgroup_root.split('/').filter(|part| !part.is_empty());
         Self {
@@ -39,29 +39,29 @@ impl CgroupLayout {
         }
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub fn driver(&self) -> CgroupDriver {
         self.driver
     }
 
-    /// Path of the cgroup of all pods, from the root of a hierarchy.
+    /// Returns the path of the cgroup of all pods, from the root of a hierarchy.
     pub fn kubepods(&self) -> String {
         self.path(&[])
     }
 
-    /// Path of the parent of a class' pods; that of Guaranteed pods is [`Self::kubepods`].
+    /// Returns the parent path of a QoS class; that of Guaranteed pods is [`Self::kubepods`].
     pub fn qos(&self, class: QosClass) -> String {
         self.path(class_part(class).as_slice())
     }
 
-    /// Path of a pod's cgroup: what the runtime gets as the parent of its containers'.
+    /// Returns the path of a pod's cgroup, the cgroup parent for the runtime.
     pub fn pod(&self, class: QosClass, uid: &PodUid) -> String {
         let pod = format!("{POD}{uid}");
         let parts: Vec<&str> = class_part(class).into_iter().chain([&*pod]).collect();
         self.path(&parts)
     }
 
-    /// The pod that owns a cgroup directly below [`Self::qos`], by the name of its directory.
+    /// Returns the pod of a cgroup directory directly below [`Self::qos`].
     pub fn pod_of(&self, class: QosClass, name: &str) -> Option<PodUid> {
         let uid = match self.driver {
             CgroupDriver::Cgroupfs => name.strip_prefix(POD)?.to_owned(),
@@ -87,7 +87,7 @@ impl CgroupLayout {
     }
 }
 
-/// A dash separates the parts of a slice's name, so it cannot be in one.
+/// Returns the path of nested slices. Dashes separate the parts of a name, so they are escaped.
 fn slices<'a>(parts: impl Iterator<Item = &'a str>) -> String {
     let (mut path, mut name) = (String::new(), String::new());
     for part in parts {
@@ -118,7 +118,7 @@ mod tests {
     use QosClass::{BestEffort, Burstable, Guaranteed};
 
     #[test]
-    fn names_are_those_of_the_go_kubelet() {
+    fn cgroup_names_match_go_kubelet() {
         fn check(driver: CgroupDriver, root: &str, class: QosClass, expected: &str) {
             let uid = PodUid::from("8a7c-11");
             let layout = CgroupLayout::new(driver, root);

@@ -1,4 +1,4 @@
-//! Why a sandbox' or container's configuration cannot be made.
+//! Error of a sandbox or container configuration.
 
 use windlass_types::{Reason, Retry};
 
@@ -7,22 +7,22 @@ use windlass_pod_inputs::env::EnvError;
 use windlass_pod_inputs::paths::UnsafeNameError;
 use windlass_pod_inputs::resources::ResourceError;
 
-/// A pod that cannot be turned into a request to the runtime.
+/// Error of a pod that has no valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A name would leave its directory.
+    /// A name is not a single path component.
     #[error(transparent)]
     UnsafeNameError(#[from] UnsafeNameError),
     /// The host name is not valid.
     #[error(transparent)]
     Hostname(#[from] HostnameError),
-    /// An amount cannot be read.
+    /// An invalid quantity.
     #[error(transparent)]
     Resource(#[from] ResourceError),
     /// An environment variable has no value.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// A mount names a volume that is not set up.
+    /// A mount refers to a volume that is not set up.
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     MissingVolume {
         /// The volume.
@@ -41,13 +41,13 @@ pub enum ConfigError {
     /// `devicePath` is relative.
     #[error("error DevicePath `{0}` must be an absolute path")]
     DevicePath(String),
-    /// Variables that `subPathExpr` refers to have no value; their names.
+    /// Variables of `subPathExpr` without a value.
     #[error("missing value for {0}")]
     MissingValues(String),
     /// `subPath` is an absolute path.
     #[error("error SubPath `{0}` must not be an absolute path")]
     AbsoluteSubPath(String),
-    /// `subPath` leads up.
+    /// `subPath` contains `..`.
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     SubPathBacksteps(String),
     /// A directory for `subPath` cannot be created. The cause is only logged: it names files of the
@@ -61,7 +61,7 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
-    /// What `subPath` leads to cannot be bound. Why is for the log, as above.
+    /// The target of `subPath` cannot be bound. The cause is only logged, as above.
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     SubPathNotPrepared {
         /// The volume.
@@ -69,10 +69,10 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
-    /// A mount cannot be read-only with everything below it.
+    /// A mount cannot be recursively read-only.
     #[error("failed to resolve recursive read-only mode: {0}")]
     RecursiveReadOnly(String),
-    /// A mount is to share later mounts, and the agent's directory cannot.
+    /// Mount propagation requires shared mounts, and the root directory is not on one.
     #[error(
         "volume {volume:?}: mount propagation needs shared mounts, and {root_dir} is not on one"
     )]
@@ -90,37 +90,37 @@ pub enum ConfigError {
         /// What the volume requires, and what the runtime has.
         message: String,
     },
-    /// A field has a value that means nothing.
+    /// A field has an invalid value.
     #[error("{field}: {value:?} is not valid{hint}")]
     Invalid {
-        /// Which field.
+        /// The field.
         field: String,
         /// Its value.
         value: String,
-        /// What would be; starts with a separator, may be empty.
+        /// Valid values with a leading separator; may be empty.
         hint: &'static str,
     },
-    /// A field asks for what this version cannot do, and leaving it out would be unsafe.
+    /// A field is not supported, and ignoring it would be unsafe.
     #[error("{field} of container {container:?} is not supported by this version of Windlass")]
     Unsupported {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The container.
         container: String,
     },
-    /// A pod with `hostUsers: false` was given no IDs: it must not run with the node's.
+    /// A pod with `hostUsers: false` has no IDs: it must not run with those of the host.
     #[error("the pod has no user namespace")]
     NoUserNamespace,
-    /// RuntimeClasses are objects of an API server.
+    /// A RuntimeClass requires an API server.
     #[error(
         "runtimeClassName: RuntimeClass {0:?} is an object of the API server, which this agent is \
          not connected to"
     )]
     UnresolvedRuntimeClass(String),
-    /// `runAsNonRoot` forbids the user the container would run as.
+    /// `runAsNonRoot` forbids the user of the container.
     #[error("{violation} (pod: {pod:?}, container: {container})")]
     RunAsNonRoot {
-        /// Upstream's sentence.
+        /// Upstream's text.
         violation: String,
         /// `name_namespace(uid)`.
         pod: String,
@@ -130,13 +130,13 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The container's waiting reason.
+    /// Returns the waiting reason of the container.
     pub fn reason(&self) -> Reason {
         Reason::CreateContainerConfigError
     }
 
-    /// Only a change of the pod helps, except where a volume, an object or an image may change.
-    /// That an object changed makes the pod's worker look at once; the retry is the net below.
+    /// Returns the retry class: `Never`, unless a volume, an object or an image may change. A
+    /// changed object requeues the pod immediately; the retry is a fallback.
     pub fn retry(&self) -> Retry {
         match self {
             Self::MissingVolume { .. }

@@ -1,7 +1,7 @@
-//! The request to create a container (upstream `generateContainerConfig`).
+//! Configuration of a container (upstream `generateContainerConfig`).
 //!
-//! The parts are in submodules: `security` has user and privileges, `annotations` labels and
-//! annotations, `mounts` the mounts, and [`sub_paths`](self::sub_paths()) the volume subpaths.
+//! Submodules: `security` for user and privileges, `annotations` for labels and annotations,
+//! `mounts` for mounts, and [`sub_paths`](self::sub_paths()) for volume subpaths.
 
 mod annotations;
 mod devices;
@@ -34,25 +34,25 @@ pub use sub_paths::{SUB_PATHS_DIR, SubPath, sub_paths};
 /// Default path of the termination message.
 pub(crate) const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
-/// Who the image says its process is.
+/// User of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUser {
-    /// Numeric user, if the image has one.
+    /// Numeric user, if set.
     pub uid: Option<i64>,
-    /// User name, if the image has that instead. With neither the image runs as root.
+    /// User name, if set instead. Without both the container runs as root.
     pub username: String,
 }
 
-/// What a container is made of.
+/// Input of [`container_config`].
 #[derive(Clone, Copy, Debug)]
 pub struct ContainerInput<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The container, from `initContainers` or `containers`.
     pub container: &'a Container,
-    /// Restart count of the new instance; also its attempt.
+    /// Restart count and attempt of the new instance.
     pub restart_count: u32,
-    /// Image to run: the ID or digest the runtime resolved.
+    /// Image ID or digest from the runtime.
     pub image_ref: &'a str,
     /// The image's user.
     pub image_user: &'a ImageUser,
@@ -60,21 +60,21 @@ pub struct ContainerInput<'a> {
     pub pod_ips: &'a [IpAddr],
     /// The node.
     pub node: &'a NodeFacts,
-    /// The pod's volumes as they were set up.
+    /// Mounted volumes of the pod.
     pub volumes: &'a MountedVolumes,
-    /// What they are.
+    /// Definitions of the volumes.
     pub pod_volumes: &'a [PodVolume],
-    /// Images that it mounts, by the names of their volumes.
+    /// Mounted images, by volume name.
     pub images: &'a MountedImages,
-    /// The runtime's handler makes mounts read-only with everything below them.
+    /// The handler supports recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// The pod's `etc-hosts` file, written before; `None` if the pod gets none.
+    /// The `etc-hosts` file of the pod, if any.
     pub hosts_file: Option<&'a Path>,
-    /// The instance's termination log, created before; `None` mounts none.
+    /// The termination log of the instance, if any.
     pub termination_log: Option<&'a Path>,
     /// ConfigMaps, Secrets and services for the environment.
     pub env_sources: &'a EnvSources,
-    /// What the files say that variables of this container come from.
+    /// Contents of the files that variables refer to.
     pub env_files: &'a EnvFiles,
     /// The pod's user and group IDs: those of its sandbox.
     pub users: UserNamespace,
@@ -93,11 +93,11 @@ impl<'a> ContainerInput<'a> {
     }
 }
 
-/// Makes the request.
+/// Creates the configuration.
 ///
 /// # Errors
-/// Something the container asks for is not valid, not there or not supported: the container
-/// waits with `CreateContainerConfigError`.
+/// A field is invalid, missing or not supported: the container waits with
+/// `CreateContainerConfigError`.
 pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, ConfigError> {
     let ContainerInput { pod, container, .. } = input;
     check_pod_names(pod)?;
@@ -132,14 +132,14 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
     })
 }
 
-/// The signal that stops a container, empty for its image's.
+/// Returns the stop signal; empty is that of the image.
 fn stop_signal(container: &Container, node: &NodeFacts) -> String {
     let lifecycle = container.lifecycle.as_ref();
     let signal = lifecycle.and_then(|l| l.stop_signal.clone());
     signal.filter(|_| node.stop_signals).unwrap_or_default()
 }
 
-/// Where the container writes its termination message: `terminationMessagePath` or its default.
+/// Returns `terminationMessagePath` or its default.
 pub(crate) fn termination_message_path(container: &Container) -> &str {
     match container.termination_message_path.as_deref() {
         Some(path) if !path.is_empty() => path,

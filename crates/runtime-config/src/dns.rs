@@ -1,7 +1,7 @@
-//! A pod's `resolv.conf`: from its DNS policy, its `dnsConfig` and the node's resolver file.
+//! `resolv.conf` of a pod: from its DNS policy, its `dnsConfig` and the node's resolver file.
 //!
-//! Mirrors upstream `dns.Configurer`, except that options keep a fixed order where upstream's is
-//! that of a Go map. Limits are glibc's; what exceeds them is cut and said in a warning.
+//! As upstream's `dns.Configurer`, but options have a fixed order instead of that of a Go map. The
+//! limits are glibc's; excess entries are cut with a warning.
 
 use std::net::IpAddr;
 
@@ -11,18 +11,18 @@ use windlass_types::{Pod, PodExt, Reason};
 
 use windlass_pod_inputs::node_facts::NodeFacts;
 
-/// Most nameservers that glibc reads.
+/// Maximum number of nameservers in glibc.
 pub(crate) const MAX_NAMESERVERS: usize = 3;
-/// Most search domains.
+/// Maximum number of search domains.
 pub(crate) const MAX_SEARCHES: usize = 32;
-/// Longest search line.
+/// Maximum length of the search line.
 pub(crate) const MAX_SEARCH_CHARS: usize = 2048;
-/// Longest single domain: glibc 2.28 aborts on longer ones.
+/// Maximum length of one domain: glibc 2.28 aborts on longer ones.
 const MAX_DOMAIN: usize = 253;
-/// Options of a pod that asks the cluster's DNS; the node's options are not inherited.
+/// Options of a pod that uses the cluster DNS; the node's options are not inherited.
 const CLUSTER_OPTIONS: [&str; 1] = ["ndots:5"];
 
-/// The DNS configuration for the runtime, and warnings for the user.
+/// DNS configuration of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
     /// Content of the pod's `resolv.conf`.
@@ -31,16 +31,16 @@ pub struct PodDns {
     pub warnings: Vec<DnsWarning>,
 }
 
-/// A warning event.
+/// Warning event of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsWarning {
-    /// `DNSConfigForming` or `MissingClusterDNS`.
+    /// Reason: `DNSConfigForming` or `MissingClusterDNS`.
     pub reason: Reason,
-    /// Text.
+    /// Message.
     pub message: String,
 }
 
-/// The node's resolver file cannot be used.
+/// Error of the node's resolver file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resolv.conf line {line}: nameserver without an address")]
 pub struct ResolvConfError {
@@ -48,11 +48,11 @@ pub struct ResolvConfError {
     pub line: usize,
 }
 
-/// Reads a `resolv.conf`: nameservers accumulate, the last `search` line wins, options merge by
-/// name. A trailing dot of a domain is dropped so that it does not count twice.
+/// Parses a `resolv.conf`: nameservers accumulate, the last `search` line wins, options merge by
+/// name. The trailing dot of a domain is dropped.
 ///
 /// # Errors
-/// A `nameserver` line without an address, which upstream refuses too.
+/// A `nameserver` line has no address; upstream rejects it too.
 pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, ResolvConfError> {
     let mut config = DnsConfig::default();
     for (index, line) in text.lines().enumerate() {
@@ -76,11 +76,11 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsConfig, ResolvConfError> {
     Ok(config)
 }
 
-/// Decides a pod's DNS. `host_resolv_conf` is the text of the node's resolver file, `None` if
-/// `resolvConf` is the empty string, which turns look-ups off.
+/// Returns the DNS configuration of a pod. `host_resolv_conf` is the text of the node's resolver
+/// file; `None` if `resolvConf` is empty, which disables lookups.
 ///
 /// # Errors
-/// The node's resolver file cannot be used.
+/// The node's resolver file is invalid.
 pub fn pod_dns(
     pod: &Pod,
     node: &NodeFacts,
@@ -139,14 +139,14 @@ pub fn pod_dns(
     Ok(PodDns { config, warnings })
 }
 
-/// Checks the node's resolver file once at start (upstream `CheckLimitsForResolvConf`); the text
-/// is that of the node's warning event.
+/// Checks the node's resolver file at agent start (upstream `CheckLimitsForResolvConf`). Returns
+/// the message of the node's warning event.
 pub fn check_host_resolv_conf(path: &str, text: &str, cluster_domain: &str) -> Option<String> {
     let searches = match parse_resolv_conf(text) {
         Ok(config) => config.searches,
         Err(error) => return Some(error.to_string()),
     };
-    // three domains of the cluster come in front of the node's
+    // three cluster domains precede the node's
     let room = MAX_SEARCHES - if cluster_domain.is_empty() { 0 } else { 3 };
     if searches.len() > room {
         return Some(format!(
@@ -167,7 +167,7 @@ pub fn check_host_resolv_conf(path: &str, text: &str, cluster_domain: &str) -> O
     })
 }
 
-/// Where a pod's DNS settings start from.
+/// Base of the DNS settings of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DnsSource {
     Nothing,
@@ -181,7 +181,7 @@ impl DnsSource {
             Some("None") => Self::Nothing,
             Some("Default") => Self::Node,
             Some("ClusterFirstWithHostNet") => Self::Cluster,
-            // ClusterFirst is also what an absent or unknown policy means
+            // also for a missing or unknown policy
             _ if pod.host_network() => Self::Node,
             _ => Self::Cluster,
         }
@@ -200,7 +200,7 @@ fn cluster_searches(namespace: &str, domain: &str, host: Vec<String>) -> Vec<Str
     unique(cluster.into_iter().chain(host))
 }
 
-/// The nameserver of a machine without one is the machine itself, in each family it has.
+/// Returns the default nameservers of a host without any: localhost, per IP family.
 fn loopback_servers(node_ips: &[IpAddr]) -> Vec<String> {
     let families = node_ips
         .iter()

@@ -1,4 +1,4 @@
-//! A pod's host name and the `/etc/hosts` its containers see.
+//! Host name and `/etc/hosts` of a pod.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use windlass_types::{Pod, PodExt};
 
 use windlass_pod_inputs::node_facts::NodeFacts;
 
-/// Longest host name: one label of DNS.
+/// Maximum length of a host name: a DNS label.
 const MAX_HOSTNAME: usize = 63;
-/// Longest name the kernel takes.
+/// Maximum length of a host name in the kernel.
 const MAX_KERNEL_HOSTNAME: usize = 64;
-/// Longest DNS subdomain.
+/// Maximum length of a DNS subdomain.
 const MAX_SUBDOMAIN: usize = 253;
 
 const HEADER: &str = "# Kubernetes-managed hosts file.\n";
@@ -25,7 +25,7 @@ const LOCALHOST: &str = "127.0.0.1\tlocalhost\n\
                          fe00::1\tip6-allnodes\n\
                          fe00::2\tip6-allrouters\n";
 
-/// A pod's name on its own network.
+/// Host name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodHostname {
     /// Short name.
@@ -34,13 +34,13 @@ pub struct PodHostname {
     pub domain: String,
 }
 
-/// The pod's host name cannot be formed.
+/// Error of the host name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
     /// `spec.hostname` or `spec.subdomain` is not a DNS label.
     #[error("{field} {value:?} is not a valid DNS label")]
     Label {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: String,
@@ -48,10 +48,10 @@ pub enum HostnameError {
     /// `spec.hostnameOverride` is not a DNS subdomain.
     #[error("spec.hostnameOverride {0:?} is not a valid DNS subdomain")]
     Override(String),
-    /// Nothing is left after cutting the name.
+    /// The truncated name is empty.
     #[error("host name {0:?} is invalid")]
     Invalid(String),
-    /// `setHostnameAsFQDN` asks for a name the kernel cannot hold.
+    /// The name for `setHostnameAsFQDN` is too long for the kernel.
     #[error(
         "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long \
          ({MAX_KERNEL_HOSTNAME} characters is the max, {} characters requested)", fqdn.len()
@@ -62,8 +62,8 @@ pub enum HostnameError {
     },
 }
 
-/// The pod's host name: `hostnameOverride` (gate `HostnameOverride`), else `hostname`, else the pod's name, cut to 63
-/// characters; and its domain if it has a subdomain.
+/// Returns the host name of a pod: `hostnameOverride` (feature gate `HostnameOverride`), `hostname`
+/// or the pod name, truncated to 63 characters; with its domain if it has a subdomain.
 ///
 /// # Errors
 /// A field is not a valid DNS name.
@@ -95,7 +95,7 @@ pub fn pod_hostname(pod: &Pod, node: &NodeFacts) -> Result<PodHostname, Hostname
     Ok(PodHostname { hostname, domain })
 }
 
-/// The name given to the kernel: the short one, or the full one for `setHostnameAsFQDN`.
+/// Returns the host name for the kernel: the full one for `setHostnameAsFQDN`, else the short one.
 ///
 /// # Errors
 /// The full name is longer than 64 characters.
@@ -111,8 +111,8 @@ pub(crate) fn kernel_hostname(pod: &Pod, name: &PodHostname) -> Result<String, H
     Ok(fqdn)
 }
 
-/// `/etc/hosts` for a pod. `node_hosts` is the text of the node's own file; only pods on the
-/// host network use it.
+/// Returns `/etc/hosts` of a pod. `node_hosts` is the text of the node's file, for pods on the host
+/// network.
 pub fn hosts_file(pod: &Pod, name: &PodHostname, pod_ips: &[IpAddr], node_hosts: &str) -> String {
     let mut text = String::new();
     if pod.host_network() {
@@ -140,13 +140,13 @@ pub fn hosts_file(pod: &Pod, name: &PodHostname, pod_ips: &[IpAddr], node_hosts:
     text
 }
 
-/// True if the agent provides `/etc/hosts`: the pod has an address or uses the node's network.
-/// A container that mounts something there itself is not given one.
+/// Returns true if the agent provides `/etc/hosts`: the pod has an address or is on the host
+/// network. A container with its own mount at this path does not get it.
 pub(crate) fn provides_hosts_file(pod: &Pod, pod_ips: &[IpAddr]) -> bool {
     pod.host_network() || !pod_ips.is_empty()
 }
 
-/// RFC 1123 label: lower-case letters, digits and inner hyphens, at most 63.
+/// Returns true for an RFC 1123 label: lower-case letters, digits and inner hyphens, at most 63.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty()
@@ -156,7 +156,8 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// RFC 1123 subdomain: labels of any length joined by dots, at most 253 characters.
+/// Returns true for an RFC 1123 subdomain: labels of any length joined by dots, at most 253
+/// characters.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let part = |p: &str| {
         !p.is_empty()
@@ -193,7 +194,7 @@ fn label<'a>(
     }
 }
 
-/// Cuts a long name so that it still ends in a letter or digit.
+/// Truncates a long name so that it ends in a letter or digit.
 fn cut(name: &str) -> Result<String, HostnameError> {
     if name.len() <= MAX_HOSTNAME {
         return Ok(name.to_owned());

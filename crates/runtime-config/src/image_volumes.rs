@@ -1,8 +1,7 @@
-//! Images that are mounted as volumes: which ones a container needs, and whether the runtime supports
-//! them.
+//! Image volumes: those of a container, and whether the container runtime supports them.
 //!
-//! CRI has no field for it: an old runtime mounts an empty path, or the whole image instead of a part.
-//! Only runtimes whose history is known are rejected, by version.
+//! CRI does not report the support: an old runtime mounts an empty path, or the whole image instead
+//! of a subpath. Known runtimes are rejected by version.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use windlass_types::{MountedContent, MountedVolumes};
 use crate::config_error::ConfigError;
 use windlass_manifests::image_name::PullPolicy;
 
-/// Images of one container's volumes, by the volumes' names, as the runtime resolved them.
+/// Images of a container's volumes as resolved by the runtime, by volume name.
 pub type MountedImages = BTreeMap<String, MountedImage>;
 
-/// Runtimes that learnt it: name, first version that mounts an image, first that mounts a part.
+/// Runtimes with support: name, first version with images, first version with subpaths.
 const SINCE: [History; 2] = [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], [1, 33])];
 
 /// An image that a container mounts.
@@ -24,15 +23,15 @@ const SINCE: [History; 2] = [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], 
 pub struct WantedImageVolume<'a> {
     /// Name of the volume.
     pub volume: &'a str,
-    /// The image, as the pod names it.
+    /// Image reference of the pod spec.
     pub reference: &'a str,
-    /// When it is pulled.
+    /// Pull policy.
     pub policy: PullPolicy,
-    /// Only a part of the image is mounted.
+    /// The mount has a subpath.
     pub in_part: bool,
 }
 
-/// Images that a container mounts, once for each mount.
+/// Returns the image mounts of a container.
 pub fn wanted_images<'a>(
     container: &'a Container,
     volumes: &'a MountedVolumes,
@@ -55,10 +54,10 @@ pub fn wanted_images<'a>(
     wanted.collect()
 }
 
-/// Refuses what this runtime would leave out without a word.
+/// Checks that the runtime supports the image volumes, because an old one ignores them silently.
 ///
 /// # Errors
-/// The runtime is known to be too old.
+/// The version of the runtime is too old.
 pub fn check_runtime(
     runtime: &RuntimeVersion,
     wanted: WantedImageVolume<'_>,
@@ -83,16 +82,16 @@ pub fn check_runtime(
     })
 }
 
-/// What a runtime is known to lack.
+/// Missing support of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// Images as volumes.
+    /// Image volumes.
     pub(crate) whole: bool,
-    /// Parts of images as volumes.
+    /// Subpaths of image volumes.
     pub(crate) part: bool,
 }
 
-/// What this runtime is known to lack; nothing if its history is not known.
+/// Returns the missing support of this version; an unknown runtime lacks nothing.
 pub(crate) fn missing(runtime: &RuntimeVersion) -> Missing {
     let missing = known(runtime).map(|((_, whole, part), version)| Missing {
         whole: version < *whole,
@@ -101,16 +100,16 @@ pub(crate) fn missing(runtime: &RuntimeVersion) -> Missing {
     missing.unwrap_or_default()
 }
 
-/// A runtime, and its first versions with whole images and with parts of images as volumes.
+/// A runtime with its first versions that support images and subpaths.
 type History = (&'static str, [u64; 2], [u64; 2]);
 
-/// The history of a runtime, and its version.
+/// Returns the entry of a runtime, and its version.
 fn known(runtime: &RuntimeVersion) -> Option<(&'static History, [u64; 2])> {
     let known = SINCE.iter().find(|(name, ..)| *name == runtime.name);
     known.zip(major_and_minor(&runtime.version))
 }
 
-/// `v1.6.20~ds1` is `[1, 6]`.
+/// Parses major and minor: `v1.6.20~ds1` is `[1, 6]`.
 pub(crate) fn major_and_minor(version: &str) -> Option<[u64; 2]> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let mut parts = version.splitn(3, '.');
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_would_leave_an_image_out_is_refused() {
+    fn runtime_without_image_volumes_is_rejected() {
         let check = |name: &str, version: &str, in_part: bool, expected: &str| {
             let runtime = RuntimeVersion {
                 name: name.to_owned(),

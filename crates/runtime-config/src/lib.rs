@@ -1,11 +1,11 @@
 //! Sandbox and container configurations for CRI: mounts, DNS, hosts, cgroups, user namespaces.
 //!
-//! For a program that runs pods on a container runtime, or that checks what a pod would get. Pure: the
-//! node, the resolver file and the resolved inputs of a pod are values.
+//! For a program that runs pods on a container runtime, or that checks their configuration. Pure:
+//! the node, the resolver file and the resolved inputs of a pod are values.
 //!
 //! # Entry points
 //!
-//! * [`sandbox_config`] and [`container_config`] make the configurations of a pod
+//! * [`sandbox_config`] and [`container_config`] create the configurations of a pod
 //! * [`dns::pod_dns`] is the `resolv.conf` of a pod, [`hosts`] its host name and `/etc/hosts`
 //! * [`pod_cgroup`] and [`cgroup_names`] are the cgroups of pods and QoS classes
 //! * [`userns::UserNamespaces`] allocates the IDs of pods with a user namespace
@@ -27,12 +27,13 @@
 //! # Ok::<(), windlass_runtime_config::dns::ResolvConfError>(())
 //! ```
 //!
-//! `cargo run -p windlass-runtime-config --example print_resolv_conf` shows it for two DNS policies.
+//! `cargo run -p windlass-runtime-config --example print_resolv_conf` shows it for two DNS
+//! policies.
 //!
 //! # Guarantees
 //!
-//! A pod never gets less isolation than its spec requires: it is rejected instead. Paths and names are
-//! those of the Go kubelet, so that either agent finds the files of the other.
+//! A pod never gets less isolation than its spec requires: it is rejected instead. Paths and names
+//! are those of the Go kubelet, so that either agent finds the files of the other.
 //!
 //! # Limits
 //!

@@ -1,5 +1,5 @@
-//! What the cgroups of pods, of their classes and of all of them are set to, and the kernel's
-//! words for it (upstream `ResourceConfigForPod`, `setCPUCgroupConfig`, `getCgroupConfig`).
+//! Settings of the cgroups of pods, QoS classes and all pods, as cgroup files or systemd properties
+//! (upstream `ResourceConfigForPod`, `setCPUCgroupConfig`, `getCgroupConfig`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use windlass_pod_inputs::resources::{
 };
 use windlass_units::quantity::{Quantity, lookup};
 
-/// Microseconds of CPU time in a second that make systemd's least step of a quota.
+/// Resolution of a systemd quota: microseconds of CPU time per second.
 const SYSTEMD_QUOTA_STEP: u64 = 10_000;
-/// systemd's own period of a quota, in microseconds.
+/// Default quota period of systemd, in microseconds.
 const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
 
-/// Settings of one cgroup; what is `None` is left as the kernel made it.
+/// Settings of one cgroup; `None` keeps the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupValues {
-    /// Weight against its siblings, in cgroup v1's shares.
+    /// CPU weight, in shares of cgroup v1.
     pub cpu_shares: Option<i64>,
-    /// CPU time in each period and the period, in microseconds; a quota of -1 means unlimited.
+    /// CPU quota and period, in microseconds; a quota of -1 means unlimited.
     pub cpu_quota: Option<(i64, i64)>,
-    /// Most memory, in bytes.
+    /// Memory limit in bytes.
     pub memory_limit: Option<i64>,
-    /// Most processes and threads.
+    /// Limit of processes and threads.
     pub pids_limit: Option<i64>,
 }
 
@@ -52,11 +52,11 @@ impl fmt::Display for CgroupValues {
 /// One file of a cgroup and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupFile {
-    /// The controller it belongs to.
+    /// The controller.
     pub controller: &'static str,
-    /// Its name.
+    /// Name of the file.
     pub name: &'static str,
-    /// What to write.
+    /// Content.
     pub content: String,
 }
 
@@ -67,8 +67,8 @@ impl fmt::Display for CgroupFile {
 }
 
 impl CgroupValues {
-    /// The properties of a systemd slice that stand for the values, on cgroup v1 or v2. systemd
-    /// counts CPU time in hundredths of a CPU: a quota is rounded up to the next.
+    /// Returns the properties of the systemd slice, on cgroup v1 or v2. systemd has a resolution of
+    /// 1/100 CPU: quotas are rounded up.
     pub fn slice_properties(&self, v2: bool) -> Vec<(&'static str, u64)> {
         let amount = |value: i64| u64::try_from(value).unwrap_or(0);
         let shares = self.cpu_shares.map(|shares| match v2 {
@@ -83,7 +83,7 @@ impl CgroupValues {
             let per_second = per_second.checked_next_multiple_of(SYSTEMD_QUOTA_STEP);
             ("CPUQuotaPerSecUSec", per_second.unwrap_or(u64::MAX))
         });
-        // its default is left unsaid: a systemd before 242 does not know the property
+        // the default is omitted: systemd before 242 does not have the property
         let period = self.cpu_quota.map(|(_, period)| amount(period));
         let period = period.filter(|period| *period != SYSTEMD_QUOTA_PERIOD);
         let memory = self.memory_limit.map(|bytes| match v2 {
@@ -96,7 +96,7 @@ impl CgroupValues {
         properties.into_iter().flatten().collect()
     }
 
-    /// The files of cgroup v1 or v2 that hold the values, in the order they are to be written.
+    /// Returns the files of cgroup v1 or v2, in write order.
     pub fn files(&self, v2: bool) -> Vec<CgroupFile> {
         let mut files = Vec::new();
         let mut file = |controller, name, content: String| {
@@ -138,14 +138,14 @@ impl CgroupValues {
     }
 }
 
-/// cgroup v2's weight (1 to 10000) for v1's shares (2 to 262144), by the straight line that
-/// upstream draws for pods and classes.
+/// Converts shares of cgroup v1 (2 to 262144) to a weight of v2 (1 to 10000), linearly as upstream
+/// for pods and classes.
 fn cpu_weight(shares: i64) -> i64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }
 
-/// Settings of a pod's cgroup. A Burstable pod is limited only if all its containers are, else
-/// one without a limit would be bound by the others'. `pids_limit` is `podPidsLimit` if it limits.
+/// Returns the settings of a pod's cgroup. A Burstable pod has a limit only if all of its
+/// containers have one. `pids_limit` is `podPidsLimit`, if set.
 pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> CgroupValues {
     let class = qos_class(pod);
     let milli = |name, amount: Option<Quantity>| {
@@ -176,7 +176,7 @@ pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> Cgrou
     }
 }
 
-/// Shares of the parent of all Burstable pods: as many as those request that have not ended.
+/// Returns the shares of the Burstable class: the sum of its pods without a terminal phase.
 pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
     let has_ended = |pod: &Pod| pod.status.as_ref().is_some_and(Phase::is_terminal_in);
     let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable && !has_ended(pod));
@@ -187,20 +187,20 @@ pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
     cpu_shares(requests.fold(0, i64::saturating_add))
 }
 
-/// What all pods of the node may use, in the units of the node object.
+/// Resources for all pods of the node, in the units of the Node object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLimits {
     /// CPU, in thousandths.
     pub milli_cpu: i64,
-    /// Memory in bytes; 0 if it is not known.
+    /// Memory in bytes; 0 if unknown.
     pub memory: i64,
-    /// Processes; 0 if they are not limited.
+    /// Processes; 0 is unlimited.
     pub pids: i64,
 }
 
 impl NodeLimits {
-    /// What is left of the node's capacity. `reserved` are `systemReserved` and `kubeReserved` if
-    /// they are enforced. What may be evicted counts as left: eviction comes before the limit.
+    /// Returns the capacity of the node minus `reserved`: `systemReserved` and `kubeReserved`, if
+    /// they are enforced. Eviction thresholds are not subtracted: eviction precedes the limit.
     pub fn new(
         capacity: &BTreeMap<String, ApiQuantity>,
         pid_max: i64,
@@ -227,7 +227,7 @@ impl NodeLimits {
         }
     }
 
-    /// Settings of the cgroup of all pods.
+    /// Returns the settings of the cgroup of all pods.
     pub fn values(self) -> CgroupValues {
         let positive = |amount| Some(amount).filter(|amount| *amount > 0);
         CgroupValues {
@@ -239,7 +239,7 @@ impl NodeLimits {
     }
 }
 
-/// True if each container has a limit of the resource, or the pod as a whole has one.
+/// Returns true if all containers, or the pod itself, have a limit of the resource.
 fn limits_all_containers(pod: &Pod, name: &str) -> bool {
     let limited = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|resources| resources.limits.as_ref());

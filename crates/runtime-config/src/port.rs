@@ -1,7 +1,7 @@
-//! What a pod refers to, resolved before it starts: the port to the cache of API objects.
+//! Port to the object cache, which resolves the references of a pod before its start.
 //!
-//! References are resolved before the pod takes a start slot: a missing ConfigMap or a slow API server
-//! delays only its own pod.
+//! References are resolved before the pod takes a start slot, so a missing ConfigMap or a slow API
+//! server delays only its own pod.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,62 +13,61 @@ use windlass_pod_inputs::env::EnvSources;
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 use windlass_volume_plan::volume_source::PodVolumes;
 
-/// Everything a pod's sandbox and containers need from outside the pod.
+/// Resolved references of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodInputs {
     /// ConfigMaps, Secrets and service variables.
     pub env: EnvSources,
-    /// Registry credentials. A pull is anonymous only if none of them is for its image.
+    /// Registry credentials. A pull is anonymous only without credentials for the image.
     pub keyring: Keyring,
-    /// Handler of the pod's RuntimeClass; empty is the runtime's default. `None` if it was not resolved:
-    /// a pod that names a RuntimeClass is then rejected.
+    /// Handler of the RuntimeClass; empty is the runtime's default. `None` if it was not resolved:
+    /// a pod with a RuntimeClass is then rejected.
     pub runtime_handler: Option<String>,
-    /// The pod's volumes, with what they show and what its claims stand for.
+    /// Volumes with their payloads and PersistentVolumes.
     pub volumes: Arc<PodVolumes>,
-    /// Why nothing of the pod can be started although its volumes are known: variables or the
-    /// RuntimeClass cannot be had. As upstream, a volume that is not ready counts before it.
+    /// Error of the variables or the RuntimeClass, which blocks the start. As upstream, a volume
+    /// that is not ready is reported first.
     pub missing: Option<InputsError>,
 }
 
-/// The inputs of a pod cannot be had.
+/// Error of resolving the references of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InputsError {
-    /// For the blocker and the event: `FailedMount`, `FailedCreatePodSandBox`, …
+    /// Reason of the blocker and the event: `FailedMount`, `FailedCreatePodSandBox`, …
     pub reason: Reason,
-    /// Which object or key, and where the pod refers to it.
+    /// Object or key, and the field that refers to it.
     pub message: String,
-    /// What trying again would bring.
+    /// Retry class.
     pub retry: Retry,
 }
 
 /// Returns credentials when an image is pulled or its access is verified.
 #[async_trait]
 pub trait ImageCredentials: Send + Sync + Debug + 'static {
-    /// Returns credentials for an image besides the pod's pull secrets; has its own deadline.
+    /// Returns credentials for an image in addition to the pod's pull secrets; has a deadline.
     async fn keyring(&self, image: &ImageName, pod: &Pod) -> Keyring;
 }
 
-/// Knows what pods refer to.
+/// Resolves the references of pods.
 #[async_trait]
 pub trait PodObjects: Send + Sync + Debug + 'static {
-    /// The pod is desired, new or changed: from now on its references are kept current. Cheap
-    /// and safe to repeat.
+    /// Registers a desired pod, new or changed, and keeps its references current. Cheap and
+    /// idempotent.
     fn register(&self, pod: &SharedPod);
 
-    /// What the sandbox of a new pod needs, if everything that the pod refers to is there and only its
-    /// tokens have to be requested. With `None` everything is resolved first.
+    /// Returns the inputs for the sandbox of a new pod, if all references except tokens are
+    /// resolved. With `None`, all references are resolved first.
     fn sandbox_inputs(&self, pod: &SharedPod) -> Option<PodInputs>;
 
-    /// The pod is gone.
+    /// Unregisters a removed pod.
     fn unregister(&self, uid: &PodUid);
 
-    /// Resolves everything; waits, within a deadline, until each reference was answered once.
-    /// A ConfigMap or Secret that only an environment variable needs and that does not exist is
-    /// no error here: its container says so. Nor is the content of a volume that cannot be had: the
-    /// volume says why, and the pod may show it already.
+    /// Resolves all references; waits, within a deadline, until each one was read once. A missing
+    /// ConfigMap or Secret of an environment variable is reported by its container instead. An
+    /// unavailable payload is reported by its volume, which may be mounted already.
     ///
     /// # Errors
-    /// What a claim of the pod stands for cannot be had.
+    /// A PVC of the pod cannot be resolved.
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError>;
 }

@@ -1,5 +1,4 @@
-//! What pods cannot have on a container runtime, from what it says of itself and, where it says
-//! nothing, from its version.
+//! Features that a container runtime lacks, from its status or, without one, from its version.
 
 use std::fmt;
 
@@ -7,25 +6,25 @@ use windlass_types::cri::{CgroupDriver, RuntimeStatus, RuntimeVersion};
 
 use crate::image_volumes;
 
-/// Runtimes that stop containers with `lifecycle.stopSignal`, and since when.
+/// Runtimes that support `lifecycle.stopSignal`, with their first version.
 const STOP_SIGNALS: [(&str, [u64; 2]); 2] = [("containerd", [2, 3]), ("cri-o", [1, 33])];
 
-/// A feature that a runtime lacks. Its `Display` form names what a pod asks for.
+/// A feature that a runtime lacks. `Display` prints the field of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeGap {
-    /// No handler runs pods in their own user namespace.
+    /// No handler supports user namespaces.
     UserNamespaces,
-    /// No handler makes mounts read-only with all mounts below them.
+    /// No handler supports recursive read-only mounts.
     RecursiveReadOnlyMounts,
-    /// The groups of the image's user are always added.
+    /// The groups of the image user are always added.
     StrictSupplementalGroups,
-    /// Images cannot be volumes.
+    /// No image volumes.
     ImageVolumes,
-    /// Images can be volumes only as a whole.
+    /// No subpaths of image volumes.
     ImageVolumeSubPaths,
-    /// The stop signal is always the image's.
+    /// The stop signal is always that of the image.
     StopSignals,
-    /// `cgroupDriver` of the configuration counts, whether it is right or not.
+    /// The runtime does not report its cgroup driver; `cgroupDriver` of the configuration applies.
     CgroupDriver,
 }
 
@@ -43,7 +42,7 @@ impl fmt::Display for RuntimeGap {
     }
 }
 
-/// What a runtime lacks; of one whose history is not known, only what its answers show.
+/// Returns the gaps of a runtime; for an unknown one only those in its status.
 pub fn runtime_gaps(
     version: &RuntimeVersion,
     status: &RuntimeStatus,
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtime_gaps_follow_answers_and_versions() {
+    fn runtime_gaps_follow_status_and_version() {
         let check = |name: &str, version: &str, new: bool, expected: &[&str]| {
             let version = RuntimeVersion {
                 name: name.to_owned(),
@@ -134,7 +133,7 @@ mod tests {
             true,
             &["subPath of image volumes", signals],
         );
-        // nothing is known of its versions
+        // an unknown runtime
         check("other", "0.1", false, &[users, read_only, strict, driver]);
     }
 }

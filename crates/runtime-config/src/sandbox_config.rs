@@ -1,4 +1,4 @@
-//! The request to create a pod's sandbox (upstream `generatePodSandboxConfig`).
+//! Sandbox configuration of a pod (upstream `generatePodSandboxConfig`).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use windlass_pod_inputs::paths::check_pod_names;
 use windlass_pod_inputs::resources::{check_amounts, overhead_resources, sandbox_resources};
 use windlass_volume_plan::volume_source::{PodVolume, extra_groups};
 
-/// What a sandbox is made of.
+/// Input of [`sandbox_config`].
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxInput<'a> {
     /// The pod.
@@ -32,17 +32,16 @@ pub struct SandboxInput<'a> {
     pub cgroup_parent: &'a str,
     /// The handler of the pod's RuntimeClass was resolved.
     pub runtime_class_resolved: bool,
-    /// What the pod's volumes are: its processes are in their groups.
+    /// Volumes of the pod, for their groups.
     pub volumes: &'a [PodVolume],
     /// The pod's user and group IDs; a pod with `hostUsers: false` must have its own.
     pub users: UserNamespace,
 }
 
-/// Makes the request.
+/// Creates the configuration.
 ///
 /// # Errors
-/// A name, amount or host name of the pod is not valid, or it asks for isolation that this
-/// version cannot give.
+/// A name, quantity or host name is invalid, or the required isolation is not supported.
 pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigError> {
     let SandboxInput { pod, node, .. } = input;
     check_pod_names(pod)?;
@@ -73,7 +72,7 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
     })
 }
 
-/// Namespaces of a pod and of its containers; `users` is what the pod was given.
+/// Returns the namespaces of a pod and its containers; `users` are the IDs of the pod.
 pub(crate) fn pod_namespaces(pod: &Pod, users: UserNamespace) -> NamespaceOptions {
     let spec = PodExt::spec(pod);
     let node_or_pod = |host: Option<bool>| match host {
@@ -95,15 +94,15 @@ pub(crate) fn pod_namespaces(pod: &Pod, users: UserNamespace) -> NamespaceOption
     }
 }
 
-/// True for a pod that must not have the node's user IDs: `hostUsers: false`.
+/// Returns true for `hostUsers: false`.
 pub fn wants_user_namespace(pod: &Pod) -> bool {
     PodExt::spec(pod).host_users == Some(false)
 }
 
-/// `supplementalGroupsPolicy`; `Merge` unless the pod says otherwise.
+/// Returns `supplementalGroupsPolicy`; `Merge` by default.
 ///
 /// # Errors
-/// The value means nothing.
+/// The value is invalid.
 pub fn supplemental_groups_policy(pod: &Pod) -> Result<SupplementalGroupsPolicy, ConfigError> {
     let security = PodExt::spec(pod).security_context.as_ref();
     match security.and_then(|s| s.supplemental_groups_policy.as_deref()) {
@@ -117,7 +116,7 @@ pub fn supplemental_groups_policy(pod: &Pod) -> Result<SupplementalGroupsPolicy,
     }
 }
 
-/// The groups of a pod's processes beside their own: `fsGroup` first, those of volumes last.
+/// Returns the supplemental groups of a pod: `fsGroup` first, those of volumes last.
 pub fn supplemental_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     let security = PodExt::spec(pod).security_context.as_ref();
     let fs_group = security.and_then(|security| security.fs_group);
@@ -128,7 +127,7 @@ pub fn supplemental_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     groups.chain(extra_groups(pod, volumes)).collect()
 }
 
-/// SELinux labels as the CRI port has them.
+/// Converts SELinux options.
 pub(crate) fn selinux(options: &corev1::SELinuxOptions) -> SelinuxOptions {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     SelinuxOptions {
@@ -139,7 +138,7 @@ pub(crate) fn selinux(options: &corev1::SELinuxOptions) -> SelinuxOptions {
     }
 }
 
-/// The labels that identify the pod; they win over the user's own.
+/// Returns the labels of the pod; identifying labels replace those of the user.
 pub(crate) fn identity_labels(pod: &Pod) -> [(String, String); 3] {
     [
         (names::LABEL_POD_NAME.to_owned(), pod.name().to_owned()),
@@ -172,7 +171,7 @@ fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {
     labels
 }
 
-/// A container's ports, each once: a port name counts only the first time.
+/// Returns the ports of a container without duplicate names.
 fn port_mappings(container: &Container) -> Vec<PortMapping> {
     let mut seen = Vec::new();
     let mut mappings = Vec::new();
@@ -223,7 +222,7 @@ fn sandbox_security(
         supplemental_groups_policy: supplemental_groups_policy(pod)?,
         privileged: has_privileged_container(pod),
         readonly_rootfs: false,
-        // the pause process never needs more, whatever the pod's own profile is
+        // sufficient for the pause process with any profile of the pod
         seccomp: SecurityProfile::RuntimeDefault,
         selinux: context
             .and_then(|c| c.se_linux_options.as_ref())

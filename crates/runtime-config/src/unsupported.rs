@@ -1,15 +1,14 @@
-//! What a pod asks for that this version does not act on, in words for its user.
+//! Fields of a pod that this version does not support, with their consequence.
 //!
-//! A field that is ignored silently is worse than one that is refused: the list is shown by
-//! `describe` and logged once for each pod. Fields whose omission would be unsafe are refused
-//! with a [`crate::config_error::ConfigError`] instead and listed here too.
+//! `describe` prints the list, and the agent logs it once per pod. Fields that are unsafe to ignore
+//! are also rejected with a [`crate::config_error::ConfigError`].
 
 use windlass_types::corev1::Container;
 use windlass_types::{Pod, PodExt};
 
 use windlass_volume_plan::volume_source;
 
-/// One line for each field, pod first, then volumes, then containers in spec order.
+/// Returns one line per field: of the pod, its volumes, and its containers in spec order.
 pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
     let spec = PodExt::spec(pod);
     let mut lines = Vec::new();
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_within_this_version_has_no_lines() {
+    fn supported_pod_has_no_unsupported_fields() {
         check(
             json!({
                 "securityContext": {"fsGroup": 2000},
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_without_effect_is_named_with_its_consequence() {
+    fn unsupported_fields_are_listed_with_consequence() {
         check(
             json!({
                 "readinessGates": [{"conditionType": "x"}],

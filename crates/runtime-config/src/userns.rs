@@ -1,8 +1,9 @@
-//! User namespaces: which host IDs a pod with `hostUsers: false` has (KEP-127).
+//! User namespaces: host IDs of pods with `hostUsers: false` (KEP-127), as upstream's
+//! `pkg/kubelet/userns`.
 //!
-//! A pod gets `userNamespaces.idsPerPod` IDs that no other pod and no host user has, the same for users
-//! and groups; ID 0 in its containers is the first of them. The IDs are in `<root>/pods/<uid>/userns`
-//! while the pod has a directory, and are persisted before they are used. Upstream: `pkg/kubelet/userns`.
+//! A pod gets `userNamespaces.idsPerPod` exclusive IDs, the same for users and groups; ID 0 in its
+//! containers is the first of them. The IDs are in `<root>/pods/<uid>/userns` as long as the pod
+//! directory exists, and are persisted before use.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use windlass_types::PodUid;
 use windlass_types::cri::{IdMapping, RuntimeHandler};
 
-/// IDs come in multiples of this; also how many a pod gets unless the node says otherwise.
+/// Unit of ID ranges; also the default number of IDs per pod.
 pub(crate) const ID_UNIT: u32 = 65_536;
 
-/// IDs of the node that pods may have, from `first` on.
+/// Range of host IDs for pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
     first: u32,
@@ -22,13 +23,13 @@ pub struct IdRange {
     per_pod: u32,
 }
 
-/// The node's IDs cannot be assigned to pods.
+/// Error of the range of host IDs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The IDs of a pod are not a multiple of the unit.
     #[error("kubelet user namespace length {0} is not a multiple of {ID_UNIT}")]
     PerPod(u32),
-    /// The first ID is in the middle of what a pod gets.
+    /// The first ID is not a multiple of the IDs per pod.
     #[error("kubelet user assigned ID {first} is not a multiple of {per_pod}")]
     First {
         /// First ID.
@@ -36,7 +37,7 @@ pub enum RangeError {
         /// IDs of a pod.
         per_pod: u32,
     },
-    /// Root of the node is among the IDs.
+    /// The range includes root of the host.
     #[error("kubelet user assigned ID {first} must be greater or equal to {per_pod}")]
     Root {
         /// First ID.
@@ -44,7 +45,7 @@ pub enum RangeError {
         /// IDs of a pod.
         per_pod: u32,
     },
-    /// The last pod would get less than the others.
+    /// The length is not a multiple of the IDs per pod.
     #[error("kubelet user assigned IDs length {length} is not a multiple of {per_pod}")]
     Length {
         /// Number of IDs.
@@ -52,7 +53,7 @@ pub enum RangeError {
         /// IDs of a pod.
         per_pod: u32,
     },
-    /// More pods may run than there are IDs for.
+    /// Too few IDs for the maximum number of pods.
     #[error("kubelet user assigned IDs are not enough to support {0} pods")]
     TooFew(u32),
     /// The IDs of the node are unknown.
@@ -61,7 +62,7 @@ pub enum RangeError {
 }
 
 impl Default for IdRange {
-    /// Everything but the node's own.
+    /// Returns all IDs above those of the host.
     fn default() -> Self {
         Self {
             first: ID_UNIT,
@@ -72,11 +73,11 @@ impl Default for IdRange {
 }
 
 impl IdRange {
-    /// The IDs `from..from + length` of `subordinate`, or all of the node's above its own, for
-    /// `max_pods` pods with `per_pod` each.
+    /// Creates the range from `subordinate`, or from all IDs above those of the host, for
+    /// `max_pods` pods with `per_pod` IDs each.
     ///
     /// # Errors
-    /// They do not divide into pods as upstream wants it, or are too few.
+    /// The range violates upstream's rules or is too small.
     pub fn new(
         subordinate: Option<(u32, u32)>,
         per_pod: u32,
@@ -120,10 +121,10 @@ impl IdRange {
     }
 }
 
-/// Reads what `getsubids kubelet` says: one line, `0: kubelet <first> <length>`.
+/// Parses the output of `getsubids kubelet`: one line, `0: kubelet <first> <length>`.
 ///
 /// # Errors
-/// Upstream's words for anything else.
+/// The output is invalid; the text is upstream's.
 pub fn parse_getsubids(output: &str) -> Result<(u32, u32), RangeError> {
     let unknown = |what: String| RangeError::Unknown(what);
     let mut lines = output.trim_matches('\n').lines();
@@ -142,16 +143,16 @@ pub fn parse_getsubids(output: &str) -> Result<(u32, u32), RangeError> {
     Ok((number(first)?, number(length)?))
 }
 
-/// A pod cannot have user IDs of its own.
+/// Error of the user namespace of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsernsError {
-    /// The runtime, or the handler of the pod's RuntimeClass, cannot do it. Upstream's sentence.
+    /// Not supported by the runtime or the handler of the RuntimeClass. The text is upstream's.
     #[error("can't set `spec.hostUsers: false`, {0}")]
     Unsupported(String),
-    /// All are taken.
+    /// No IDs are free.
     #[error("create user namespace: could not find an empty slot to allocate a user namespace")]
     Exhausted,
-    /// The node's IDs cannot be used.
+    /// The range of host IDs is invalid.
     #[error("create user namespace: {0}")]
     Range(#[from] RangeError),
     /// The file of the pod is invalid.
@@ -165,17 +166,17 @@ pub enum UsernsError {
     },
 }
 
-/// Whether a handler gives pods IDs of their own. `handler` is the one of the pod's RuntimeClass,
-/// empty for the default one.
+/// Checks that a handler supports user namespaces. `handler` is that of the RuntimeClass; empty is
+/// the default.
 ///
 /// # Errors
-/// It does not, or does not say so.
+/// The handler does not report support.
 pub fn check_handler(handlers: &[RuntimeHandler], handler: &str) -> Result<(), UsernsError> {
     let found = handlers.iter().find(|known| known.name == handler);
     let why = match found {
         Some(known) if known.user_namespaces => return Ok(()),
         Some(_) => String::new(),
-        // an old runtime that does not know the message, as upstream
+        // an old runtime without the message, as upstream
         None if handlers.is_empty() => String::new(),
         None => format!(": the handler {handler:?} is not known"),
     };
@@ -192,13 +193,13 @@ pub fn check_handler(handlers: &[RuntimeHandler], handler: &str) -> Result<(), U
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserNamespaces {
     range: IdRange,
-    /// One bit for each pod's worth of IDs.
+    /// One bit per slot; a slot has the IDs of one pod.
     taken: Vec<u64>,
     pods: BTreeMap<PodUid, Allocation>,
     unusable: BTreeMap<PodUid, UsernsError>,
 }
 
-/// Slots of a pod. IDs of another configuration may cover several slots, or none.
+/// Slots of a pod. IDs of another configuration may overlap several slots, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Allocation {
     assigned: AssignedIds,
@@ -208,14 +209,14 @@ struct Allocation {
 /// IDs of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedIds {
-    /// Its IDs.
+    /// The IDs.
     pub ids: IdMapping,
-    /// True once the file of the pod has them.
+    /// The file of the pod has the IDs.
     pub persisted: bool,
 }
 
 impl UserNamespaces {
-    /// Nothing is taken.
+    /// Creates the allocator without allocations.
     pub fn new(range: IdRange) -> Self {
         Self {
             taken: vec![0; range.slots().div_ceil(64)],
@@ -225,7 +226,7 @@ impl UserNamespaces {
         }
     }
 
-    /// Returns the IDs of a pod, or allocates the first free ones. They must be persisted before use.
+    /// Returns the IDs of a pod, or allocates the first free ones. Persist them before use.
     ///
     /// # Errors
     /// No IDs are free, or the IDs of the pod are unknown.
@@ -241,7 +242,7 @@ impl UserNamespaces {
             .filter(|(_, word)| **word != u64::MAX)
             .map(|(index, word)| index * 64 + word.trailing_ones() as usize)
             .next();
-        // the last word has bits beyond the last slot
+        // the last integer has bits beyond the last slot
         let slot = free
             .filter(|slot| *slot < self.range.slots())
             .ok_or(UsernsError::Exhausted)?;
@@ -260,8 +261,8 @@ impl UserNamespaces {
         }
     }
 
-    /// Restores the IDs of a pod from a file of a previous agent run, maybe of another configuration. A
-    /// pod with an invalid file gets no IDs until it is removed.
+    /// Restores the IDs of a pod from the file of a previous agent run, possibly with another
+    /// configuration. A pod with an invalid file gets no IDs until it is removed.
     ///
     /// # Errors
     /// The file is invalid, or another pod has some of its IDs.
@@ -294,7 +295,7 @@ impl UserNamespaces {
         }
     }
 
-    /// The pod is gone; what it had is free.
+    /// Frees the IDs of a removed pod.
     pub fn release(&mut self, uid: &PodUid) {
         self.unusable.remove(uid);
         let Some(allocation) = self.pods.remove(uid) else {
@@ -317,7 +318,7 @@ impl UserNamespaces {
         self.taken[slot / 64] & (1 << (slot % 64)) != 0
     }
 
-    /// Slots of which some ID is in the mapping; empty if it is beside the range.
+    /// Returns the slots that overlap the mapping; none outside the range.
     fn slots_of(&self, ids: IdMapping) -> Range<usize> {
         let (first, per_pod) = (u64::from(self.range.first), u64::from(self.range.per_pod));
         let start = u64::from(ids.host_id);
@@ -329,7 +330,7 @@ impl UserNamespaces {
     }
 }
 
-/// The file of a pod, in upstream's format.
+/// Serializes the file of a pod in upstream's format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct MappingFile {
     #[serde(rename = "uidMappings")]
@@ -346,18 +347,18 @@ struct FileMapping {
     length: u32,
 }
 
-/// The file of a pod cannot be used.
+/// Error of the file of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// It is not what this agent or upstream writes.
+    /// Not the format of this agent or upstream.
     #[error("invalid user namespace mappings file: {0}")]
     Syntax(String),
-    /// Other than one mapping, the same for users and groups, from ID 0 on.
+    /// Not exactly one mapping from ID 0, equal for users and groups.
     #[error("invalid user namespace configuration: {0}")]
     Content(&'static str),
 }
 
-/// What the file of a pod says.
+/// Content of the file of a pod.
 pub fn mapping_file(ids: IdMapping) -> String {
     let mapping = FileMapping {
         host_id: ids.host_id,
@@ -368,14 +369,14 @@ pub fn mapping_file(ids: IdMapping) -> String {
         uids: vec![mapping],
         gids: vec![mapping],
     };
-    // numbers and fixed names: nothing in it can fail to be written
+    // numbers and fixed names always serialize
     serde_json::to_string(&file).unwrap_or_default()
 }
 
-/// Reads the file of a pod.
+/// Parses the file of a pod.
 ///
 /// # Errors
-/// It says something that neither this agent nor upstream writes.
+/// The content is not one that this agent or upstream writes.
 fn parse_mapping_file(text: &str) -> Result<IdMapping, MappingError> {
     let file: MappingFile =
         serde_json::from_str(text).map_err(|error| MappingError::Syntax(error.to_string()))?;

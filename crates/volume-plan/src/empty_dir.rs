@@ -95,8 +95,8 @@ pub fn empty_dir_medium(
     }
 }
 
-/// Returns the size limit of a memory volume: the minimum of its own limit, the pod's memory limit and
-/// the allocatable memory; `None` if all are unknown.
+/// Returns the size limit of a memory volume: the minimum of its own limit, the pod's memory limit
+/// and the allocatable memory; `None` if all are unknown.
 pub fn memory_volume_size(pod: &Pod, own: Option<u64>, allocatable: u64) -> Option<u64> {
     let limited = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|r| r.limits.as_ref());

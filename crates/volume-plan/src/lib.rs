@@ -1,7 +1,7 @@
-//! Volume decisions: sources, PVCs, expansion, SELinux, and the volume reconciler as a state machine.
+//! Volume decisions: sources, PVCs, expansion, SELinux, and the volume reconciler.
 //!
-//! For a program that mounts the volumes of pods, or that simulates it. Pure: time, the state of the API
-//! and the results of mounts are inputs, operations are outputs.
+//! For a program that mounts the volumes of pods, or that simulates it. Pure: time, the state of
+//! the API and the results of mounts are inputs, operations are outputs.
 //!
 //! # Entry points
 //!
@@ -26,7 +26,8 @@
 //! assert_eq!(steps[0].to_string(), "reconstruct");
 //! ```
 //!
-//! `cargo run -p windlass-volume-plan --example follow_a_volume` prints the steps of a pod with a volume.
+//! `cargo run -p windlass-volume-plan --example follow_a_volume` prints the steps of a pod with a
+//! volume.
 //!
 //! # Guarantees
 //!

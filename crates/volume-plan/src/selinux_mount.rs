@@ -1,8 +1,8 @@
 //! SELinux label for mounting a volume, instead of relabeling its files.
 //!
 //! The containers that use the volume must have the same label. Applies to `ReadWriteOncePod`
-//! PersistentVolumes, and to all of them with the feature gate `SELinuxMount` (KEP-1710). The driver
-//! must support it.
+//! PersistentVolumes, and to all of them with the feature gate `SELinuxMount` (KEP-1710). The
+//! driver must support it.
 
 use std::collections::BTreeSet;
 

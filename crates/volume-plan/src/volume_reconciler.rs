@@ -2,8 +2,8 @@
 //!
 //! The VolumeManager passes [`Input`]s to a [`VolumeReconciler`] and executes the [`Step`]s that it
 //! returns. A volume is attached (by a controller), staged once per node, mounted for its pod, and
-//! expanded after its PVC. It is unmounted only on a tear-down request. Its device is unstaged after
-//! the last user.
+//! expanded after its PVC. It is unmounted only on a tear-down request. Its device is unstaged
+//! after the last user.
 //!
 //! After an agent restart only the users of devices are reconstructed. Volumes are set up again,
 //! which changes nothing, and a tear-down discovers the volumes of the pod on the disk.
@@ -252,7 +252,8 @@ impl VolumeReconciler {
         steps
     }
 
-    /// Returns the time until the next [`Input::TimerFired`], if any. `monotonic` is the current time.
+    /// Returns the time until the next [`Input::TimerFired`], if any. `monotonic` is the current
+    /// time.
     pub fn next_wake_up(&self, monotonic: Duration) -> Option<Duration> {
         let reconstruction = match self.reconstruction {
             ReconstructionState::Due { at, .. } => Some(at),

@@ -1,7 +1,7 @@
 //! Resolved volumes of a pod: everything that a set-up needs.
 //!
-//! The source of a volume in the pod spec may be a PVC with its PersistentVolume, or a payload such as
-//! the content of a ConfigMap. [`PodVolume`] is the resolved volume. Its directory below the pod
+//! The source of a volume in the pod spec may be a PVC with its PersistentVolume, or a payload such
+//! as the content of a ConfigMap. [`PodVolume`] is the resolved volume. Its directory below the pod
 //! directory is that of upstream.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,8 +157,8 @@ pub struct CsiVolume {
     pub expand_secret: Option<SecretRef>,
     /// Size of its PVC, if it has one.
     pub size: Option<PvcSize>,
-    /// A controller attaches the volume before the node stages it: `attachRequired` of the CSIDriver.
-    /// Always false for an inline volume.
+    /// A controller attaches the volume before the node stages it: `attachRequired` of the
+    /// CSIDriver. Always false for an inline volume.
     pub attach_required: bool,
 }
 

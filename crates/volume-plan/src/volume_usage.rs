@@ -116,8 +116,8 @@ fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
     })
 }
 
-/// Returns the round, one per [`LIMIT_CHECK_INTERVAL`], of the next check of a volume. The last check
-/// took this long and ended in `round`.
+/// Returns the round, one per [`LIMIT_CHECK_INTERVAL`], of the next check of a volume. The last
+/// check took this long and ended in `round`.
 pub fn next_round(round: u64, took: Duration) -> u64 {
     let pause = took.saturating_mul(MIN_PAUSE_FACTOR).as_millis();
     let rounds = pause.div_ceil(LIMIT_CHECK_INTERVAL.as_millis()).max(1);

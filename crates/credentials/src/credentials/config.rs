@@ -70,7 +70,7 @@ struct Entry {
     registrytoken: Option<String>,
 }
 
-/// The entries of a config file; what cannot be used goes to `faults`.
+/// Reads the entries of a config file; adds invalid ones to `errors`.
 pub(super) fn read(
     format: DockerConfigFormat,
     text: &[u8],

@@ -1,4 +1,5 @@
-//! Due times on both clocks: a step of the wall clock does not delay what the monotonic clock reached.
+//! Due times on both clocks: a step of the wall clock does not delay what the monotonic clock
+//! reached.
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@ const OVERDUE_THRESHOLD: Duration = Duration::from_secs(10 * 60);
 const JITTER: Duration = Duration::from_secs(5 * 60);
 /// Back-off after the first failure; doubles with each further one (upstream's queue).
 const INITIAL_BACKOFF: Duration = Duration::from_millis(5);
-/// Maximum wait, plus the same amount of jitter (upstream's pass over all sources). Also the minimum
-/// time between two certificates, which matters if the clock of the signer is wrong.
+/// Maximum wait, plus the same amount of jitter (upstream's pass over all sources). Also the
+/// minimum time between two certificates, which matters if the clock of the signer is wrong.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The certificate of one source.
@@ -228,8 +228,8 @@ impl Issuance {
     /// Returns the current credential.
     ///
     /// # Errors
-    /// No certificate is issued yet, or the request was rejected. The text is upstream's, plus the last
-    /// error, which upstream only logs.
+    /// No certificate is issued yet, or the request was rejected. The text is upstream's, plus the
+    /// last error, which upstream only logs.
     pub fn credential(&self) -> Result<Credential, String> {
         if let Some(CertificateRejection {
             kind,

@@ -11,7 +11,7 @@ use windlass_types::{Pod, PodExt, names};
 use super::termination_message_path;
 use windlass_units::hash::container_hash_text;
 
-/// All annotations of one instance.
+/// Returns all annotations of an instance.
 pub(super) fn annotations(
     pod: &Pod,
     container: &Container,
@@ -65,8 +65,8 @@ pub(super) fn annotations(
     out
 }
 
-/// As much of a container as its annotations tell, for a stop after its pod's spec is gone
-/// (upstream `restoreSpecsFromContainerLabels`). What cannot be read is not there.
+/// Restores a container from its annotations, for a stop without the pod spec (upstream
+/// `restoreSpecsFromContainerLabels`). Invalid annotations are skipped.
 pub fn restored_container(name: &str, annotations: &BTreeMap<String, String>) -> Container {
     fn read<T: DeserializeOwned>(annotations: &BTreeMap<String, String>, key: &str) -> Option<T> {
         serde_json::from_str(annotations.get(key)?).ok()
@@ -112,12 +112,12 @@ impl<'a> From<&'a ContainerPort> for Port<'a> {
     }
 }
 
-/// The handler as JSON. Readers parse it, so the order of the fields inside is free.
+/// Serializes a hook as JSON, in any field order.
 fn handler(handler: &LifecycleHandler) -> Value {
     serde_json::to_value(handler).unwrap_or_else(|_| json!({}))
 }
 
-/// JSON as Go prints it: `<`, `>` and `&` are escaped.
+/// Serializes JSON as Go: with `<`, `>` and `&` escaped.
 fn go_json(value: &impl Serialize) -> String {
     serde_json::to_string(value)
         .unwrap_or_default()

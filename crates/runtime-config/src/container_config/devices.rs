@@ -1,4 +1,4 @@
-//! `volumeDevices`: block volumes that a container sees as devices (upstream `makeBlockVolumes`).
+//! Devices of `volumeDevices` (upstream `makeBlockVolumes`).
 
 use windlass_types::MountedContent;
 use windlass_types::cri::Device;
@@ -6,11 +6,11 @@ use windlass_types::cri::Device;
 use super::ContainerInput;
 use crate::config_error::ConfigError;
 
-/// Permissions of a container on a read-only device, and on any other.
+/// Permissions on a read-only and on a writable device.
 const READ_ONLY: &str = "r";
 const ALL: &str = "mrw";
 
-/// All devices, in the order of the pod spec.
+/// Returns all devices in spec order.
 pub(super) fn devices(input: ContainerInput<'_>) -> Result<Vec<Device>, ConfigError> {
     let container = input.container;
     let mut devices = Vec::new();

@@ -1,4 +1,4 @@
-//! What a container sees of the node: its volumes, `/etc/hosts`, its termination log.
+//! Mounts of a container: volumes, `/etc/hosts` and the termination log.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::hosts::provides_hosts_file;
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
-/// All mounts, in the order of the pod spec. `envs` is the container's finished environment.
+/// Returns all mounts in spec order. `envs` is the final environment of the container.
 pub(super) fn mounts(
     input: ContainerInput<'_>,
     envs: &[(String, String)],
@@ -46,14 +46,14 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-/// True for a container that sees the pod's `etc-hosts` file: the pod has one, and the container
-/// mounts nothing of its own there.
+/// Returns true if the container gets the `etc-hosts` file of the pod: there is one, and the
+/// container has no mount of its own there.
 pub fn gets_hosts_file(pod: &Pod, container: &Container, pod_ips: &[IpAddr]) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
     provides_hosts_file(pod, pod_ips) && mounts.all(|mount| mount.mount_path != ETC_HOSTS)
 }
 
-/// True if a mount of the container says something that depends on the runtime's handler.
+/// Returns true if a mount depends on a feature of the runtime handler.
 pub fn wants_recursive_read_only(container: &Container) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
     mounts.any(|mount| {
@@ -77,7 +77,7 @@ fn volume_mount(
     let volume = input.volumes.get(&mount.name).ok_or_else(missing)?;
     let sub_path = sub_path_of(mount, envs)?;
     let (host_path, image) = match &volume.content {
-        // what the container gets was bound there before
+        // the subpath is bound there already
         MountedContent::Path(path) if sub_path.is_some() => {
             (text(&target(input, mount, path, index)), None)
         }

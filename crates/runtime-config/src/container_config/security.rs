@@ -1,4 +1,4 @@
-//! Who a container runs as and what it may do. A container's own fields win over the pod's.
+//! User and privileges of a container. Its fields take precedence over those of the pod.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use windlass_pod_inputs::paths::check_component;
 /// Legacy annotation of AppArmor profiles, followed by the container's name.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// User IDs that a pod may name.
+/// Valid user IDs.
 const USER_IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
 
 const MASKED_PATHS: [&str; 12] = [
@@ -43,7 +43,7 @@ const READONLY_PATHS: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// Security settings of a container.
+/// Returns the security settings of a container.
 pub(super) fn container_security(
     input: ContainerInput<'_>,
 ) -> Result<ContainerSecurity, ConfigError> {
@@ -55,13 +55,13 @@ pub(super) fn container_security(
     let (masked_paths, readonly_paths) = proc_paths(input, &own, privileged)?;
     let (run_as_user, run_as_username) = match (user, input.image_user.uid) {
         (Some(uid), _) | (None, Some(uid)) => (Some(uid), String::new()),
-        // an image that says nothing runs as root
+        // an image without a user runs as root
         _ if input.image_user.username.is_empty() => (Some(0), String::new()),
         _ => (None, input.image_user.username.clone()),
     };
     Ok(ContainerSecurity {
         namespaces: pod_namespaces(input.pod, input.users),
-        // known where an ephemeral container is started, from what was found
+        // set later, when an ephemeral container starts
         pid_target: None,
         add_capabilities: capabilities.add.unwrap_or_default(),
         drop_capabilities: capabilities.drop.unwrap_or_default(),
@@ -85,7 +85,7 @@ pub(super) fn container_security(
     })
 }
 
-/// Refuses a container that would run as root although `runAsNonRoot` is set.
+/// Rejects a container that would run as root with `runAsNonRoot`.
 pub(super) fn verify_run_as_non_root(input: ContainerInput<'_>) -> Result<(), ConfigError> {
     let own = context(input.container);
     let pod = pod_context(input.pod);
@@ -133,7 +133,7 @@ fn effective_user(own: &SecurityContext, pod: &PodSecurityContext) -> Option<i64
     own.run_as_user.or(pod.run_as_user)
 }
 
-/// Masked and read-only paths of `/proc` and `/sys`.
+/// Returns the masked and read-only paths of `/proc` and `/sys`.
 fn proc_paths(
     input: ContainerInput<'_>,
     own: &SecurityContext,
@@ -144,7 +144,7 @@ fn proc_paths(
         Some("Unmasked") => true,
         Some(other) => return Err(invalid("securityContext.procMount", other, "")),
     };
-    // in the node's own user namespace an open /proc would hand over the node
+    // in the host's user namespace an unmasked /proc would expose the host
     if unmasked && !privileged && PodExt::spec(input.pod).host_users != Some(false) {
         return Err(invalid(
             "securityContext.procMount",
@@ -199,8 +199,8 @@ fn seccomp(
     }
 }
 
-/// The container's field, then the annotation of before 1.30, which is the container's too, then
-/// the pod's field.
+/// Returns the AppArmor profile: the container's field, its annotation from before 1.30, or the
+/// pod's field.
 fn apparmor(
     input: ContainerInput<'_>,
     own: &SecurityContext,
@@ -244,7 +244,7 @@ fn app_armor_field(profile: &AppArmorProfile) -> Result<SecurityProfile, ConfigE
     }
 }
 
-/// A relative path that stays below where it starts.
+/// Returns true for a relative path without `..`.
 fn is_descending(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path).is_relative()

@@ -1,10 +1,8 @@
-//! Which parts of its volumes a container is given (`subPath`, `subPathExpr`), and where they are
-//! bound.
+//! Volume subpaths of a container (`subPath`, `subPathExpr`) and their bind targets.
 //!
-//! A part is opened without following a link out of its volume and bound to a place of its own,
-//! which is what the container gets: whatever becomes of the path in the volume afterwards, the
-//! container sees what was opened. The place is upstream's, because a Go kubelet that takes the
-//! node over cleans it.
+//! A subpath is opened without following links out of the volume, then bound to a target that the
+//! container mounts. Later changes of the path in the volume have no effect. Targets are
+//! upstream's, so that a Go kubelet cleans them up.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,21 +17,21 @@ use crate::config_error::ConfigError;
 use windlass_pod_inputs::env::{environment, expand};
 use windlass_volume_plan::volume_source::PodVolume;
 
-/// Directory below a pod's in which parts of its volumes are bound.
+/// Directory of the bind targets, below the pod directory.
 pub const SUB_PATHS_DIR: &str = "volume-subpaths";
 
-/// A part of a volume that one container is given.
+/// A subpath of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath {
-    /// Name of the volume in the pod, for the error's text.
+    /// Name of the volume, for errors.
     pub volume: String,
-    /// Name of the container, for the error's text.
+    /// Name of the container, for errors.
     pub container: String,
-    /// Where the volume lies.
+    /// Path of the volume.
     pub source: PathBuf,
-    /// The part: names with single slashes between them, no `..`; empty for all of it.
+    /// Normalized relative path without `..`; empty is the whole volume.
     pub path: String,
-    /// Where it is bound: `volume-subpaths/<volume>/<container>/<index of the mount>`.
+    /// Bind target: `volume-subpaths/<volume>/<container>/<index of the mount>`.
     pub target: PathBuf,
 }
 
@@ -44,10 +42,10 @@ impl fmt::Display for SubPath {
     }
 }
 
-/// What has to be bound before the container can be created, in the order of its mounts.
+/// Returns the subpaths to bind before the container is created, in the order of its mounts.
 ///
 /// # Errors
-/// A variable has no value, or a path would leave its volume.
+/// A variable has no value, or a path leaves its volume.
 pub fn sub_paths(input: ContainerInput<'_>) -> Result<Vec<SubPath>, ConfigError> {
     let mounts = input.container.volume_mounts.as_deref().unwrap_or_default();
     let envs = match mounts.iter().any(|m| is_set(&m.sub_path_expr)) {
@@ -73,7 +71,7 @@ pub fn sub_paths(input: ContainerInput<'_>) -> Result<Vec<SubPath>, ConfigError>
     Ok(parts)
 }
 
-/// Where a part of the volume at `source` is bound.
+/// Returns the bind target of a subpath of the volume at `source`.
 pub(super) fn target(
     input: ContainerInput<'_>,
     mount: &VolumeMount,
@@ -90,8 +88,7 @@ pub(super) fn target(
         .join(index.to_string())
 }
 
-/// The part that a mount asks for, as its author and the variables spell it; `None` for all of
-/// its volume.
+/// Returns the expanded subpath of a mount; `None` is the whole volume.
 pub(super) fn sub_path_of(
     mount: &VolumeMount,
     envs: &[(String, String)],
@@ -109,7 +106,7 @@ pub(super) fn sub_path_of(
     Ok(Some(path).filter(|path| !path.is_empty()))
 }
 
-/// A name without a value would make another path of the expression than its author meant.
+/// Expands an expression. A variable without a value is an error: it would change the path.
 fn expanded(expression: &str, envs: &[(String, String)]) -> Result<String, ConfigError> {
     let missing = RefCell::new(BTreeSet::new());
     let path = expand(expression, |name| {
@@ -135,10 +132,9 @@ fn clean(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// The directory of a volume below its kind's: `pods/<uid>/volumes/<kind>/<this>/…`. It is not
-/// the volume's name in the pod where a PersistentVolume stands behind that, and teardown knows
-/// only the directory. `None` for what lies elsewhere: a path of the node, which has the name of
-/// its PersistentVolume too (upstream `InnerVolumeSpecName`), and is removed with the pod.
+/// Returns the name of the volume directory in `pods/<uid>/volumes/<plugin>/<name>`, which the
+/// tear-down uses (upstream `InnerVolumeSpecName`). For a PersistentVolume it differs from the
+/// volume name in the pod. `None` for a host path, whose subpaths are removed with the pod.
 fn volume_dir_name<'a>(pod_dir: &Path, source: &'a Path) -> Option<&'a str> {
     let below = source.strip_prefix(pod_dir.join("volumes")).ok()?;
     below.components().nth(1)?.as_os_str().to_str()

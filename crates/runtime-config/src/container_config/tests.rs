@@ -157,7 +157,7 @@ fn check_security(container: Value, spec: Value, expected: &str) {
 }
 
 #[test]
-fn a_container_is_what_its_spec_says() {
+fn container_config_follows_spec() {
     let case = case(
         json!({
             "name": "c", "image": "busybox:1",
@@ -204,7 +204,7 @@ fn annotations(container: Value, spec: Value) -> Vec<String> {
 }
 
 #[test]
-fn annotations_are_those_a_go_kubelet_reads() {
+fn annotations_match_go_kubelet() {
     assert_eq!(
         annotations(
             json!({"name": "test_container", "image": "foo/image:v1"}),
@@ -245,7 +245,7 @@ fn annotations_are_those_a_go_kubelet_reads() {
 }
 
 #[test]
-fn a_container_brings_its_pre_stop_hook_along() {
+fn pre_stop_hook_is_stored_in_annotations() {
     let spec = json!({
         "name": "c",
         "lifecycle": {
@@ -275,7 +275,7 @@ fn a_container_brings_its_pre_stop_hook_along() {
 }
 
 #[test]
-fn a_stop_signal_counts_with_its_gate() {
+fn stop_signal_requires_feature_gate() {
     let spec = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
     let mut case = case(spec, json!({"os": {"name": "linux"}}));
     assert_eq!(case.config().expect("config").stop_signal, "");
@@ -284,7 +284,7 @@ fn a_stop_signal_counts_with_its_gate() {
 }
 
 #[test]
-fn the_deletion_grace_period_is_noted_once_it_is_known() {
+fn deletion_grace_period_is_stored_in_annotations() {
     let mut case = case(json!({"name": "c"}), json!({}));
     case.pod.metadata.deletion_grace_period_seconds = Some(4);
     let c = case.config().expect("config");
@@ -304,7 +304,7 @@ fn mounting(mount: Value) -> Case {
 }
 
 #[test]
-fn volumes_come_first_then_hosts_and_the_termination_log() {
+fn mounts_are_volumes_then_hosts_and_termination_log() {
     let check = |case: &Case, expected: String| assert_eq!(case.mounts(), expected);
     check(
         &case(json!({"name": "c"}), json!({})),
@@ -348,7 +348,7 @@ fn api_object_volumes_are_always_read_only() {
 }
 
 #[test]
-fn without_an_address_only_host_network_pods_get_a_hosts_file() {
+fn hosts_file_requires_address_or_host_network() {
     let mut pod_network = case(json!({"name": "c"}), json!({}));
     pod_network.ips.clear();
     assert_eq!(pod_network.mounts(), TERMINATION_LOG);
@@ -358,7 +358,7 @@ fn without_an_address_only_host_network_pods_get_a_hosts_file() {
 }
 
 #[test]
-fn on_selinux_nodes_only_the_pods_own_content_is_relabeled() {
+fn selinux_relabels_pod_volumes_only() {
     let mut case = case(
         json!({"name": "c", "volumeMounts": [
             {"name": "data", "mountPath": "/a"}, {"name": "host", "mountPath": "/b"},
@@ -396,7 +396,7 @@ fn security_defaults_are_upstreams() {
 }
 
 #[test]
-fn a_process_is_in_the_groups_of_its_volumes() {
+fn supplemental_groups_include_volume_groups() {
     let check = |groups: &[i64], volumes: &[Option<i64>], expected: &[i64]| {
         let spec = json!({"securityContext": {"fsGroup": 2000, "supplementalGroups": groups}});
         let mut case = case(json!({"name": "c"}), spec);
@@ -414,7 +414,7 @@ fn a_process_is_in_the_groups_of_its_volumes() {
 }
 
 #[test]
-fn a_containers_fields_win_over_the_pods() {
+fn container_security_overrides_pod_security() {
     let pod = json!({"securityContext": {
         "runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000, "supplementalGroups": [4000],
         "seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "RuntimeDefault"},
@@ -471,7 +471,7 @@ fn invalid_seccomp_profiles_are_rejected() {
 }
 
 #[test]
-fn a_pod_with_user_ids_of_its_own_may_see_all_of_proc() {
+fn unmasked_proc_requires_user_namespace() {
     let mut case = case(
         json!({"name": "c", "securityContext": {"procMount": "Unmasked"}}),
         json!({
@@ -495,7 +495,7 @@ fn a_pod_with_user_ids_of_its_own_may_see_all_of_proc() {
 }
 
 #[test]
-fn the_paths_of_proc_and_sys_are_hidden_as_upstream_hides_them() {
+fn masked_paths_match_upstream() {
     let mut case = case(json!({"name": "c"}), json!({}));
     case.node.thermal_throttle_paths = vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".into()];
     let security = case.config().expect("config").security;
@@ -512,7 +512,7 @@ fn the_paths_of_proc_and_sys_are_hidden_as_upstream_hides_them() {
 }
 
 #[test]
-fn the_apparmor_annotation_still_counts() {
+fn apparmor_annotation_is_supported() {
     let apparmor = |value: &str| {
         // it is the container's own, so it wins over the pod's field
         let pod = json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}});
@@ -558,7 +558,7 @@ fn check_user(container: Value, pod: Value, user: (Option<i64>, &str), expected:
 }
 
 #[test]
-fn the_user_comes_from_the_spec_or_else_from_the_image() {
+fn user_is_from_spec_or_image() {
     check_user(json!({}), json!({}), (Some(33), ""), "Some(33) \"\"");
     check_user(
         json!({}),
@@ -618,7 +618,7 @@ fn run_as_non_root_is_checked_with_upstreams_messages() {
 }
 
 #[test]
-fn a_missing_variable_source_is_a_config_error_that_may_pass() {
+fn missing_variable_source_is_retryable_config_error() {
     use windlass_types::{Reason, Retry};
     let error = case(
         json!({"name": "c", "envFrom": [{"secretRef": {"name": "s"}}]}),

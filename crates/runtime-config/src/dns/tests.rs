@@ -51,7 +51,7 @@ fn check(pod: &Pod, node: &NodeFacts, host: Option<&str>, expected: &str) {
 }
 
 #[test]
-fn each_policy_starts_from_its_own_source() {
+fn dns_policies_have_their_sources() {
     let node = cluster();
     let in_cluster = "10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local \
                       a.example b.example | ndots:5";
@@ -70,7 +70,7 @@ fn each_policy_starts_from_its_own_source() {
 }
 
 #[test]
-fn without_cluster_dns_the_nodes_resolver_is_used_and_said() {
+fn missing_cluster_dns_uses_node_resolver_with_warning() {
     let node = NodeFacts::default();
     check(
         &pod("ClusterFirst", false),
@@ -87,7 +87,7 @@ fn without_cluster_dns_the_nodes_resolver_is_used_and_said() {
 }
 
 #[test]
-fn an_empty_resolv_conf_setting_means_the_machine_itself() {
+fn empty_resolv_conf_setting_uses_loopback() {
     let mut node = cluster();
     check(&pod("Default", false), &node, None, "127.0.0.1 | . | ");
     node.node_ips.push("2001:db8::1".parse().expect("ip"));
@@ -128,7 +128,7 @@ fn with_config(
 }
 
 #[test]
-fn dns_config_is_merged_and_its_options_win_by_name() {
+fn dns_config_is_merged_and_overrides_options() {
     let pod = with_config(
         pod("Default", false),
         &["10.0.0.2", "1.1.1.1"],
@@ -177,7 +177,7 @@ fn dns_over_limits_is_cut_with_a_warning() {
 }
 
 #[test]
-fn a_nameserver_line_without_address_is_an_error() {
+fn nameserver_without_address_is_error() {
     assert_eq!(
         parse_resolv_conf("search x\nnameserver\n")
             .expect_err("bad")
@@ -187,7 +187,7 @@ fn a_nameserver_line_without_address_is_an_error() {
 }
 
 #[test]
-fn the_nodes_file_is_checked_for_room_for_the_clusters_domains() {
+fn node_resolver_file_is_checked_for_cluster_domain_limits() {
     let searches = |n: usize| {
         format!(
             "search {}\n",

@@ -67,7 +67,7 @@ fn host_name_prefers_override_then_hostname_then_pod_name() {
 }
 
 #[test]
-fn long_names_are_cut_and_do_not_end_in_a_separator() {
+fn long_host_name_is_truncated_without_trailing_separator() {
     let name = format!("{}.-tail", "x".repeat(61));
     let expected = "x".repeat(61);
     check(
@@ -81,7 +81,7 @@ fn long_names_are_cut_and_do_not_end_in_a_separator() {
 }
 
 #[test]
-fn invalid_names_are_named_with_their_field() {
+fn invalid_host_name_error_has_field() {
     let spec = PodSpec {
         hostname: some("One"),
         ..PodSpec::default()
@@ -124,7 +124,7 @@ fn invalid_names_are_named_with_their_field() {
 }
 
 #[test]
-fn the_hosts_file_is_upstreams_byte_for_byte() {
+fn hosts_file_equals_upstream() {
     let pod = pod(
         "p",
         PodSpec {
@@ -169,7 +169,7 @@ fn the_hosts_file_is_upstreams_byte_for_byte() {
 }
 
 #[test]
-fn a_pod_on_the_host_network_sees_the_nodes_file() {
+fn host_network_pod_gets_node_hosts_file() {
     let pod = pod(
         "p",
         PodSpec {

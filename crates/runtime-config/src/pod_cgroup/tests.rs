@@ -78,7 +78,7 @@ fn pod_cgroup_follows_qos_class_and_container_limits() {
 }
 
 #[test]
-fn pod_level_limits_and_switches_of_the_node_count() {
+fn pod_cgroup_follows_pod_limits_and_node_settings() {
     let mut whole = pod(&["100m;", ";"], "");
     let limits = serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}});
     whole.spec.as_mut().expect("spec").resources = serde_json::from_value(limits).ok();
@@ -117,7 +117,7 @@ fn burstable_class_gets_sum_of_its_running_pods() {
 }
 
 #[test]
-fn all_pods_get_what_is_not_reserved() {
+fn all_pods_cgroup_has_unreserved_capacity() {
     fn check(pid_max: i64, reserved: &[&str], expected: &str) {
         let capacity = serde_json::json!({"cpu": "2", "memory": "2Gi"});
         let capacity = serde_json::from_value(capacity).expect("amounts");
@@ -143,7 +143,7 @@ fn all_pods_get_what_is_not_reserved() {
 }
 
 #[test]
-fn each_hierarchy_has_its_own_files() {
+fn cgroup_v1_and_v2_have_their_files() {
     fn check(values: CgroupValues, v2: bool, expected: &[&str]) {
         let files: Vec<_> = values.files(v2).iter().map(ToString::to_string).collect();
         assert_eq!(files, expected);
@@ -186,7 +186,7 @@ fn each_hierarchy_has_its_own_files() {
 }
 
 #[test]
-fn a_slice_has_the_values_as_systemd_counts_them() {
+fn slice_properties_have_systemd_resolution() {
     fn check(values: CgroupValues, v1: &str, v2: &str) {
         for (unified, expected) in [(false, v1), (true, v2)] {
             let properties = values.slice_properties(unified);

@@ -129,7 +129,7 @@ fn invalid_sandbox_configs_are_rejected() {
 }
 
 #[test]
-fn a_pod_is_not_started_with_less_isolation_than_it_asks_for() {
+fn pod_with_unsupported_isolation_is_rejected() {
     check(
         json!({"hostUsers": false, "containers": [{"name": "c"}]}),
         "the pod has no user namespace",
@@ -149,7 +149,7 @@ fn a_pod_is_not_started_with_less_isolation_than_it_asks_for() {
 }
 
 #[test]
-fn user_ids_of_its_own_and_strict_groups_are_passed_on() {
+fn user_namespace_and_strict_groups_are_set() {
     let ids = IdMapping {
         host_id: 196_608,
         container_id: 0,
@@ -177,7 +177,7 @@ fn user_ids_of_its_own_and_strict_groups_are_passed_on() {
 }
 
 #[test]
-fn ports_of_regular_containers_are_mapped_once_each() {
+fn ports_of_app_containers_are_mapped_once() {
     let c = config(json!({
         "initContainers": [{"name": "i", "ports": [{"containerPort": 9}]}],
         "containers": [

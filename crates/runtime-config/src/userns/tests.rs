@@ -20,7 +20,7 @@ fn check_range(subordinate: Option<(u32, u32)>, per_pod: u32, max_pods: u32, exp
 }
 
 #[test]
-fn the_nodes_ids_divide_into_pods_or_are_refused() {
+fn id_range_must_divide_into_pods() {
     check_range(None, ID_UNIT, 110, "65536+4294901760/65536");
     check_range(None, 2 * ID_UNIT, 110, "131072+4294836224/131072");
     check_range(
@@ -63,7 +63,7 @@ fn the_nodes_ids_divide_into_pods_or_are_refused() {
 }
 
 #[test]
-fn getsubids_says_first_and_length_in_one_line() {
+fn getsubids_output_has_first_and_length() {
     let check = |output: &str, expected: &str| {
         let line = parse_getsubids(output).map(|(first, length)| format!("{first}+{length}"));
         assert_eq!(line.unwrap_or_else(|e| e.to_string()), expected);
@@ -92,7 +92,7 @@ fn check_take(all: &mut UserNamespaces, uid: &str, expected: &str) {
 }
 
 #[test]
-fn each_pod_has_ids_of_its_own_until_it_is_gone() {
+fn pods_have_exclusive_ids_until_removed() {
     let range = IdRange::new(Some((131_072, 3 * ID_UNIT)), ID_UNIT, 3).expect("range");
     let mut all = UserNamespaces::new(range);
     check_take(&mut all, "a", "131072+65536");
@@ -109,7 +109,7 @@ fn each_pod_has_ids_of_its_own_until_it_is_gone() {
 }
 
 #[test]
-fn the_last_ids_of_the_node_can_be_given_out() {
+fn last_ids_of_range_are_allocated() {
     let mut all = UserNamespaces::new(IdRange::default());
     for slot in 0..IdRange::default().slots() {
         let uid = PodUid::from(format!("pod-{slot}"));
@@ -155,7 +155,7 @@ fn restored_ids_are_not_allocated_again() {
 }
 
 #[test]
-fn the_file_of_a_pod_is_upstreams() {
+fn mapping_file_has_upstream_format() {
     let text = "{\"uidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}],\
                 \"gidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}]}";
     assert_eq!(mapping_file(ids(131_072)), text);
@@ -184,7 +184,7 @@ fn the_file_of_a_pod_is_upstreams() {
 }
 
 #[test]
-fn a_handler_that_cannot_do_it_is_refused_in_upstreams_words() {
+fn handler_without_user_namespaces_has_upstream_error() {
     let handler = |name: &str, user_namespaces| RuntimeHandler {
         name: name.to_owned(),
         user_namespaces,

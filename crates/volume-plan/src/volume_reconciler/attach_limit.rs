@@ -1,7 +1,7 @@
 //! Volumes that are not attached because the node is full.
 //!
-//! After `ResourceExhausted` waiting does not help: the limit known to the scheduler was wrong. It is
-//! read again from the driver, and the pod is rejected, so that its owner can create another one
+//! After `ResourceExhausted` waiting does not help: the limit known to the scheduler was wrong. It
+//! is read again from the driver, and the pod is rejected, so that its owner can create another one
 //! elsewhere (upstream `VerifyExhaustedResource`).
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Expansion of mounted volumes: once per node and size, for any number of pods.
 //!
 //! The size of a device on this node is known from the PVC when the device is first used, and then
-//! from the node's own expansions. So a volume of several nodes is expanded on each of them, although
-//! the PVC reports the new size after the first.
+//! from the node's own expansions. So a volume of several nodes is expanded on each of them,
+//! although the PVC reports the new size after the first.
 
 use std::sync::Arc;
 

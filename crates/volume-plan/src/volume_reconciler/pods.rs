@@ -193,9 +193,9 @@ impl VolumeState {
         Some(mounted)
     }
 
-    /// Returns true if only an expansion is pending that containers do not wait for: the pod uses the
-    /// volume, or another node has reported the new size (upstream: a mounted volume stays usable if
-    /// its expansion fails, but a new one is not used before).
+    /// Returns true if only an expansion is pending that containers do not wait for: the pod uses
+    /// the volume, or another node has reported the new size (upstream: a mounted volume stays
+    /// usable if its expansion fails, but a new one is not used before).
     pub(super) fn is_only_expanding(&self) -> bool {
         let is_reported =
             |volume: &PodVolume| volume.size().is_some_and(|s| s.reported >= s.desired);
@@ -203,8 +203,8 @@ impl VolumeState {
             && (self.is_in_use || self.desired.as_deref().is_some_and(is_reported))
     }
 
-    /// Returns why a mounted payload is stale. The pod keeps the volume (upstream: it stays mounted,
-    /// only the remount fails).
+    /// Returns why a mounted payload is stale. The pod keeps the volume (upstream: it stays
+    /// mounted, only the remount fails).
     fn stale_payload(&self) -> Option<&Failure> {
         let desired = self.desired.as_ref()?;
         let has_payload = desired.source.has_payload() && self.mounted.is_some();

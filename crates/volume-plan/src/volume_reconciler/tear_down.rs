@@ -1,5 +1,5 @@
-//! Tear-down of all volumes of a pod: waits for steps in progress, discovers the volumes on the disk
-//! and unmounts them.
+//! Tear-down of all volumes of a pod: waits for steps in progress, discovers the volumes on the
+//! disk and unmounts them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

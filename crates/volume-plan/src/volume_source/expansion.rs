@@ -172,8 +172,8 @@ pub fn resize_started_patch(pvc: &PersistentVolumeClaim) -> Option<Value> {
     }))
 }
 
-/// Returns a strategic merge patch of the PVC status for a failed expansion; `None` without a change.
-/// An existing condition keeps its message, as upstream.
+/// Returns a strategic merge patch of the PVC status for a failed expansion; `None` without a
+/// change. An existing condition keeps its message, as upstream.
 pub fn resize_failed_patch(
     pvc: &PersistentVolumeClaim,
     infeasible: bool,

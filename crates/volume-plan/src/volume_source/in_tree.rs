@@ -21,7 +21,7 @@ const UNSPECIFIED: &str = "UNSPECIFIED";
 const ZONES_SEPARATOR: &str = "__";
 /// Annotation of a PersistentVolume with the resource group of an Azure file share.
 const RESOURCE_GROUP: &str = "kubernetes.io/azure-file-resource-group";
-/// Labels of zone and region: those of today, and those of the beta.
+/// Labels of zone and region: current and beta.
 const TOPOLOGY_LABELS: [(&str, &str); 2] = [
     (
         "topology.kubernetes.io/zone",
@@ -41,7 +41,7 @@ pub(super) struct InTreeError {
     owner: String,
     /// Path of the field in the volume.
     field: &'static str,
-    /// What is wrong with it, and what to write.
+    /// Cause, and what to write.
     problem: String,
 }
 
@@ -59,7 +59,7 @@ enum Source<'a> {
     Vsphere(&'a VsphereVirtualDiskVolumeSource),
 }
 
-/// What pods and PersistentVolumes have in common of `azureFile`.
+/// Common fields of `azureFile` in pods and PersistentVolumes.
 struct AzureFile<'a> {
     secret: &'a str,
     secret_namespace: Option<&'a str>,
@@ -67,18 +67,18 @@ struct AzureFile<'a> {
     read_only: bool,
 }
 
-/// What pods and PersistentVolumes have in common of `cinder`.
+/// Common fields of `cinder` in pods and PersistentVolumes.
 struct Cinder<'a> {
     id: &'a str,
     fs_type: Option<&'a str>,
     read_only: bool,
 }
 
-/// What decides about handle and secret besides the source.
+/// Context for handle and Secret.
 struct Owner<'a> {
     /// Name of the volume in the pod, or of the PersistentVolume.
     name: &'a str,
-    /// Namespace of the pod or of the bound claim.
+    /// Namespace of the pod or of the bound PVC.
     namespace: &'a str,
     labels: Option<&'a BTreeMap<String, String>>,
     annotations: Option<&'a BTreeMap<String, String>>,
@@ -92,12 +92,12 @@ pub(super) struct InlineVolume {
     pub(super) read_only: bool,
 }
 
-/// True for a volume of a pod that its CSI driver provides.
+/// Returns true for a volume of a migrated type.
 pub(super) fn is_migrated(volume: &Volume) -> bool {
     pod_source(volume).is_some()
 }
 
-/// The inline volume of a pod; `None` if it is of another type.
+/// Translates an inline volume of a pod; `None` if it is of another type.
 pub(super) fn inline_volume(
     namespace: &str,
     volume: &Volume,
@@ -120,7 +120,7 @@ pub(super) fn inline_volume(
             _ => "ReadWriteOnce",
         };
         csi.access_modes = vec![mode.to_owned()];
-        // a path on the node; upstream escapes it in the same way
+        // a host path, escaped as upstream
         csi.volume_name = source.unique_name(&csi).replace('/', "~");
         InlineVolume {
             volume: csi,
@@ -134,8 +134,8 @@ pub(super) fn inline_volume(
     }))
 }
 
-/// The volume behind a PersistentVolume of a migrated type, and the nodes that can have it; `None`
-/// if it is of another type. Name, size and mode are left to the caller.
+/// Translates a PersistentVolume and its required node affinity; `None` if it is of another type.
+/// The caller sets name, size and mode.
 pub(super) fn persistent_volume(
     volume: &PersistentVolume,
     spec: &PersistentVolumeSpec,
@@ -209,7 +209,7 @@ fn persistent_source(spec: &PersistentVolumeSpec) -> Option<Source<'_>> {
 }
 
 impl Source<'_> {
-    /// Name of the driver that replaced the type.
+    /// Returns the name of the driver that replaced the type.
     fn driver(&self) -> &'static str {
         match self {
             Self::Ebs(_) => "ebs.csi.aws.com",
@@ -246,7 +246,7 @@ impl Source<'_> {
         }
     }
 
-    /// The field that identifies the volume, and its value.
+    /// Returns the field that identifies the volume, and its value.
     fn id(&self) -> (&'static str, &str) {
         match self {
             Self::Ebs(disk) => ("awsElasticBlockStore.volumeID", &disk.volume_id),
@@ -259,7 +259,7 @@ impl Source<'_> {
         }
     }
 
-    /// Name of an inline volume: that of the PersistentVolume that upstream makes up for it.
+    /// Returns the name of an inline volume: that of upstream's generated PersistentVolume.
     fn unique_name(&self, csi: &CsiVolume) -> String {
         let handle = csi.handle.as_deref().unwrap_or_default();
         let unique = match self {
@@ -271,7 +271,7 @@ impl Source<'_> {
         format!("{}-{unique}", self.driver())
     }
 
-    /// The volume of the driver, without name, mode and access modes.
+    /// Returns the volume of the driver, without name, mode and access modes.
     fn translate(&self, owner: &Owner<'_>) -> Result<CsiVolume, Problem> {
         let (field, id) = self.id();
         if id.is_empty() {
@@ -310,7 +310,7 @@ impl Source<'_> {
         }
     }
 
-    /// `volumeAttributes`.
+    /// Returns `volumeAttributes`.
     fn attributes(&self) -> BTreeMap<String, String> {
         let mut attributes = BTreeMap::new();
         let mut add = |key: &str, value: &str| {
@@ -364,8 +364,8 @@ impl Source<'_> {
         }))
     }
 
-    /// `nodeAffinity` of a PersistentVolume in the terms of the driver's topology, which its driver
-    /// has put on the Node as labels.
+    /// Translates `nodeAffinity` of a PersistentVolume to the topology keys of the driver, which
+    /// are labels of the Node.
     fn nodes(&self, owner: &Owner<'_>, spec: &PersistentVolumeSpec) -> Option<NodeSelector> {
         let affinity = spec.node_affinity.as_ref();
         let required = affinity.and_then(|affinity| affinity.required.clone());
@@ -384,7 +384,7 @@ impl Source<'_> {
 }
 
 impl AzureFile<'_> {
-    /// Namespace of the Secret: as the source says, else that of the pod or claim.
+    /// Returns the namespace of the Secret: from the source, else that of the pod or PVC.
     fn namespace<'a>(&'a self, owner: &Owner<'a>) -> Result<&'a str, Problem> {
         match self.secret_namespace.unwrap_or(owner.namespace) {
             "" => Err((
@@ -396,7 +396,7 @@ impl AzureFile<'_> {
     }
 }
 
-/// `vol-…` of any of the forms `vol-…`, `aws://ZONE/vol-…` and `aws:///vol-…`.
+/// Returns `vol-…` from `vol-…`, `aws://ZONE/vol-…` and `aws:///vol-…`.
 fn ebs_volume_id(id: &str) -> Result<String, String> {
     let Some(rest) = id.strip_prefix("aws://") else {
         return Ok(id.to_owned());
@@ -411,7 +411,7 @@ fn ebs_volume_id(id: &str) -> Result<String, String> {
     }
 }
 
-/// `projects/…/disks/<disk>`, zonal or regional as the labels of the PersistentVolume say.
+/// Returns `projects/…/disks/<disk>`, zonal or regional by the labels of the PersistentVolume.
 fn gce_handle(disk: &str, owner: &Owner<'_>) -> Result<String, Problem> {
     let label = |name: &str| owner.labels.and_then(|labels| labels.get(name));
     let label = label("failure-domain.beta.kubernetes.io/zone")
@@ -438,7 +438,7 @@ fn gce_handle(disk: &str, owner: &Owner<'_>) -> Result<String, Problem> {
     Ok(format!("projects/{UNSPECIFIED}/{place}/disks/{disk}"))
 }
 
-/// The region of zones like `europe-west1-b`, if it is the same of all.
+/// Returns the common region of zones such as `europe-west1-b`, if any.
 fn gce_region(zones: &[&str]) -> Option<String> {
     let region = |zone: &&str| -> Option<String> {
         let (region, _) = zone.rsplit_once('-')?;
@@ -450,7 +450,7 @@ fn gce_region(zones: &[&str]) -> Option<String> {
     regions.next().is_none().then_some(first)
 }
 
-/// The access modes that the GCE driver knows: its predecessor did not check them.
+/// Returns the access modes that the GCE driver supports; the in-tree type did not check them.
 fn gce_access_modes(modes: Vec<String>) -> Vec<String> {
     let has = |mode: &str| modes.iter().any(|one| one == mode);
     if modes.is_empty() {
@@ -464,7 +464,7 @@ fn gce_access_modes(modes: Vec<String>) -> Vec<String> {
     vec![mode.to_owned()]
 }
 
-/// The storage account of a Secret called `azure-storage-account-<account>-secret`, else its name.
+/// Returns the account of a Secret `azure-storage-account-<account>-secret`, else its name.
 fn storage_account(secret: &str) -> &str {
     let account = secret
         .split_once("azure-storage-account-")
@@ -475,8 +475,8 @@ fn storage_account(secret: &str) -> &str {
     }
 }
 
-/// Zone and region of in-tree volumes under the driver's keys. What the affinity does not say comes
-/// from the labels. A driver without a key for regions leaves theirs, under today's name.
+/// Translates zone and region to the keys of the driver. Labels complete the affinity. A driver
+/// without a region key keeps the region under its current label.
 fn translated_topology(
     required: Option<NodeSelector>,
     labels: Option<&BTreeMap<String, String>>,
@@ -512,7 +512,7 @@ fn translated_topology(
 struct Topology(Option<NodeSelector>);
 
 impl Topology {
-    /// Renames a key, or adds it with values if no expression has it.
+    /// Renames a key, or adds it with values if it is missing.
     fn translate(&mut self, key: &str, new_key: &str, values: Vec<String>) {
         if self.0.as_ref().is_some_and(|it| selects(it, key)) {
             self.rename(key, new_key);
@@ -545,7 +545,7 @@ impl Topology {
     }
 }
 
-/// An expression of the selector is about the key.
+/// Returns true if an expression of the selector has the key.
 fn selects(selector: &NodeSelector, key: &str) -> bool {
     let terms = selector.node_selector_terms.iter();
     let mut expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());

@@ -1,12 +1,12 @@
-//! Types of volume that this agent cannot set up: iSCSI, fibre channel, Flexvolume, and what
-//! Kubernetes 1.36 itself has removed.
+//! Unsupported volume types: iSCSI, Fibre Channel, Flexvolume, and those removed by Kubernetes
+//! 1.36.
 
 use windlass_types::corev1::{PersistentVolumeSpec, Volume};
 
-/// What an unknown field of the API would be.
+/// Text for an unknown type.
 const UNKNOWN: &str = "other than those of Kubernetes 1.36";
 
-/// The field that is set.
+/// Returns the field that is set.
 pub(super) fn for_pod(volume: &Volume) -> &'static str {
     first(&[
         ("iscsi", volume.iscsi.is_some()),
@@ -27,7 +27,7 @@ pub(super) fn for_pod(volume: &Volume) -> &'static str {
     ])
 }
 
-/// The field that is set.
+/// Returns the field that is set.
 pub(super) fn for_persistent_volume(spec: &PersistentVolumeSpec) -> &'static str {
     first(&[
         ("iscsi", spec.iscsi.is_some()),

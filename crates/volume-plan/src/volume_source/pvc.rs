@@ -1,7 +1,7 @@
 //! Resolves a PVC and its PersistentVolume to a volume of a pod.
 //!
-//! Checks, order and error texts are those of upstream's `desired_state_of_world_populator`, plus the
-//! node affinity of the PersistentVolume, which upstream checks at mount.
+//! Checks, order and error texts are those of upstream's `desired_state_of_world_populator`, plus
+//! the node affinity of the PersistentVolume, which upstream checks at mount.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

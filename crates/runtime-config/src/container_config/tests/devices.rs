@@ -36,7 +36,7 @@ fn check(devices: &Value, read_only: bool, expected: &str) {
 }
 
 #[test]
-fn a_block_volume_is_a_device_of_its_container() {
+fn block_volume_becomes_container_device() {
     let one = |name: &str, path: &str| json!([{"name": name, "devicePath": path}]);
     check(&json!([]), false, "");
     check(

@@ -37,7 +37,7 @@ fn bound_and_mounted(case: &Case) -> String {
 }
 
 #[test]
-fn a_part_of_a_volume_is_bound_and_what_was_bound_is_mounted() {
+fn sub_path_is_bound_and_bind_target_is_mounted() {
     const TARGET: &str = "/var/lib/kubelet/pods/u-1/volume-subpaths/data/c/0";
     let check = |env: Value, mount: Value, expected: &str| {
         let found = bound_and_mounted(&with_env(env, mount));
@@ -117,7 +117,7 @@ fn bind_mounts_are_named_after_the_volume_directory() {
 }
 
 #[test]
-fn a_mount_is_read_only_with_all_below_it_if_the_runtime_can() {
+fn mount_is_recursively_read_only_if_supported() {
     let check = |mount: Value, supported: bool, expected: &str| {
         let mut mount = mount;
         mount["name"] = "data".into();
@@ -162,7 +162,7 @@ fn a_mount_is_read_only_with_all_below_it_if_the_runtime_can() {
 }
 
 #[test]
-fn an_image_is_mounted_as_the_runtime_resolved_it() {
+fn image_volume_mounts_resolved_image() {
     let image = || MountedVolume {
         content: MountedContent::Image {
             reference: "registry/model:1".to_owned(),
@@ -190,7 +190,7 @@ fn an_image_is_mounted_as_the_runtime_resolved_it() {
 }
 
 #[test]
-fn a_mount_that_others_are_to_see_needs_a_shared_mount_to_be_on() {
+fn mount_propagation_requires_shared_mount() {
     let check = |source: &str, expected: &str| {
         let mut case = mounting(json!({
             "name": "data", "mountPath": "/x", "mountPropagation": "Bidirectional",

@@ -93,7 +93,7 @@ fn in_tree_persistent_volume_is_translated() {
         json!({"azureDisk": {"diskName": "d", "diskURI": "u"}}),
         "disk.csi.azure.com u fs= csi-migration=true kind=Managed ReadWriteOnce",
     );
-    // the namespace of the Secret is that of the claim, unless the volume names one
+    // the namespace of the Secret is that of the PVC by default
     check_bound(
         json!({"azureFile": {"secretName": "key", "shareName": "s"}}),
         "file.csi.azure.com #key#s#pv-1#default fs= sharename=s stage=default/key ReadWriteOnce",
