@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use windlass_types::Timestamp;
 
 use crate::cgroup::page_size_name;
-use crate::exposition::{Family, Kind, Text, counter, family, gauge};
+use crate::exposition::Kind::{Counter, Gauge};
+use crate::exposition::{Family, Text, counter, family, gauge};
 use crate::usage::{
     CgroupUsage, CpuUsage, DiskUsage, FsUsage, HugePages, InterfaceUsage, MemoryUsage,
     NetworkUsage, NodeUsage, PodUsage, Pressure, ProcessUsage, Traffic,
@@ -287,28 +288,12 @@ fn of_machine(text: &mut Text, machine: &MachineFacts) {
         ("osVersion", &machine.os),
     ];
     text.sample(&[&versions], 1.0, None);
-    let figures = [
-        (
-            "machine_cpu_cores",
-            "Number of logical CPU cores.",
-            machine.cpu_cores,
-        ),
-        (
-            "machine_cpu_physical_cores",
-            "Number of physical CPU cores.",
-            machine.physical_cores,
-        ),
-        (
-            "machine_cpu_sockets",
-            "Number of CPU sockets.",
-            machine.sockets,
-        ),
-        (
-            "machine_memory_bytes",
-            "Amount of memory installed on the machine.",
-            machine.memory,
-        ),
-    ];
+    let figures = rows! {
+        "machine_cpu_cores", "Number of logical CPU cores.", machine.cpu_cores;
+        "machine_cpu_physical_cores", "Number of physical CPU cores.", machine.physical_cores;
+        "machine_cpu_sockets", "Number of CPU sockets.", machine.sockets;
+        "machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory;
+    };
     for (name, help, value) in figures {
         text.family(gauge(name, help));
         if value > 0 {
@@ -321,18 +306,12 @@ fn of_machine(text: &mut Text, machine: &MachineFacts) {
 }
 
 fn of_processor(all: &mut Vec<RowFamily>) {
-    let times: Figures<CpuUsage, u64, 2> = [
-        (
-            "container_cpu_user_seconds_total",
-            "Cumulative user cpu time consumed in seconds.",
-            |cpu| cpu.user_ns,
-        ),
-        (
-            "container_cpu_system_seconds_total",
-            "Cumulative system cpu time consumed in seconds.",
-            |cpu| cpu.system_ns,
-        ),
-    ];
+    let times: Figures<CpuUsage, u64, 2> = rows! {
+        "container_cpu_user_seconds_total",
+            "Cumulative user cpu time consumed in seconds.", |cpu| cpu.user_ns;
+        "container_cpu_system_seconds_total",
+            "Cumulative system cpu time consumed in seconds.", |cpu| cpu.system_ns;
+    };
     for (name, help, figure) in times {
         each(all, counter(name, help), move |row| {
             Some(seconds(figure(row.cgroup.cpu.as_ref()?)))
@@ -349,23 +328,15 @@ fn of_processor(all: &mut Vec<RowFamily>) {
             text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
         }
     });
-    let throttling: Figures<CpuUsage, f64, 3> = [
-        (
-            "container_cpu_cfs_periods_total",
-            "Number of elapsed enforcement period intervals.",
-            |cpu| cpu.periods as f64,
-        ),
-        (
-            "container_cpu_cfs_throttled_periods_total",
-            "Number of throttled period intervals.",
-            |cpu| cpu.throttled_periods as f64,
-        ),
-        (
-            "container_cpu_cfs_throttled_seconds_total",
+    let throttling: Figures<CpuUsage, f64, 3> = rows! {
+        "container_cpu_cfs_periods_total",
+            "Number of elapsed enforcement period intervals.", |cpu| cpu.periods as f64;
+        "container_cpu_cfs_throttled_periods_total",
+            "Number of throttled period intervals.", |cpu| cpu.throttled_periods as f64;
+        "container_cpu_cfs_throttled_seconds_total",
             "Total time duration the container has been throttled.",
-            |cpu| seconds(cpu.throttled_ns),
-        ),
-    ];
+            |cpu| seconds(cpu.throttled_ns);
+    };
     for (name, help, figure) in throttling {
         each(all, counter(name, help), move |row| {
             row.cgroup.cpu_limits.quota_us?;
@@ -377,130 +348,59 @@ fn of_processor(all: &mut Vec<RowFamily>) {
 
 fn pressures(all: &mut Vec<RowFamily>) {
     type Of = fn(&CgroupUsage) -> Option<Pressure>;
-    let resources: [([_; 4], Of); 3] = [
-        (
-            [
-                "container_pressure_cpu_waiting_seconds_total",
-                "Total time duration tasks in the container have waited due to CPU congestion.",
-                "container_pressure_cpu_stalled_seconds_total",
-                "Total time duration no tasks in the container could make progress due to CPU congestion.",
-            ],
-            |cgroup| cgroup.cpu.as_ref()?.pressure,
-        ),
-        (
-            [
-                "container_pressure_memory_waiting_seconds_total",
-                "Total time duration tasks in the container have waited due to memory congestion.",
-                "container_pressure_memory_stalled_seconds_total",
-                "Total time duration no tasks in the container could make progress due to memory congestion.",
-            ],
-            |cgroup| cgroup.memory.as_ref()?.pressure,
-        ),
-        (
-            [
-                "container_pressure_io_waiting_seconds_total",
-                "Total time duration tasks in the container have waited due to IO congestion.",
-                "container_pressure_io_stalled_seconds_total",
-                "Total time duration no tasks in the container could make progress due to IO congestion.",
-            ],
-            |cgroup| cgroup.io.as_ref()?.pressure,
-        ),
+    let resources: [(_, _, Of); 3] = [
+        ("cpu", "CPU", |cgroup| cgroup.cpu.as_ref()?.pressure),
+        ("memory", "memory", |cgroup| {
+            cgroup.memory.as_ref()?.pressure
+        }),
+        ("io", "IO", |cgroup| cgroup.io.as_ref()?.pressure),
     ];
-    for ([waiting, waiting_help, stalled, stalled_help], of) in resources {
-        each(all, counter(waiting, waiting_help), move |row| {
+    for (resource, shown, of) in resources {
+        let family = |state: &str, what: &str| {
+            counter(
+                format!("container_pressure_{resource}_{state}_seconds_total"),
+                format!("Total time duration {what} due to {shown} congestion."),
+            )
+        };
+        let waiting = family("waiting", "tasks in the container have waited");
+        each(all, waiting, move |row| {
             Some(seconds(of(&row.cgroup)?.some.total_ns))
         });
-        each(all, counter(stalled, stalled_help), move |row| {
+        let stalled = family("stalled", "no tasks in the container could make progress");
+        each(all, stalled, move |row| {
             Some(seconds(of(&row.cgroup)?.full.total_ns))
         });
     }
 }
 
-/// A memory family: name, help, kind, value.
-type MemoryFigure = (
-    &'static str,
-    &'static str,
-    Kind,
-    fn(&MemoryUsage) -> Option<u64>,
-);
-
-const MEMORY: [MemoryFigure; 12] = [
-    (
-        "container_memory_cache",
-        "Number of bytes of page cache memory.",
-        Kind::Gauge,
-        |it| Some(it.cache),
-    ),
-    (
-        "container_memory_rss",
-        "Size of RSS in bytes.",
-        Kind::Gauge,
-        |it| Some(it.rss),
-    ),
-    (
-        "container_memory_kernel_usage",
-        "Size of kernel memory allocated in bytes.",
-        Kind::Gauge,
-        |it| it.kernel,
-    ),
-    (
-        "container_memory_mapped_file",
-        "Size of memory mapped files in bytes.",
-        Kind::Gauge,
-        |it| Some(it.mapped_file),
-    ),
-    (
-        "container_memory_swap",
-        "Container swap usage in bytes.",
-        Kind::Gauge,
-        |it| Some(it.swap),
-    ),
-    (
-        "container_memory_failcnt",
-        "Number of memory usage hits limits",
-        Kind::Counter,
-        |it| it.failures,
-    ),
-    (
-        "container_memory_usage_bytes",
-        "Current memory usage in bytes, including all memory regardless of when it was accessed",
-        Kind::Gauge,
-        |it| Some(it.usage),
-    ),
-    (
-        "container_memory_max_usage_bytes",
-        "Maximum memory usage recorded in bytes",
-        Kind::Gauge,
-        |it| Some(it.max_usage),
-    ),
-    (
-        "container_memory_working_set_bytes",
-        "Current working set in bytes.",
-        Kind::Gauge,
-        |it| Some(it.working_set),
-    ),
-    (
-        "container_memory_total_active_file_bytes",
-        "Current total active file in bytes.",
-        Kind::Gauge,
-        |it| Some(it.active_file),
-    ),
-    (
-        "container_memory_total_inactive_file_bytes",
-        "Current total inactive file in bytes.",
-        Kind::Gauge,
-        |it| Some(it.inactive_file),
-    ),
-    (
-        "container_oom_events_total",
-        "Count of out of memory events observed for the container",
-        Kind::Counter,
-        |it| it.oom_kills,
-    ),
-];
-
 fn of_memory(all: &mut Vec<RowFamily>) {
-    for (name, help, kind, figure) in MEMORY {
+    type Figure = fn(&MemoryUsage) -> Option<u64>;
+    let figures: [(_, _, _, Figure); 12] = rows! {
+        "container_memory_cache",
+            "Number of bytes of page cache memory.", Gauge, |it| Some(it.cache);
+        "container_memory_rss", "Size of RSS in bytes.", Gauge, |it| Some(it.rss);
+        "container_memory_kernel_usage",
+            "Size of kernel memory allocated in bytes.", Gauge, |it| it.kernel;
+        "container_memory_mapped_file",
+            "Size of memory mapped files in bytes.", Gauge, |it| Some(it.mapped_file);
+        "container_memory_swap", "Container swap usage in bytes.", Gauge, |it| Some(it.swap);
+        "container_memory_failcnt",
+            "Number of memory usage hits limits", Counter, |it| it.failures;
+        "container_memory_usage_bytes",
+            "Current memory usage in bytes, including all memory regardless of when it was accessed",
+            Gauge, |it| Some(it.usage);
+        "container_memory_max_usage_bytes",
+            "Maximum memory usage recorded in bytes", Gauge, |it| Some(it.max_usage);
+        "container_memory_working_set_bytes",
+            "Current working set in bytes.", Gauge, |it| Some(it.working_set);
+        "container_memory_total_active_file_bytes",
+            "Current total active file in bytes.", Gauge, |it| Some(it.active_file);
+        "container_memory_total_inactive_file_bytes",
+            "Current total inactive file in bytes.", Gauge, |it| Some(it.inactive_file);
+        "container_oom_events_total",
+            "Count of out of memory events observed for the container", Counter, |it| it.oom_kills;
+    };
+    for (name, help, kind, figure) in figures {
         each(all, family(name, help, kind), move |row| {
             Some(figure(row.cgroup.memory.as_ref()?)? as f64)
         });
@@ -525,18 +425,11 @@ fn of_memory(all: &mut Vec<RowFamily>) {
             }
         }
     });
-    let huge: Figures<HugePages, u64, 2> = [
-        (
-            "container_hugetlb_usage_bytes",
-            "Current hugepage usage in bytes",
-            |it| it.usage,
-        ),
-        (
-            "container_hugetlb_max_usage_bytes",
-            "Maximum hugepage usage recorded in bytes",
-            |it| it.max_usage,
-        ),
-    ];
+    let huge: Figures<HugePages, u64, 2> = rows! {
+        "container_hugetlb_usage_bytes", "Current hugepage usage in bytes", |it| it.usage;
+        "container_hugetlb_max_usage_bytes",
+            "Maximum hugepage usage recorded in bytes", |it| it.max_usage;
+    };
     for (name, help, figure) in huge {
         samples(all, gauge(name, help), move |text, row| {
             for pages in row.cgroup.memory.iter().flat_map(|it| &it.huge_pages) {
@@ -550,20 +443,12 @@ fn of_memory(all: &mut Vec<RowFamily>) {
 }
 
 fn of_networks(all: &mut Vec<RowFamily>) {
-    let figures: Figures<Traffic, u64, 4> = [
-        ("bytes", "Cumulative count of bytes", |it| it.bytes),
-        ("packets", "Cumulative count of packets", |it| it.packets),
-        (
-            "packets_dropped",
-            "Cumulative count of packets dropped while",
-            |it| it.dropped,
-        ),
-        (
-            "errors",
-            "Cumulative count of errors encountered while",
-            |it| it.errors,
-        ),
-    ];
+    let figures: Figures<Traffic, u64, 4> = rows! {
+        "bytes", "Cumulative count of bytes", |it| it.bytes;
+        "packets", "Cumulative count of packets", |it| it.packets;
+        "packets_dropped", "Cumulative count of packets dropped while", |it| it.dropped;
+        "errors", "Cumulative count of errors encountered while", |it| it.errors;
+    };
     type Side = fn(&InterfaceUsage) -> &Traffic;
     let directions: [(_, _, _, Side); 2] = [
         ("receive", "received", "receiving", |it| &it.received),
@@ -588,33 +473,18 @@ fn of_networks(all: &mut Vec<RowFamily>) {
 }
 
 fn of_processes(all: &mut Vec<RowFamily>) {
-    let figures: Figures<ProcessUsage, Option<u64>, 5> = [
-        (
-            "container_processes",
-            "Number of processes running inside the container.",
-            |it| Some(it.processes),
-        ),
-        (
-            "container_threads",
-            "Number of threads running inside the container",
-            |it| Some(it.threads),
-        ),
-        (
-            "container_threads_max",
+    let figures: Figures<ProcessUsage, Option<u64>, 5> = rows! {
+        "container_processes",
+            "Number of processes running inside the container.", |it| Some(it.processes);
+        "container_threads",
+            "Number of threads running inside the container", |it| Some(it.threads);
+        "container_threads_max",
             "Maximum number of threads allowed inside the container, infinity if value is zero",
-            |it| Some(it.threads_max.unwrap_or(0)),
-        ),
-        (
-            "container_file_descriptors",
-            "Number of open file descriptors for the container.",
-            |it| it.descriptors,
-        ),
-        (
-            "container_sockets",
-            "Number of open sockets for the container.",
-            |it| it.sockets,
-        ),
-    ];
+            |it| Some(it.threads_max.unwrap_or(0));
+        "container_file_descriptors",
+            "Number of open file descriptors for the container.", |it| it.descriptors;
+        "container_sockets", "Number of open sockets for the container.", |it| it.sockets;
+    };
     for (name, help, figure) in figures {
         each(all, gauge(name, help), move |row| {
             Some(figure(row.cgroup.processes.as_ref()?)? as f64)
@@ -641,44 +511,27 @@ fn of_processes(all: &mut Vec<RowFamily>) {
 
 fn of_specs(all: &mut Vec<RowFamily>) {
     type Figure = fn(&Row) -> Option<u64>;
-    let figures: [(_, _, Figure); 7] = [
-        (
-            "container_start_time_seconds",
+    let figures: [(_, _, Figure); 7] = rows! {
+        "container_start_time_seconds",
             "Start time of the container since unix epoch in seconds.",
-            |row| u64::try_from(row.started_at.as_second()).ok(),
-        ),
-        (
-            "container_spec_cpu_period",
-            "CPU period of the container.",
-            |row| row.cgroup.cpu_limits.period_us,
-        ),
-        (
-            "container_spec_cpu_quota",
-            "CPU quota of the container.",
-            |row| row.cgroup.cpu_limits.quota_us,
-        ),
-        (
-            "container_spec_cpu_shares",
-            "CPU share of the container.",
-            |row| row.cgroup.cpu_limits.shares,
-        ),
+            |row| u64::try_from(row.started_at.as_second()).ok();
+        "container_spec_cpu_period",
+            "CPU period of the container.", |row| row.cgroup.cpu_limits.period_us;
+        "container_spec_cpu_quota",
+            "CPU quota of the container.", |row| row.cgroup.cpu_limits.quota_us;
+        "container_spec_cpu_shares",
+            "CPU share of the container.", |row| row.cgroup.cpu_limits.shares;
         // no memory limit is 0, as in cAdvisor
-        (
-            "container_spec_memory_limit_bytes",
+        "container_spec_memory_limit_bytes",
             "Memory limit for the container.",
-            |row| Some(row.cgroup.memory.as_ref()?.limit.unwrap_or(0)),
-        ),
-        (
-            "container_spec_memory_swap_limit_bytes",
+            |row| Some(row.cgroup.memory.as_ref()?.limit.unwrap_or(0));
+        "container_spec_memory_swap_limit_bytes",
             "Memory swap limit for the container.",
-            |row| Some(row.cgroup.memory.as_ref()?.swap_limit.unwrap_or(0)),
-        ),
-        (
-            "container_spec_memory_reservation_limit_bytes",
+            |row| Some(row.cgroup.memory.as_ref()?.swap_limit.unwrap_or(0));
+        "container_spec_memory_reservation_limit_bytes",
             "Memory reservation limit for the container.",
-            |row| Some(row.cgroup.memory.as_ref()?.reservation.unwrap_or(0)),
-        ),
-    ];
+            |row| Some(row.cgroup.memory.as_ref()?.reservation.unwrap_or(0));
+    };
     for (name, help, figure) in figures {
         samples(all, gauge(name, help), move |text, row| {
             if let Some(value) = figure(row) {

@@ -43,6 +43,11 @@
 //! It keeps no history and sends nothing. Cgroups are created in `windlass-cgroups`, files of
 //! volumes counted in `windlass-volumes`.
 
+/// An array of tuples with one row per line, or two.
+macro_rules! rows {
+    ($($($cell:expr),+;)*) => { [$(($($cell),+)),*] };
+}
+
 pub mod usage;
 
 #[cfg(test)]

@@ -129,128 +129,86 @@ enum Of {
     Scrape,
 }
 
-struct ResourceFamily {
-    name: &'static str,
-    help: &'static str,
-    of: Of,
-}
+/// Name, value and help.
+type ResourceFamily = (&'static str, Of, &'static str);
 
-const FAMILIES: [ResourceFamily; 13] = [
-    ResourceFamily {
-        name: "container_cpu_usage_seconds_total",
-        help: "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
-        of: Of::Container(|it| it.cgroup?.cpu()),
-    },
-    ResourceFamily {
-        name: "container_memory_working_set_bytes",
-        help: "[STABLE] Current working set of the container in bytes",
-        of: Of::Container(|it| it.cgroup?.working_set()),
-    },
-    ResourceFamily {
-        name: "container_start_time_seconds",
-        help: "[STABLE] Start time of the container since unix epoch in seconds",
-        of: Of::Container(ContainerFigures::started_at),
-    },
-    ResourceFamily {
-        name: "container_swap_limit_bytes",
-        help: "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
-        of: Of::Container(|it| it.cgroup?.swap_limit()),
-    },
-    ResourceFamily {
-        name: "container_swap_usage_bytes",
-        help: "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
-        of: Of::Container(|it| it.cgroup?.swap()),
-    },
-    ResourceFamily {
-        name: "node_cpu_usage_seconds_total",
-        help: "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-        of: Of::Node(ResourceFigures::cpu),
-    },
-    ResourceFamily {
-        name: "node_memory_working_set_bytes",
-        help: "[STABLE] Current working set of the node in bytes",
-        of: Of::Node(ResourceFigures::working_set),
-    },
-    ResourceFamily {
-        name: "node_swap_usage_bytes",
-        help: "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
-        of: Of::Node(ResourceFigures::swap),
-    },
-    ResourceFamily {
-        name: "pod_cpu_usage_seconds_total",
-        help: "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-        of: Of::Pod(ResourceFigures::cpu),
-    },
-    ResourceFamily {
-        name: "pod_memory_working_set_bytes",
-        help: "[STABLE] Current working set of the pod in bytes",
-        of: Of::Pod(ResourceFigures::working_set),
-    },
-    ResourceFamily {
-        name: "pod_swap_usage_bytes",
-        help: "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
-        of: Of::Pod(ResourceFigures::swap),
-    },
-    ResourceFamily {
-        name: "resource_scrape_error",
-        help: "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
-        of: Of::Scrape,
-    },
-    ResourceFamily {
-        name: "scrape_error",
-        help: "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise",
-        of: Of::Scrape,
-    },
-];
+const FAMILIES: [ResourceFamily; 13] = rows! {
+    "container_cpu_usage_seconds_total", Of::Container(|it| it.cgroup?.cpu()),
+        "[STABLE] Cumulative cpu time consumed by the container in core-seconds";
+    "container_memory_working_set_bytes", Of::Container(|it| it.cgroup?.working_set()),
+        "[STABLE] Current working set of the container in bytes";
+    "container_start_time_seconds", Of::Container(ContainerFigures::started_at),
+        "[STABLE] Start time of the container since unix epoch in seconds";
+    "container_swap_limit_bytes", Of::Container(|it| it.cgroup?.swap_limit()),
+        "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems";
+    "container_swap_usage_bytes", Of::Container(|it| it.cgroup?.swap()),
+        "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems";
+    "node_cpu_usage_seconds_total", Of::Node(ResourceFigures::cpu),
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds";
+    "node_memory_working_set_bytes", Of::Node(ResourceFigures::working_set),
+        "[STABLE] Current working set of the node in bytes";
+    "node_swap_usage_bytes", Of::Node(ResourceFigures::swap),
+        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems";
+    "pod_cpu_usage_seconds_total", Of::Pod(ResourceFigures::cpu),
+        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds";
+    "pod_memory_working_set_bytes", Of::Pod(ResourceFigures::working_set),
+        "[STABLE] Current working set of the pod in bytes";
+    "pod_swap_usage_bytes", Of::Pod(ResourceFigures::swap),
+        "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems";
+    "resource_scrape_error", Of::Scrape,
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise";
+    "scrape_error", Of::Scrape,
+        "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise";
+};
 
 /// Returns the text family by family; without stats only the error metric.
 pub fn resource_metrics(
     measured: Option<ResourceUsage>,
 ) -> impl Iterator<Item = String> + Send + 'static {
-    let texts = FAMILIES.iter().map(move |it| it.text(measured.as_ref()));
+    let texts = FAMILIES
+        .iter()
+        .map(move |it| text_of(it, measured.as_ref()));
     texts.filter(|text| !text.is_empty())
 }
 
-impl ResourceFamily {
-    fn text(&self, measured: Option<&ResourceUsage>) -> String {
-        let pods = measured.map_or(&[][..], |measured| &measured.pods);
-        let samples = match self.of {
-            Of::Container(_) => pods.iter().map(|pod| pod.containers.len()).sum(),
-            Of::Pod(_) => pods.len(),
-            Of::Node(_) | Of::Scrape => 1,
-        };
-        let mut text = Text::with_capacity((samples + 2) * SAMPLE);
-        text.family(match self.name.ends_with("_total") {
-            true => counter(self.name, self.help),
-            false => gauge(self.name, self.help),
-        });
-        let mut add = |labels: &[(&str, &str)], sample: Sample| {
-            if let Some((value, at)) = sample {
-                text.sample(&[labels], value, at);
-            }
-        };
-        match self.of {
-            Of::Container(value) => {
-                for pod in pods {
-                    for container in &pod.containers {
-                        let labels = [
-                            ("container", container.name.as_str()),
-                            ("namespace", &pod.namespace),
-                            ("pod", &pod.name),
-                        ];
-                        add(&labels, value(container));
-                    }
-                }
-            }
-            Of::Node(value) => add(&[], measured.and_then(|it| value(&it.node))),
-            Of::Pod(value) => {
-                for pod in pods {
-                    let labels = [("namespace", pod.namespace.as_str()), ("pod", &pod.name)];
-                    add(&labels, pod.cgroup.as_ref().and_then(value));
-                }
-            }
-            Of::Scrape => add(&[], Some((f64::from(u8::from(measured.is_none())), None))),
+fn text_of((name, of, help): &ResourceFamily, measured: Option<&ResourceUsage>) -> String {
+    let pods = measured.map_or(&[][..], |measured| &measured.pods);
+    let samples = match of {
+        Of::Container(_) => pods.iter().map(|pod| pod.containers.len()).sum(),
+        Of::Pod(_) => pods.len(),
+        Of::Node(_) | Of::Scrape => 1,
+    };
+    let mut text = Text::with_capacity((samples + 2) * SAMPLE);
+    text.family(match name.ends_with("_total") {
+        true => counter(*name, *help),
+        false => gauge(*name, *help),
+    });
+    let mut add = |labels: &[(&str, &str)], sample: Sample| {
+        if let Some((value, at)) = sample {
+            text.sample(&[labels], value, at);
         }
-        text.finish()
+    };
+    match of {
+        Of::Container(value) => {
+            for pod in pods {
+                for container in &pod.containers {
+                    let labels = [
+                        ("container", container.name.as_str()),
+                        ("namespace", &pod.namespace),
+                        ("pod", &pod.name),
+                    ];
+                    add(&labels, value(container));
+                }
+            }
+        }
+        Of::Node(value) => add(&[], measured.and_then(|it| value(&it.node))),
+        Of::Pod(value) => {
+            for pod in pods {
+                let labels = [("namespace", pod.namespace.as_str()), ("pod", &pod.name)];
+                add(&labels, pod.cgroup.as_ref().and_then(*value));
+            }
+        }
+        Of::Scrape => add(&[], Some((f64::from(u8::from(measured.is_none())), None))),
     }
+    text.finish()
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Figures, RowFamily, samples};
-use crate::exposition::{Kind, counter, family, gauge};
+use crate::exposition::Kind::{Counter, Gauge};
+use crate::exposition::{counter, family, gauge};
 use crate::usage::{DeviceIo, DiskUsage, FsUsage, NodeUsage};
 
 /// Returns the disks of the host file systems. A disk that the kernel does not count (an overlay)
@@ -19,26 +20,15 @@ pub(super) fn of_node(node: &NodeUsage) -> BTreeMap<String, DiskUsage> {
 }
 
 pub(super) fn of_file_systems(all: &mut Vec<RowFamily>) {
-    let figures: Figures<FsUsage, Option<u64>, 4> = [
-        (
-            "container_fs_inodes_free",
-            "Number of available Inodes",
-            |it| it.inodes_free,
-        ),
-        ("container_fs_inodes_total", "Number of Inodes", |it| {
-            it.inodes
-        }),
-        (
-            "container_fs_limit_bytes",
+    let figures: Figures<FsUsage, Option<u64>, 4> = rows! {
+        "container_fs_inodes_free", "Number of available Inodes", |it| it.inodes_free;
+        "container_fs_inodes_total", "Number of Inodes", |it| it.inodes;
+        "container_fs_limit_bytes",
             "Number of bytes that can be consumed by the container on this filesystem.",
-            |it| it.capacity,
-        ),
-        (
-            "container_fs_usage_bytes",
-            "Number of bytes that are consumed by the container on this filesystem.",
-            |it| it.used,
-        ),
-    ];
+            |it| it.capacity;
+        "container_fs_usage_bytes",
+            "Number of bytes that are consumed by the container on this filesystem.", |it| it.used;
+    };
     for (name, help, figure) in figures {
         samples(all, gauge(name, help), move |text, row| {
             let Some(fs) = &row.fs else { return };
@@ -52,28 +42,13 @@ pub(super) fn of_file_systems(all: &mut Vec<RowFamily>) {
 
 /// Families of cgroup I/O by device.
 pub(super) fn of_devices(all: &mut Vec<RowFamily>) {
-    let io: Figures<DeviceIo, u64, 4> = [
-        (
-            "container_fs_reads_bytes_total",
-            "Cumulative count of bytes read",
-            |it| it.read_bytes,
-        ),
-        (
-            "container_fs_reads_total",
-            "Cumulative count of reads completed",
-            |it| it.reads,
-        ),
-        (
-            "container_fs_writes_bytes_total",
-            "Cumulative count of bytes written",
-            |it| it.written_bytes,
-        ),
-        (
-            "container_fs_writes_total",
-            "Cumulative count of writes completed",
-            |it| it.writes,
-        ),
-    ];
+    let io: Figures<DeviceIo, u64, 4> = rows! {
+        "container_fs_reads_bytes_total", "Cumulative count of bytes read", |it| it.read_bytes;
+        "container_fs_reads_total", "Cumulative count of reads completed", |it| it.reads;
+        "container_fs_writes_bytes_total",
+            "Cumulative count of bytes written", |it| it.written_bytes;
+        "container_fs_writes_total", "Cumulative count of writes completed", |it| it.writes;
+    };
     for (name, help, figure) in io {
         samples(all, counter(name, help), move |text, row| {
             for device in row.cgroup.io.iter().flat_map(|io| &io.devices) {
@@ -108,62 +83,26 @@ pub(super) fn of_devices(all: &mut Vec<RowFamily>) {
 /// Families of host I/O on the disks of its file systems.
 pub(super) fn of_disks(all: &mut Vec<RowFamily>) {
     type Figure = fn(&DiskUsage) -> f64;
-    let figures: [(_, _, _, Figure); 9] = [
-        (
-            "container_fs_sector_reads_total",
-            "Cumulative count of sector reads completed",
-            Kind::Counter,
-            |it| it.sectors_read as f64,
-        ),
-        (
-            "container_fs_reads_merged_total",
-            "Cumulative count of reads merged",
-            Kind::Counter,
-            |it| it.reads_merged as f64,
-        ),
-        (
-            "container_fs_read_seconds_total",
-            "Cumulative count of seconds spent reading",
-            Kind::Counter,
-            |it| seconds(it.read_ms),
-        ),
-        (
-            "container_fs_sector_writes_total",
-            "Cumulative count of sector writes completed",
-            Kind::Counter,
-            |it| it.sectors_written as f64,
-        ),
-        (
-            "container_fs_writes_merged_total",
-            "Cumulative count of writes merged",
-            Kind::Counter,
-            |it| it.writes_merged as f64,
-        ),
-        (
-            "container_fs_write_seconds_total",
-            "Cumulative count of seconds spent writing",
-            Kind::Counter,
-            |it| seconds(it.write_ms),
-        ),
-        (
-            "container_fs_io_current",
-            "Number of I/Os currently in progress",
-            Kind::Gauge,
-            |it| it.in_progress as f64,
-        ),
-        (
-            "container_fs_io_time_seconds_total",
-            "Cumulative count of seconds spent doing I/Os",
-            Kind::Counter,
-            |it| seconds(it.io_ms),
-        ),
-        (
-            "container_fs_io_time_weighted_seconds_total",
-            "Cumulative weighted I/O time in seconds",
-            Kind::Counter,
-            |it| seconds(it.weighted_io_ms),
-        ),
-    ];
+    let figures: [(_, _, _, Figure); 9] = rows! {
+        "container_fs_sector_reads_total",
+            "Cumulative count of sector reads completed", Counter, |it| it.sectors_read as f64;
+        "container_fs_reads_merged_total",
+            "Cumulative count of reads merged", Counter, |it| it.reads_merged as f64;
+        "container_fs_read_seconds_total",
+            "Cumulative count of seconds spent reading", Counter, |it| seconds(it.read_ms);
+        "container_fs_sector_writes_total",
+            "Cumulative count of sector writes completed", Counter, |it| it.sectors_written as f64;
+        "container_fs_writes_merged_total",
+            "Cumulative count of writes merged", Counter, |it| it.writes_merged as f64;
+        "container_fs_write_seconds_total",
+            "Cumulative count of seconds spent writing", Counter, |it| seconds(it.write_ms);
+        "container_fs_io_current",
+            "Number of I/Os currently in progress", Gauge, |it| it.in_progress as f64;
+        "container_fs_io_time_seconds_total",
+            "Cumulative count of seconds spent doing I/Os", Counter, |it| seconds(it.io_ms);
+        "container_fs_io_time_weighted_seconds_total",
+            "Cumulative weighted I/O time in seconds", Counter, |it| seconds(it.weighted_io_ms);
+    };
     for (name, help, kind, figure) in figures {
         samples(all, family(name, help, kind), move |text, row| {
             for (device, disk) in &row.disks {
