@@ -149,16 +149,22 @@ where
     })
 }
 
+/// Calls a method of the node service by its CSI name and its name in the generated client.
+macro_rules! call {
+    ($client:expr, $name:literal, $method:ident, $message:expr) => {
+        $client
+            .call($name, $message, |mut client, request| async move {
+                client.$method(request).await
+            })
+            .await
+    };
+}
+
 #[async_trait]
 impl CsiNode for CsiClient {
     async fn info(&self) -> Result<NodeInfo, CsiError> {
-        let response = self
-            .call(
-                "NodeGetInfo",
-                pb::NodeGetInfoRequest {},
-                |mut client, request| async move { client.node_get_info(request).await },
-            )
-            .await?;
+        let message = pb::NodeGetInfoRequest {};
+        let response = call!(self, "NodeGetInfo", node_get_info, message)?;
         Ok(NodeInfo {
             node_id: response.node_id,
             max_volumes: match response.max_volumes_per_node {
@@ -177,13 +183,8 @@ impl CsiNode for CsiClient {
     }
 
     async fn capabilities(&self) -> Result<BTreeSet<NodeCapability>, CsiError> {
-        let response = self
-            .call(
-                "NodeGetCapabilities",
-                pb::NodeGetCapabilitiesRequest {},
-                |mut client, request| async move { client.node_get_capabilities(request).await },
-            )
-            .await?;
+        let message = pb::NodeGetCapabilitiesRequest {};
+        let response = call!(self, "NodeGetCapabilities", node_get_capabilities, message)?;
         let capabilities = response.capabilities.iter().filter_map(|capability| {
             let Type::Rpc(rpc) = capability.r#type.as_ref()?;
             node_capability(RpcType::try_from(rpc.r#type).ok()?)
@@ -204,13 +205,7 @@ impl CsiNode for CsiClient {
             secrets: text_secrets(request.secrets)?,
             volume_context: request.context,
         };
-        self.call(
-            "NodeStageVolume",
-            message,
-            |mut client, request| async move { client.node_stage_volume(request).await },
-        )
-        .await
-        .map(drop)
+        call!(self, "NodeStageVolume", node_stage_volume, message).map(drop)
     }
 
     async fn unstage(&self, handle: &str, staging_path: &Path) -> Result<(), CsiError> {
@@ -219,24 +214,14 @@ impl CsiNode for CsiClient {
             volume_id: handle.to_owned(),
             staging_target_path: path("staging target path", Some(staging_path))?,
         };
-        self.call(
-            "NodeUnstageVolume",
-            message,
-            |mut client, request| async move { client.node_unstage_volume(request).await },
-        )
-        .await
-        .map(drop)
+        call!(self, "NodeUnstageVolume", node_unstage_volume, message).map(drop)
     }
 
     async fn publish(&self, request: PublishRequest) -> Result<(), CsiError> {
         let volume = request.volume;
         check("volume id", &volume.handle)?;
         let target_path = path("target path", Some(&request.target_path))?;
-        let staging = volume.staging_path.as_deref();
-        let staging_target_path = match staging {
-            Some(staging) => path("staging target path", Some(staging))?,
-            None => String::new(),
-        };
+        let staging_target_path = optional_staging(volume.staging_path.as_deref())?;
         let volume_capability = Some(self.capability(&volume).await?);
         let message = pb::NodePublishVolumeRequest {
             volume_id: volume.handle,
@@ -248,13 +233,7 @@ impl CsiNode for CsiClient {
             secrets: text_secrets(volume.secrets)?,
             volume_context: volume.context,
         };
-        self.call(
-            "NodePublishVolume",
-            message,
-            |mut client, request| async move { client.node_publish_volume(request).await },
-        )
-        .await
-        .map(drop)
+        call!(self, "NodePublishVolume", node_publish_volume, message).map(drop)
     }
 
     async fn unpublish(&self, handle: &str, target_path: &Path) -> Result<(), CsiError> {
@@ -263,13 +242,7 @@ impl CsiNode for CsiClient {
             volume_id: handle.to_owned(),
             target_path: path("target path", Some(target_path))?,
         };
-        self.call(
-            "NodeUnpublishVolume",
-            message,
-            |mut client, request| async move { client.node_unpublish_volume(request).await },
-        )
-        .await
-        .map(drop)
+        call!(self, "NodeUnpublishVolume", node_unpublish_volume, message).map(drop)
     }
 
     async fn expand(
@@ -280,13 +253,9 @@ impl CsiNode for CsiClient {
     ) -> Result<u64, CsiError> {
         check("volume id", &request.handle)?;
         let volume_path = path("volume path", Some(&at))?;
-        let staging_target_path = match request.staging_path.as_deref() {
-            Some(staging) => path("staging target path", Some(staging))?,
-            None => String::new(),
-        };
-        let required_bytes = i64::try_from(wanted).map_err(|_| CsiError::Invalid {
-            message: format!("{wanted} bytes are more than a volume can have"),
-        })?;
+        let staging_target_path = optional_staging(request.staging_path.as_deref())?;
+        let required_bytes = i64::try_from(wanted)
+            .map_err(|_| invalid(format!("{wanted} bytes are more than a volume can have")))?;
         let volume_capability = Some(self.capability(&request).await?);
         let message = pb::NodeExpandVolumeRequest {
             volume_id: request.handle,
@@ -299,13 +268,7 @@ impl CsiNode for CsiClient {
             volume_capability,
             secrets: text_secrets(request.secrets)?,
         };
-        let response = self
-            .call(
-                "NodeExpandVolume",
-                message,
-                |mut client, request| async move { client.node_expand_volume(request).await },
-            )
-            .await?;
+        let response = call!(self, "NodeExpandVolume", node_expand_volume, message)?;
         Ok(amount(response.capacity_bytes))
     }
 
@@ -319,18 +282,9 @@ impl CsiNode for CsiClient {
         let message = pb::NodeGetVolumeStatsRequest {
             volume_id: handle.to_owned(),
             volume_path: path("target path", Some(volume_path))?,
-            staging_target_path: match staging_path {
-                Some(staging) => path("staging target path", Some(staging))?,
-                None => String::new(),
-            },
+            staging_target_path: optional_staging(staging_path)?,
         };
-        let response = self
-            .call(
-                "NodeGetVolumeStats",
-                message,
-                |mut client, request| async move { client.node_get_volume_stats(request).await },
-            )
-            .await?;
+        let response = call!(self, "NodeGetVolumeStats", node_get_volume_stats, message)?;
         let abnormal = response
             .volume_condition
             .filter(|condition| condition.abnormal)
@@ -376,30 +330,36 @@ fn amount(number: i64) -> u64 {
 /// Secrets as CSI's strings; upstream passes other bytes unchanged, which gRPC rejects.
 fn text_secrets(secrets: BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, String>, CsiError> {
     let texts = secrets.into_iter().map(|(key, value)| {
-        let value = String::from_utf8(value).map_err(|_| CsiError::Invalid {
-            message: format!("the value of {key:?} in the secret is not UTF-8"),
-        })?;
+        let value = String::from_utf8(value)
+            .map_err(|_| invalid(format!("the value of {key:?} in the secret is not UTF-8")))?;
         Ok((key, value))
     });
     texts.collect()
 }
 
+fn invalid(message: String) -> CsiError {
+    CsiError::Invalid { message }
+}
+
 fn check(what: &str, value: &str) -> Result<(), CsiError> {
     match value.is_empty() {
-        true => Err(CsiError::Invalid {
-            message: format!("missing {what}"),
-        }),
+        true => Err(invalid(format!("missing {what}"))),
         false => Ok(()),
     }
 }
 
 fn path(what: &str, path: Option<&Path>) -> Result<String, CsiError> {
     let text = path.unwrap_or(Path::new("")).to_str();
-    let text = text.ok_or_else(|| CsiError::Invalid {
-        message: format!("the {what} is not UTF-8"),
-    })?;
+    let text = text.ok_or_else(|| invalid(format!("the {what} is not UTF-8")))?;
     check(what, text)?;
     Ok(text.to_owned())
+}
+
+/// The staging path of a driver that stages; otherwise empty.
+fn optional_staging(staging: Option<&Path>) -> Result<String, CsiError> {
+    staging.map_or(Ok(String::new()), |staging| {
+        path("staging target path", Some(staging))
+    })
 }
 
 /// Classifies the status of a call. A status with a source comes from the connection.
@@ -414,20 +374,18 @@ fn classify(status: &Status, timed_out: bool) -> CsiError {
         true => bounded(&error_chain(status)),
         false => bounded(status.message()),
     };
-    let name = code_name(code).to_owned();
-    match code {
+    let is_uncertain = matches!(
+        code,
         Code::Cancelled
-        | Code::DeadlineExceeded
-        | Code::Unavailable
-        | Code::ResourceExhausted
-        | Code::Aborted => CsiError::Uncertain {
-            code: name,
-            message,
-        },
-        _ => CsiError::Refused {
-            code: name,
-            message,
-        },
+            | Code::DeadlineExceeded
+            | Code::Unavailable
+            | Code::ResourceExhausted
+            | Code::Aborted
+    );
+    let code = code_name(code).to_owned();
+    match is_uncertain {
+        true => CsiError::Uncertain { code, message },
+        false => CsiError::Refused { code, message },
     }
 }
 

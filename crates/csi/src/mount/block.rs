@@ -15,6 +15,7 @@ use windlass_types::{MountedContent, MountedVolume, PodUid};
 use super::error::MountError;
 use super::inputs::pod_info;
 use super::paths::{CsiDevice, CsiPaths, above};
+use super::stage::check_unmounted;
 use super::volume_data::{VolumeData, make_dir, remove_empty, remove_volume_data};
 use super::{CheckedVolume, CsiVolumes, VolumeHost, device_queue, pod_queue};
 use crate::port::{NodeCapability, PublishRequest};
@@ -24,12 +25,11 @@ impl CsiVolumes {
         if self.done().staged.contains(&checked.device.name()) {
             return Ok(());
         }
+        let no_client = "blockMapper.SetUpDevice failed to get CSI client";
+        let unknown_capability =
+            "blockMapper.stageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability";
         let driver = self
-            .driver(
-                &checked.device,
-                "blockMapper.SetUpDevice failed to get CSI client",
-                "blockMapper.stageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME capability",
-            )
+            .driver(&checked.device, no_client, unknown_capability)
             .await?;
         // the file also serves the published volumes
         let node = &self.deps.node_name;
@@ -38,20 +38,12 @@ impl CsiVolumes {
         let stages = driver.can(NodeCapability::Stage);
         let mut request = self.request(checked);
         if stages {
-            let spec = self.spec(checked).await;
-            let spec = spec.map_err(MountError::object(
-                "blockMapper.SetupDevice failed to check CSIDriver",
-            ))?;
-            request.publish_context = self
-                .publish_context(
-                    checked,
-                    spec.as_ref(),
-                    "blockMapper.SetupDevice failed to get volume attachment",
-                )
-                .await?;
-            request.secrets = self
-                .secrets("NodeStageSecretRef", checked.csi.stage_secret.as_ref())
-                .await?;
+            let step = "blockMapper.SetupDevice failed to check CSIDriver";
+            let spec = self.spec(checked, step).await?;
+            let step = "blockMapper.SetupDevice failed to get volume attachment";
+            request.publish_context = self.publish_context(checked, spec.as_ref(), step).await?;
+            let secret = checked.csi.stage_secret.as_ref();
+            request.secrets = self.secrets("NodeStageSecretRef", secret).await?;
             request.staging_path = Some(staging.clone());
         }
         let queue = device_queue(&checked.device);
@@ -99,32 +91,23 @@ impl CsiVolumes {
         if self.done().published.contains(&checked.key()) {
             return Ok(shown);
         }
+        let no_client = "blockMapper.MapPodDevice failed to get CSI client";
+        let unknown_capability =
+            "blockMapper.MapPodDevice failed to check STAGE_UNSTAGE_VOLUME capability";
         let driver = self
-            .driver(
-                &checked.device,
-                "blockMapper.MapPodDevice failed to get CSI client",
-                "blockMapper.MapPodDevice failed to check STAGE_UNSTAGE_VOLUME capability",
-            )
+            .driver(&checked.device, no_client, unknown_capability)
             .await?;
-        let spec = self.spec(checked).await;
-        let spec = spec.map_err(MountError::object(
-            "blockMapper.MapPodDevice failed to check CSIDriver",
-        ))?;
+        let step = "blockMapper.MapPodDevice failed to check CSIDriver";
+        let spec = self.spec(checked, step).await?;
         let spec = spec.as_ref();
         let mut request = self.request(checked);
         if driver.can(NodeCapability::Stage) {
             request.staging_path = Some(paths.block_staging(checked.name()));
         }
-        request.publish_context = self
-            .publish_context(
-                checked,
-                spec,
-                "blockMapper.MapPodDevice failed to get volume attachment",
-            )
-            .await?;
-        request.secrets = self
-            .secrets("NodePublishSecretRef", checked.csi.publish_secret.as_ref())
-            .await?;
+        let step = "blockMapper.MapPodDevice failed to get volume attachment";
+        request.publish_context = self.publish_context(checked, spec, step).await?;
+        let secret = checked.csi.publish_secret.as_ref();
+        request.secrets = self.secrets("NodePublishSecretRef", secret).await?;
         if spec.is_some_and(|spec| spec.pod_info_on_mount) {
             request.context.extend(pod_info(checked));
         }
@@ -184,15 +167,7 @@ impl CsiVolumes {
             unpublished.map_err(MountError::driver(STEP))?;
         }
         self.files(&queue, "releasing a block volume", move |host| {
-            let mounted = host
-                .is_mounted(&target)
-                .map_err(MountError::io("look for a mount at", &target))?;
-            if mounted {
-                return Err(MountError::StillMounted {
-                    step: STEP,
-                    path: target,
-                });
-            }
+            check_unmounted(host, &target, STEP)?;
             remove_empty(&target)?;
             remove_empty(&link)
         })
@@ -214,14 +189,10 @@ impl CsiVolumes {
             })
             .await?;
         for (volume, _) in volumes {
-            let driver = self
-                .driver(
-                    device,
-                    "blockMapper.TearDownDevice failed to get CSI client",
-                    "blockMapper.unstageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME \
-                     capability",
-                )
-                .await?;
+            let no_client = "blockMapper.TearDownDevice failed to get CSI client";
+            let unknown_capability = "blockMapper.unstageVolumeForBlock failed to check STAGE_UNSTAGE_VOLUME \
+                          capability";
+            let driver = self.driver(device, no_client, unknown_capability).await?;
             if driver.can(NodeCapability::Stage) {
                 let staging = self.deps.paths.block_staging(&volume);
                 let unstaged = driver.node.unstage(&device.handle, &staging).await;

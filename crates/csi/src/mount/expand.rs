@@ -23,20 +23,17 @@ impl CsiVolumes {
         bytes: u64,
     ) -> Result<(), MountError> {
         let checked = check_volume(pod, volume)?;
+        let no_client = "Expander.NodeExpand failed";
+        let unknown_capability = "Expander.NodeExpand failed to check if node supports expansion";
         let driver = self
-            .driver(
-                &checked.device,
-                "Expander.NodeExpand failed",
-                "Expander.NodeExpand failed to check if node supports expansion",
-            )
+            .driver(&checked.device, no_client, unknown_capability)
             .await?;
         if !driver.can(NodeCapability::Expand) {
             return Err(MountError::NoExpansion(checked.device.driver));
         }
         let mut request = self.request(&checked);
-        request.secrets = self
-            .secrets("NodeExpandSecretRef", checked.csi.expand_secret.as_ref())
-            .await?;
+        let secret = checked.csi.expand_secret.as_ref();
+        request.secrets = self.secrets("NodeExpandSecretRef", secret).await?;
         request.staging_path = self.staging_path(&checked, &driver);
         let at = self.published_path(&checked.uid, checked.name(), checked.csi.block);
         // the reported size is ignored, as upstream: drivers round it or omit it
@@ -68,13 +65,9 @@ impl CsiVolumes {
         let Some(device) = device else {
             return Ok(None);
         };
-        let driver = self
-            .driver(
-                &device,
-                "failed to get CSI client",
-                "failed to check for GET_VOLUME_STATS capability",
-            )
-            .await?;
+        let no_client = "failed to get CSI client";
+        let unknown_capability = "failed to check for GET_VOLUME_STATS capability";
+        let driver = self.driver(&device, no_client, unknown_capability).await?;
         if !driver.can(NodeCapability::Usage) {
             return Ok(None);
         }

@@ -10,9 +10,7 @@ use super::error::MountError;
 use super::paths::{CsiDevice, attachment_name};
 use super::{CheckedVolume, CsiVolumes};
 use crate::attach_limits::refresh_attach_limit;
-use crate::port::{
-    CsiDriverSpec, CsiNode, FsGroupPolicy, NodeCapability, ObjectError, StageRequest,
-};
+use crate::port::{CsiDriverSpec, CsiNode, FsGroupPolicy, NodeCapability, StageRequest};
 
 /// Key of the requested service account tokens.
 pub(super) const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
@@ -30,19 +28,19 @@ impl Driver {
 }
 
 impl CsiVolumes {
-    /// The driver of a volume. `absent` and `silent` are upstream's names of the two steps.
+    /// The driver of a volume. `no_client` and `unknown_capability` are upstream's names of the two steps.
     pub(super) async fn driver(
         &self,
         device: &CsiDevice,
-        absent: &'static str,
-        silent: &'static str,
+        no_client: &'static str,
+        unknown_capability: &'static str,
     ) -> Result<Driver, MountError> {
         let registered = self.deps.drivers.get(&device.driver);
-        let node = registered.map_err(MountError::driver(absent))?.node;
+        let node = registered.map_err(MountError::driver(no_client))?.node;
         let capabilities = node
             .capabilities()
             .await
-            .map_err(MountError::driver(silent))?;
+            .map_err(MountError::driver(unknown_capability))?;
         Ok(Driver { node, capabilities })
     }
 
@@ -50,26 +48,24 @@ impl CsiVolumes {
     pub(super) async fn spec(
         &self,
         checked: &CheckedVolume<'_>,
-    ) -> Result<Option<CsiDriverSpec>, ObjectError> {
-        self.deps.objects.driver(&checked.device.driver).await
+        step: &'static str,
+    ) -> Result<Option<CsiDriverSpec>, MountError> {
+        let spec = self.deps.objects.driver(&checked.device.driver).await;
+        spec.map_err(MountError::object(step))
     }
 
     /// The fields common to all calls for a volume, without secrets.
     pub(super) fn request(&self, checked: &CheckedVolume<'_>) -> StageRequest {
         let csi = checked.csi;
+        let (fs_type, mount_flags) = match csi.block {
+            true => Default::default(),
+            false => (csi.fs_type.clone(), checked.volume.mount_options.clone()),
+        };
         StageRequest {
             handle: checked.device.handle.clone(),
             block: csi.block,
-            fs_type: if csi.block {
-                String::new()
-            } else {
-                csi.fs_type.clone()
-            },
-            mount_flags: if csi.block {
-                Vec::new()
-            } else {
-                checked.volume.mount_options.clone()
-            },
+            fs_type,
+            mount_flags,
             access_modes: match (&csi.handle, csi.access_modes.is_empty()) {
                 (Some(_), false) => csi.access_modes.clone(),
                 _ => vec!["ReadWriteOnce".to_owned()],
@@ -183,30 +179,14 @@ pub(super) fn check_lifecycle_mode(
         driver: checked.device.driver.clone(),
         why,
     };
-    let Some(spec) = spec else {
-        return match inline {
-            true => Err(rejection("no CSIDriver object".to_owned())),
-            false => Ok(()),
-        };
+    let modes = match spec {
+        None if inline => return Err(rejection("no CSIDriver object".to_owned())),
+        Some(spec) if inline && !spec.ephemeral => spec.persistent.then_some(r#""Persistent""#),
+        Some(spec) if !inline && !spec.persistent => spec.ephemeral.then_some(r#""Ephemeral""#),
+        _ => return Ok(()),
     };
-    let has = if inline {
-        spec.ephemeral
-    } else {
-        spec.persistent
-    };
-    if has {
-        return Ok(());
-    }
-    let modes = [
-        (spec.persistent, "Persistent"),
-        (spec.ephemeral, "Ephemeral"),
-    ];
-    let modes: Vec<String> = modes
-        .iter()
-        .filter(|(has, _)| *has)
-        .map(|(_, mode)| format!("{mode:?}"))
-        .collect();
-    Err(rejection(format!("only supports [{}]", modes.join(" "))))
+    let modes = modes.unwrap_or_default();
+    Err(rejection(format!("only supports [{modes}]")))
 }
 
 /// `csi.storage.k8s.io/…`: the pod information for a driver with `podInfoOnMount`.

@@ -9,10 +9,10 @@ use super::inputs::{
     TOKENS, check_lifecycle_mode, group_to_apply, mount_context, pod_info, with_context,
 };
 use super::paths::above;
-use super::stage::{is_completed, remove_mount_dir};
+use super::stage::{is_completed, is_mounted, remove_mount_dir};
 use super::volume_data::{VolumeData, make_dir};
 use super::{CheckedVolume, CsiVolumes, VolumeHost, pod_queue};
-use crate::port::{CsiDriverSpec, NodeCapability, ObjectError, PublishRequest};
+use crate::port::{CsiDriverSpec, NodeCapability, PublishRequest};
 
 impl CsiVolumes {
     pub(super) async fn set_up_mount(
@@ -20,7 +20,8 @@ impl CsiVolumes {
         checked: &CheckedVolume<'_>,
     ) -> Result<MountedVolume, MountError> {
         let target = self.deps.paths.target(&checked.uid, checked.name());
-        let spec = self.spec(checked).await;
+        let step = "mounter.SetupAt failed to check volume lifecycle mode";
+        let spec = self.spec(checked, step).await;
         let label = spec
             .as_ref()
             .ok()
@@ -68,35 +69,26 @@ impl CsiVolumes {
         &self,
         checked: &CheckedVolume<'_>,
         target: &Path,
-        spec: Result<Option<CsiDriverSpec>, ObjectError>,
+        spec: Result<Option<CsiDriverSpec>, MountError>,
         again: bool,
     ) -> Result<(), MountError> {
+        let no_client = "mounter.SetUpAt failed to get CSI client";
+        let unknown_capability =
+            "mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability";
         let driver = self
-            .driver(
-                &checked.device,
-                "mounter.SetUpAt failed to get CSI client",
-                "mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability",
-            )
+            .driver(&checked.device, no_client, unknown_capability)
             .await?;
-        let spec = spec.map_err(MountError::object(
-            "mounter.SetupAt failed to check volume lifecycle mode",
-        ))?;
+        let spec = spec?;
         let spec = spec.as_ref();
         check_lifecycle_mode(checked, spec)?;
         let mut request = self.request(checked);
         if checked.csi.handle.is_some() && driver.can(NodeCapability::Stage) {
             request.staging_path = Some(self.deps.paths.global_mount(&checked.device));
         }
-        request.publish_context = self
-            .publish_context(
-                checked,
-                spec,
-                "mounter.SetUpAt failed to fetch publishContext",
-            )
-            .await?;
-        request.secrets = self
-            .secrets("NodePublishSecretRef", checked.csi.publish_secret.as_ref())
-            .await?;
+        let step = "mounter.SetUpAt failed to fetch publishContext";
+        request.publish_context = self.publish_context(checked, spec, step).await?;
+        let secret = checked.csi.publish_secret.as_ref();
+        request.secrets = self.secrets("NodePublishSecretRef", secret).await?;
         if let Some(spec) = spec {
             if spec.pod_info_on_mount {
                 request.context.extend(pod_info(checked));
@@ -124,10 +116,9 @@ impl CsiVolumes {
         let data =
             VolumeData::for_volume(checked.name(), &checked.device, node, Some(checked.mode()));
         let data = data.with_context(label.as_deref());
-        let written = if again {
-            data.clone().completed()
-        } else {
-            data.clone()
+        let written = match again {
+            true => data.clone().completed(),
+            false => data.clone(),
         };
         let (dir, place) = (above(target).to_owned(), target.to_owned());
         let existed = self
@@ -224,10 +215,7 @@ fn published_volume_data(
         Ok(None) => "it does not exist".to_owned(),
         Err(error) => error.to_string(),
     };
-    let mounted = host
-        .is_mounted(&target)
-        .map_err(MountError::io("look for a mount at", &target))?;
-    if mounted {
+    if is_mounted(host, &target)? {
         return Err(MountError::VolumeData {
             path: dir.join(super::paths::VOLUME_DATA_FILE),
             message,

@@ -1,6 +1,6 @@
 //! Staging of volumes with a file system: once on the node, in a directory named after the handle.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::error::MountError;
 use super::inputs::{mount_context, with_context};
@@ -14,32 +14,23 @@ impl CsiVolumes {
         if self.is_staged(&checked.device).await? {
             return Ok(());
         }
+        let no_client = "attacher.MountDevice failed to create newCsiDriverClient";
+        let unknown_capability =
+            "attacher.MountDevice failed to check for STAGE_UNSTAGE_VOLUME capability";
         let driver = self
-            .driver(
-                &checked.device,
-                "attacher.MountDevice failed to create newCsiDriverClient",
-                "attacher.MountDevice failed to check for STAGE_UNSTAGE_VOLUME capability",
-            )
+            .driver(&checked.device, no_client, unknown_capability)
             .await?;
         if !driver.can(NodeCapability::Stage) {
             return Ok(());
         }
-        let spec = self.spec(checked).await;
-        let spec = spec.map_err(MountError::object(
-            "attacher.MountDevice failed to get CSIDriver",
-        ))?;
+        let step = "attacher.MountDevice failed to get CSIDriver";
+        let spec = self.spec(checked, step).await?;
         let spec = spec.as_ref();
         let mut request = self.request(checked);
-        request.publish_context = self
-            .publish_context(
-                checked,
-                spec,
-                "attacher.MountDevice failed to get attachment",
-            )
-            .await?;
-        request.secrets = self
-            .secrets("NodeStageSecretRef", checked.csi.stage_secret.as_ref())
-            .await?;
+        let step = "attacher.MountDevice failed to get attachment";
+        request.publish_context = self.publish_context(checked, spec, step).await?;
+        let secret = checked.csi.stage_secret.as_ref();
+        request.secrets = self.secrets("NodeStageSecretRef", secret).await?;
         let label = mount_context(checked, spec);
         request.mount_flags = with_context(request.mount_flags, label.as_deref());
         if driver.can(NodeCapability::MountGroup) {
@@ -96,9 +87,7 @@ impl CsiVolumes {
         let (dir, name) = (target.clone(), device.name());
         let exists = self
             .files(&queue, "unstaging a volume", move |host| {
-                let mounted = host
-                    .is_mounted(&dir)
-                    .map_err(MountError::io("look for a mount at", &dir))?;
+                let mounted = is_mounted(host, &dir)?;
                 // an invalid file counts too: the device name has the same data
                 let has_data = !matches!(VolumeData::load(above(&dir)), Ok(None));
                 if !mounted && !has_data {
@@ -117,13 +106,10 @@ impl CsiVolumes {
         if !exists {
             return Ok(());
         }
-        let driver = self
-            .driver(
-                device,
-                "attacher.UnmountDevice failed to create newCsiDriverClient",
-                "attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set",
-            )
-            .await?;
+        let no_client = "attacher.UnmountDevice failed to create newCsiDriverClient";
+        let unknown_capability =
+            "attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set";
+        let driver = self.driver(device, no_client, unknown_capability).await?;
         if driver.can(NodeCapability::Stage) {
             let unstaged = driver.node.unstage(&device.handle, &target).await;
             unstaged.map_err(MountError::driver(STEP))?;
@@ -150,7 +136,7 @@ impl CsiVolumes {
 
 /// Whether the call completed and its mount works. False for invalid volume data and for a mount
 /// whose server is gone: the call is then repeated.
-pub(super) fn is_completed(host: &dyn VolumeHost, target: &std::path::Path) -> bool {
+pub(super) fn is_completed(host: &dyn VolumeHost, target: &Path) -> bool {
     let has_data = matches!(VolumeData::load(above(target)), Ok(Some(data)) if data.is_completed());
     has_data && matches!(host.is_mounted(target), Ok(true)) && std::fs::metadata(target).is_ok()
 }
@@ -159,19 +145,29 @@ pub(super) fn is_completed(host: &dyn VolumeHost, target: &std::path::Path) -> b
 /// long as the volume may.
 pub(super) fn remove_mount_dir(
     host: &dyn VolumeHost,
-    target: &std::path::Path,
+    target: &Path,
     step: &'static str,
 ) -> Result<(), MountError> {
-    let mounted = host
-        .is_mounted(target)
-        .map_err(MountError::io("look for a mount at", target))?;
-    if mounted {
-        return Err(MountError::StillMounted {
-            step,
-            path: target.to_owned(),
-        });
-    }
+    check_unmounted(host, target, step)?;
     remove_empty(target)?;
     remove_volume_data(above(target))?;
     remove_empty(above(target))
+}
+
+/// Checks that the driver has unmounted the volume.
+pub(super) fn check_unmounted(
+    host: &dyn VolumeHost,
+    target: &Path,
+    step: &'static str,
+) -> Result<(), MountError> {
+    let path = target.to_owned();
+    match is_mounted(host, target)? {
+        true => Err(MountError::StillMounted { step, path }),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn is_mounted(host: &dyn VolumeHost, target: &Path) -> Result<bool, MountError> {
+    let mounted = host.is_mounted(target);
+    mounted.map_err(MountError::io("look for a mount at", target))
 }
