@@ -101,7 +101,6 @@ impl fmt::Display for KubeconfigProblem {
     }
 }
 
-/// The credentials of a kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KubeconfigCredentials {
     /// Not enough.

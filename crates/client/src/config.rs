@@ -33,7 +33,6 @@ pub struct ApiServerConfig {
     server: http::Uri,
     pub(crate) trust: Trust,
     pub(crate) server_name: Option<ServerName<'static>>,
-    /// The proxy to the server.
     pub(crate) proxy: Option<Proxy>,
     /// The proxy is from the kubeconfig, so it is written into new ones.
     proxy_from_file: bool,

@@ -30,12 +30,10 @@ pub(crate) struct Credentials {
     cached: Arc<Mutex<Option<CachedHeader>>>,
 }
 
-/// The source of the header.
 #[derive(Clone)]
 pub(crate) enum Source {
     /// No header: the client certificate is enough.
     None,
-    /// A fixed value.
     Fixed(HeaderValue),
     /// A bearer token from a file.
     TokenFile(PathBuf),

@@ -110,7 +110,6 @@ struct Reflector<K> {
     open: Option<OpenWatch<K>>,
 }
 
-/// An open watch.
 struct OpenWatch<K> {
     events: WatchStream<K>,
     since: Instant,
@@ -214,7 +213,6 @@ impl<K: ApiObject> Reflector<K> {
         }
     }
 
-    /// Reads one event of an open watch.
     async fn follow(&mut self, mut open: OpenWatch<K>) -> Option<ReflectEvent<K>> {
         let event = if self.failing {
             // an accepted watch may end with an error at once

@@ -272,7 +272,6 @@ fn read_status(error: &LogError) -> Status {
     }
 }
 
-/// The watch of a client.
 struct PodWatch {
     status_store: StatusSubscription,
     filter: proto::ListPodsRequest,

@@ -25,7 +25,6 @@ pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json
     })
 }
 
-/// Converts the node summary.
 pub(crate) fn node(summary: NodeSummary) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -35,7 +35,6 @@ const CALL_TIME: Duration = Duration::from_millis(200);
 /// Maximum time that a call counts as load, plus its allowance: after that it waits for something
 /// of its own, such as the end of a container, or has hung.
 const MAX_LOAD_TIME: Duration = Duration::from_secs(4);
-/// Duration from which a call is slow.
 const SLOW_CALL: Duration = Duration::from_secs(1);
 /// A call has hung when it takes this many times as long as recent slow calls of its operation.
 const SLOW_FACTOR: u32 = 3;

@@ -1,8 +1,7 @@
 //! The Container Runtime Interface (CRI): ports in plain Rust types, and a gRPC client.
 //!
 //! For programs that use containerd or CRI-O: start pods, list and inspect containers, pull images,
-//! follow events. Only this crate and the fake runtime's server in `windlass-testing` use protobuf
-//! types; the latter through [`convert`].
+//! follow events. Callers see no protobuf types.
 //!
 //! # The way in
 //!

@@ -17,7 +17,6 @@ use tonic::transport::{Channel, Endpoint, Uri};
 /// Reconnect options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Redial {
-    /// Timeout of one dial.
     pub(crate) connect_timeout: Duration,
     /// Back-off after the first failure; doubles with each further one.
     pub(crate) backoff_base: Duration,

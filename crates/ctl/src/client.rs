@@ -18,12 +18,10 @@ use crate::pod::PodView;
 /// 500 pods with 20 events each are about 15 MiB.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A connected client.
 #[derive(Debug)]
 pub(crate) struct Client(WindlassClient<Channel>);
 
 impl Client {
-    /// Connects to the socket.
     pub(crate) async fn connect(path: &Path) -> Result<Self, Error> {
         let stream = UnixStream::connect(path).await.map_err(|source| {
             let path = path.to_owned();
@@ -98,7 +96,6 @@ impl Client {
         Ok(self.0.get_metrics(request).await?.into_inner().text)
     }
 
-    /// Lists the pods of a namespace, or all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);
         let response = self.0.list_pods(request).await?.into_inner();
@@ -113,7 +110,6 @@ impl Client {
         Ok(self.0.watch_pods(filter(namespace)).await?.into_inner())
     }
 
-    /// Streams a log.
     pub(crate) async fn log(
         &mut self,
         request: proto::ReadLogRequest,

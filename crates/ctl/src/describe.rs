@@ -17,7 +17,6 @@ mod probe;
 
 use page::Page;
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &args::PodArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.namespace, &args.name).await?;
     io::stdout()
@@ -61,7 +60,6 @@ fn text(view: &PodView, now: Timestamp) -> String {
     page.into_text()
 }
 
-/// Returns the ephemeral containers as containers.
 fn ephemeral_containers(view: &PodView) -> Vec<Container> {
     let list = PodExt::spec(&view.pod).ephemeral_containers.iter();
     let one = |e: &EphemeralContainer| Container {

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The socket does not exist.

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::pod::{self, PodView};
 use crate::timeline;
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.pod.namespace, &args.pod.name).await?;
     let name = view.pod.metadata.name.as_deref().unwrap_or_default();
@@ -50,7 +49,6 @@ pub(crate) fn from_view(view: &PodView) -> Explanation {
     }
 }
 
-/// Formats the explanation.
 pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
     let path = format!("{}/{}", pod.namespace, pod.pod);
     let phase = pod.phase.as_deref().unwrap_or("Unknown");

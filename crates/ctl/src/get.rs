@@ -22,7 +22,6 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 /// AGE has a resolution of seconds.
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &GetArgs) -> Result<(), Error> {
     let namespace = (!args.all_namespaces).then_some(args.namespace.as_str());
     if args.watch {

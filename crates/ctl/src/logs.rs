@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::pod;
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &LogsArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.namespace, &args.pod).await?;
     let request = request(args, view.pod.name());

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::pod;
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client) -> Result<(), Error> {
     let text = text(&client.node().await?, crate::now());
     io::stdout().lock().write_all(text.as_bytes())?;

@@ -19,7 +19,6 @@ const BAR_WIDTH: usize = 40;
 /// Maximum length of a message; the JSON output is not truncated.
 const MAX_MESSAGE_CHARS: usize = 100;
 
-/// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
     let (namespace, name) = (&args.pod.namespace, &args.pod.name);
     let json = match client.timeline(namespace, name).await {
@@ -40,7 +39,6 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
     Ok(())
 }
 
-/// Formats the timeline.
 pub(crate) fn text(timeline: &PodTimeline) -> String {
     let mut text = format!("pod {}/{}", timeline.namespace, timeline.pod);
     if let Some(removed) = timeline.removed_at {

@@ -39,7 +39,6 @@ pub(crate) struct Tls {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// An accepted connection.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) address: SocketAddr,
@@ -118,7 +117,6 @@ impl AcceptedConnection {
     }
 }
 
-/// Timeouts of a connection.
 struct ConnectionTimeouts {
     limits: Limits,
     permit: Arc<ConnectionPermit>,

@@ -100,7 +100,6 @@ pub fn check_size(size: u64, origin: &Origin) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// Kind of a value.
 enum Kind {
     Pod,
     /// `item_kind` is the default kind of its items.

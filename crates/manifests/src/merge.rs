@@ -56,7 +56,6 @@ pub struct PodStorage {
     sources: BTreeMap<PodSource, SourceState>,
 }
 
-/// Pods of one source.
 #[derive(Debug, Default)]
 struct SourceState {
     pods: BTreeMap<PodUid, SharedPod>,

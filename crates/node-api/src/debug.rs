@@ -17,7 +17,6 @@ use crate::answer::{json, text};
 use crate::pods::PodList;
 use crate::{NodeApi, NodeApiSettings};
 
-/// Routes of this group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
     let routes = Router::new()
         .route("/configz", get(configz))

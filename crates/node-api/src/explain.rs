@@ -20,7 +20,6 @@ use crate::NodeApi;
 use crate::answer::{json, text};
 use crate::usage::{ScrapeLimiter, limit_scrapes};
 
-/// Routes of this group.
 pub(crate) fn routes(limiter: ScrapeLimiter) -> Router<NodeApi> {
     let limit = from_fn_with_state(limiter, limit_scrapes);
     Router::new()

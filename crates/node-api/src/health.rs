@@ -8,7 +8,6 @@ use windlass_health::{all_checks, health_response, metrics_response};
 
 use crate::NodeApi;
 
-/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/healthz", get(all))

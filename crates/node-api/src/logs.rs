@@ -18,7 +18,6 @@ pub use journal::Journals;
 pub use node_query::NodeQuery;
 pub use options::{BadOptions, PodLogOptions};
 
-/// Routes of this group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
     let containers = Router::new().route(
         "/containerLogs/{namespace}/{pod}/{container}",

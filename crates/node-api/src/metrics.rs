@@ -9,7 +9,6 @@ use windlass_stats::log_metrics;
 
 use crate::NodeApi;
 
-/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/metrics", get(all))

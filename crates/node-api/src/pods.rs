@@ -12,7 +12,6 @@ use windlass_types::corev1::{Pod, PodStatus};
 use crate::NodeApi;
 use crate::answer::json;
 
-/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/pods", get(pods))

@@ -35,7 +35,6 @@ pub use query::Query;
 /// this.
 const RUN_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// Routes of this group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
         .route("/exec/{namespace}/{pod}/{container}", get(exec).post(exec))

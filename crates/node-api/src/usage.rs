@@ -22,7 +22,6 @@ use crate::NodeApi;
 use crate::answer::{self, json};
 pub(crate) use limit::{ScrapeLimiter, limit_scrapes};
 
-/// Routes of this group.
 pub(crate) fn routes(limiter: ScrapeLimiter) -> Router<NodeApi> {
     Router::new()
         .route("/stats/summary", get(summary).post(summary))

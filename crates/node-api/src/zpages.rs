@@ -37,7 +37,6 @@ const PATHS: [&str; 16] = [
     "/statusz",
 ];
 
-/// The group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
     let mut routes = Router::new();
     if settings.flagz {

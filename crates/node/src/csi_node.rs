@@ -82,7 +82,6 @@ struct ReportedDrivers {
 enum Failure {
     /// Transient; retried.
     Later(String),
-    /// Permanent.
     Final(String),
 }
 

@@ -20,7 +20,6 @@ use windlass_types::view::HeartbeatStatus;
 
 pub use actor::NodeLease;
 
-/// Namespace of the leases of nodes.
 pub(crate) const NAMESPACE: &str = "kube-node-lease";
 
 /// Dependencies of [`NodeLease`].

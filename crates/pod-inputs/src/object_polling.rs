@@ -1,7 +1,6 @@
 //! How ConfigMaps and Secrets of pods are kept current
 //! (`configMapAndSecretChangeDetectionStrategy`), and when one of them is read.
 
-use std::fmt;
 use std::time::Duration;
 
 use windlass_types::corev1::Node;
@@ -85,26 +84,6 @@ impl ChangeDetection {
     }
 }
 
-impl fmt::Display for ReadSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cached => "cached",
-            Self::ApiServerCache => "API server cache",
-            Self::ApiServer => "API server",
-        })
-    }
-}
-
-impl fmt::Display for CacheDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Replace => "replace",
-            Self::Keep => "keep",
-            Self::Unknown => "unknown",
-        })
-    }
-}
-
 /// Returns the cache lifetime of objects on this node.
 pub fn object_ttl(node: Option<&Node>) -> Duration {
     let annotations = node.and_then(|node| node.metadata.annotations.as_ref());
@@ -147,7 +126,29 @@ pub fn cache_decision(cached: Option<CachedVersion>, result: ReadResult) -> Cach
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
+
+    impl fmt::Display for CacheDecision {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self {
+                Self::Replace => "replace",
+                Self::Keep => "keep",
+                Self::Unknown => "unknown",
+            })
+        }
+    }
+
+    impl fmt::Display for ReadSource {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self {
+                Self::Cached => "cached",
+                Self::ApiServerCache => "API server cache",
+                Self::ApiServer => "API server",
+            })
+        }
+    }
 
     const fn seconds(n: u64) -> Duration {
         Duration::from_secs(n)

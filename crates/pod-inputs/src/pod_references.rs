@@ -137,7 +137,6 @@ pub struct TokenSpec {
 }
 
 impl TokenSpec {
-    /// Returns the parameters of a projection.
     pub(crate) fn from_projection(projection: &ServiceAccountTokenProjection) -> Self {
         let audience = projection.audience.as_deref().unwrap_or_default();
         Self::new(audience, projection.expiration_seconds)

@@ -216,7 +216,6 @@ enum Initialization {
     Failed,
 }
 
-/// A decision in progress.
 struct Decision<'a> {
     input: ActionsInput<'a>,
     actions: PodActions,
@@ -446,7 +445,6 @@ impl<'a> Decision<'a> {
         restart
     }
 
-    /// Returns the cause to kill a running instance.
     fn kill_cause(&self, spec: &Container, instance: &ObservedContainer) -> Option<KillCause> {
         if is_changed(spec, instance) {
             return Some(KillCause::SpecChanged);

@@ -3,8 +3,6 @@
 //! A line that does not parse is an error with its kind, to be counted and skipped: files may be
 //! rotated or truncated while they are read.
 
-use std::fmt;
-
 use windlass_types::Timestamp;
 
 /// Stream of a log line.
@@ -51,19 +49,6 @@ impl LogLine<'_> {
         if !self.partial {
             out.push(b'\n');
         }
-    }
-}
-
-impl fmt::Display for LogLine<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} {} {}",
-            format_time(self.time),
-            self.stream.as_str(),
-            if self.partial { "P" } else { "F" },
-            self.content.escape_ascii()
-        )
     }
 }
 
@@ -314,9 +299,24 @@ fn word(bytes: &[u8]) -> (&[u8], &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    impl fmt::Display for LogLine<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(
+                f,
+                "{} {} {} {}",
+                format_time(self.time),
+                self.stream.as_str(),
+                if self.partial { "P" } else { "F" },
+                self.content.escape_ascii()
+            )
+        }
+    }
 
     fn check(line: &[u8], expected: &str) {
         let text = match parse_line(line) {

@@ -3,8 +3,6 @@
 //! The time counts from the pod's `startTime`. For a static pod after an agent restart it counts
 //! from its oldest sandbox or container.
 
-use std::fmt;
-
 use windlass_types::corev1::PodStatus;
 use windlass_types::{ObservedPod, Pod, PodExt, Reason, Timestamp};
 
@@ -35,16 +33,6 @@ pub enum Deadline {
     Ahead(Timestamp),
     /// The pod must fail.
     Passed,
-}
-
-impl fmt::Display for Deadline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("no deadline"),
-            Self::Ahead(at) => write!(f, "until {}", at.as_second()),
-            Self::Passed => f.write_str("passed"),
-        }
-    }
 }
 
 /// Compares the time that a pod was active with its deadline (upstream `pastActiveDeadline`).
@@ -96,10 +84,22 @@ fn active_since(pod: &Pod, status: &PodStatus, observed: &ObservedPod) -> Option
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use windlass_types::metav1::Time;
 
     use super::*;
     use windlass_pod_text::{at, observed, pod};
+
+    impl fmt::Display for Deadline {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::None => f.write_str("no deadline"),
+                Self::Ahead(at) => write!(f, "until {}", at.as_second()),
+                Self::Passed => f.write_str("passed"),
+            }
+        }
+    }
 
     /// `start` is the reported start time in seconds; each word of `text` is 10 s newer than the
     /// one before.

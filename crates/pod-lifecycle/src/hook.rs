@@ -1,7 +1,6 @@
 //! Lifecycle hooks and their errors (upstream `handlerRunner`).
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -55,16 +54,6 @@ impl HookAction {
             None => "no action",
         };
         Err(format!("invalid handler: {what}"))
-    }
-}
-
-impl fmt::Display for HookAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exec(command) => write!(f, "exec {command:?}"),
-            Self::Http(target) => write!(f, "get {}", target.url()),
-            Self::Sleep(duration) => write!(f, "sleep {}s", duration.as_secs()),
-        }
     }
 }
 

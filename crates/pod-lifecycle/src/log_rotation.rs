@@ -69,7 +69,6 @@ impl fmt::Display for Rotation {
     }
 }
 
-/// The files of one timestamp.
 #[derive(Debug, Default)]
 struct Files {
     plain: bool,

@@ -1,7 +1,6 @@
 //! The start latency of a pod (upstream's startup SLI): from its creation until the watch shows all
 //! containers started, without pulls and init containers, for pods with ephemeral volumes only.
 
-use std::fmt;
 use std::time::Duration;
 
 use windlass_types::corev1::{ContainerStatus, Volume};
@@ -23,23 +22,6 @@ pub enum StartProgress {
         /// The same without pulls and init containers; `None` for a pod with persistent volumes.
         objective: Option<Duration>,
     },
-}
-
-impl fmt::Display for StartProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotStarted => f.write_str("not started"),
-            Self::Excluded => f.write_str("excluded"),
-            Self::InProgress => f.write_str("in progress"),
-            Self::Finished { total, objective } => {
-                write!(f, "total={}", total.as_secs_f64())?;
-                match objective {
-                    Some(objective) => write!(f, " objective={}", objective.as_secs_f64()),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
 }
 
 /// Returns the progress of a start at `now`. `pulling` is the duration of the image pulls. Unlike
@@ -114,9 +96,28 @@ fn is_ephemeral(volume: &Volume) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use serde_json::{Value, json};
 
     use super::*;
+
+    impl fmt::Display for StartProgress {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::NotStarted => f.write_str("not started"),
+                Self::Excluded => f.write_str("excluded"),
+                Self::InProgress => f.write_str("in progress"),
+                Self::Finished { total, objective } => {
+                    write!(f, "total={}", total.as_secs_f64())?;
+                    match objective {
+                        Some(objective) => write!(f, " objective={}", objective.as_secs_f64()),
+                        None => Ok(()),
+                    }
+                }
+            }
+        }
+    }
 
     /// Evaluates a pod created at 04:00:00 at 04:00:20.
     #[track_caller]

@@ -126,7 +126,6 @@ fn bytes_of(pod: &Pod) -> Result<Bytes, Status> {
 /// A client's watch.
 struct Watch {
     status_store: StatusSubscription,
-    /// Last sent states.
     sent: BTreeMap<PodUid, SentState>,
     /// Events to send: at most one per pod, encoded when it is sent.
     waiting: VecDeque<Event>,

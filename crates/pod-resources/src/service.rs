@@ -123,7 +123,6 @@ fn server() -> Server {
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
 }
 
-/// Rate limiter of a service.
 #[derive(Debug)]
 pub(crate) struct RequestLimiter(Option<RateLimit>);
 

@@ -115,7 +115,6 @@ struct AggregateRecord {
     last: Timestamp,
 }
 
-/// An event that was sent.
 #[derive(Clone, Debug)]
 struct SentEvent {
     name: String,

@@ -4,8 +4,6 @@
 //! the static pod in an annotation. A deleted mirror pod, or one with another hash, is replaced.
 //! Mirror pods do not affect what runs, and static pods do not wait for them.
 
-use std::fmt;
-
 use windlass_types::corev1::Node;
 use windlass_types::metav1::{ObjectMeta, OwnerReference};
 use windlass_types::view::PodWorkerState;
@@ -47,25 +45,11 @@ impl NodeOwner {
 /// Action for the mirror pod of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum MirrorPlan {
-    /// No action.
     Nothing,
-    /// Create this mirror pod.
     Create(Box<Pod>),
     /// Delete the mirror pod; the next plan creates another.
     Replace,
-    /// Delete the mirror pod.
     Delete,
-}
-
-impl fmt::Display for MirrorPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str("nothing"),
-            Self::Create(pod) => write!(f, "create({})", mirrored_hash(pod).unwrap_or_default()),
-            Self::Replace => f.write_str("replace"),
-            Self::Delete => f.write_str("delete"),
-        }
-    }
 }
 
 /// True for a mirror pod.

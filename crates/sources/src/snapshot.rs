@@ -9,7 +9,6 @@ use windlass_types::{PodOp, PodSource, SharedPod};
 pub(crate) struct PassOutput {
     /// All its pods; `None` while unknown, so that the source is not ready.
     pub(crate) pods: Option<Vec<SharedPod>>,
-    /// All its rejected manifests.
     pub(crate) rejected: Vec<RejectedManifest>,
 }
 

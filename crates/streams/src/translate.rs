@@ -120,7 +120,6 @@ where
 
 /// Why the streams of a command ended.
 enum Ended {
-    /// The command ended, with this status.
     Command(Status),
     /// The client closed its side or disconnected.
     Client,
@@ -320,7 +319,6 @@ struct Input<'a> {
     shared: &'a Shared<'a>,
 }
 
-/// A message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientMessage<'a> {
     Data(u8, &'a [u8]),

@@ -37,10 +37,8 @@ impl StartTrace {
     }
 }
 
-/// An open span.
 #[derive(Debug)]
 pub(crate) struct Span {
-    /// IDs of trace and span.
     pub(crate) id: TraceParent,
     parent: Option<SpanId>,
     attributes: Attributes,
@@ -63,7 +61,6 @@ impl Tracer {
         })
     }
 
-    /// Ends the trace of a pod start.
     pub(crate) fn end_start(&self, start: StartTrace, error: Option<&str>, now: Timestamp) {
         self.0.ended(FinishedSpan {
             id: start.root,

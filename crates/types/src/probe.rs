@@ -71,7 +71,6 @@ pub struct PodProbeResults {
 }
 
 impl PodProbeResults {
-    /// Returns the results of one kind.
     pub(crate) fn for_kind(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &self.liveness,

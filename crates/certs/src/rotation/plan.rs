@@ -69,7 +69,6 @@ pub(crate) struct RotationState<'a> {
     pub bootstrap: bool,
 }
 
-/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Check again after this time.

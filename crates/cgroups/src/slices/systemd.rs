@@ -125,7 +125,6 @@ impl Slices for SystemdSlices {
     }
 }
 
-/// Result of a method call.
 enum MethodResult {
     Done,
     Rejected { name: String, reason: String },

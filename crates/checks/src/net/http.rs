@@ -18,7 +18,6 @@ const MAX_INFORMATIONAL: usize = 5;
 /// Initial buffer, enough for most responses.
 const BUFFER_BYTES: usize = 2 << 10;
 
-/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Waiting for the connection.

@@ -15,11 +15,9 @@ use percent_encoding::percent_decode_str;
 /// A proxy; [`fmt::Debug`] and [`fmt::Display`] omit its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proxy {
-    /// Its protocol.
     pub(crate) protocol: ProxyProtocol,
     /// Host name or IP address, without brackets.
     pub(crate) host: String,
-    /// Port.
     pub(crate) port: u16,
     /// User and password of the URL.
     pub(crate) user: Option<(String, String)>,
@@ -27,7 +25,6 @@ pub(crate) struct Proxy {
     url: String,
 }
 
-/// Protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProxyProtocol {
     /// HTTP `CONNECT`.

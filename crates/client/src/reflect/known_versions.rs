@@ -20,7 +20,6 @@ pub(super) struct KnownVersions {
 const MAX_DELETIONS: usize = 256;
 
 impl KnownVersions {
-    /// Replaces the set.
     pub(super) fn replace(&mut self, objects: impl Iterator<Item = (Key, String)>) {
         self.present = objects.collect();
         self.deleted.clear();

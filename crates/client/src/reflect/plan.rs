@@ -51,7 +51,6 @@ pub(super) enum ReflectInput<'a> {
 /// The next request and its delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// The request.
     pub(super) step: Step,
     /// Delay before it.
     pub(super) pause: Duration,

@@ -114,7 +114,6 @@ impl CertificateEvent {
     }
 }
 
-/// Message of the event.
 impl fmt::Display for CertificateEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

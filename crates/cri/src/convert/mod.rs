@@ -1,12 +1,15 @@
-//! Conversions between CRI protobuf messages and `windlass_types::cri`, in both directions.
+//! The client's side of the CRI: requests to protobuf, responses from protobuf.
 //!
-//! The client and the fake runtime's server share them, so that both sides agree.
+//! The other direction is in `windlass_testing::fake_runtime`, which shares the public functions.
 
 mod request;
 mod response;
 
-pub use request::*;
-pub use response::*;
+pub(crate) use request::*;
+pub use request::{
+    mount_from_pb, mount_to_pb, resources_from_pb, resources_to_pb, signal_from_pb, signal_to_pb,
+};
+pub(crate) use response::*;
 
 use windlass_types::Timestamp;
 
@@ -16,13 +19,6 @@ pub(crate) fn moment(nanos: i64) -> Option<Timestamp> {
         return None;
     }
     Timestamp::from_nanosecond(i128::from(nanos)).ok()
-}
-
-/// Converts to nanoseconds since the epoch; `None` becomes 0.
-pub(crate) fn nanos(moment: Option<Timestamp>) -> i64 {
-    moment.map_or(0, |moment| {
-        i64::try_from(moment.as_nanosecond()).unwrap_or(i64::MAX)
-    })
 }
 
 #[cfg(test)]

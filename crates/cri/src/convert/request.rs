@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use windlass_proto::cri_v1 as pb;
+use windlass_types::SandboxId;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, Device, DnsConfig, IdMapping, ImageAuth, LinuxResources,
-    ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions,
-    PortMapping, Protocol, SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions,
-    SupplementalGroupsPolicy, UserNamespace,
+    ContainerConfig, ContainerSecurity, Device, ImageAuth, LinuxResources, ListFilter, Mount,
+    MountPropagation, MountedImage, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
+    SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
+    UserNamespace,
 };
-use windlass_types::{ContainerId, PodUid, SandboxId};
 
 /// `PodSandboxConfig` for the wire.
 pub(crate) fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConfig {
@@ -43,37 +43,6 @@ pub(crate) fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConf
     }
 }
 
-/// `PodSandboxConfig` from the wire.
-pub fn sandbox_config_from_pb(config: pb::PodSandboxConfig) -> SandboxConfig {
-    let metadata = config.metadata.unwrap_or_default();
-    let linux = config.linux.unwrap_or_default();
-    SandboxConfig {
-        name: metadata.name,
-        namespace: metadata.namespace,
-        uid: PodUid::from(metadata.uid),
-        attempt: metadata.attempt,
-        hostname: config.hostname,
-        log_directory: config.log_directory,
-        dns: config.dns_config.map(|dns| DnsConfig {
-            servers: dns.servers,
-            searches: dns.searches,
-            options: dns.options,
-        }),
-        port_mappings: config
-            .port_mappings
-            .into_iter()
-            .map(port_mapping_from_pb)
-            .collect(),
-        labels: config.labels,
-        annotations: config.annotations,
-        cgroup_parent: linux.cgroup_parent,
-        sysctls: linux.sysctls,
-        security: sandbox_security_from_pb(linux.security_context.unwrap_or_default()),
-        overhead: linux.overhead.map(resources_from_pb),
-        resources: linux.resources.map(resources_from_pb),
-    }
-}
-
 fn port_mapping_to_pb(mapping: &PortMapping) -> pb::PortMapping {
     pb::PortMapping {
         protocol: match mapping.protocol {
@@ -84,19 +53,6 @@ fn port_mapping_to_pb(mapping: &PortMapping) -> pb::PortMapping {
         container_port: mapping.container_port,
         host_port: mapping.host_port,
         host_ip: mapping.host_ip.clone(),
-    }
-}
-
-fn port_mapping_from_pb(mapping: pb::PortMapping) -> PortMapping {
-    PortMapping {
-        protocol: match mapping.protocol() {
-            pb::Protocol::Tcp => Protocol::Tcp,
-            pb::Protocol::Udp => Protocol::Udp,
-            pb::Protocol::Sctp => Protocol::Sctp,
-        },
-        container_port: mapping.container_port,
-        host_port: mapping.host_port,
-        host_ip: mapping.host_ip,
     }
 }
 
@@ -112,21 +68,6 @@ fn sandbox_security_to_pb(security: &SandboxSecurity) -> pb::LinuxSandboxSecurit
         privileged: security.privileged,
         seccomp: Some(profile_to_pb(&security.seccomp)),
         ..Default::default()
-    }
-}
-
-fn sandbox_security_from_pb(security: pb::LinuxSandboxSecurityContext) -> SandboxSecurity {
-    let groups_policy = security.supplemental_groups_policy();
-    SandboxSecurity {
-        namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
-        run_as_user: security.run_as_user.map(|user| user.value),
-        run_as_group: security.run_as_group.map(|group| group.value),
-        supplemental_groups_policy: groups_policy_from_pb(groups_policy),
-        supplemental_groups: security.supplemental_groups,
-        privileged: security.privileged,
-        readonly_rootfs: security.readonly_rootfs,
-        seccomp: security.seccomp.map(profile_from_pb).unwrap_or_default(),
-        selinux: security.selinux_options.map(selinux_from_pb),
     }
 }
 
@@ -174,47 +115,15 @@ pub(crate) fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerC
     }
 }
 
-/// `ContainerConfig` from the wire. Values that are not UTF-8 lose their broken bytes.
-pub fn container_config_from_pb(config: pb::ContainerConfig) -> ContainerConfig {
-    let metadata = config.metadata.unwrap_or_default();
-    let image = config.image.unwrap_or_default();
-    let linux = config.linux.unwrap_or_default();
-    ContainerConfig {
-        name: metadata.name,
-        attempt: metadata.attempt,
-        image: image.image,
-        user_specified_image: image.user_specified_image,
-        command: config.command,
-        args: config.args,
-        working_dir: config.working_dir,
-        envs: config
-            .envs
-            .into_iter()
-            .map(|env| (env.key, String::from_utf8_lossy(&env.value).into_owned()))
-            .collect(),
-        mounts: config.mounts.into_iter().map(mount_from_pb).collect(),
-        devices: config.devices.into_iter().map(device_from_pb).collect(),
-        labels: config.labels,
-        annotations: config.annotations,
-        log_path: config.log_path,
-        stdin: config.stdin,
-        stdin_once: config.stdin_once,
-        tty: config.tty,
-        stop_signal: signal_from_pb(config.stop_signal),
-        resources: linux.resources.map(resources_from_pb).unwrap_or_default(),
-        security: container_security_from_pb(linux.security_context.unwrap_or_default()),
-    }
-}
-
 /// A signal by its name in the API; 0 leaves it to the runtime.
-pub(super) fn signal_to_pb(name: &str) -> i32 {
+pub fn signal_to_pb(name: &str) -> i32 {
     let name = name.replace('+', "PLUS").replace('-', "MINUS");
     pb::Signal::from_str_name(&name).map_or(0, |signal| signal as i32)
 }
 
 /// The API's name of a signal; empty for the runtime's default and for one this version does not
 /// know.
-pub(super) fn signal_from_pb(number: i32) -> String {
+pub fn signal_from_pb(number: i32) -> String {
     match pb::Signal::try_from(number) {
         Ok(pb::Signal::RuntimeDefault) | Err(_) => String::new(),
         Ok(signal) => signal
@@ -232,15 +141,8 @@ fn device_to_pb(device: &Device) -> pb::Device {
     }
 }
 
-fn device_from_pb(device: pb::Device) -> Device {
-    Device {
-        container_path: device.container_path,
-        host_path: device.host_path,
-        permissions: device.permissions,
-    }
-}
-
-pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
+/// A mount for the wire, without ID mappings.
+pub fn mount_to_pb(mount: &Mount) -> pb::Mount {
     pb::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
@@ -279,7 +181,8 @@ fn mapped_mount_to_pb(mount: &Mount, users: UserNamespace) -> pb::Mount {
     }
 }
 
-pub(super) fn mount_from_pb(mount: pb::Mount) -> Mount {
+/// A mount from the wire.
+pub fn mount_from_pb(mount: pb::Mount) -> Mount {
     Mount {
         propagation: match mount.propagation() {
             pb::MountPropagation::PropagationPrivate => MountPropagation::Private,
@@ -347,33 +250,6 @@ fn container_namespaces_to_pb(security: &ContainerSecurity) -> pb::NamespaceOpti
     }
 }
 
-fn container_security_from_pb(security: pb::LinuxContainerSecurityContext) -> ContainerSecurity {
-    let namespaces = security.namespace_options.as_ref();
-    let target = namespaces.map(|options| options.target_id.as_str());
-    let target = target.filter(|id| !id.is_empty()).map(ContainerId::from);
-    let groups_policy = security.supplemental_groups_policy();
-    let capabilities = security.capabilities.unwrap_or_default();
-    ContainerSecurity {
-        pid_target: target,
-        namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
-        add_capabilities: capabilities.add_capabilities,
-        drop_capabilities: capabilities.drop_capabilities,
-        privileged: security.privileged,
-        run_as_user: security.run_as_user.map(|user| user.value),
-        run_as_username: security.run_as_username,
-        run_as_group: security.run_as_group.map(|group| group.value),
-        supplemental_groups_policy: groups_policy_from_pb(groups_policy),
-        supplemental_groups: security.supplemental_groups,
-        readonly_rootfs: security.readonly_rootfs,
-        no_new_privs: security.no_new_privs,
-        seccomp: security.seccomp.map(profile_from_pb).unwrap_or_default(),
-        apparmor: security.apparmor.map(profile_from_pb),
-        selinux: security.selinux_options.map(selinux_from_pb),
-        masked_paths: security.masked_paths,
-        readonly_paths: security.readonly_paths,
-    }
-}
-
 fn namespaces_to_pb(namespaces: NamespaceOptions) -> pb::NamespaceOption {
     let mode = |mode| match mode {
         NamespaceMode::Pod => pb::NamespaceMode::Pod as i32,
@@ -413,48 +289,10 @@ fn mappings_to_pb(users: UserNamespace) -> Vec<pb::IdMapping> {
     }
 }
 
-fn users_from_pb(users: &pb::UserNamespace) -> UserNamespace {
-    let first = users.uids.first().copied();
-    match (users.mode(), first) {
-        (pb::NamespaceMode::Pod, Some(ids)) => UserNamespace::Pod(IdMapping {
-            host_id: ids.host_id,
-            container_id: ids.container_id,
-            length: ids.length,
-        }),
-        _ => UserNamespace::Node,
-    }
-}
-
 fn groups_policy_to_pb(policy: SupplementalGroupsPolicy) -> i32 {
     match policy {
         SupplementalGroupsPolicy::Merge => pb::SupplementalGroupsPolicy::Merge as i32,
         SupplementalGroupsPolicy::Strict => pb::SupplementalGroupsPolicy::Strict as i32,
-    }
-}
-
-fn groups_policy_from_pb(policy: pb::SupplementalGroupsPolicy) -> SupplementalGroupsPolicy {
-    match policy {
-        pb::SupplementalGroupsPolicy::Merge => SupplementalGroupsPolicy::Merge,
-        pb::SupplementalGroupsPolicy::Strict => SupplementalGroupsPolicy::Strict,
-    }
-}
-
-fn namespaces_from_pb(namespaces: pb::NamespaceOption) -> NamespaceOptions {
-    // TARGET joins another container's namespace: from here it is neither pod nor node.
-    let mode = |mode| match mode {
-        pb::NamespaceMode::Pod => NamespaceMode::Pod,
-        pb::NamespaceMode::Container | pb::NamespaceMode::Target => NamespaceMode::Container,
-        pb::NamespaceMode::Node => NamespaceMode::Node,
-    };
-    NamespaceOptions {
-        network: mode(namespaces.network()),
-        pid: mode(namespaces.pid()),
-        ipc: mode(namespaces.ipc()),
-        users: namespaces
-            .userns_options
-            .as_ref()
-            .map(users_from_pb)
-            .unwrap_or_default(),
     }
 }
 
@@ -480,15 +318,6 @@ fn deprecated_profile(profile: &SecurityProfile) -> String {
     }
 }
 
-fn profile_from_pb(profile: pb::SecurityProfile) -> SecurityProfile {
-    use pb::security_profile::ProfileType;
-    match profile.profile_type() {
-        ProfileType::RuntimeDefault => SecurityProfile::RuntimeDefault,
-        ProfileType::Unconfined => SecurityProfile::Unconfined,
-        ProfileType::Localhost => SecurityProfile::Localhost(profile.localhost_ref),
-    }
-}
-
 fn selinux_to_pb(options: &SelinuxOptions) -> pb::SeLinuxOption {
     pb::SeLinuxOption {
         user: options.user.clone(),
@@ -498,16 +327,8 @@ fn selinux_to_pb(options: &SelinuxOptions) -> pb::SeLinuxOption {
     }
 }
 
-fn selinux_from_pb(options: pb::SeLinuxOption) -> SelinuxOptions {
-    SelinuxOptions {
-        user: options.user,
-        role: options.role,
-        type_: options.r#type,
-        level: options.level,
-    }
-}
-
-pub(super) fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
+/// Linux resources for the wire.
+pub fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
     pb::LinuxContainerResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
@@ -519,7 +340,8 @@ pub(super) fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerR
     }
 }
 
-pub(super) fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResources {
+/// Linux resources from the wire.
+pub fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResources {
     LinuxResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
@@ -543,16 +365,6 @@ pub(crate) fn sandbox_filter_to_pb(filter: &ListFilter) -> Option<pb::PodSandbox
     })
 }
 
-/// Filter of ListPodSandbox from the wire.
-pub fn sandbox_filter_from_pb(filter: Option<pb::PodSandboxFilter>) -> ListFilter {
-    let filter = filter.unwrap_or_default();
-    ListFilter {
-        id: Some(filter.id).filter(|id| !id.is_empty()),
-        sandbox: None,
-        labels: filter.label_selector,
-    }
-}
-
 /// Filter of ListContainers.
 pub(crate) fn container_filter_to_pb(filter: &ListFilter) -> Option<pb::ContainerFilter> {
     (*filter != ListFilter::default()).then(|| pb::ContainerFilter {
@@ -567,18 +379,6 @@ pub(crate) fn container_filter_to_pb(filter: &ListFilter) -> Option<pb::Containe
     })
 }
 
-/// Filter of ListContainers from the wire.
-pub fn container_filter_from_pb(filter: Option<pb::ContainerFilter>) -> ListFilter {
-    let filter = filter.unwrap_or_default();
-    ListFilter {
-        id: Some(filter.id).filter(|id| !id.is_empty()),
-        sandbox: Some(filter.pod_sandbox_id)
-            .filter(|id| !id.is_empty())
-            .map(SandboxId::from),
-        labels: filter.label_selector,
-    }
-}
-
 /// Credentials for the wire.
 pub(crate) fn auth_to_pb(auth: &ImageAuth) -> pb::AuthConfig {
     pb::AuthConfig {
@@ -588,17 +388,5 @@ pub(crate) fn auth_to_pb(auth: &ImageAuth) -> pb::AuthConfig {
         server_address: auth.server_address.clone(),
         identity_token: auth.identity_token.clone(),
         registry_token: auth.registry_token.clone(),
-    }
-}
-
-/// Credentials from the wire.
-pub fn auth_from_pb(auth: pb::AuthConfig) -> ImageAuth {
-    ImageAuth {
-        username: auth.username,
-        password: auth.password,
-        auth: auth.auth,
-        server_address: auth.server_address,
-        identity_token: auth.identity_token,
-        registry_token: auth.registry_token,
     }
 }

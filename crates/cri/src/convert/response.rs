@@ -12,10 +12,8 @@ use windlass_types::{
     names,
 };
 
-use super::request::{
-    mount_from_pb, mount_to_pb, resources_from_pb, resources_to_pb, signal_from_pb, signal_to_pb,
-};
-use super::{moment, nanos};
+use super::moment;
+use super::request::{mount_from_pb, resources_from_pb, signal_from_pb};
 
 /// Condition that the runtime can take requests.
 const RUNTIME_READY: &str = "RuntimeReady";
@@ -56,25 +54,6 @@ pub(crate) fn runtime_handlers_from_pb(handlers: Vec<pb::RuntimeHandler>) -> Vec
     handlers
 }
 
-/// Status of the runtime for the wire.
-pub fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
-    let condition = |name: &str, error: &Option<String>| pb::RuntimeCondition {
-        r#type: name.to_owned(),
-        status: error.is_none(),
-        reason: error
-            .as_ref()
-            .map(|_| "NotReady".to_owned())
-            .unwrap_or_default(),
-        message: error.clone().unwrap_or_default(),
-    };
-    pb::RuntimeStatus {
-        conditions: vec![
-            condition(RUNTIME_READY, &status.runtime_error),
-            condition(NETWORK_READY, &status.network_error),
-        ],
-    }
-}
-
 /// A row of ListPodSandbox.
 pub(crate) fn sandbox_summary_from_pb(sandbox: pb::PodSandbox) -> SandboxSummary {
     let ready = sandbox.state() == pb::PodSandboxState::SandboxReady;
@@ -87,33 +66,6 @@ pub(crate) fn sandbox_summary_from_pb(sandbox: pb::PodSandbox) -> SandboxSummary
         attempt: metadata.attempt,
         ready,
         created_at: moment(sandbox.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
-    }
-}
-
-/// A row of ListPodSandbox for the wire.
-pub fn sandbox_summary_to_pb(summary: &SandboxSummary) -> pb::PodSandbox {
-    pb::PodSandbox {
-        id: summary.id.to_string(),
-        metadata: Some(sandbox_metadata_to_pb(summary)),
-        state: sandbox_state_to_pb(summary.ready),
-        created_at: nanos(Some(summary.created_at)),
-        ..Default::default()
-    }
-}
-
-fn sandbox_metadata_to_pb(summary: &SandboxSummary) -> pb::PodSandboxMetadata {
-    pb::PodSandboxMetadata {
-        name: summary.name.clone(),
-        uid: summary.uid.to_string(),
-        namespace: summary.namespace.clone(),
-        attempt: summary.attempt,
-    }
-}
-
-fn sandbox_state_to_pb(ready: bool) -> i32 {
-    match ready {
-        true => pb::PodSandboxState::SandboxReady as i32,
-        false => pb::PodSandboxState::SandboxNotready as i32,
     }
 }
 
@@ -148,34 +100,6 @@ pub(crate) fn sandbox_detail_from_pb(status: pb::PodSandboxStatus) -> SandboxDet
     }
 }
 
-/// PodSandboxStatus for the wire.
-pub fn sandbox_detail_to_pb(detail: &SandboxDetail) -> pb::PodSandboxStatus {
-    let mut ips = detail.ips.iter().map(IpAddr::to_string);
-    let network_mode = match detail.host_network {
-        true => pb::NamespaceMode::Node,
-        false => pb::NamespaceMode::Pod,
-    };
-    pb::PodSandboxStatus {
-        id: detail.summary.id.to_string(),
-        metadata: Some(sandbox_metadata_to_pb(&detail.summary)),
-        state: sandbox_state_to_pb(detail.summary.ready),
-        created_at: nanos(Some(detail.summary.created_at)),
-        network: Some(pb::PodSandboxNetworkStatus {
-            ip: ips.next().unwrap_or_default(),
-            additional_ips: ips.map(|ip| pb::PodIp { ip }).collect(),
-        }),
-        linux: Some(pb::LinuxPodSandboxStatus {
-            namespaces: Some(pb::Namespace {
-                options: Some(pb::NamespaceOption {
-                    network: network_mode as i32,
-                    ..Default::default()
-                }),
-            }),
-        }),
-        ..Default::default()
-    }
-}
-
 fn state_from_pb(state: pb::ContainerState) -> ContainerState {
     match state {
         pb::ContainerState::ContainerCreated => ContainerState::Created,
@@ -188,15 +112,6 @@ fn state_from_pb(state: pb::ContainerState) -> ContainerState {
 /// A number outside the enum is an unknown state, not "created".
 fn state_from_number(state: i32) -> ContainerState {
     pb::ContainerState::try_from(state).map_or(ContainerState::Unknown, state_from_pb)
-}
-
-fn state_to_pb(state: ContainerState) -> i32 {
-    match state {
-        ContainerState::Created => pb::ContainerState::ContainerCreated as i32,
-        ContainerState::Running => pb::ContainerState::ContainerRunning as i32,
-        ContainerState::Exited => pb::ContainerState::ContainerExited as i32,
-        ContainerState::Unknown => pb::ContainerState::ContainerUnknown as i32,
-    }
 }
 
 /// A row of ListContainers.
@@ -216,22 +131,6 @@ pub(crate) fn container_summary_from_pb(container: pb::Container) -> ContainerSu
         attempt: metadata.attempt,
         state: state_from_number(container.state),
         created_at: moment(container.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
-    }
-}
-
-/// A row of ListContainers for the wire.
-pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
-    pb::Container {
-        id: summary.id.to_string(),
-        pod_sandbox_id: summary.sandbox_id.to_string(),
-        metadata: Some(pb::ContainerMetadata {
-            name: summary.name.clone(),
-            attempt: summary.attempt,
-        }),
-        state: state_to_pb(summary.state),
-        created_at: nanos(Some(summary.created_at)),
-        labels: [(names::LABEL_POD_UID.to_owned(), summary.uid.to_string())].into(),
-        ..Default::default()
     }
 }
 
@@ -292,49 +191,6 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
     }
 }
 
-/// ContainerStatus for the wire.
-pub fn container_detail_to_pb(detail: &ContainerDetail, attempt: u32) -> pb::ContainerStatus {
-    let observed = &detail.observed;
-    pb::ContainerStatus {
-        id: observed.id.to_string(),
-        metadata: Some(pb::ContainerMetadata {
-            name: observed.name.clone(),
-            attempt,
-        }),
-        state: state_to_pb(observed.state),
-        created_at: nanos(Some(observed.created_at)),
-        started_at: nanos(observed.started_at),
-        finished_at: nanos(observed.finished_at),
-        exit_code: observed.exit_code,
-        image: Some(pb::ImageSpec {
-            image: observed.image.clone(),
-            ..Default::default()
-        }),
-        image_ref: observed.image_id.clone(),
-        reason: observed.reason.clone(),
-        message: observed.message.clone(),
-        labels: detail.labels.clone(),
-        annotations: detail.annotations.clone(),
-        mounts: detail.mounts.iter().map(mount_to_pb).collect(),
-        log_path: observed.log_path.clone(),
-        resources: observed
-            .resources
-            .as_ref()
-            .map(|resources| pb::ContainerResources {
-                linux: Some(resources_to_pb(resources)),
-            }),
-        user: observed.user.as_ref().map(|user| pb::ContainerUser {
-            linux: Some(pb::LinuxContainerUser {
-                uid: user.uid,
-                gid: user.gid,
-                supplemental_groups: user.supplemental_groups.clone(),
-            }),
-        }),
-        stop_signal: signal_to_pb(&observed.stop_signal),
-        ..Default::default()
-    }
-}
-
 fn first_filled(first: String, second: String) -> String {
     if first.is_empty() { second } else { first }
 }
@@ -348,20 +204,6 @@ pub(crate) fn image_from_pb(image: pb::Image) -> ImageInfo {
         size: image.size,
         uid: image.uid.map(|uid| uid.value),
         username: image.username,
-        pinned: image.pinned,
-    }
-}
-
-/// An image for the wire.
-pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
-    pb::Image {
-        id: image.id.clone(),
-        repo_tags: image.repo_tags.clone(),
-        repo_digests: image.repo_digests.clone(),
-        size: image.size,
-        uid: image.uid.map(|value| pb::Int64Value { value }),
-        username: image.username.clone(),
-        spec: None,
         pinned: image.pinned,
     }
 }
@@ -383,29 +225,5 @@ pub(crate) fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
         kind,
         id: event.container_id,
         uid: uid.map(PodUid::from),
-    }
-}
-
-/// Converts an event for the wire. The CRI has no event for OOM kills; they are sent as "stopped".
-pub fn event_to_pb(event: &RuntimeEvent) -> pb::ContainerEventResponse {
-    let kind = match event.kind {
-        RuntimeEventKind::Created => pb::ContainerEventType::ContainerCreatedEvent,
-        RuntimeEventKind::Started => pb::ContainerEventType::ContainerStartedEvent,
-        RuntimeEventKind::Stopped | RuntimeEventKind::Oom => {
-            pb::ContainerEventType::ContainerStoppedEvent
-        }
-        RuntimeEventKind::Deleted => pb::ContainerEventType::ContainerDeletedEvent,
-    };
-    pb::ContainerEventResponse {
-        container_id: event.id.clone(),
-        container_event_type: kind as i32,
-        pod_sandbox_status: event.uid.as_ref().map(|uid| pb::PodSandboxStatus {
-            metadata: Some(pb::PodSandboxMetadata {
-                uid: uid.to_string(),
-                ..Default::default()
-            }),
-            ..Default::default()
-        }),
-        ..Default::default()
     }
 }

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use windlass_proto::cri_v1 as pb;
+use windlass_testing::fake_runtime::convert::{
+    auth_from_pb, container_config_from_pb, container_detail_to_pb, container_filter_from_pb,
+    nanos, sandbox_config_from_pb, sandbox_detail_to_pb, sandbox_filter_from_pb,
+};
 use windlass_types::cri::{
     ContainerConfig, ContainerSecurity, Device, DnsConfig, IdMapping, ImageAuth, LinuxResources,
     ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions,

@@ -10,7 +10,6 @@ const VALUE_COLUMNS: (usize, usize) = (18, 20);
 pub(super) struct Page(String);
 
 impl Page {
-    /// Returns the text.
     pub(super) fn into_text(self) -> String {
         self.0
     }

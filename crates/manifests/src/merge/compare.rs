@@ -1,7 +1,6 @@
 //! Comparison of two versions of a pod (upstream `podsDifferSemantically`, `checkAndUpdatePod`).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use windlass_types::pod::SharedPod;
 use windlass_types::{Pod, names};
@@ -26,17 +25,6 @@ pub enum Change {
     GracefulDelete(SharedPod),
     /// Only the status changed.
     Reconcile(SharedPod),
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "nothing",
-            Self::Update(_) => "update",
-            Self::GracefulDelete(_) => "graceful delete",
-            Self::Reconcile(_) => "reconcile",
-        })
-    }
 }
 
 /// Compares a pod with its new version. The result has the new version with the annotations of the

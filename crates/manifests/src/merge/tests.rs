@@ -1,6 +1,7 @@
 //! Tables of updates and their notifications, and invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -9,6 +10,17 @@ use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodOp, PodSource, PodUid, PodUpdate, Timestamp, names};
 
 use super::{Change, Mode, PodStorage, SourceUpdate, check_and_update_pod};
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "nothing",
+            Self::Update(_) => "update",
+            Self::GracefulDelete(_) => "graceful delete",
+            Self::Reconcile(_) => "reconcile",
+        })
+    }
+}
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")

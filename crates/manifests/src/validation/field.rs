@@ -61,7 +61,6 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Errors of a pod.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Vec<FieldError>);
 

@@ -82,7 +82,6 @@ pub fn qualified_name(text: &str) -> NameResult<'_> {
     label_value(name)
 }
 
-/// Name of a port.
 pub(super) fn port(text: &str) -> NameResult<'_> {
     if text.len() > 15 {
         return Err("must be no more than 15 characters");

@@ -178,7 +178,6 @@ pub(crate) async fn running(
     Ok(running.max_by_key(|it| it.attempt).map(|it| it.id))
 }
 
-/// Returns the ready sandbox of a pod, from the runtime.
 async fn ready_sandbox(api: &NodeApi, pod: &Pod) -> CriResult<Option<SandboxId>> {
     let sandboxes = api
         .runtime

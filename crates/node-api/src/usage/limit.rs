@@ -54,7 +54,6 @@ struct ScrapePermits {
     by_address: KeyedSemaphores<IpAddr>,
 }
 
-/// Permits of one scrape.
 struct ScrapePermit {
     collection: OwnedSemaphorePermit,
     response: ResponsePermits,

@@ -69,7 +69,6 @@ pub(super) fn insufficient(
     missing
 }
 
-/// Returns allocatable of the Node object.
 fn allocatable(node: &Node, name: &str) -> Option<i64> {
     let list = node.status.as_ref()?.allocatable.as_ref();
     let amount: Option<Quantity> = lookup(list, name).ok().flatten();

@@ -23,7 +23,6 @@ pub struct HostPort {
     pub address: String,
 }
 
-/// Requests of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodRequests {
     /// Requests with overhead by resource: CPU in thousandths, others in whole units.
@@ -115,7 +114,6 @@ impl NodeLoad {
         self.pods.contains_key(uid)
     }
 
-    /// Returns the load without one pod.
     pub(super) fn without(&self, uid: &PodUid) -> NodeLoadExcluding<'_> {
         NodeLoadExcluding {
             load: self,
@@ -160,7 +158,6 @@ impl NodeLoadExcluding<'_> {
     }
 }
 
-/// Returns whether a resource is counted.
 pub(super) fn is_counted(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage")
         || name.contains('/')

@@ -11,7 +11,6 @@ pub(super) fn has_untolerated_no_execute(spec: &PodSpec, node: &Node) -> bool {
     taints.any(|t| t.effect == "NoExecute" && !tolerates(spec, t))
 }
 
-/// Returns whether the pod tolerates the memory pressure taint.
 pub(super) fn tolerates_memory_pressure(pod: &Pod) -> bool {
     let taint = Taint {
         key: "node.kubernetes.io/memory-pressure".to_owned(),

@@ -1,6 +1,5 @@
 //! Decision whether to patch the Node status, and the strategic merge patch.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -20,22 +19,6 @@ pub enum NodeStatusPlan {
         /// Strategic merge patch of metadata and status.
         patch: Value,
     },
-}
-
-impl fmt::Display for NodeStatusPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Keep => f.write_str("keep"),
-            Self::Patch {
-                changed: true,
-                patch,
-            } => write!(f, "patch {patch}"),
-            Self::Patch {
-                changed: false,
-                patch,
-            } => write!(f, "heartbeat {patch}"),
-        }
-    }
 }
 
 /// Decides whether to send the difference between `old` and `new`.

@@ -13,7 +13,6 @@ use windlass_types::cri::{ImageInfo, RuntimeHandler, RuntimeVersion};
 use super::{NodeObjectInput, NodeSettings, resources};
 use crate::node_conditions::node_conditions;
 
-/// Max names per image.
 const NAMES_PER_IMAGE: usize = 5;
 
 /// Updates a status; returns the event reasons of its conditions.

@@ -1,5 +1,6 @@
 //! Objects and patches as JSON.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,6 +8,22 @@ use windlass_types::corev1::{NodeAddress, NodeStatus};
 
 use super::*;
 use crate::node_conditions::RuntimeHealth;
+
+impl fmt::Display for NodeStatusPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::Patch {
+                changed: true,
+                patch,
+            } => write!(f, "patch {patch}"),
+            Self::Patch {
+                changed: false,
+                patch,
+            } => write!(f, "heartbeat {patch}"),
+        }
+    }
+}
 
 const GIB: u64 = 1 << 30;
 

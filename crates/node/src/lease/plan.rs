@@ -7,7 +7,6 @@ use windlass_types::metav1::{MicroTime, ObjectMeta, OwnerReference};
 
 use super::NAMESPACE;
 
-/// Returns a new lease for a node.
 pub(crate) fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> Lease {
     let name = owner.metadata.name.clone().unwrap_or_default();
     let empty = Lease {

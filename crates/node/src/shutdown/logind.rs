@@ -83,7 +83,6 @@ impl LogindBus {
         Self(Arc::new(move || Box::pin(connect())))
     }
 
-    /// Connects.
     pub(super) async fn connect(&self) -> Result<Logind, LogindError> {
         match tokio::time::timeout(CALL_TIMEOUT, (self.0)()).await {
             Ok(Ok(bus)) => Ok(Logind { bus }),
@@ -93,7 +92,6 @@ impl LogindBus {
     }
 }
 
-/// A connection to logind.
 #[derive(Clone, Debug)]
 pub(super) struct Logind {
     bus: Connection,

@@ -21,10 +21,8 @@ const RELOAD_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const INITIAL_RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Configuration of [`watch`].
 #[derive(Clone, Debug)]
 pub(super) struct WatchConfig {
-    /// Connection to logind.
     pub(super) bus: LogindBus,
     /// Required delay of a shutdown.
     pub(super) delay: Duration,

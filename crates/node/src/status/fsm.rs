@@ -111,7 +111,6 @@ pub enum UpdateError {
     Failed(String),
 }
 
-/// Effect to perform.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     /// Create the object or adopt an existing one.
@@ -125,9 +124,7 @@ pub(crate) enum Effect {
         /// Facts that are not read by then are omitted.
         deadline: Duration,
     },
-    /// Publish the object.
     Publish(Option<Arc<Node>>),
-    /// Record an event.
     Record(NodeEvent),
 }
 
@@ -175,11 +172,9 @@ impl Report {
     }
 }
 
-/// The state of NodeStatus.
 #[derive(Debug)]
 pub(crate) struct NodeStatusFsm {
     settings: NodeStatusSettings,
-    /// The newest object.
     node: Option<Arc<Node>>,
     registered: bool,
     failures: u32,

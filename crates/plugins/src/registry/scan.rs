@@ -13,7 +13,6 @@ const MAX_DEPTH: usize = 8;
 /// Maximum number of scanned entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// Result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) sockets: BTreeMap<PathBuf, SocketId>,

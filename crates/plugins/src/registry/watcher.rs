@@ -22,7 +22,6 @@ pub(super) struct Watcher {
     shared: Arc<Shared>,
 }
 
-/// Result of one scan.
 #[derive(Debug)]
 pub(super) struct DirectoryScan {
     /// The sockets; `None` if the directory cannot be read.

@@ -16,7 +16,6 @@ use super::{
 use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
 use crate::pod_references::{BundleRef, CertificateRef, TokenSpec};
 
-/// Default mode of a file.
 const DEFAULT_MODE: i32 = 0o644;
 /// Mode of a private file if all containers have one user, or the pod has an `fsGroup`.
 const PRIVATE_MODE: i32 = 0o600;

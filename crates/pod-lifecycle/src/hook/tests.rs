@@ -1,8 +1,20 @@
 //! Hooks and their error messages.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 
 use super::*;
+
+impl fmt::Display for HookAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exec(command) => write!(f, "exec {command:?}"),
+            Self::Http(target) => write!(f, "get {}", target.url()),
+            Self::Sleep(duration) => write!(f, "sleep {}s", duration.as_secs()),
+        }
+    }
+}
 
 fn handler(handler: Value) -> LifecycleHandler {
     serde_json::from_value(handler).expect("handler")

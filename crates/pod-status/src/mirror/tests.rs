@@ -1,5 +1,6 @@
 //! Mirror pod plans and the created object.
 
+use std::fmt;
 use std::sync::Arc;
 
 use windlass_types::corev1::{Container, PodSpec, PodStatus};
@@ -7,6 +8,17 @@ use windlass_types::metav1::Time;
 use windlass_types::view::PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 use super::*;
+
+impl fmt::Display for MirrorPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Create(pod) => write!(f, "create({})", mirrored_hash(pod).unwrap_or_default()),
+            Self::Replace => f.write_str("replace"),
+            Self::Delete => f.write_str("delete"),
+        }
+    }
+}
 
 fn pod(uid: &str, annotations: &[(&str, &str)]) -> Pod {
     let annotations = annotations

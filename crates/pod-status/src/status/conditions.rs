@@ -176,7 +176,6 @@ fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -
     )
 }
 
-/// Evaluates the readiness gates.
 fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> ConditionValue {
     let mut messages = Vec::new();
     for gate in PodExt::spec(input.pod).readiness_gates.iter().flatten() {

@@ -9,7 +9,6 @@ use super::{StatusInput, reset};
 use windlass_pod_lifecycle::actions::{restarts_after_exit, restarts_all_containers};
 use windlass_types::pod::is_sidecar;
 
-/// Progress of a container.
 enum Progress<'a> {
     Running,
     /// Not running; the end of its last run.
@@ -31,7 +30,6 @@ fn progress(status: &ContainerStatus) -> Progress<'_> {
     }
 }
 
-/// Returns the phase for the container statuses.
 pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> Phase {
     let pod = input.pod;
     let find = |name: &str| statuses.iter().find(|s| s.name == name);

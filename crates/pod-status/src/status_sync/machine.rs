@@ -169,16 +169,6 @@ impl fmt::Display for Call {
     }
 }
 
-impl fmt::Display for Next {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Idle => f.write_str("idle"),
-            Self::Wait(at) => write!(f, "wait@{}", at.as_second()),
-            Self::Send(priority) => write!(f, "send({priority:?})"),
-        }
-    }
-}
-
 /// The last completed request, and its repeat interval.
 #[derive(Clone, Debug)]
 struct LastRequest {
@@ -537,7 +527,6 @@ impl StatusSync {
     }
 }
 
-/// Returns the priority of a status change.
 fn priority(api: &PodStatus, merged: &PodStatus) -> Priority {
     let ready = |status: &PodStatus| {
         let mut all = status.conditions.iter().flatten();

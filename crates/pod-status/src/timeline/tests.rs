@@ -1,8 +1,17 @@
 //! Timelines by their lines.
 
+use std::fmt;
+
 use windlass_types::corev1::{PodCondition, PodStatus};
 
 use super::*;
+
+impl fmt::Display for Bar<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:.3}s ", self.after.as_secs_f64())?;
+        write!(f, "[{}+{}] {}", self.from, self.cells, self.record)
+    }
+}
 
 /// All records of a pod.
 const MAX_RECORDS: usize = MAX_START + MAX_LATER;

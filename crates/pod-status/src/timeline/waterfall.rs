@@ -1,6 +1,5 @@
 //! A timeline as bars on the scale of their segment.
 
-use std::fmt;
 use std::time::Duration;
 
 use windlass_types::Timestamp;
@@ -31,13 +30,6 @@ pub struct Bar<'a> {
     pub from: usize,
     /// Number of its cells; 0 for a record without a duration.
     pub cells: usize,
-}
-
-impl fmt::Display for Bar<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "+{:.3}s ", self.after.as_secs_f64())?;
-        write!(f, "[{}+{}] {}", self.from, self.cells, self.record)
-    }
 }
 
 /// Arranges `records`, ordered by their start, on lines of `width` cells.

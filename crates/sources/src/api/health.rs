@@ -29,7 +29,6 @@ pub(super) struct WatchHealth {
 /// Report to log or record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// No report.
     Nothing,
     /// The watch fails.
     Failing {
@@ -48,7 +47,6 @@ pub(super) enum Report {
 }
 
 impl WatchHealth {
-    /// Returns the watch status.
     pub(super) fn pod_watch(&self) -> Option<&PodWatch> {
         self.pod_watch.as_ref()
     }

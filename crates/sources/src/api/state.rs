@@ -7,12 +7,10 @@ use std::sync::Arc;
 use windlass_actors::ApiPodUpdate;
 use windlass_types::{Pod, PodExt, PodOp, PodUid, SharedPod, names};
 
-/// Output of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ApiSourceOutput {
     /// An operation on pods, for PodStorage.
     ToStorage(PodOp, Vec<SharedPod>),
-    /// The API object of one pod, for the StatusManager.
     ToStatusManager(PodUid, ApiPodUpdate),
 }
 
@@ -77,7 +75,6 @@ impl ApiPods {
         outputs
     }
 
-    /// Handles a deleted pod.
     pub(crate) fn deleted(&mut self, pod: Pod) -> Vec<ApiSourceOutput> {
         let pod = Arc::new(pod);
         let uid = pod.uid();
@@ -92,7 +89,6 @@ impl ApiPods {
     }
 }
 
-/// True for a mirror pod.
 fn is_mirror(pod: &Pod) -> bool {
     pod.annotation(names::ANN_CONFIG_MIRROR).is_some()
 }

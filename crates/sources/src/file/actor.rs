@@ -55,7 +55,6 @@ pub struct FileSource {
     stream: Option<Completions<Completion>>,
 }
 
-/// State of the current pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     Idle,

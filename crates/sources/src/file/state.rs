@@ -22,7 +22,6 @@ pub(crate) struct FileSet {
     failure: Option<String>,
     /// A complete set was sent.
     complete: bool,
-    /// The last output.
     last: Option<PassOutput>,
 }
 
@@ -91,7 +90,6 @@ impl FileSet {
         }
     }
 
-    /// Returns the manifest path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -135,7 +133,6 @@ impl FileSet {
         (removals.into_iter().chain(output).collect(), reports)
     }
 
-    /// Returns the output, if it changed.
     fn output_if_changed(&mut self, reports: &mut Vec<Report>) -> Option<PassOutput> {
         let output = self.output();
         if self.last.as_ref() == Some(&output) {

@@ -44,7 +44,6 @@ struct Shared {
     removed: Mutex<BTreeSet<PathBuf>>,
 }
 
-/// The relevant paths.
 #[derive(Debug, Default)]
 struct RelevantPaths {
     /// The manifest directory, with all its entries.
@@ -194,7 +193,6 @@ fn displaces(kind: &EventKind) -> bool {
     )
 }
 
-/// True if the event removes its paths.
 fn removes(kind: &EventKind) -> bool {
     matches!(
         kind,

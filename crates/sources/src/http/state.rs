@@ -17,7 +17,6 @@ pub(crate) struct HttpState {
     url: String,
     node_name: String,
     body: Option<bytes::Bytes>,
-    /// Error of the current body.
     body_error: Option<String>,
     pods: Option<Vec<SharedPod>>,
     failures: u32,

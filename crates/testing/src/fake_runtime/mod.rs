@@ -8,6 +8,7 @@
 //! ([`Call`]), and violations are recorded ([`FakeRuntime::assert_invariants`]).
 
 mod behavior;
+pub mod convert;
 mod exec;
 mod fault;
 mod operation;

@@ -14,7 +14,6 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
-use windlass_cri::convert;
 use windlass_cri::{CriCode, CriError, ImageService, RuntimeService};
 use windlass_proto::containerd_events as ctd;
 use windlass_proto::containerd_events::service::events_server::{Events, EventsServer};
@@ -25,8 +24,8 @@ use windlass_proto::cri_v1::runtime_service_server::{self, RuntimeServiceServer}
 use windlass_types::cri::{RuntimeEvent, RuntimeEventKind};
 use windlass_types::{ContainerId, SandboxId};
 
-use super::FakeRuntime;
 use super::events::EventMode;
+use super::{FakeRuntime, convert};
 
 /// Limit of containerd.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;

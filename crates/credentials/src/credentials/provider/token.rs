@@ -2,7 +2,6 @@
 //! whether a plugin is executed for a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Deserialize;
 
@@ -16,7 +15,6 @@ const REQUIRED: &str = "Required value";
 const REQUIRED_KEYS: &str = "requiredServiceAccountAnnotationKeys";
 const OPTIONAL_KEYS: &str = "optionalServiceAccountAnnotationKeys";
 
-/// `tokenAttributes` in a file.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct TokenAttributesEntry {
@@ -63,16 +61,6 @@ pub enum AccountPlan<'a> {
     WithToken(&'a str),
     /// It is not executed: it requires a service account, and the pod has none.
     Skip,
-}
-
-impl fmt::Display for AccountPlan<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WithoutToken => f.write_str("without token"),
-            Self::WithToken(account) => write!(f, "with token of {account}"),
-            Self::Skip => f.write_str("skip"),
-        }
-    }
 }
 
 impl<'a> AccountPlan<'a> {

@@ -1,5 +1,6 @@
 //! Scripts of the state machine.
 
+use std::fmt;
 use std::sync::Arc;
 
 use windlass_types::Pod;
@@ -11,6 +12,16 @@ use super::*;
 use crate::mirror::NodeOwner;
 use crate::status_sync::tests::{at, proposal, status};
 use windlass_pod_text::pod;
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("idle"),
+            Self::Wait(at) => write!(f, "wait@{}", at.as_second()),
+            Self::Send(priority) => write!(f, "send({priority:?})"),
+        }
+    }
+}
 
 /// A machine and a clock; every step returns one line.
 struct Fixture {

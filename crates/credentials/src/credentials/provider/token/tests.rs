@@ -1,7 +1,19 @@
 //! Validation, and the decisions for a pod.
 
+use std::fmt;
+
 use super::super::read_providers;
 use super::*;
+
+impl fmt::Display for AccountPlan<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WithoutToken => f.write_str("without token"),
+            Self::WithToken(account) => write!(f, "with token of {account}"),
+            Self::Skip => f.write_str("skip"),
+        }
+    }
+}
 
 fn errors(version: &str, attributes: &str, gate: bool) -> Vec<String> {
     let text = format!(
