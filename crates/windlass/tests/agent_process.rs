@@ -62,7 +62,11 @@ impl Drop for TestEnv {
 impl TestEnv {
     /// Starts an agent with these settings, flags and manifests, and waits until its node is Ready.
     async fn start(settings: &str, flags: &[&str], manifests: &[(&str, String)]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        // other tests know its links to logs by the name
+        let dir = tempfile::Builder::new()
+            .prefix("windlass-process-")
+            .tempdir()
+            .unwrap();
         let at = |name: &str| dir.path().join(name);
         let runtime = FakeRuntime::new(Arc::new(SystemClock), 1);
         runtime.add_image(IMAGE);

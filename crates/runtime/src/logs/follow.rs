@@ -68,6 +68,14 @@ impl LogWatch {
         watched.as_ref().map_or(0, |it| it.directories.len())
     }
 
+    /// How many followers wait for a change.
+    #[cfg(test)]
+    pub(super) fn followers(&self) -> usize {
+        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let directories = watched.iter().flat_map(|it| it.directories.values());
+        directories.map(|it| it.followers).sum()
+    }
+
     fn add(&self, source: &LogSource) -> std::io::Result<Watch> {
         let directory = directory_beneath(source)?;
         let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);

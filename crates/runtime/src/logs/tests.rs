@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use windlass_pod_lifecycle::cri_log::LogStream;
@@ -305,6 +305,17 @@ async fn followers_share_a_watch_that_is_removed_with_the_last() {
     }
     let permits = reader.permits.available_permits();
     assert_eq!(permits, MAX_READERS - 1000);
+    // a follower adds its watch when it is polled after the first lines
+    within(async {
+        while reader.watch.followers() < 1000 {
+            for followed in &mut all {
+                let block = followed.blocks.next().now_or_never();
+                assert!(block.is_none(), "no line yet");
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     logs[3].lines(1..2);
     for followed in all.iter_mut().skip(3).step_by(10) {
         followed.expect("line 1\n").await;
