@@ -236,10 +236,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &["grpc-sockets", "metrics", "pacing", "proto", "status"],
     ),
     ("https", &[]),
-    (
-        "auth",
-        &["client", "credentials", "https", "metrics", "pacing"],
-    ),
+    ("auth", &["client", "https", "metrics", "pacing"]),
     ("streams", &[]),
     ("stats", &["cgroups", "cri", "pod-inputs", "runtime-config"]),
     (
@@ -344,9 +341,9 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
+            "auth",
             "bench",
             "config",
-            "credentials",
             "manifests",
             "metrics",
             "proto",
