@@ -207,6 +207,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "volume-plan",
         ],
     ),
+    ("oom-watcher", &["actors"]),
     (
         "pleg",
         &[
@@ -286,6 +287,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "node-api",
             "node-rules",
             "objects",
+            "oom-watcher",
             "pleg",
             "plugins",
             "pod-inputs",
@@ -324,6 +326,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "node",
             "node-rules",
             "objects",
+            "oom-watcher",
             "pod-inputs",
             "pod-lifecycle",
             "pod-status",
@@ -364,6 +367,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "grpc-sockets",
             "manifests",
             "node-api",
+            "oom-watcher",
             "pod-inputs",
             "pod-lifecycle",
             "runtime-config",
