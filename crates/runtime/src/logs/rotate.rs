@@ -196,10 +196,11 @@ impl Work {
                 (error.id(), None)
             }
         };
-        let Some(Job::Step(container, _)) = self.jobs.remove(&id) else {
+        let Some(Job::Step(container, step)) = self.jobs.remove(&id) else {
             return;
         };
-        let growth = schedule.step_done(&container, result.is_some(), Instant::now());
+        let ended = (step, result.is_some());
+        let growth = schedule.step_done(&container, ended, Instant::now());
         if let Some((log, to_compress)) = result
             && !to_compress.is_empty()
             && !growth.outruns_compression()

@@ -31,6 +31,8 @@ struct ScheduledLog {
     watch: Option<i32>,
     /// A step is in progress: the log is not checked.
     busy: bool,
+    /// The log was missing at the last check, and the runtime reopened it.
+    reopened: bool,
 }
 
 impl Schedule {
@@ -59,6 +61,7 @@ impl Schedule {
                     due: now,
                     watch: None,
                     busy: false,
+                    reopened: false,
                 },
             };
             self.logs.insert(scheduled.log.container.clone(), scheduled);
@@ -110,6 +113,7 @@ impl Schedule {
             self.by_watch.insert(watch, checked.log.container.clone());
         }
         let size = checked.size?;
+        scheduled.reopened &= size.is_none();
         let (growth, delay) = scheduled.growth.next_check(
             (size.unwrap_or(0), time),
             self.policy.max_size,
@@ -130,7 +134,7 @@ impl Schedule {
     pub(super) fn step_done(
         &mut self,
         container: &ContainerId,
-        succeeded: bool,
+        (step, succeeded): (LogStep, bool),
         now: Instant,
     ) -> LogGrowth {
         let time = now.saturating_duration_since(self.began);
@@ -139,10 +143,15 @@ impl Schedule {
         };
         scheduled.busy = false;
         let growth = scheduled.growth;
-        let (growth, delay) = match succeeded {
-            true => growth.rotated(time, self.policy.max_size, self.interval),
-            false => (growth, RETRY_INTERVAL.min(self.interval)),
+        let (growth, delay) = match step {
+            LogStep::Rotate if succeeded => {
+                growth.rotated(time, self.policy.max_size, self.interval)
+            }
+            // a runtime may write no file
+            LogStep::Reopen | LogStep::Restore if scheduled.reopened => (growth, self.interval),
+            _ => (growth, RETRY_INTERVAL.min(self.interval)),
         };
+        scheduled.reopened = succeeded && step != LogStep::Rotate;
         scheduled.growth = growth;
         scheduled.due = now + delay;
         if succeeded {
