@@ -166,6 +166,7 @@ mod tests {
             sandbox: None,
             network: None,
             containers: containers.iter().map(container).collect(),
+            oom_killed: Vec::new(),
             volumes: Vec::new(),
             ephemeral: None,
         }

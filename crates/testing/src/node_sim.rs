@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
@@ -39,6 +39,7 @@ use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_objects::ApiCsiObjects;
+use windlass_oom_watcher::{KernelLog, OomSource};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
@@ -95,9 +96,13 @@ pub struct NodeSim {
     desired: Vec<SharedPod>,
     manifests_silent: bool,
     agent: Option<Box<AgentInstance>>,
+    kernel_log: Option<mpsc::Sender<Vec<u8>>>,
+    kernel_records: u64,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
 }
 
+/// Maximum number of messages of the kernel that the agent has not read.
+const KERNEL_RECORDS: usize = 16;
 /// Name of the simulated node.
 const NODE: &str = "sim";
 
@@ -215,6 +220,8 @@ impl NodeSim {
             desired: Vec::new(),
             manifests_silent: false,
             agent: None,
+            kernel_log: None,
+            kernel_records: 0,
             notes: Rc::default(),
         }
     }
@@ -248,6 +255,12 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
+        let (kernel_log, records) = mpsc::channel(KERNEL_RECORDS);
+        self.kernel_log = Some(kernel_log);
+        let oom_source = OomSource {
+            log: KernelLog::Records(records),
+            cgroups: None,
+        };
         // boxed to keep the futures of scenarios small
         let parts = Box::new(AgentParts {
             clock: self.clock.clone(),
@@ -260,7 +273,7 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            node: self.node_parts(initial_node),
+            node: self.node_parts(initial_node, oom_source),
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
@@ -313,7 +326,7 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    fn node_parts(&self, initial: Node) -> NodeParts {
+    fn node_parts(&self, initial: Node, oom_source: OomSource) -> NodeParts {
         NodeParts {
             facts: Arc::new(NodeFacts {
                 node_name: NODE.into(),
@@ -332,6 +345,7 @@ impl NodeSim {
             resolv_conf_warning: self.resolv_conf_warning.clone(),
             swap_warning: None,
             shutdown: None,
+            oom_source: Some(oom_source),
         }
     }
 
@@ -339,11 +353,24 @@ impl NodeSim {
     pub async fn kill_agent(&mut self) {
         if let Some(mut instance) = self.agent.take() {
             self.note("agent killed");
+            self.kernel_log = None;
             instance.fence.raise();
             self.probe_results = instance.agent.probe_results().all();
             instance.agent.shutdown.token().cancel();
             drop(instance.kill.take());
             let _ = instance.gone.await;
+        }
+    }
+
+    /// The kernel logs a message. Without an agent it is lost.
+    pub async fn log_of_kernel(&mut self, message: &str) {
+        self.note(format!("kernel: {message}"));
+        self.kernel_records += 1;
+        let at = self.began.elapsed().as_micros();
+        let record = format!("6,{},{at},-;{message}\n", self.kernel_records);
+        if let Some(log) = &self.kernel_log {
+            // fails if the agent was killed
+            let _ = log.send(record.into_bytes()).await;
         }
     }
 

@@ -189,6 +189,8 @@ reasons! {
     PodFeatureUnsupported = "PodFeatureUnsupported",
 
     // node events
+    /// The OOM killer killed a process because the host's memory was short.
+    SystemOom = "SystemOOM",
     /// A host shutdown began or was cancelled.
     Shutdown = "Shutdown",
     /// The agent starts.

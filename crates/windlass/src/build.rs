@@ -2,6 +2,7 @@
 
 mod cgroups;
 pub mod node;
+mod oom;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,6 +187,7 @@ fn node_parts(
             logind_conf_dir: PathBuf::from(LOGIND_CONF),
             record,
         }),
+        oom_source: Some(oom::oom_source(&config.kubelet.cgroup_root)),
         facts: Arc::new(facts),
         initial: Arc::new(initial),
     })

@@ -10,6 +10,7 @@ mod cluster;
 mod csi;
 mod logs;
 mod node;
+mod oom;
 mod pods;
 mod probes;
 mod sources;
@@ -38,6 +39,7 @@ use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use links::{Links, Shared, channels};
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
+use oom::spawn_oom_watcher;
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
@@ -193,6 +195,9 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
 
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
+    if let Some(source) = node.oom_source {
+        spawn_oom_watcher(source, &shared, &links);
+    }
     if let Some(parts) = node.shutdown {
         spawn_shutdown(parts, &shared, &links, ends.node_shutdown);
     }

@@ -207,6 +207,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "volume-plan",
         ],
     ),
+    ("oom-watcher", &["actors"]),
     (
         "pleg",
         &[
@@ -283,6 +284,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "node-api",
             "node-rules",
             "objects",
+            "oom-watcher",
             "pleg",
             "plugins",
             "pod-inputs",
@@ -321,6 +323,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "node",
             "node-rules",
             "objects",
+            "oom-watcher",
             "pod-inputs",
             "pod-lifecycle",
             "pod-status",
@@ -361,6 +364,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "grpc-sockets",
             "manifests",
             "node-api",
+            "oom-watcher",
             "pod-inputs",
             "pod-lifecycle",
             "runtime-config",

@@ -184,6 +184,7 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
                 .filter(|mount| mount.recursive_read_only)
                 .map(|mount| mount.container_path.clone())
                 .collect(),
+            oom_kills: None,
         },
         labels: status.labels,
         annotations: status.annotations,

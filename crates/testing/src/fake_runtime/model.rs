@@ -602,6 +602,7 @@ impl Model {
                     .filter(|mount| mount.recursive_read_only)
                     .map(|mount| mount.container_path.clone())
                     .collect(),
+                oom_kills: None,
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),

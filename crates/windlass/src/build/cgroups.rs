@@ -13,7 +13,7 @@ use windlass_types::cri::CgroupDriver;
 use super::read;
 
 /// Mount point of cgroupfs.
-const CGROUPS: &str = "/sys/fs/cgroup";
+pub(super) const CGROUPS: &str = "/sys/fs/cgroup";
 /// The kernel's limit of processes and threads.
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
 /// Value of `enforceNodeAllocatable` that limits all pods together.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodeUpdate, ObjectsChanged, PlegHandle,
-    PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState, ShutdownState,
-    SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged,
-    VolumesHandle, VolumesInUse,
+    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodeUpdate, ObjectsChanged, OomKillCache,
+    PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState,
+    ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
+    VolumesChanged, VolumesHandle, VolumesInUse,
 };
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
 use windlass_mailboxes::{
@@ -87,6 +87,7 @@ pub(super) struct Links {
     pub(super) volumes_changed: SlotSender<PodUid, VolumesChanged>,
     pub(super) terminations: SlotSender<PodUid, TerminatePod>,
     pub(super) pleg: PlegHandle,
+    pub(super) oom_kills: OomKillCache,
     pub(super) workers: PodWorkersHandle,
     pub(super) volumes: VolumesHandle,
     pub(super) node: watch::Receiver<NodeUpdate>,
@@ -147,6 +148,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
             mailbox: pleg,
             cache: StatusCache::new(),
         },
+        oom_kills: OomKillCache::default(),
         workers: PodWorkersHandle {
             updates,
             mailbox: workers,

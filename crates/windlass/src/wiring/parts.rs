@@ -12,6 +12,7 @@ use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_objects::CredentialDirs;
+use windlass_oom_watcher::OomSource;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
@@ -75,6 +76,8 @@ pub struct NodeParts {
     pub swap_warning: Option<String>,
     /// Graceful node shutdown; `None` in simulations.
     pub shutdown: Option<ShutdownParts>,
+    /// Sources of OOM kills.
+    pub oom_source: Option<OomSource>,
 }
 
 /// Settings of graceful node shutdown.
