@@ -143,6 +143,8 @@ fn compress(directory: &OwnedFd, name: &str, shutdown: &CancellationToken) -> io
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, &unfinished, flags, Mode::from(stat.st_mode))?;
     let written = write_compressed(&mut log, File::from(file), shutdown).and_then(|()| {
+        // a rotation may have removed it
+        size_in(directory, name)?.ok_or(Errno::NOENT)?;
         let compressed = format!("{name}{COMPRESSED}");
         Ok(renameat(directory, &unfinished, directory, compressed)?)
     });
