@@ -9,7 +9,7 @@ use windlass_units::quantity::{Quantity, QuantityFormat};
 pub enum Amount {
     /// An amount of the resource.
     Quantity(Quantity),
-    /// A share of the capacity between 0 and 1, in single precision as upstream.
+    /// A share of the capacity in percent, in single precision as upstream.
     Percentage(f32),
 }
 
@@ -19,9 +19,7 @@ impl Amount {
         match text.strip_suffix('%') {
             Some(percent) => {
                 let percent: f32 = percent.parse().ok()?;
-                percent
-                    .is_finite()
-                    .then_some(Self::Percentage(percent / 100.0))
+                percent.is_finite().then_some(Self::Percentage(percent))
             }
             None => text.parse().ok().map(Self::Quantity),
         }
@@ -31,8 +29,8 @@ impl Amount {
     pub fn resolve(self, capacity: u64) -> Quantity {
         match self {
             Self::Quantity(quantity) => quantity,
-            Self::Percentage(share) => Quantity::from_units(
-                (capacity as f64 * f64::from(share)) as i64,
+            Self::Percentage(percent) => Quantity::from_units(
+                (capacity as f64 * f64::from(percent / 100.0)) as i64,
                 QuantityFormat::BinarySi,
             ),
         }
@@ -44,7 +42,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quantity(quantity) => write!(f, "{quantity}"),
-            Self::Percentage(share) => write!(f, "{}%", share * 100.0),
+            Self::Percentage(percent) => write!(f, "{percent}%"),
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::victim::MetThreshold;
 pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval far from all thresholds (upstream `evictionMonitoringPeriod`).
 pub const MAX_INTERVAL: Duration = Duration::from_secs(10);
+/// Age below which a rate means nothing.
+const MIN_AGE: Duration = Duration::from_millis(100);
 /// Bytes a second.
 const BURST_BYTES: f64 = 1e9;
 /// Inodes a second.
@@ -51,7 +53,7 @@ fn half_way(
         .saturating_sub(u64::try_from(needed).unwrap_or(0));
     let rate = previous.map_or(0.0, |(age, previous)| {
         let consumed = previous.available.saturating_sub(observed.available);
-        consumed as f64 / age.as_secs_f64().max(f64::EPSILON)
+        consumed as f64 / age.max(MIN_AGE).as_secs_f64()
     });
     let seconds = margin as f64 / rate.max(burst(threshold.signal)) / 2.0;
     Duration::from_secs_f64(seconds.min(MAX_INTERVAL.as_secs_f64()))
@@ -64,3 +66,6 @@ fn burst(signal: Signal) -> f64 {
         Resource::Pids => BURST_PROCESSES,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,6 +72,9 @@ mod pod;
 mod rank;
 mod victim;
 
+#[cfg(test)]
+mod test_figures;
+
 mod interval;
 mod state;
 mod status;

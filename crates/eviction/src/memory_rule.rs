@@ -93,3 +93,6 @@ impl FromStr for MemoryRule {
             .ok_or_else(|| UnknownMemoryRule(text.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,10 +204,13 @@ fn request_with_overhead(pod: &Pod, resource: Resource) -> Quantity {
     }
 }
 
+/// Returns a request; the default is the limit, as in the API server.
 fn explicit_request(
     resources: Option<&ResourceRequirements>,
     resource: Resource,
 ) -> Option<Quantity> {
-    let requests = resources?.requests.as_ref();
-    lookup(requests, resource.as_str()).ok().flatten()
+    let resources = resources?;
+    let lists = [resources.requests.as_ref(), resources.limits.as_ref()];
+    let of = |list| lookup(list, resource.as_str()).ok().flatten();
+    lists.into_iter().find_map(of)
 }

@@ -119,9 +119,8 @@ impl fmt::Display for Rank {
             (Some(used), Resource::Inodes) => write!(f, "it uses {used} inodes")?,
             (Some(used), _) => {
                 write!(f, "it uses {used} of {resource}, ")?;
-                let difference = used.value() - self.request.value();
-                let amount = resource.quantity(difference.unsigned_abs());
-                match (self.request.is_zero(), difference > 0) {
+                let amount = resource.difference(used, self.request);
+                match (self.request.is_zero(), used > self.request) {
                     (true, _) => f.write_str("without a request")?,
                     (false, true) => write!(f, "{amount} above its request of {}", self.request)?,
                     (false, false) => write!(f, "within its request of {}", self.request)?,
@@ -135,3 +134,6 @@ impl fmt::Display for Rank {
         )
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,6 +150,12 @@ impl Resource {
         };
         Quantity::from_units(i64::try_from(amount).unwrap_or(i64::MAX), format)
     }
+
+    /// Returns what `more` has above `less`; 0 if it has not more.
+    pub(crate) fn difference(self, more: Quantity, less: Quantity) -> Quantity {
+        let difference = more.value().saturating_sub(less.value());
+        self.quantity(u64::try_from(difference).unwrap_or(0))
+    }
 }
 
 impl NodeCondition {

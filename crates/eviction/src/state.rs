@@ -160,7 +160,10 @@ impl EvictionState {
                 steps => Decision::Reclaim(*met, steps),
             }
         });
-        let previous = self.last.as_ref().map(|(at, last)| (now - *at, last));
+        let previous = self
+            .last
+            .as_ref()
+            .map(|(at, last)| (now.saturating_sub(*at), last));
         let next = interval::until_next(&thresholds, observations, previous, &waiting);
         self.last = Some((now, observations.clone()));
         Pass {
@@ -285,3 +288,6 @@ impl fmt::Display for Decision {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,3 +198,6 @@ impl fmt::Display for ThresholdState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -291,8 +291,8 @@ impl Parser {
 fn check_threshold(text: &str) -> Result<Amount, &'static str> {
     let amount = Amount::parse(text).ok_or("")?;
     match amount {
-        Amount::Percentage(share) if share < 0.0 => Err(", less than 0%"),
-        Amount::Percentage(share) if share > 1.0 => Err(", more than 100%"),
+        Amount::Percentage(percent) if percent < 0.0 => Err(", less than 0%"),
+        Amount::Percentage(percent) if percent > 100.0 => Err(", more than 100%"),
         Amount::Quantity(quantity) if quantity <= Quantity::ZERO => Err(", not more than 0"),
         _ => Ok(amount),
     }
@@ -302,8 +302,11 @@ fn check_threshold(text: &str) -> Result<Amount, &'static str> {
 fn check_reclaim(text: &str) -> Result<Amount, &'static str> {
     let amount = Amount::parse(text).ok_or("")?;
     match amount {
-        Amount::Percentage(share) if share <= 0.0 => Err(", not more than 0%"),
+        Amount::Percentage(percent) if percent <= 0.0 => Err(", not more than 0%"),
         Amount::Quantity(quantity) if quantity < Quantity::ZERO => Err(", less than 0"),
         _ => Ok(amount),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,9 +86,8 @@ impl MetThreshold {
 
     /// Returns how much is missing; 0 if only the minimum reclaim is.
     pub fn shortfall(&self) -> Quantity {
-        let missing = self.quantity().value() - self.available().value();
         let resource = self.signal().resource();
-        resource.quantity(u64::try_from(missing).unwrap_or(0))
+        resource.difference(self.quantity(), self.available())
     }
 
     /// Returns the message of the event on the node.
@@ -149,7 +148,11 @@ impl fmt::Display for Explanation {
         write!(f, "{signal} was {}, ", met.available())?;
         if met.shortfall().is_zero() {
             let resolved = met.threshold.resolved_at(met.observed.capacity);
-            write!(f, "less than the minimum reclaim up to {resolved} requires")?;
+            let missing = signal.resource().difference(resolved, met.available());
+            write!(
+                f,
+                "{missing} less than the threshold and its minimum reclaim require ({resolved})"
+            )?;
         } else {
             let (missing, quantity) = (met.shortfall(), met.quantity());
             write!(f, "{missing} below the threshold of {quantity}")?;
@@ -221,3 +224,6 @@ fn consumption(
          has larger consumption of {resource}. "
     )
 }
+
+#[cfg(test)]
+mod tests;
