@@ -193,6 +193,8 @@ reasons! {
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
+    /// A resource is short, and the node tries to free it.
+    EvictionThresholdMet = "EvictionThresholdMet",
     /// The host was rebooted since the last report.
     Rebooted = "Rebooted",
     /// The node can run pods.
