@@ -181,6 +181,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "mailboxes",
             "metrics",
             "node-rules",
+            "pod-inputs",
             "pod-lifecycle",
             "pod-status",
             "runtime",
