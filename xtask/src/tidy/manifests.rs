@@ -182,6 +182,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "mailboxes",
             "metrics",
             "node-rules",
+            "pod-inputs",
             "pod-lifecycle",
             "pod-status",
             "runtime",
