@@ -76,7 +76,7 @@ pub struct AdmissionPolicy {
     pub declared_features: Option<BTreeSet<String>>,
 }
 
-/// Pressure conditions of the node; always false until eviction is implemented.
+/// Pressure conditions of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// Condition `MemoryPressure`.

@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
+use windlass_node_rules::admission::{AdmissionPolicy, Pressure, SysctlAllowList};
 use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet, Decision};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
@@ -43,6 +43,7 @@ impl Decisions {
                 policy: &self.policy,
                 desired: &self.desired,
                 strict_groups: None,
+                pressure: Pressure::default(),
                 shutting_down: false,
                 restored: op == PodOp::Restore,
                 runs: false,

@@ -3,7 +3,7 @@
 //! * owns: the desired pods, the admitted pods, the preemptions in progress, the runtime state
 //! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
-//!   managers, `TerminatePod` from NodeShutdown (coalesced per pod), its timers, completions of its
+//!   managers, `TerminatePod` from NodeShutdown and the EvictionManager (coalesced per pod), its timers, completions of its
 //!   runtime checks and housekeeping rounds
 //! * sends: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to the
 //!   StatusManager and the VolumeManager
@@ -24,7 +24,7 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
+    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
     ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod,
     VolumesChanged, VolumesHandle,
 };
@@ -115,6 +115,8 @@ pub struct AdmissionDeps {
     pub admission_policy: Arc<AdmissionPolicy>,
     /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
+    /// Pressure conditions; `None` until the node was read.
+    pub pressure: watch::Receiver<Option<NodePressure>>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
     /// Recorder of rejections.
@@ -163,7 +165,7 @@ pub struct SyncLoopStreams {
     pub volumes: SlotReceiver<PodUid, VolumesChanged>,
     /// Changed probe results, from the probe managers.
     pub probes: SlotReceiver<PodUid, ProbeUpdate>,
-    /// Pods to terminate, from NodeShutdown.
+    /// Pods to terminate, from NodeShutdown and the EvictionManager.
     pub terminations: SlotReceiver<PodUid, TerminatePod>,
 }
 

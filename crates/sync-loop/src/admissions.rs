@@ -46,6 +46,8 @@ pub struct AdmissionContext<'a> {
     pub desired: &'a DesiredPods,
     /// The runtime supports `supplementalGroupsPolicy: Strict`; `None` if unknown.
     pub strict_groups: Option<bool>,
+    /// Pressure conditions of the node.
+    pub pressure: Pressure,
     /// The host is about to shut down.
     pub shutting_down: bool,
     /// The pods are from the checkpoint.
@@ -405,7 +407,7 @@ fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<()
         load,
         policy: context.policy,
         strict_groups: context.strict_groups,
-        pressure: Pressure::default(),
+        pressure: context.pressure,
         shutting_down: context.shutting_down,
     })
 }

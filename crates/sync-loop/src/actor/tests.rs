@@ -130,6 +130,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
                 declared_features: None,
             }),
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
+            pressure: watch::Sender::new(None).subscribe(),
             checkpoint: None,
             events,
         },
