@@ -145,8 +145,9 @@ fn pod_that_does_not_die_delays_the_next_eviction_by_30_s() {
     on_a_node(105, settings(HARD, &[], &[]), async |sim| {
         let stuck = run(sim, requesting("stuck", 0, 0)).await;
         let other = run(sim, requesting("other", 0, 0)).await;
-        let hang = Fault::hang(Operation::StopContainer).on("default/stuck");
-        sim.runtime.inject(hang);
+        for operation in [Operation::StopContainer, Operation::StopPodSandbox] {
+            sim.runtime.inject(Fault::hang(operation).on("default/stuck"));
+        }
         memory(sim, &stuck, 9000);
         memory(sim, &other, 500);
         sim.until("the first terminates", 11 * SECOND, |sim| {
@@ -162,6 +163,7 @@ fn pod_that_does_not_die_delays_the_next_eviction_by_30_s() {
         assert_eq!(evictions(sim, Signal::MemoryAvailable), 2.0);
         sim.runtime.clear_faults();
         sim.runtime.release(Operation::StopContainer);
+        sim.runtime.release(Operation::StopPodSandbox);
         until_evicted(sim, "stuck", 2 * MINUTE).await;
         assert_eq!(events(sim, "Evicted").len(), 2);
     });
@@ -319,13 +321,13 @@ fn kernel_notification_is_faster_than_the_timer() {
                 sim.pressure.enable_notifications();
             }
             sim.start_agent().await;
+            stubborn(sim, "hog");
             let hog = run(sim, requesting("hog", 0, 0)).await;
             sim.pass(MINUTE).await;
             // the timer has just fired
             let reads = sim.pressure.reads();
             sim.until("a pass", 11 * SECOND, |sim| sim.pressure.reads() > reads)
                 .await;
-            memory(sim, &hog, 98 << 10);
             memory(sim, &hog, (99 << 10) - 10);
             let began = sim.now();
             if notifies {
