@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pod-inputs", &["units"]),
     ("pod-lifecycle", &["pod-inputs", "units"]),
     ("eviction", &["pod-inputs", "units"]),
-    ("node-rules", &["pod-inputs", "units"]),
+    ("node-rules", &["eviction", "pod-inputs", "units"]),
     (
         "pod-status",
         &["node-rules", "pod-inputs", "pod-lifecycle", "units"],
@@ -44,7 +44,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("telemetry", &["metrics"]),
     (
         "config",
-        &["credentials", "manifests", "node-rules", "units"],
+        &[
+            "credentials",
+            "eviction",
+            "manifests",
+            "node-rules",
+            "units",
+        ],
     ),
     (
         "store",
@@ -409,6 +415,7 @@ const TEST_ONLY: &[&str] = &[
     "manifests",
     "pod-inputs",
     "pod-lifecycle",
+    "eviction",
     "node-rules",
     "pod-status",
     "volume-plan",
