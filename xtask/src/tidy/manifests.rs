@@ -231,6 +231,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "actors",
             "client",
             "mailboxes",
+            "eviction",
             "metrics",
             "pod-lifecycle",
             "pod-status",
@@ -381,6 +382,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "control",
         &[
+            "eviction",
             "grpc-sockets",
             "health",
             "metrics",
@@ -390,6 +392,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "runtime",
             "stats",
             "status",
+            "units",
         ],
     ),
     ("grpc-sockets", &[]),
