@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_eviction::Pressure;
 use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
 pub use windlass_types::PhaseOverride;
 use windlass_types::corev1::Node;
@@ -486,14 +487,7 @@ pub struct ShutdownState {
 /// Message: the EvictionManager publishes the pressure conditions of the node; `None` before its
 /// first pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodePressure {
-    /// Condition `MemoryPressure`.
-    pub memory: bool,
-    /// Condition `DiskPressure`.
-    pub disk: bool,
-    /// Condition `PIDPressure`.
-    pub pid: bool,
-}
+pub struct NodePressure(pub Option<Pressure>);
 
 /// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -60,7 +60,7 @@ pub struct EvictionManagerDeps {
     /// Terminations for the SyncLoop.
     pub terminations: SlotSender<PodUid, TerminatePod>,
     /// Publishes the conditions.
-    pub pressure: watch::Sender<Option<NodePressure>>,
+    pub pressure: watch::Sender<NodePressure>,
     /// Publishes what users are shown.
     pub status: watch::Sender<Arc<EvictionStatus>>,
     /// Records events.
@@ -332,10 +332,8 @@ impl EvictionManager {
     }
 
     fn publish(&mut self, now: ClockReading, pass: &Pass, reading: &NodeReading) {
-        let Pressure { memory, disk, pid } = pass.pressure;
-        let pressure = Some(NodePressure { memory, disk, pid });
-        let update =
-            |known: &mut Option<NodePressure>| std::mem::replace(known, pressure) != pressure;
+        let pressure = NodePressure(Some(pass.pressure));
+        let update = |known: &mut NodePressure| std::mem::replace(known, pressure) != pressure;
         self.deps.pressure.send_if_modified(update);
         let observations = &reading.observations;
         self.status
@@ -375,7 +373,8 @@ impl Actor for EvictionManager {
         };
         if self.settings.thresholds.is_empty() {
             // nothing can be short
-            self.deps.pressure.send_replace(Some(NodePressure::default()));
+            let pressure = NodePressure(Some(Pressure::default()));
+            self.deps.pressure.send_replace(pressure);
             return ctx.stop();
         }
         self.logged = " ".to_owned();

@@ -25,6 +25,34 @@ impl Amount {
         }
     }
 
+    /// Reads a threshold; `None` for `0%` and `100%`, which disable it.
+    ///
+    /// # Errors
+    /// What is wrong with it, to append to “invalid value”; empty if it cannot be read.
+    pub fn parse_threshold(text: &str) -> Result<Option<Self>, &'static str> {
+        let amount = Self::parse(text).ok_or("")?;
+        match amount {
+            _ if ["0%", "100%"].contains(&text) => Ok(None),
+            Self::Percentage(percent) if percent < 0.0 => Err(", less than 0%"),
+            Self::Percentage(percent) if percent > 100.0 => Err(", more than 100%"),
+            Self::Quantity(quantity) if quantity <= Quantity::ZERO => Err(", not more than 0"),
+            _ => Ok(Some(amount)),
+        }
+    }
+
+    /// Reads a minimum reclaim: a share is more than 0, a quantity may be 0.
+    ///
+    /// # Errors
+    /// As [`Self::parse_threshold`].
+    pub(crate) fn parse_reclaim(text: &str) -> Result<Self, &'static str> {
+        let amount = Self::parse(text).ok_or("")?;
+        match amount {
+            Self::Percentage(percent) if percent <= 0.0 => Err(", not more than 0%"),
+            Self::Quantity(quantity) if quantity < Quantity::ZERO => Err(", less than 0"),
+            _ => Ok(amount),
+        }
+    }
+
     /// Returns the amount for a capacity (upstream `GetThresholdQuantity`).
     pub fn resolve(self, capacity: u64) -> Quantity {
         match self {

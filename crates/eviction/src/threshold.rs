@@ -240,10 +240,9 @@ impl Parser {
         let mut amounts = BTreeMap::new();
         for (name, text) in map {
             let signal = self.signal(field, name);
-            match check_threshold(text) {
+            match Amount::parse_threshold(text) {
                 Ok(amount) => {
-                    let is_off = ["0%", "100%"].contains(&text.as_str());
-                    if let Some(signal) = signal.filter(|_| !is_off) {
+                    if let Some((signal, amount)) = signal.zip(amount) {
                         amounts.insert(signal, amount);
                     }
                 }
@@ -257,7 +256,7 @@ impl Parser {
         let mut amounts = BTreeMap::new();
         for (name, text) in map {
             let signal = self.signal(RECLAIM, name);
-            match (check_reclaim(text), signal) {
+            match (Amount::parse_reclaim(text), signal) {
                 (Ok(amount), Some(signal)) => {
                     amounts.insert(signal, amount);
                 }
@@ -284,27 +283,6 @@ impl Parser {
             }
         }
         periods
-    }
-}
-
-/// Reads a threshold, or returns why its amount is not one; empty if it cannot be read.
-fn check_threshold(text: &str) -> Result<Amount, &'static str> {
-    let amount = Amount::parse(text).ok_or("")?;
-    match amount {
-        Amount::Percentage(percent) if percent < 0.0 => Err(", less than 0%"),
-        Amount::Percentage(percent) if percent > 100.0 => Err(", more than 100%"),
-        Amount::Quantity(quantity) if quantity <= Quantity::ZERO => Err(", not more than 0"),
-        _ => Ok(amount),
-    }
-}
-
-/// As [`check_threshold`], for a minimum reclaim: a share is more than 0, a quantity may be 0.
-fn check_reclaim(text: &str) -> Result<Amount, &'static str> {
-    let amount = Amount::parse(text).ok_or("")?;
-    match amount {
-        Amount::Percentage(percent) if percent <= 0.0 => Err(", not more than 0%"),
-        Amount::Quantity(quantity) if quantity < Quantity::ZERO => Err(", less than 0"),
-        _ => Ok(amount),
     }
 }
 

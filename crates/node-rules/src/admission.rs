@@ -31,6 +31,7 @@ pub use fit::Insufficient;
 pub(crate) use load::PodRequests;
 pub use load::{HostPort, NodeLoad};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};
+pub use windlass_eviction::Pressure;
 
 /// OS of the node.
 const OS: &str = "linux";
@@ -74,17 +75,6 @@ pub struct AdmissionPolicy {
     pub pod_level_resources: bool,
     /// Declared features of the node; `None` without the gate `NodeDeclaredFeatures`.
     pub declared_features: Option<BTreeSet<String>>,
-}
-
-/// Pressure conditions of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Condition `MemoryPressure`.
-    pub memory: bool,
-    /// Condition `DiskPressure`.
-    pub disk: bool,
-    /// Condition `PIDPressure`.
-    pub pid: bool,
 }
 
 /// Why a pod is rejected.
@@ -165,16 +155,7 @@ pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
 /// A node under pressure admits only critical pods; under memory pressure alone, also pods with
 /// requests and pods that tolerate the taint.
 fn eviction(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
-    let names = [
-        (pressure.memory, "MemoryPressure"),
-        (pressure.disk, "DiskPressure"),
-        (pressure.pid, "PIDPressure"),
-    ];
-    let on: Vec<&str> = names
-        .iter()
-        .filter(|(on, _)| *on)
-        .map(|(_, n)| *n)
-        .collect();
+    let on = pressure.names();
     if on.is_empty() || is_critical(pod) {
         return Ok(());
     }

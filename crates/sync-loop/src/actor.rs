@@ -116,7 +116,7 @@ pub struct AdmissionDeps {
     /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
     /// Pressure conditions; `None` until the node was read.
-    pub pressure: watch::Receiver<Option<NodePressure>>,
+    pub pressure: watch::Receiver<NodePressure>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
     /// Recorder of rejections.

@@ -117,7 +117,7 @@ pub fn agent_parts(
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
     let images = Arc::clone(&clients.images) as _;
-    let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock))?;
+    let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock));
     let change_detection = &kubelet.config_map_and_secret_change_detection_strategy;
     Ok(AgentParts {
         spans: None,

@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pod-inputs", &["units"]),
     ("pod-lifecycle", &["pod-inputs", "units"]),
     ("eviction", &["pod-inputs", "units"]),
-    ("node-rules", &["pod-inputs", "units"]),
+    ("node-rules", &["eviction", "pod-inputs", "units"]),
     (
         "pod-status",
         &["node-rules", "pod-inputs", "pod-lifecycle", "units"],
@@ -56,7 +56,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("telemetry", &["metrics"]),
     (
         "config",
-        &["credentials", "manifests", "node-rules", "units"],
+        &[
+            "credentials",
+            "eviction",
+            "manifests",
+            "node-rules",
+            "units",
+        ],
     ),
     (
         "store",
@@ -101,6 +107,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "actors",
         &[
+            "eviction",
             "mailboxes",
             "metrics",
             "pod-lifecycle",
@@ -238,6 +245,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "actors",
             "client",
             "mailboxes",
+            "eviction",
             "metrics",
             "pod-lifecycle",
             "pod-status",
@@ -392,6 +400,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "control",
         &[
+            "eviction",
             "grpc-sockets",
             "health",
             "metrics",
@@ -401,6 +410,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "runtime",
             "stats",
             "status",
+            "units",
         ],
     ),
     ("grpc-sockets", &[]),
@@ -426,6 +436,7 @@ const TEST_ONLY: &[&str] = &[
     "manifests",
     "pod-inputs",
     "pod-lifecycle",
+    "eviction",
     "node-rules",
     "pod-status",
     "volume-plan",

@@ -130,7 +130,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
                 declared_features: None,
             }),
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
-            pressure: watch::Sender::new(None).subscribe(),
+            pressure: watch::Sender::new(NodePressure::default()).subscribe(),
             checkpoint: None,
             events,
         },

@@ -21,7 +21,7 @@ pub(super) fn spawn_eviction(
     parts: EvictionParts,
     shared: &Shared,
     links: &Links,
-    pressure: watch::Sender<Option<NodePressure>>,
+    pressure: watch::Sender<NodePressure>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
     let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(AgentReclaimer));
