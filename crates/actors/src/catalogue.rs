@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_eviction::Pressure;
 use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
 pub use windlass_types::PhaseOverride;
 use windlass_types::corev1::Node;
@@ -482,6 +483,11 @@ pub struct ShutdownState {
     /// The host is about to shut down: new pods are rejected, the node is not ready.
     pub shutting_down: bool,
 }
+
+/// Message: the EvictionManager publishes the pressure conditions of the node; `None` before its
+/// first pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePressure(pub Option<Pressure>);
 
 /// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

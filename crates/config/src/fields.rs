@@ -29,7 +29,6 @@ pub struct Field {
 
 use Support::{Full, Ignored, NotImplemented, Partial};
 
-const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
@@ -137,15 +136,12 @@ pub static FIELDS: &[Field] = &[
     zero("kubeAPIBurst", Full),
     plain("serializeImagePulls", Full),
     plain("maxParallelImagePulls", Full),
-    plain(
-        "evictionHard",
-        Partial("reduces allocatable; eviction is not implemented"),
-    ),
-    plain("evictionSoft", NotImplemented(EVICTION)),
-    plain("evictionSoftGracePeriod", NotImplemented(EVICTION)),
-    zero("evictionPressureTransitionPeriod", NotImplemented(EVICTION)),
-    plain("evictionMaxPodGracePeriod", NotImplemented(EVICTION)),
-    plain("evictionMinimumReclaim", NotImplemented(EVICTION)),
+    plain("evictionHard", Full),
+    plain("evictionSoft", Full),
+    plain("evictionSoftGracePeriod", Full),
+    zero("evictionPressureTransitionPeriod", Full),
+    plain("evictionMaxPodGracePeriod", Full),
+    plain("evictionMinimumReclaim", Full),
     plain("mergeDefaultEvictionSettings", Full),
     plain("podsPerCore", Full),
     plain("enableControllerAttachDetach", Full),
@@ -173,7 +169,10 @@ pub static FIELDS: &[Field] = &[
     plain("allowedUnsafeSysctls", Full),
     zero("volumePluginDir", NotImplemented(VOLUMES)),
     plain("providerID", Full),
-    plain("kernelMemcgNotification", NotImplemented(EVICTION)),
+    plain(
+        "kernelMemcgNotification",
+        Ignored("kernel notifications are always used where the kernel has them"),
+    ),
     plain("enableSystemLogHandler", Full),
     plain("enableSystemLogQuery", Full),
     plain("shutdownGracePeriod", Full),

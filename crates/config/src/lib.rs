@@ -66,6 +66,7 @@ pub mod validate;
 
 pub mod checks;
 mod collector;
+mod eviction;
 pub mod node;
 
 use windlass_units::duration;

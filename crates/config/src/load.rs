@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use windlass_manifests::yaml::{self, YamlError};
 
 use crate::collector;
+use crate::eviction;
 use crate::fields;
 use crate::flags::{FlagSetting, KubeletFlags};
 use crate::gates::{self, FeatureGates, Gate};
@@ -414,9 +415,12 @@ impl Layers {
             .filter(|word| !["pods", "none"].contains(&word.as_str()))
             .map(|word| format!("{word} is not enforced in this version; only pods is"))
             .map(|message| warning("enforceNodeAllocatable", message));
+        let container_fs = eviction::container_fs_warnings(&kubelet);
+        let container_fs = container_fs.map(|(field, message)| warning(field, message));
         let warnings: Vec<_> = suites
             .into_iter()
             .chain(unusable)
+            .chain(container_fs)
             .chain(not_enforced)
             .collect();
         self.warn_unimplemented_fields(&kubelet);

@@ -701,6 +701,10 @@ fn each_validation_rule_is_enforced() {
     );
     rule("evictionHard: {bogus.signal: 5%}", "got \"bogus.signal\"");
     rule(
+        "evictionHard: {memory.available: -1, bogus: 5%}\nevictionSoft: {pid.available: 5%}",
+        "evictionSoft: pid.available requires a period in evictionSoftGracePeriod",
+    );
+    rule(
         "evictionSoft: {memory.available: 5%}",
         "memory.available requires a period in evictionSoftGracePeriod",
     );

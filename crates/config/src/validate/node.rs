@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use windlass_eviction::Thresholds;
 use windlass_units::quantity::Quantity;
 
 use super::Rules;
 use crate::duration::GoDuration;
+use crate::eviction;
 use crate::kubelet::KubeletConfiguration;
 
 /// Checks cgroups, reserved resources and enforcement.
@@ -88,58 +90,11 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     reserved_memory(c, rules);
 }
 
-/// Eviction signals (upstream `signalToResource`).
-const SIGNALS: [&str; 9] = [
-    "memory.available",
-    "allocatableMemory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-];
-
 /// Checks eviction thresholds, reclaim amounts and grace periods.
 pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    let percent = |text: &str| -> Option<f32> { text.strip_suffix('%')?.parse().ok() };
-    let amount = |text: &str| text.parse::<Quantity>().ok();
-    let threshold = |text: &str| {
-        percent(text).is_some_and(|share| (0.0..=100.0).contains(&share))
-            || amount(text).is_some_and(|it| it > Quantity::ZERO)
-    };
-    let reclaim = |text: &str| {
-        percent(text).is_some_and(|share| share > 0.0)
-            || amount(text).is_some_and(|it| it >= Quantity::ZERO)
-    };
-    let period = |text: &str| {
-        let period = text.parse::<GoDuration>();
-        period.is_ok_and(|it| it >= GoDuration::ZERO)
-    };
-    type Holds<'a> = &'a dyn Fn(&str) -> bool;
-    let maps: [(&str, _, Holds<'_>, &str); 4] = rows! {
-        "evictionHard", &c.eviction_hard, &threshold, "100Mi or 5%";
-        "evictionSoft", &c.eviction_soft, &threshold, "100Mi or 5%";
-        "evictionMinimumReclaim", &c.eviction_minimum_reclaim, &reclaim, "100Mi or 5%";
-        "evictionSoftGracePeriod", &c.eviction_soft_grace_period, &period, "90s";
-    };
-    for (field, map, holds, example) in maps {
-        for (signal, text) in map {
-            rules.require(SIGNALS.contains(&signal.as_str()), field, || {
-                format!("must be one of {}, got {signal:?}", SIGNALS.join(", "))
-            });
-            rules.require(holds(text), field, || {
-                format!("{signal}: invalid value {text:?}; set for example {example}")
-            });
-        }
-    }
-    for (signal, text) in &c.eviction_soft {
-        let off = ["0%", "100%"].contains(&text.as_str());
-        let has = c.eviction_soft_grace_period.contains_key(signal);
-        rules.require(off || has, "evictionSoft", || {
-            format!("{signal} requires a period in evictionSoftGracePeriod")
-        });
+    let errors = Thresholds::parse(eviction::threshold_fields(c)).err();
+    for error in errors.into_iter().flatten() {
+        rules.reject(error.field, error.message);
     }
 }
 

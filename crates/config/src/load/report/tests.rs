@@ -135,8 +135,6 @@ fn partial_and_default_settings_are_distinguished() {
              reservations",
             "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version; \
              only pods is",
-            "partial evictionHard (@/c): partially supported: reduces allocatable; eviction is not \
-             implemented",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
              process is moved into the cgroup",
             "default cpuManagerPolicy (@/c): not implemented: requires the CPU, memory and \
@@ -146,6 +144,7 @@ fn partial_and_default_settings_are_distinguished() {
             "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
             "default localStorageCapacityIsolation (@/c): partially supported: adds \
              ephemeral-storage to the capacity; eviction is not implemented",
+            "supported evictionHard (@/c)",
             "supported maxPods (@/c)",
         ],
     );
