@@ -10,6 +10,7 @@
 //! * [`StatsSource`] is the port for the output formats; [`StatsSelection`] selects stats besides
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
+//! * [`PodFiles`] is the disk usage of logs, [`RefreshingCache`] a value refreshed on request
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -78,8 +79,10 @@ mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
+pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
 pub use logs::{LogUsage, log_metrics};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
+pub use refreshing_cache::{AgeLimits, RefreshingCache};
 pub use resource::{ResourceUsage, resource_metrics};
 pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 pub use summary::Summary;

@@ -19,6 +19,7 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
+use windlass_local_storage::HostDisk;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -45,8 +46,8 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
-    StateParts, VolumeParts, WorkerParts,
+    AgentParts, LocalStorageParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts,
+    ShutdownParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
@@ -114,6 +115,12 @@ pub fn agent_parts(
     let node = node_parts(config, &identity, &machine, initial, handles)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
+    let local_storage = LocalStorageParts {
+        enforce_limits: kubelet.local_storage_capacity_isolation,
+        runtime: Arc::clone(&clients.runtime) as _,
+        images: Arc::clone(&clients.images) as _,
+        disk: Arc::new(HostDisk::new(node.facts.paths.clone())),
+    };
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
     let change_detection = &kubelet.config_map_and_secret_change_detection_strategy;
     Ok(AgentParts {
@@ -138,6 +145,7 @@ pub fn agent_parts(
         cluster,
         node,
         volumes,
+        local_storage,
         runtime,
         clock,
         metrics,

@@ -8,6 +8,7 @@ mod links;
 
 mod cluster;
 mod csi;
+mod local_storage;
 mod logs;
 mod node;
 mod pods;
@@ -25,6 +26,7 @@ use windlass_actors::{
     ProbesHandle, RejectedManifest, SourceSnapshot,
 };
 use windlass_cri::{HungCalls, RuntimeService};
+use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -37,6 +39,7 @@ use windlass_volume_manager::VolumeUsages;
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use links::{Links, Shared, channels};
+use local_storage::spawn_local_storage;
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use probes::{ProbeWiring, spawn_probes};
@@ -45,8 +48,8 @@ use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
 pub use parts::{
-    AgentParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts,
-    WorkerParts,
+    AgentParts, LocalStorageParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts,
+    VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -76,6 +79,8 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
+    /// Disk usage of pods.
+    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -154,6 +159,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
         ends.volumes,
         ends.volumes_in_use,
     );
+    let volumes = volume_usages.clone();
+    let local_storage = spawn_local_storage(parts.local_storage, volumes, &shared, &links);
     let pleg_health = spawn_pleg(&shared, &links, ends.pleg);
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
@@ -210,6 +217,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
+        local_storage,
         sources,
         rejected,
         logs,
@@ -225,6 +233,7 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
+    local_storage: LocalStorage,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
     logs: LogReader,
@@ -239,6 +248,7 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
+            local_storage: self.local_storage,
             sources: self.sources,
             rejected: self.rejected,
             logs: self.logs,
