@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("manifests", &["units"]),
     ("pod-inputs", &["units"]),
     ("pod-lifecycle", &["pod-inputs", "units"]),
+    ("eviction", &["pod-inputs", "units"]),
     ("node-rules", &["pod-inputs", "units"]),
     (
         "pod-status",
