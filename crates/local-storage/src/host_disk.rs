@@ -66,7 +66,9 @@ impl NodeDisk for HostDisk {
         let dir: PathBuf = dir.to_owned();
         let compare = move |paths: &NodePaths| {
             let devices = [stat(&paths.root_dir), stat(&dir)].map(|it| it.ok().map(|it| it.st_dev));
-            devices[0].zip(devices[1]).map(|(node, other)| node == other)
+            devices[0]
+                .zip(devices[1])
+                .map(|(node, other)| node == other)
         };
         self.run(compare).await.flatten()
     }

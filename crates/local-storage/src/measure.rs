@@ -18,9 +18,7 @@ use windlass_cri::{RuntimeFs, RuntimeStats};
 use windlass_eviction::DiskUsage;
 use windlass_eviction::local_storage::{ContainerDiskUsage, PodDiskUsage};
 use windlass_stats::{AgeLimits, DiskUsageTotal, PodFiles, RefreshingCache};
-use windlass_types::{
-    ContainerId, ContainerState, ObservedPod, PodExt, PodUid, SharedPod,
-};
+use windlass_types::{ContainerId, ContainerState, ObservedPod, PodExt, PodUid, SharedPod};
 
 /// Time that a measurement waits for one of its parts.
 pub(crate) const MEASURE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -174,11 +172,13 @@ impl Parts {
         let mut logs = files.map(|files| files.logs.clone()).unwrap_or_default();
         let all = observed.containers.iter();
         let running = all.filter(|container| container.state == ContainerState::Running);
-        let containers: Vec<ContainerDiskUsage> = running.map(|container| ContainerDiskUsage {
-            name: container.name.clone(),
-            writable_layer: self.layer(&container.id),
-            logs: logs.remove(&container.name).map(disk_usage),
-        }).collect();
+        let containers: Vec<ContainerDiskUsage> = running
+            .map(|container| ContainerDiskUsage {
+                name: container.name.clone(),
+                writable_layer: self.layer(&container.id),
+                logs: logs.remove(&container.name).map(disk_usage),
+            })
+            .collect();
         let mut others = DiskUsage::default();
         for usage in logs.into_values().chain(files.map(|files| files.others)) {
             others.add(disk_usage(usage));

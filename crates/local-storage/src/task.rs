@@ -143,7 +143,11 @@ impl LocalStorage {
             let uid = entry.pod.uid();
             let known = pods.get(&uid);
             let evicted = known.is_some_and(|known| known.evicted);
-            let ended = if evicted { entry.released } else { !may_be_evicted(&entry) };
+            let ended = if evicted {
+                entry.released
+            } else {
+                !may_be_evicted(&entry)
+            };
             if ended {
                 pods.remove(&uid);
             } else if !known.is_some_and(|known| Arc::ptr_eq(&known.pod, &entry.pod)) {
@@ -227,8 +231,7 @@ impl LocalStorage {
 /// Whether the pod runs, or will.
 fn may_be_evicted(entry: &PodStatusEntry) -> bool {
     let phase = entry.status.phase.as_deref();
-    entry.worker_state == PodWorkerState::SyncPod
-        && !matches!(phase, Some("Failed" | "Succeeded"))
+    entry.worker_state == PodWorkerState::SyncPod && !matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 /// The next multiple of the interval, so that all pods are checked together.

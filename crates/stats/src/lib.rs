@@ -78,8 +78,8 @@ pub mod topology;
 mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
-pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
+pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use refreshing_cache::{AgeLimits, RefreshingCache};

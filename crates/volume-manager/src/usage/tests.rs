@@ -167,10 +167,7 @@ impl Fixture {
         let names = [volume.to_owned()];
         let (interval, wait) = (9 * SECOND, 3 * SECOND);
         let begin = Instant::now();
-        let samples = self
-            .usages
-            .recent(&pod.uid(), &names, interval, wait)
-            .await;
+        let samples = self.usages.recent(&pod.uid(), &names, interval, wait).await;
         assert!(begin.elapsed() <= wait);
         tokio::time::sleep_until(begin + 10 * SECOND).await;
         Some(samples.get(volume)?.used)
@@ -206,7 +203,11 @@ async fn sample_of_hung_volume_becomes_absent() {
     }
     tokio::time::sleep(10 * SECOND).await;
     assert_eq!(fixture.recent(&web, "data").await, None);
-    assert_eq!(fixture.plugins.measurements().len(), 2, "no pile of waiters");
+    assert_eq!(
+        fixture.plugins.measurements().len(),
+        2,
+        "no pile of waiters"
+    );
 }
 
 #[tokio::test(start_paused = true)]
