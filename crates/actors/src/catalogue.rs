@@ -297,16 +297,13 @@ pub enum VolumeManagerMessage {
 /// their request timed out (coalesced per pod).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesChanged {
-    /// Message of the eviction of a pod with a volume over its size limit.
-    pub over_limit: Option<String>,
     /// Message of the failure of a pod whose volumes exceed the attach limit of the node.
     pub no_room: Option<String>,
 }
 
 impl Merge for VolumesChanged {
     fn merge(&mut self, newer: Self) {
-        // the first reason stands: a pod is evicted once
-        self.over_limit = self.over_limit.take().or(newer.over_limit);
+        // the first reason stands: a pod fails once
         self.no_room = self.no_room.take().or(newer.no_room);
     }
 }

@@ -260,7 +260,8 @@ impl EvictionManager {
         for met in due {
             let age = now.duration_since(met.observed.at).as_secs_f64().max(0.0);
             let ages = &self.deps.metrics.node.eviction_stats_age;
-            ages.with_label_values(&[met.signal().as_str()]).observe(age);
+            ages.with_label_values(&[met.signal().as_str()])
+                .observe(age);
         }
         self.step = Step::Measuring;
         let candidates = candidates(&self.deps.status_store, &self.evicted);
@@ -397,7 +398,9 @@ impl fmt::Display for EvictionEvent {
         match self {
             Self::Read(_) => f.write_str("read"),
             Self::Reclaimed(met, _) => write!(f, "reclaimed for {}", met.signal()),
-            Self::Measured(met, pods) => write!(f, "measured {} pods for {}", pods.len(), met.signal()),
+            Self::Measured(met, pods) => {
+                write!(f, "measured {} pods for {}", pods.len(), met.signal())
+            }
             Self::VictimEnded(uid, has_ended) => write!(f, "victim {uid} ended: {has_ended}"),
             Self::Trigger(trigger) => trigger.fmt(f),
         }

@@ -118,7 +118,10 @@ impl Layout {
         let images = dir(info.images);
         // without separate file systems they are the same
         let containers = dir(info.containers).or_else(|| images.clone());
-        for (known, dir) in [(&mut self.images, images), (&mut self.containers, containers)] {
+        for (known, dir) in [
+            (&mut self.images, images),
+            (&mut self.containers, containers),
+        ] {
             let Some(dir) = dir else { continue };
             if known.as_ref().is_none_or(|(known, _)| *known != dir) {
                 *known = Some((dir.clone(), Arc::new(Lane::new(dir))));
@@ -131,10 +134,7 @@ fn lock(layout: &Mutex<Layout>) -> MutexGuard<'_, Layout> {
     layout.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn read_some(
-    disk: Option<Arc<Disk>>,
-    at: Timestamp,
-) -> Option<(DiskSpace, Timestamp)> {
+async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
     read_lane(disk.as_deref()?, at).await
 }
 
@@ -165,7 +165,11 @@ impl NodeFigures for HostFigures {
         }
         let disks = [
             (node_fs, Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
-            (image_fs, Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
+            (
+                image_fs,
+                Signal::ImageFsAvailable,
+                Signal::ImageFsInodesFree,
+            ),
             (
                 container_fs,
                 Signal::ContainerFsAvailable,

@@ -24,9 +24,9 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
-    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod,
-    VolumesChanged, VolumesHandle,
+    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
+    PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache,
+    TerminatePod, VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_mailboxes::{

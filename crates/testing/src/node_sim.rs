@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
-    VolumeParts, WorkerParts,
+    self, Agent, AgentParts, EvictionParts, LocalStorageParts, NodeParts, ObjectParts,
+    RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
@@ -53,6 +53,7 @@ use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, Share
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
+use crate::fake_disk::FakeDisk;
 use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
@@ -78,6 +79,8 @@ pub struct NodeSim {
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
     pub eviction: EvictionSettings,
+    /// Logs of pods.
+    pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
@@ -212,6 +215,7 @@ impl NodeSim {
             volumes,
             pressure,
             eviction: EvictionSettings::default(),
+            disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
             files,
@@ -291,6 +295,12 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
+            },
+            local_storage: LocalStorageParts {
+                enforce_limits: true,
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                disk: Arc::new(self.disk.clone()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),

@@ -21,6 +21,7 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
+use windlass_local_storage::HostDisk;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -47,8 +48,8 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
-    StateParts, VolumeParts, WorkerParts,
+    AgentParts, LocalStorageParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts,
+    ShutdownParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
@@ -116,6 +117,12 @@ pub fn agent_parts(
     let node = node_parts(config, &identity, &machine, initial, handles)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
+    let local_storage = LocalStorageParts {
+        enforce_limits: kubelet.local_storage_capacity_isolation,
+        runtime: Arc::clone(&clients.runtime) as _,
+        images: Arc::clone(&clients.images) as _,
+        disk: Arc::new(HostDisk::new(node.facts.paths.clone())),
+    };
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
     let images = Arc::clone(&clients.images) as _;
     let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock));
@@ -143,6 +150,7 @@ pub fn agent_parts(
         eviction,
         node,
         volumes,
+        local_storage,
         runtime,
         clock,
         metrics,

@@ -9,6 +9,7 @@ mod links;
 mod cluster;
 mod csi;
 mod eviction;
+mod local_storage;
 mod logs;
 mod node;
 mod oom;
@@ -28,6 +29,7 @@ use windlass_actors::{
 };
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
+use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -41,6 +43,7 @@ use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use eviction::spawn_eviction;
 use links::{Links, Shared, channels};
+use local_storage::spawn_local_storage;
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use oom::spawn_oom_watcher;
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
@@ -50,8 +53,8 @@ use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
 pub use parts::{
-    AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts,
-    WorkerParts,
+    AgentParts, EvictionParts, LocalStorageParts, NodeParts, ObjectParts, RuntimeParts,
+    ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -83,6 +86,8 @@ pub struct Agent {
     pub volume_usages: VolumeUsages,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
+    /// Disk usage of pods.
+    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -161,6 +166,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
         ends.volumes,
         ends.volumes_in_use,
     );
+    let volumes = volume_usages.clone();
+    let local_storage = spawn_local_storage(parts.local_storage, volumes, &shared, &links);
     let pleg_health = spawn_pleg(&shared, &links, ends.pleg);
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
@@ -221,6 +228,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
+        local_storage,
         sources,
         rejected,
         eviction,
@@ -237,6 +245,7 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
+    local_storage: LocalStorage,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
     eviction: watch::Receiver<Arc<EvictionStatus>>,
@@ -252,6 +261,7 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
+            local_storage: self.local_storage,
             sources: self.sources,
             rejected: self.rejected,
             eviction: self.eviction,

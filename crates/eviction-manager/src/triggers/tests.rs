@@ -11,7 +11,8 @@ use super::*;
 fn thresholds(hard: &[(&str, &str)], soft: &[(&str, &str)]) -> Thresholds {
     let map = |list: &[(&str, &str)]| {
         let list = list.iter();
-        list.map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+        list.map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect()
     };
     let periods: Vec<_> = soft.iter().map(|(signal, _)| (*signal, "1m")).collect();
     Thresholds::parse(ThresholdFields {
@@ -26,7 +27,10 @@ fn thresholds(hard: &[(&str, &str)], soft: &[(&str, &str)]) -> Thresholds {
 
 #[test]
 fn next_crossing_is_armed_and_includes_page_cache() {
-    let thresholds = thresholds(&[("memory.available", "100")], &[("memory.available", "30%")]);
+    let thresholds = thresholds(
+        &[("memory.available", "100")],
+        &[("memory.available", "30%")],
+    );
     let check = |available: u64, expected: [Option<u64>; 2]| {
         let mut reading = NodeReading {
             node_inactive_file: 7,
@@ -141,7 +145,10 @@ async fn usage_of_v1_cgroup_is_notified_when_it_crosses() {
         "sleep 0.2; echo $$ > {}/cgroup.procs; exec head -c 33554432 /dev/zero | tail -n 1 >/dev/null",
         dir.display()
     );
-    let status = tokio::process::Command::new("sh").args(["-c", &script]).status().await;
+    let status = tokio::process::Command::new("sh")
+        .args(["-c", &script])
+        .status()
+        .await;
     assert!(status.expect("a shell").success());
     for _ in 0..200 {
         if count.load(Ordering::Relaxed) > 0 {

@@ -439,7 +439,8 @@ async fn pressure_is_reported_immediately_and_outlives_restart() {
         next.until_ready().await;
         tokio::time::sleep(MINUTE).await;
         assert_eq!(pressures(&next), ["DiskPressure", "PIDPressure"]);
-        next.pressure.send_replace(NodePressure(Some(Pressure::default())));
+        next.pressure
+            .send_replace(NodePressure(Some(Pressure::default())));
         next.until("resolved", limit, |env| pressures(env).is_empty())
             .await;
     })

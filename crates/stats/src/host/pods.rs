@@ -187,19 +187,7 @@ impl HostStats {
         let make = || async move {
             let task = spawn_blocking(move || {
                 let pods = pods.iter().filter_map(|running| running.pod.as_ref());
-                let pods = pods.map(|pod| {
-                    let all = pod.containers().iter().chain(pod.init_containers());
-                    let containers = all.map(|it| {
-                        let dir = paths.container_log_dir(pod, &it.name);
-                        (it.name.clone(), dir)
-                    });
-                    PodFilePaths {
-                        uid: pod.uid(),
-                        log_dir: paths.pod_log_dir(pod),
-                        etc_hosts: paths.etc_hosts(&pod.uid()),
-                        containers: containers.collect(),
-                    }
-                });
+                let pods = pods.map(|pod| PodFilePaths::from_pod(&paths, pod));
                 pods.map(|paths| (paths.uid.clone(), PodFiles::read(&paths)))
                     .collect()
             });

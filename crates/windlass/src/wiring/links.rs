@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged, OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse,
+    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged,
+    OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState,
+    ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
+    VolumesChanged, VolumesHandle, VolumesInUse,
 };
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
 use windlass_mailboxes::{

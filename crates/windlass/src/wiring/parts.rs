@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_checks::Checks;
-use windlass_cri::{ImageService, RuntimeService};
+use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
+use windlass_local_storage::NodeDisk;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
@@ -51,6 +52,8 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
+    /// Local storage of pods.
+    pub local_storage: LocalStorageParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
     /// Eviction of pods.
@@ -115,6 +118,19 @@ pub struct VolumeParts {
     pub csi_drivers: CsiDrivers,
     /// Directory of plugin sockets, `<root-dir>/plugins_registry`; `None` in simulations.
     pub registry: Option<PathBuf>,
+}
+
+/// Local storage of pods.
+#[derive(Debug)]
+pub struct LocalStorageParts {
+    /// `localStorageCapacityIsolation`: pods over their limits are evicted.
+    pub enforce_limits: bool,
+    /// Writable layers of containers.
+    pub runtime: Arc<dyn RuntimeStats>,
+    /// File systems of the image service.
+    pub images: Arc<dyn RuntimeStats>,
+    /// Logs.
+    pub disk: Arc<dyn NodeDisk>,
 }
 
 /// The container runtime and what containers need of the host.

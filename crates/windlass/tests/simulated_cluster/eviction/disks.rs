@@ -27,7 +27,10 @@ fn unused_images_are_removed_before_a_pod_is_evicted() {
         .await;
         sim.pass(2 * MINUTE).await;
         assert!(runs(sim, &writer));
-        assert_eq!(sim.pressure.reclaims(), ["dead containers", "unused images"]);
+        assert_eq!(
+            sim.pressure.reclaims(),
+            ["dead containers", "unused images"]
+        );
         let [met] = &events(sim, "EvictionThresholdMet")[..] else {
             panic!("one event")
         };

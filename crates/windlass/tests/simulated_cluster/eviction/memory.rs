@@ -51,7 +51,10 @@ fn memory_hog_is_evicted_with_status_and_events_of_upstream() {
         let [event] = &events(sim, "Evicted")[..] else {
             panic!("one event")
         };
-        assert_eq!((event.count, event.message.as_deref()), (Some(1), Some(message)));
+        assert_eq!(
+            (event.count, event.message.as_deref()),
+            (Some(1), Some(message))
+        );
         let annotations = event.metadata.annotations.clone().unwrap_or_default();
         let annotations = Vec::from_iter(annotations);
         let expected = [
@@ -59,7 +62,10 @@ fn memory_hog_is_evicted_with_status_and_events_of_upstream() {
             ("offending_containers_usage", "9000Mi"),
             ("starved_resource", "memory"),
         ];
-        assert_eq!(annotations, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(
+            annotations,
+            expected.map(|(a, b)| (a.to_owned(), b.to_owned()))
+        );
         let [met] = &events(sim, "EvictionThresholdMet")[..] else {
             panic!("one event")
         };
@@ -146,7 +152,8 @@ fn pod_that_does_not_die_delays_the_next_eviction_by_30_s() {
         let stuck = run(sim, requesting("stuck", 0, 0)).await;
         let other = run(sim, requesting("other", 0, 0)).await;
         for operation in [Operation::StopContainer, Operation::StopPodSandbox] {
-            sim.runtime.inject(Fault::hang(operation).on("default/stuck"));
+            sim.runtime
+                .inject(Fault::hang(operation).on("default/stuck"));
         }
         memory(sim, &stuck, 9000);
         memory(sim, &other, 500);
@@ -315,8 +322,7 @@ fn kernel_notification_is_faster_than_the_timer() {
         let mut taken = Duration::ZERO;
         on_a_node(111, settings(HARD, &[], &[]), async |sim| {
             sim.kill_agent().await;
-            sim.pressure
-                .set(Signal::MemoryAvailable, 100 * GIB, GIB);
+            sim.pressure.set(Signal::MemoryAvailable, 100 * GIB, GIB);
             if notifies {
                 sim.pressure.enable_notifications();
             }
@@ -362,9 +368,7 @@ fn fork_bomb_is_evicted_for_processes() {
         let message = status.and_then(|status| status.message);
         assert_eq!(
             message.as_deref(),
-            Some(
-                "The node was low on resource: pids. Threshold quantity: 3276, available: 1465. "
-            )
+            Some("The node was low on resource: pids. Threshold quantity: 3276, available: 1465. ")
         );
         assert!(runs(sim, &quiet));
     });
