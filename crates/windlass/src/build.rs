@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{HostNetwork, NodeIdentity, identify};
-use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
+use windlass_config::{Config, KubeletConfiguration, KubeletFlags, cpu_list};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
@@ -33,6 +33,7 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
+use windlass_runtime_config::node_cgroups::reserve_cpus;
 use windlass_store::{AdmittedPods, BackoffFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
@@ -53,6 +54,8 @@ use crate::wiring::{
 /// runtime's metadata lock. More delay the median pod of a burst, from half of its time to nearly
 /// all of it.
 const DEFAULT_START_CONCURRENCY: usize = 4;
+/// CPUs that the kernel uses.
+const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Directory of logind's drop-in files.
 const LOGIND_CONF: &str = "/etc/systemd/logind.conf.d";
 
@@ -98,6 +101,7 @@ pub fn agent_parts(
     metrics: Metrics,
     clients: &RuntimeClients,
 ) -> anyhow::Result<AgentParts> {
+    let config = &with_reserved_cpus(config, &read(CPUS_ONLINE))?;
     let kubelet = &config.kubelet;
     let identity = identify(&config.flags, &HostNetwork::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
@@ -142,6 +146,24 @@ pub fn agent_parts(
         clock,
         metrics,
     })
+}
+
+/// Replaces the CPU reservations by `reservedSystemCPUs`, if it is set.
+fn with_reserved_cpus(config: &Config, online: &str) -> anyhow::Result<Config> {
+    let mut config = config.clone();
+    let kubelet = &mut config.kubelet;
+    let reserved = kubelet.reserved_system_cpus.as_str();
+    if let Some(cpus) = cpu_list(reserved) {
+        if let Some(online) = cpu_list(online.trim()) {
+            anyhow::ensure!(
+                cpus.is_subset(&online),
+                "reservedSystemCPUs: {reserved} is not a subset of the online CPUs"
+            );
+        }
+        let (system, kube) = (&mut kubelet.system_reserved, &mut kubelet.kube_reserved);
+        reserve_cpus(cpus.len(), system, kube);
+    }
+    Ok(config)
 }
 
 fn ensure_enough_capacity(machine: &MachineFacts, settings: &NodeSettings) -> anyhow::Result<()> {
@@ -235,7 +257,7 @@ fn runtime_parts(
         images: Arc::clone(&clients.images) as _,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
-        cgroups: cgroups::cgroup_settings(kubelet, &node.initial),
+        cgroups: cgroups::cgroup_settings(kubelet, &config.gates, &node.initial),
         credentials: providers.map(|it| node::image_credentials(it, cluster, clock)),
         options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {

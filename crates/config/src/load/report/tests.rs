@@ -131,10 +131,6 @@ fn partial_and_default_settings_are_distinguished() {
         &[
             "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods; the last value \
              is used, remove the others",
-            "ignored kubeReservedCgroup (@/c): not implemented: requires node-wide limits and \
-             reservations",
-            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version; \
-             only pods is",
             "partial evictionHard (@/c): partially supported: reduces allocatable; eviction is not \
              implemented",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
