@@ -101,7 +101,9 @@ pub fn agent_parts(
     metrics: Metrics,
     clients: &RuntimeClients,
 ) -> anyhow::Result<AgentParts> {
-    let config = &with_reserved_cpus(config, &read(CPUS_ONLINE))?;
+    let mut config = config.clone();
+    reserve_system_cpus(&mut config.kubelet, &read(CPUS_ONLINE))?;
+    let config = &config;
     let kubelet = &config.kubelet;
     let identity = identify(&config.flags, &HostNetwork::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
@@ -149,21 +151,20 @@ pub fn agent_parts(
 }
 
 /// Replaces the CPU reservations by `reservedSystemCPUs`, if it is set.
-fn with_reserved_cpus(config: &Config, online: &str) -> anyhow::Result<Config> {
-    let mut config = config.clone();
-    let kubelet = &mut config.kubelet;
+fn reserve_system_cpus(kubelet: &mut KubeletConfiguration, online: &str) -> anyhow::Result<()> {
     let reserved = kubelet.reserved_system_cpus.as_str();
-    if let Some(cpus) = cpu_list(reserved) {
-        if let Some(online) = cpu_list(online.trim()) {
-            anyhow::ensure!(
-                cpus.is_subset(&online),
-                "reservedSystemCPUs: {reserved} is not a subset of the online CPUs"
-            );
-        }
-        let (system, kube) = (&mut kubelet.system_reserved, &mut kubelet.kube_reserved);
-        reserve_cpus(cpus.len(), system, kube);
-    }
-    Ok(config)
+    let Some(cpus) = cpu_list(reserved) else {
+        return Ok(());
+    };
+    let online = online.trim();
+    let are_online = cpu_list(online).is_none_or(|online| cpus.is_subset(&online));
+    anyhow::ensure!(
+        are_online,
+        "reservedSystemCPUs: {reserved} is not a subset of the online CPUs {online}"
+    );
+    let (system, kube) = (&mut kubelet.system_reserved, &mut kubelet.kube_reserved);
+    reserve_cpus(cpus.len(), system, kube);
+    Ok(())
 }
 
 fn ensure_enough_capacity(machine: &MachineFacts, settings: &NodeSettings) -> anyhow::Result<()> {
@@ -533,10 +534,34 @@ mod tests {
     use std::ffi::OsString;
     use std::time::Duration;
 
-    use windlass_config::KubeletFlags;
+    use windlass_config::{KubeletConfiguration, KubeletFlags};
     use windlass_pod_lifecycle::container_gc::GcPolicy;
 
-    use super::{cpu_count, gc_policy, memory_capacity};
+    use super::{cpu_count, gc_policy, memory_capacity, reserve_system_cpus};
+
+    #[test]
+    fn reserved_cpus_must_be_online_and_replace_reservations() {
+        fn check(cpus: &str, online: &str, expected: &str) {
+            let mut kubelet = KubeletConfiguration {
+                reserved_system_cpus: cpus.to_owned(),
+                ..KubeletConfiguration::default()
+            };
+            for list in [&mut kubelet.system_reserved, &mut kubelet.kube_reserved] {
+                list.insert("cpu".to_owned(), "100m".to_owned());
+            }
+            let reserved = reserve_system_cpus(&mut kubelet, online);
+            let line = match reserved {
+                Err(error) => error.to_string(),
+                Ok(()) => format!("{:?} {:?}", kubelet.system_reserved, kubelet.kube_reserved),
+            };
+            assert_eq!(line, expected, "{cpus}");
+        }
+        check("", "0-7\n", "{\"cpu\": \"100m\"} {\"cpu\": \"100m\"}");
+        check("0-1,4", "0-7\n", "{\"cpu\": \"3\"} {}");
+        check("0-1", "", "{\"cpu\": \"2\"} {}");
+        let why = "reservedSystemCPUs: 0,8 is not a subset of the online CPUs 0-7";
+        check("0,8", "0-7\n", why);
+    }
 
     #[test]
     fn gc_policy_follows_flags() {

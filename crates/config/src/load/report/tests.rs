@@ -142,6 +142,8 @@ fn partial_and_default_settings_are_distinguished() {
             "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
             "default localStorageCapacityIsolation (@/c): partially supported: adds \
              ephemeral-storage to the capacity; eviction is not implemented",
+            "supported enforceNodeAllocatable (@/c)",
+            "supported kubeReservedCgroup (@/c)",
             "supported maxPods (@/c)",
         ],
     );
