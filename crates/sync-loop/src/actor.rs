@@ -38,7 +38,7 @@ use windlass_pod_lifecycle::housekeeping::{
     HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content,
 };
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::pod_cgroup::burstable_shares;
+use windlass_runtime_config::node_cgroups::class_values;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_status::PodStatusStore;
 use windlass_store::{AdmittedPods, BackoffFile};
@@ -314,8 +314,8 @@ impl SyncLoop {
             return;
         };
         tracing::trace!(%round, "housekeeping");
-        if round.update_burstable_shares {
-            self.update_burstable_shares();
+        if round.update_classes {
+            self.update_classes();
         }
         let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
@@ -326,13 +326,14 @@ impl SyncLoop {
         });
     }
 
-    /// Sets the CPU shares of the Burstable cgroup to the sum of its pod requests.
-    fn update_burstable_shares(&self) {
-        let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
+    /// Sets the CPU shares and memory limits of the QoS classes for the desired pods.
+    fn update_classes(&self) {
         let runtime = self.deps.runtime.clone();
-        spawn_io("burstable-shares", async move {
-            if let Err(error) = runtime.update_burstable_shares(burstable).await {
-                tracing::warn!(%error, "setting CPU shares of Burstable pods failed");
+        let pods = self.desired.pods().map(|pod| &**pod);
+        let values = class_values(pods, runtime.qos_memory());
+        spawn_io("qos-classes", async move {
+            if let Err(error) = runtime.update_classes(values).await {
+                tracing::warn!(%error, "setting values of the QoS classes failed");
             }
         });
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use windlass_actors::{KillPod, PhaseOverride, TerminatePod, UpdatePod, VolumesChanged};
 use windlass_node_rules::admission::Rejection;
 use windlass_node_rules::preemption::{PREEMPTED, preempted};
-use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 /// Returns the dispatch for changed volumes: a resync, or the termination of the pod.

@@ -147,6 +147,10 @@ reasons! {
     FailedPodWatch = "FailedPodWatch",
     /// Node event: the pods of the node are watched again.
     PodWatchRestored = "PodWatchRestored",
+    /// Node event: a limit of node allocatable was set.
+    NodeAllocatableEnforced = "NodeAllocatableEnforced",
+    /// Node event: a limit of node allocatable could not be set.
+    FailedNodeAllocatableEnforcement = "FailedNodeAllocatableEnforcement",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 

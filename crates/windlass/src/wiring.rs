@@ -30,7 +30,7 @@ use windlass_actors::{
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
 use windlass_local_storage::LocalStorage;
-use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender, spawn_io};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
@@ -179,6 +179,11 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let (limited, stop) = (runtime.clone(), shared.shutdown.token().clone());
+    spawn_io("node-allocatable", async move {
+        stop.run_until_cancelled(limited.enforce_node_allocatable())
+            .await
+    });
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,

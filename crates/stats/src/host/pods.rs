@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use windlass_cri::{CriCode, RuntimeFs};
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, PodExt, PodUid,
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, PodUid,
     SandboxId, Timestamp,
 };
 

@@ -131,10 +131,6 @@ fn partial_and_default_settings_are_distinguished() {
         &[
             "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods; the last value \
              is used, remove the others",
-            "ignored kubeReservedCgroup (@/c): not implemented: requires node-wide limits and \
-             reservations",
-            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version; \
-             only pods is",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
              process is moved into the cgroup",
             "default cpuManagerPolicy (@/c): not implemented: requires the CPU, memory and \
@@ -144,7 +140,9 @@ fn partial_and_default_settings_are_distinguished() {
             "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
             "default localStorageCapacityIsolation (@/c): partially supported: adds \
              ephemeral-storage to the capacity; eviction is not implemented",
+            "supported enforceNodeAllocatable (@/c)",
             "supported evictionHard (@/c)",
+            "supported kubeReservedCgroup (@/c)",
             "supported maxPods (@/c)",
         ],
     );
