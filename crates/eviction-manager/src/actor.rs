@@ -4,8 +4,8 @@
 //! * receives: completions of its own tasks, its timer, notifications of the kernel
 //! * sends: `NodePressure` to NodeStatus and the SyncLoop, `TerminatePod` to the SyncLoop, its
 //!   status to readers
-//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the end
-//!   of an evicted pod; conditions are published before anything is reclaimed or evicted
+//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the
+//!   end of an evicted pod; conditions are published before anything is reclaimed or evicted
 //! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
 //!   notification during a step causes one more pass
 //! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
