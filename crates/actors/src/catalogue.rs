@@ -483,6 +483,18 @@ pub struct ShutdownState {
     pub shutting_down: bool,
 }
 
+/// Message: the EvictionManager publishes the pressure conditions of the node; `None` before its
+/// first pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePressure {
+    /// Condition `MemoryPressure`.
+    pub memory: bool,
+    /// Condition `DiskPressure`.
+    pub disk: bool,
+    /// Condition `PIDPressure`.
+    pub pid: bool,
+}
+
 /// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourcesReady(pub bool);

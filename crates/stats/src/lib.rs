@@ -10,6 +10,7 @@
 //! * [`StatsSource`] is the port for the output formats; [`StatsSelection`] selects stats besides
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
+//! * [`MemoryReader`] reads memory and processes only, on the caller's thread
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -69,6 +70,7 @@ mod cgroup;
 mod cgroup_paths;
 mod disk;
 mod machine;
+mod memory_reader;
 mod network;
 pub mod parse;
 mod rate;
@@ -79,6 +81,7 @@ mod volumes;
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
+pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use resource::{ResourceUsage, resource_metrics};
 pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};

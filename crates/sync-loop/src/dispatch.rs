@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass_actors::{KillPod, PhaseOverride, TerminatePod, UpdatePod, VolumesChanged};
 use windlass_node_rules::admission::Rejection;
+use windlass_node_rules::preemption::{PREEMPTED, preempted};
 use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
@@ -38,6 +39,16 @@ pub(crate) fn volumes_changed(uid: PodUid, changed: VolumesChanged) -> Dispatch 
         }
         (None, None) => Dispatch::Sync(uid),
     }
+}
+
+/// Returns the dispatch for a preempted pod; it has its own grace period.
+pub(crate) fn preempt(uid: PodUid) -> Dispatch {
+    let request = TerminatePod {
+        grace: None,
+        reason: PREEMPTED.to_owned(),
+        phase_override: preempted(),
+    };
+    Dispatch::Kill(uid, request.into())
 }
 
 /// Update of one worker: the decision of an iteration.

@@ -26,12 +26,13 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
+    self, Agent, AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
     VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
+use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
@@ -51,6 +52,7 @@ use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, Share
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
+use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
 use fence::Fence;
@@ -71,6 +73,10 @@ pub struct NodeSim {
     pub files: MemoryFiles,
     /// Volumes of pods.
     pub volumes: MemoryVolumes,
+    /// Memory, disks and processes of the node.
+    pub pressure: FakePressure,
+    /// Thresholds and periods of eviction for the next agent start; default no thresholds.
+    pub eviction: EvictionSettings,
     /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
@@ -195,9 +201,12 @@ impl NodeSim {
             let runs = |it: &ContainerView| it.state == ContainerState::Running;
             containers.iter().any(runs)
         });
+        let pressure = FakePressure::new(runtime.clone(), clock.clone());
         Self {
             runtime,
             volumes,
+            pressure,
+            eviction: EvictionSettings::default(),
             csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
             files,
@@ -279,6 +288,13 @@ impl NodeSim {
                 credentials: None,
                 options: RuntimeOptions::default(),
                 log_rotation: None,
+            },
+            eviction: EvictionParts {
+                settings: self.eviction.clone(),
+                figures: Arc::new(self.pressure.clone()),
+                triggers: Arc::new(self.pressure.clone()),
+                reclaimer: Some(Arc::new(self.pressure.clone())),
+                disk: Some(Arc::new(self.pressure.clone())),
             },
             workers: WorkerParts {
                 sync_frequency: Duration::from_secs(60),

@@ -150,7 +150,12 @@ reasons! {
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 
+    /// The pod is preempted, or waits for the end of the pods that it preempts.
+    Preempting = "Preempting",
+
     // admission: reasons of rejected pods
+    /// A critical pod does not fit, and no pods can be preempted.
+    UnexpectedAdmissionError = "UnexpectedAdmissionError",
     /// Too little CPU left.
     OutOfCpu = "OutOfcpu",
     /// Too little memory left.
@@ -193,6 +198,8 @@ reasons! {
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
+    /// A resource is short, and the node tries to free it.
+    EvictionThresholdMet = "EvictionThresholdMet",
     /// The host was rebooted since the last report.
     Rebooted = "Rebooted",
     /// The node can run pods.
@@ -241,7 +248,8 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// The rejection reasons.
-    const REJECTIONS: [Self; 17] = [
+    const REJECTIONS: [Self; 18] = [
+        Self::UnexpectedAdmissionError,
         Self::OutOfCpu,
         Self::OutOfMemory,
         Self::OutOfEphemeralStorage,

@@ -1,6 +1,7 @@
 //! Builds the parts of the agent from configuration and host.
 
 mod cgroups;
+mod eviction;
 pub mod node;
 mod users;
 
@@ -115,6 +116,8 @@ pub fn agent_parts(
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
+    let images = Arc::clone(&clients.images) as _;
+    let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock));
     let change_detection = &kubelet.config_map_and_secret_change_detection_strategy;
     Ok(AgentParts {
         spans: None,
@@ -136,6 +139,7 @@ pub fn agent_parts(
             },
         },
         cluster,
+        eviction,
         node,
         volumes,
         runtime,

@@ -120,7 +120,7 @@ impl Servers {
             explainer: PodExplainer {
                 status_store: agent.status_store.clone(),
                 timelines: agent.timelines.clone(),
-                eviction: tokio::sync::watch::channel(Arc::default()).1,
+                eviction: agent.eviction.clone(),
                 node_name: agent.node.name.clone(),
             },
         };

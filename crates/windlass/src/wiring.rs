@@ -8,6 +8,7 @@ mod links;
 
 mod cluster;
 mod csi;
+mod eviction;
 mod logs;
 mod node;
 mod pods;
@@ -25,6 +26,7 @@ use windlass_actors::{
     ProbesHandle, RejectedManifest, SourceSnapshot,
 };
 use windlass_cri::{HungCalls, RuntimeService};
+use windlass_eviction::EvictionStatus;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -36,6 +38,7 @@ use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
+use eviction::spawn_eviction;
 use links::{Links, Shared, channels};
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
@@ -45,8 +48,8 @@ use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
 pub use parts::{
-    AgentParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts,
-    WorkerParts,
+    AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts,
+    VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -76,6 +79,8 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
+    /// Signals, thresholds and evictions.
+    pub eviction: watch::Receiver<Arc<EvictionStatus>>,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -192,6 +197,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
 
+    let eviction = spawn_eviction(parts.eviction, &shared, &links, ends.pressure);
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     if let Some(parts) = node.shutdown {
         spawn_shutdown(parts, &shared, &links, ends.node_shutdown);
@@ -212,6 +218,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         volume_usages,
         sources,
         rejected,
+        eviction,
         logs,
         probes,
         spans: parts.spans,
@@ -227,6 +234,7 @@ struct Started {
     volume_usages: VolumeUsages,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
+    eviction: watch::Receiver<Arc<EvictionStatus>>,
     logs: LogReader,
     probes: ProbesHandle,
     spans: Option<Arc<dyn SpanSink>>,
@@ -241,6 +249,7 @@ impl Started {
             volume_usages: self.volume_usages,
             sources: self.sources,
             rejected: self.rejected,
+            eviction: self.eviction,
             logs: self.logs,
             spans: self.spans,
             node: AgentNode {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use windlass_checks::Checks;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_csi::CsiDrivers;
+use windlass_eviction::EvictionSettings;
+use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
@@ -50,6 +52,8 @@ pub struct AgentParts {
     pub volumes: VolumeParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
+    /// Eviction of pods.
+    pub eviction: EvictionParts,
     /// Pod workers.
     pub workers: WorkerParts,
     /// State files and their contents.
@@ -129,6 +133,21 @@ pub struct RuntimeParts {
     pub options: RuntimeOptions,
     /// Log rotation; `None` without a limit and in simulations.
     pub log_rotation: Option<LogRotation>,
+}
+
+/// Settings of eviction and its view of the host.
+#[derive(Debug)]
+pub struct EvictionParts {
+    /// Thresholds and periods; without thresholds nothing is read.
+    pub settings: EvictionSettings,
+    /// Readings of node and pods.
+    pub figures: Arc<dyn NodeFigures>,
+    /// Notifications of the kernel.
+    pub triggers: Arc<dyn MemoryTriggers>,
+    /// Reclaims on the node; `None` for the agent's own collectors.
+    pub reclaimer: Option<Arc<dyn NodeReclaimer>>,
+    /// Disk usage of pods; `None` for the agent's own measurements.
+    pub disk: Option<Arc<dyn PodDiskMeter>>,
 }
 
 /// Settings of the pod workers.

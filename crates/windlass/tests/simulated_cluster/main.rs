@@ -11,6 +11,7 @@ mod fixture;
 mod certificates;
 mod claims;
 mod deletion;
+mod eviction;
 mod kept;
 mod many_volumes;
 mod mirrors;
