@@ -415,12 +415,14 @@ impl Layers {
             .filter(|word| !["pods", "none"].contains(&word.as_str()))
             .map(|word| format!("{word} is not enforced in this version; only pods is"))
             .map(|message| warning("enforceNodeAllocatable", message));
-        let container_fs = eviction::container_fs_warnings(&kubelet);
-        let container_fs = container_fs.map(|(field, message)| warning(field, message));
+        let eviction = eviction::warnings(&kubelet);
+        let eviction = eviction
+            .into_iter()
+            .map(|(field, message)| warning(field, message));
         let warnings: Vec<_> = suites
             .into_iter()
             .chain(unusable)
-            .chain(container_fs)
+            .chain(eviction)
             .chain(not_enforced)
             .collect();
         self.warn_unimplemented_fields(&kubelet);
