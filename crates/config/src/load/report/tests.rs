@@ -138,11 +138,10 @@ fn partial_and_default_settings_are_distinguished() {
             "default featureGates.RotateKubeletServerCertificate (@/c): not implemented in this \
              version",
             "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
-            "default localStorageCapacityIsolation (@/c): partially supported: adds \
-             ephemeral-storage to the capacity; eviction is not implemented",
             "supported enforceNodeAllocatable (@/c)",
             "supported evictionHard (@/c)",
             "supported kubeReservedCgroup (@/c)",
+            "supported localStorageCapacityIsolation (@/c)",
             "supported maxPods (@/c)",
         ],
     );
