@@ -30,7 +30,7 @@ struct TestEnv {
     config: MailboxSender<ConfigChanged>,
     terminations: SlotSender<PodUid, TerminatePod>,
     updates: SlotReceiver<PodUid, UpdatePod>,
-    statuses: PodStatusStore,
+    status_store: PodStatusStore,
 }
 
 impl TestEnv {
@@ -54,13 +54,13 @@ impl TestEnv {
             mailbox: mailbox(kind, &metrics.mailboxes).0,
         };
         let deps = deps(workers, Arc::clone(&clock), metrics);
-        let statuses = deps.statuses.clone();
+        let status_store = deps.status_store.clone();
         start_actor(SyncLoop::new(deps, streams));
         Self {
             config,
             terminations,
             updates,
-            statuses,
+            status_store,
         }
     }
 
@@ -135,7 +135,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
         timelines: Timelines::new(Arc::clone(&clock), None),
         clock,
         metrics,
-        statuses: PodStatusStore::new(),
+        status_store: PodStatusStore::new(),
         health: SyncLoopHealth::default(),
     }
 }
@@ -211,7 +211,7 @@ async fn pod_past_its_deadline_is_synced_at_a_tick() {
     on_actor_thread(async {
         let mut env = TestEnv::start();
         let pod = pod_with_deadline(30);
-        env.statuses.publish(started(&pod));
+        env.status_store.publish(started(&pod));
         env.add(pod).await;
         assert_eq!(env.update().await, "web run");
         let begun = tokio::time::Instant::now();
