@@ -198,7 +198,7 @@ async fn terminations_reach_workers_in_order_with_cause() {
         assert_eq!(
             [env.update().await, env.update().await],
             [
-                "b kill Some(3s) Failed Terminated: because of Evicted",
+                "b kill Some(3s) Failed Terminated: because of Terminated",
                 "a kill Some(5s) Failed Terminated: because of Terminated"
             ]
         );
