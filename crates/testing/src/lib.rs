@@ -54,6 +54,7 @@ pub use windlass_testbed::{
 
 mod builders;
 pub mod fake_checks;
+mod fake_image_disk;
 pub mod fake_runtime;
 mod node_sim;
 

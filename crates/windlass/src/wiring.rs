@@ -8,6 +8,7 @@ mod links;
 
 mod cluster;
 mod csi;
+mod images;
 mod logs;
 mod node;
 mod pods;
@@ -36,6 +37,7 @@ use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
+use images::spawn_image_gc;
 use links::{Links, Shared, channels};
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
@@ -44,8 +46,9 @@ use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
+pub use images::NodeReclaim;
 pub use parts::{
-    AgentParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts,
+    AgentParts, ImageGcParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts,
     WorkerParts,
 };
 pub use sources::SourceParts;
@@ -76,6 +79,8 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
+    /// Frees disk space without evicting pods.
+    pub reclaim: NodeReclaim,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -123,6 +128,7 @@ impl Agent {
         self.volume_usages.publish_metrics();
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
+        self.reclaim.publish_metrics();
         self.mailboxes.config.publish_metrics();
         self.mailboxes
             .changes
@@ -165,6 +171,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let reclaim = spawn_image_gc(parts.image_gc, state.image_uses, &runtime, &shared, &links);
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
@@ -210,6 +217,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
+        reclaim,
         sources,
         rejected,
         logs,
@@ -225,6 +233,7 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
+    reclaim: NodeReclaim,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
     logs: LogReader,
@@ -239,6 +248,7 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
+            reclaim: self.reclaim,
             sources: self.sources,
             rejected: self.rejected,
             logs: self.logs,

@@ -40,6 +40,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("credentials", &["manifests", "pod-inputs", "units"]),
     ("timelines", &["pod-status", "units"]),
+    (
+        "image-gc",
+        &["actors", "cri", "mailboxes", "metrics", "store", "units"],
+    ),
     ("telemetry", &["metrics"]),
     (
         "config",
@@ -279,6 +283,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "grpc-sockets",
             "health",
             "https",
+            "image-gc",
             "mailboxes",
             "manifests",
             "metrics",
@@ -318,6 +323,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "cri",
             "csi",
             "fake-api",
+            "image-gc",
             "mailboxes",
             "manifests",
             "metrics",

@@ -547,6 +547,7 @@ impl Model {
                 attempt: container.config.attempt,
                 state: container.state,
                 created_at: container.created_at,
+                image_id: container.image_ref.clone(),
             })
             .collect()
     }
@@ -601,6 +602,12 @@ impl Model {
                     .iter()
                     .filter(|mount| mount.recursive_read_only)
                     .map(|mount| mount.container_path.clone())
+                    .collect(),
+                image_mounts: c
+                    .config
+                    .mounts
+                    .iter()
+                    .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
                     .collect(),
             },
             labels: c.config.labels.clone(),

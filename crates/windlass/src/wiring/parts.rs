@@ -8,6 +8,7 @@ use std::time::Duration;
 use windlass_checks::Checks;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_csi::CsiDrivers;
+use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
@@ -20,7 +21,8 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
-    AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
+    AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses, ProbeResultFile,
+    ProbeResultTables,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, SharedPod, SpanSink};
@@ -50,6 +52,8 @@ pub struct AgentParts {
     pub volumes: VolumeParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
+    /// Image garbage collection.
+    pub image_gc: ImageGcParts,
     /// Pod workers.
     pub workers: WorkerParts,
     /// State files and their contents.
@@ -131,6 +135,15 @@ pub struct RuntimeParts {
     pub log_rotation: Option<LogRotation>,
 }
 
+/// Settings of image garbage collection and its view of the host.
+#[derive(Debug)]
+pub struct ImageGcParts {
+    /// Thresholds and ages.
+    pub policy: ImageGcPolicy,
+    /// The file system of the images.
+    pub file_system: Arc<dyn ImageFileSystem>,
+}
+
 /// Settings of the pod workers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerParts {
@@ -152,6 +165,8 @@ pub struct StateParts {
     pub probe_result_file: Option<ProbeResultFile>,
     /// Probe results of the previous run.
     pub probe_results: ProbeResultTables,
+    /// Times of use of images.
+    pub image_uses: Option<(ImageUseFile, ImageUses)>,
     /// Checkpoint of admitted pods.
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.
