@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_eviction::Pressure;
 use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
 pub use windlass_types::PhaseOverride;
 use windlass_types::corev1::Node;
@@ -296,16 +297,13 @@ pub enum VolumeManagerMessage {
 /// their request timed out (coalesced per pod).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesChanged {
-    /// Message of the eviction of a pod with a volume over its size limit.
-    pub over_limit: Option<String>,
     /// Message of the failure of a pod whose volumes exceed the attach limit of the node.
     pub no_room: Option<String>,
 }
 
 impl Merge for VolumesChanged {
     fn merge(&mut self, newer: Self) {
-        // the first reason stands: a pod is evicted once
-        self.over_limit = self.over_limit.take().or(newer.over_limit);
+        // the first reason stands: a pod fails once
         self.no_room = self.no_room.take().or(newer.no_room);
     }
 }
@@ -482,6 +480,11 @@ pub struct ShutdownState {
     /// The host is about to shut down: new pods are rejected, the node is not ready.
     pub shutting_down: bool,
 }
+
+/// Message: the EvictionManager publishes the pressure conditions of the node; `None` before its
+/// first pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePressure(pub Option<Pressure>);
 
 /// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
 
+use windlass_eviction::MemoryRule;
+
 use crate::duration::GoDuration;
 
 pub mod mirror;
@@ -118,6 +120,11 @@ pub struct KubeletFlags {
     /// kubelet.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exec_needs_create: bool,
+    /// Windlass only: when memory is short for eviction. With reclaimable-aware, active page cache
+    /// counts as available unless processes wait for memory; with upstream it counts as used, as in
+    /// the Go kubelet.
+    #[arg(long, value_name = "RULE", default_value = "reclaimable-aware")]
+    pub memory_eviction_rule: MemoryRule,
     /// Windlass only: stop and remove all pods on this node, including static pods, then exit.
     /// Skips preStop hooks; does not contact the API server.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]

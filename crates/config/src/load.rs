@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use windlass_manifests::yaml::{self, YamlError};
 
 use crate::collector;
+use crate::eviction;
 use crate::fields;
 use crate::flags::{FlagSetting, KubeletFlags};
 use crate::gates::{self, FeatureGates, Gate};
@@ -204,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 20] = [
+pub const IMPLEMENTED_GATES: [&str; 21] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -224,6 +225,7 @@ pub const IMPLEMENTED_GATES: [&str; 20] = [
     "PodLevelResources",
     "PodLogsQuerySplitStreams",
     "PodsAPI",
+    "QOSReserved",
     "RestartAllContainersOnContainerExits",
 ];
 
@@ -409,15 +411,20 @@ impl Layers {
         let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
         let unusable = endpoint.and_then(collector::unusable_endpoint);
         let unusable = unusable.map(|message| warning("tracing.endpoint", message));
-        let enforced = kubelet.enforce_node_allocatable.iter();
-        let not_enforced = enforced
-            .filter(|word| !["pods", "none"].contains(&word.as_str()))
-            .map(|word| format!("{word} is not enforced in this version; only pods is"))
-            .map(|message| warning("enforceNodeAllocatable", message));
+        let container_fs = eviction::container_fs_warnings(&kubelet);
+        let container_fs = container_fs.map(|(field, message)| warning(field, message));
+        let ungated = !kubelet.qos_reserved.is_empty() && !gates.enabled("QOSReserved");
+        let ungated = ungated.then(|| {
+            warning(
+                "qosReserved",
+                "no effect without feature gate QOSReserved".into(),
+            )
+        });
         let warnings: Vec<_> = suites
             .into_iter()
             .chain(unusable)
-            .chain(not_enforced)
+            .chain(container_fs)
+            .chain(ungated)
             .collect();
         self.warn_unimplemented_fields(&kubelet);
         self.warnings.extend(warnings);

@@ -71,6 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         explainer: PodExplainer {
             status_store: store.clone(),
             timelines: Timelines::new(Arc::new(SystemClock), None),
+            eviction: watch::channel(Arc::default()).1,
             node_name: "node1".to_owned(),
         },
         status_store: store,

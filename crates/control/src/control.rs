@@ -117,7 +117,8 @@ impl Windlass for ControlService {
         &self,
         _: Request<proto::GetNodeRequest>,
     ) -> Result<Response<proto::GetNodeResponse>, Status> {
-        Ok(Response::new(convert::node(self.node.summary())))
+        let eviction = self.explainer.eviction.borrow();
+        Ok(Response::new(convert::node(self.node.summary(), &eviction)))
     }
 
     async fn get_timeline(

@@ -1,12 +1,15 @@
 //! Converts pod status entries to messages of the control API.
 
 use bytes::Bytes;
+use windlass_eviction::{EvictionStatus, Resource, SignalStatus};
 use windlass_pod_status::status::waiting_for;
 use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::{PodStatusEntry, blocker_message};
 use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
+use windlass_units::duration::go_duration;
+use windlass_units::quantity::Quantity;
 
 /// Converts one pod. Fails only if the pod cannot be serialized as JSON.
 pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json::Error> {
@@ -25,8 +28,9 @@ pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json
     })
 }
 
-pub(crate) fn node(summary: NodeSummary) -> proto::GetNodeResponse {
+pub(crate) fn node(summary: NodeSummary, eviction: &EvictionStatus) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
+        eviction: eviction.at.map(|at| self::eviction(at, eviction)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: summary.name,
         cluster: summary.cluster.map(|cluster| proto::Cluster {
@@ -43,6 +47,45 @@ pub(crate) fn node(summary: NodeSummary) -> proto::GetNodeResponse {
                 since: Some(timestamp(pod_watch.since)),
             }),
         }),
+    }
+}
+
+fn eviction(at: Timestamp, status: &EvictionStatus) -> proto::Eviction {
+    let evicted = status.evictions.iter().map(|record| proto::EvictedPod {
+        namespace: record.namespace.clone(),
+        name: record.name.clone(),
+        at: Some(timestamp(record.at)),
+        explanation: record.explanation.clone(),
+    });
+    let conditions = status.pressure.names().into_iter().map(str::to_owned);
+    proto::Eviction {
+        observed: Some(timestamp(at)),
+        conditions: conditions.collect(),
+        signals: status.signals.iter().map(eviction_signal).collect(),
+        evicted: evicted.collect(),
+    }
+}
+
+fn eviction_signal(status: &SignalStatus) -> proto::EvictionSignal {
+    let thresholds = status.thresholds.iter().map(|status| {
+        let value = status.threshold.value;
+        let grace = status.threshold.grace;
+        let grace = grace.map_or_else(String::new, |grace| format!(" for {}", go_duration(grace)));
+        proto::EvictionThreshold {
+            value: format!("{value}{grace}"),
+            amount: status.quantity.map(Quantity::value),
+            distance: status.distance,
+            state: status.state.to_string(),
+        }
+    });
+    let resource = status.signal.resource();
+    proto::EvictionSignal {
+        name: status.signal.to_string(),
+        available: status.observed.map(|observed| observed.available),
+        obtainable: status.obtainable,
+        stall: status.stall.map(|stall| stall.to_string()),
+        thresholds: thresholds.collect(),
+        bytes: matches!(resource, Resource::Memory | Resource::EphemeralStorage),
     }
 }
 

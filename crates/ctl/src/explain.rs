@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use windlass_types::explain::{BlockerView, Explanation};
-use windlass_types::{PodExt, Timestamp, api_time};
+use windlass_types::explain::{BlockerView, EvictionView, Explanation};
+use windlass_types::{PodExt, Reason, Timestamp, api_time};
 
 use crate::age::{age, human};
 use crate::args::ExplainArgs;
@@ -44,9 +44,21 @@ pub(crate) fn from_view(view: &PodView) -> Explanation {
             next_retry: time(blocker.next_retry),
             waiting_for: blocker.waiting_for,
         }),
+        eviction: eviction(view),
         issues: view.entry.issues.clone(),
         records: Vec::new(),
     }
+}
+
+/// Returns the eviction as the status of a listed pod says it.
+fn eviction(view: &PodView) -> Option<EvictionView> {
+    let status = view.status();
+    let is_evicted = status.reason.as_deref() == Some(Reason::Evicted.as_str());
+    is_evicted.then(|| EvictionView {
+        message: status.message.unwrap_or_default(),
+        evicted_at: None,
+        explanation: None,
+    })
 }
 
 pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
@@ -54,15 +66,34 @@ pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
     let phase = pod.phase.as_deref().unwrap_or("Unknown");
     let mut text = match (&pod.blocker, phase) {
         (Some(blocker), _) => blocker_text(&path, blocker, now),
+        (None, _) if pod.eviction.is_some() => format!("pod {path}: Evicted ({phase})\n"),
         (None, "Running" | "Succeeded") => format!("pod {path}: no blocker ({phase})\n"),
         (None, _) => format!("pod {path}: no blocker ({phase}), sync in progress\n"),
     };
+    if let Some(eviction) = &pod.eviction {
+        text.push_str(&eviction_text(eviction, now));
+    }
     let issues = pod.issues.iter();
     text.extend(issues.map(|issue| format!("  issue:       {issue}\n")));
     if !pod.records.is_empty() {
         text.push_str("  recent records:\n");
         let lines = pod.records.iter().map(|record| timeline::line(record, now));
         text.extend(lines.map(|line| format!("    {line}\n")));
+    }
+    text
+}
+
+fn eviction_text(eviction: &EvictionView, now: Timestamp) -> String {
+    let mut text = match eviction.message.trim_end() {
+        "" => String::new(),
+        message => format!("  eviction:    {message}\n"),
+    };
+    if let Some(explanation) = &eviction.explanation {
+        text.push_str(&format!("  because:     {explanation}\n"));
+    }
+    if let Some(at) = eviction.evicted_at {
+        let ago = age(Some(at), now);
+        text.push_str(&format!("  evicted:     {ago} ago ({})\n", api_time(at)));
     }
     text
 }
@@ -94,7 +125,7 @@ fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use windlass_types::explain::{BlockerView, Explanation};
+    use windlass_types::explain::{BlockerView, EvictionView, Explanation};
 
     use super::text;
 
@@ -108,6 +139,7 @@ mod tests {
             phase: Some(phase.to_owned()),
             worker_state: "Sync".to_owned(),
             blocker,
+            eviction: None,
             issues: Vec::new(),
             records: Vec::new(),
         }
@@ -179,6 +211,33 @@ mod tests {
              10s ago  runtime PullImage app, took 250ms: x4 failed no\n    \
              10s ago  runtime StopContainer app, took 250ms: running\n    \
              10s ago  probe Startup app, took 250ms\n",
+        );
+    }
+
+    #[test]
+    fn evicted_pod_reports_signal_and_rank() {
+        let mut evicted = pod("Failed", None);
+        evicted.eviction = Some(EvictionView {
+            message: "The node was low on resource: memory. ".to_owned(),
+            evicted_at: None,
+            explanation: None,
+        });
+        check(
+            &evicted,
+            "pod default/web: Evicted (Failed)\n  \
+             eviction:    The node was low on resource: memory.\n",
+        );
+        evicted.eviction = Some(EvictionView {
+            message: "The node was low on resource: memory. ".to_owned(),
+            evicted_at: "2026-11-21T04:00:20Z".parse().ok(),
+            explanation: Some("memory.available was 90Mi; ranked because …".to_owned()),
+        });
+        let lines = "  eviction:    The node was low on resource: memory.\n  \
+                     because:     memory.available was 90Mi; ranked because …\n  \
+                     evicted:     10s ago (2026-11-21T04:00:20Z)\n";
+        check(
+            &evicted,
+            &format!("pod default/web: Evicted (Failed)\n{lines}"),
         );
     }
 

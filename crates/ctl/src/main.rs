@@ -14,6 +14,7 @@ mod table;
 
 mod check;
 mod describe;
+mod eviction;
 mod explain;
 mod get;
 mod logs;

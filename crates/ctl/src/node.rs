@@ -1,4 +1,4 @@
-//! `status`: the node, its cluster and the state of the API server connection.
+//! `status`: the node, its cluster, the state of the API server connection, and eviction signals.
 
 use std::io::{self, Write};
 
@@ -8,10 +8,14 @@ use windlass_types::Timestamp;
 use crate::age::age;
 use crate::client::Client;
 use crate::error::Error;
+use crate::eviction;
 use crate::pod;
 
 pub(crate) async fn run(mut client: Client) -> Result<(), Error> {
-    let text = text(&client.node().await?, crate::now());
+    let (node, now) = (client.node().await?, crate::now());
+    let eviction = node.eviction.as_ref();
+    let eviction = eviction.map_or_else(String::new, |it| eviction::text(it, now));
+    let text = format!("{}{eviction}", text(&node, now));
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
@@ -92,6 +96,7 @@ mod tests {
             name: "n1".into(),
             cluster,
             version: "0.1.0".into(),
+            eviction: None,
         };
         let now = Timestamp::from_second(1000).expect("time");
         assert_eq!(text(&node, now), expected);

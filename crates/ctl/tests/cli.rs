@@ -78,6 +78,7 @@ impl Windlass for FakeAgent {
             name: "n1".to_owned(),
             cluster: None,
             version: "0.0.9".to_owned(),
+            eviction: None,
         }))
     }
 
@@ -133,6 +134,7 @@ fn explanation() -> Explanation {
             next_retry: None,
             waiting_for: "user: add the image to the node".to_owned(),
         }),
+        eviction: None,
         issues: Vec::new(),
         records: Vec::new(),
     }

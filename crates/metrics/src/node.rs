@@ -1,5 +1,7 @@
 //! Families of the node and its start and shutdown.
 
+use crate::default_buckets;
+
 families! {
     /// Families of the node and its start and shutdown. Clones share them.
     NodeMetrics
@@ -19,5 +21,9 @@ families! {
         "Duration in seconds from the first registration attempt to the Node object.");
     pub startup_post_registration: gauge("kubelet_node_startup_post_registration_duration_seconds",
         "Duration in seconds from the Node object to the node being ready.");
+    pub eviction_stats_age: histograms("kubelet_eviction_stats_age_seconds",
+        "Duration in seconds from a reading of a signal to an eviction because of it, by signal.",
+        default_buckets(),
+        &["eviction_signal"]);
     pub process_start_time: gauge("process_start_time_seconds", "Unix time of the process start.");
 }

@@ -10,6 +10,9 @@ families! {
     pub admission_rejections: counters("kubelet_admission_rejections_total",
         "Number of pods rejected by admission, by reason.",
         &["reason"]);
+    pub preemptions: counters("kubelet_preemptions",
+        "Number of pods preempted for critical pods, by the resource that was lacking.",
+        &["preemption_signal"]);
     pub orphan_pods_cleaned: gauge("kubelet_orphan_pod_cleaned_volumes",
         "Number of orphaned pods whose directories the last housekeeping round removed.");
     pub orphan_pods_not_cleaned: gauge("kubelet_orphan_pod_cleaned_volumes_errors",

@@ -101,6 +101,7 @@ fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
     let explainer = PodExplainer {
         status_store: status_store.clone(),
         timelines: Timelines::new(Arc::clone(&clock), None),
+        eviction: tokio::sync::watch::channel(Arc::default()).1,
         node_name: "n1".to_owned(),
     };
     Ok(NodeApiDeps {

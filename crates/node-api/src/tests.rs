@@ -131,6 +131,7 @@ impl TestEnv {
         let explainer = PodExplainer {
             status_store: status_store.clone(),
             timelines: Timelines::new(Arc::clone(&clock), None),
+            eviction: tokio::sync::watch::channel(Arc::default()).1,
             node_name: "n1".into(),
         };
         Self {

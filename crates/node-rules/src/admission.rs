@@ -5,8 +5,8 @@
 //! node shutdown. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has
 //! the requests of other pods, updated incrementally.
 //!
-//! Not implemented: preemption for critical pods. A critical pod that lacks resources is rejected
-//! with [`Rejection::would_preempt`].
+//! A critical pod that lacks only resources is rejected with the list of them
+//! ([`Rejection::lacking`]); [`crate::preemption`] chooses the pods that it preempts.
 
 mod affinity;
 mod app_armor;
@@ -28,8 +28,10 @@ use windlass_types::{Phase, PhaseOverride};
 
 pub use affinity::matches_node_selector;
 pub use fit::Insufficient;
+pub(crate) use load::PodRequests;
 pub use load::{HostPort, NodeLoad};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};
+pub use windlass_eviction::Pressure;
 
 /// OS of the node.
 const OS: &str = "linux";
@@ -75,17 +77,6 @@ pub struct AdmissionPolicy {
     pub declared_features: Option<BTreeSet<String>>,
 }
 
-/// Pressure conditions of the node; always false until eviction is implemented.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Condition `MemoryPressure`.
-    pub memory: bool,
-    /// Condition `DiskPressure`.
-    pub disk: bool,
-    /// Condition `PIDPressure`.
-    pub pid: bool,
-}
-
 /// Why a pod is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -93,8 +84,9 @@ pub struct Rejection {
     pub reason: String,
     /// Message, without [`REJECTION_PREFIX`].
     pub message: String,
-    /// The pod is critical and lacks only resources: upstream would preempt other pods.
-    pub would_preempt: bool,
+    /// All resources that a critical pod lacks, if it fails for nothing else: it preempts other
+    /// pods.
+    pub lacking: Vec<Insufficient>,
 }
 
 impl Rejection {
@@ -103,8 +95,13 @@ impl Rejection {
         Self {
             reason: reason.to_owned(),
             message: message.into(),
-            would_preempt: false,
+            lacking: Vec::new(),
         }
+    }
+
+    /// True for a critical pod that lacks only resources.
+    pub fn would_preempt(&self) -> bool {
+        !self.lacking.is_empty()
     }
 
     /// Returns the reason of the event. Extended resources have one reason, and are in the message.
@@ -116,8 +113,8 @@ impl Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason, self.message)?;
-        if self.would_preempt {
-            f.write_str(" (critical pod; preemption is not implemented)")?;
+        if self.would_preempt() {
+            f.write_str(" (critical pod)")?;
         }
         Ok(())
     }
@@ -158,16 +155,7 @@ pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
 /// A node under pressure admits only critical pods; under memory pressure alone, also pods with
 /// requests and pods that tolerate the taint.
 fn eviction(pod: &Pod, pressure: Pressure) -> Result<(), Rejection> {
-    let names = [
-        (pressure.memory, "MemoryPressure"),
-        (pressure.disk, "DiskPressure"),
-        (pressure.pid, "PIDPressure"),
-    ];
-    let on: Vec<&str> = names
-        .iter()
-        .filter(|(on, _)| *on)
-        .map(|(_, n)| *n)
-        .collect();
+    let on = pressure.names();
     if on.is_empty() || is_critical(pod) {
         return Ok(());
     }
@@ -201,8 +189,8 @@ enum Failure {
     Predicate(&'static str, &'static str),
 }
 
-impl From<Failure> for Rejection {
-    fn from(failure: Failure) -> Self {
+impl From<&Failure> for Rejection {
+    fn from(failure: &Failure) -> Self {
         match failure {
             Failure::Insufficient(what) => {
                 Self::new(&format!("OutOf{}", what.resource), what.to_string())
@@ -254,19 +242,23 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     first_failure(pod, failures)
 }
 
-/// Returns the first failure. For a critical pod, resources are last, because upstream preempts.
+/// Returns the first failure. For a critical pod, resources are last, because it preempts.
 fn first_failure(pod: &Pod, mut failures: Vec<Failure>) -> Result<(), Rejection> {
     let critical = is_critical(pod);
     if critical {
         failures.sort_by_key(|f| matches!(f, Failure::Insufficient(_)));
     }
-    let Some(first) = failures.into_iter().next() else {
+    let Some(first) = failures.first() else {
         return Ok(());
     };
-    let would_preempt = critical && matches!(first, Failure::Insufficient(_));
+    let only_resources = critical && matches!(first, Failure::Insufficient(_));
+    let lacking = failures.iter().filter_map(|failure| match failure {
+        Failure::Insufficient(what) if only_resources => Some(what.clone()),
+        _ => None,
+    });
     Err(Rejection {
-        would_preempt,
-        ..first.into()
+        lacking: lacking.collect(),
+        ..Rejection::from(first)
     })
 }
 

@@ -6,7 +6,7 @@
 //! # Entry points
 //!
 //! * [`admission::admit`] admits or rejects a pod; [`admission::NodeLoad`] sums the requests of the
-//!   other pods
+//!   other pods; [`preemption::plan_preemption`] chooses the pods that a critical pod preempts
 //! * [`node_conditions::node_conditions`] returns the conditions of the node and their events
 //! * [`node_object::initial_node`], [`node_object::reconciled_node`] and
 //!   [`node_object::updated_node`] return the Node object; [`node_object::plan_node_status`]
@@ -60,10 +60,11 @@
 //!
 //! # Limits
 //!
-//! Preemption for critical pods, eviction and the resource managers are not implemented. The
-//! conditions do not measure anything: callers pass the pressure of the node.
+//! Eviction and the resource managers are not implemented. The conditions do not measure anything:
+//! callers pass the pressure of the node.
 
 pub mod admission;
+pub mod preemption;
 
 pub mod node_conditions;
 pub mod node_object;

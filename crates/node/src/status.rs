@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_actors::{NodePressure, NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
 use windlass_client::ApiClients;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
@@ -60,6 +60,8 @@ pub struct NodeStatusDeps {
     pub runtime_state: watch::Receiver<RuntimeState>,
     /// Whether the host is shutting down.
     pub shutdown: watch::Receiver<ShutdownState>,
+    /// Pressure conditions; `None` until the node was read.
+    pub pressure: watch::Receiver<NodePressure>,
     /// Attached devices that pods use; `None` until known.
     pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     /// State of the CSINode object.

@@ -9,7 +9,7 @@ mod event;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -50,6 +50,8 @@ pub struct RecordedEvent {
     pub reason: String,
     /// Message.
     pub message: String,
+    /// Annotations of the Event object.
+    pub annotations: BTreeMap<String, String>,
     /// Its time, unique per reporter because it is part of the name.
     pub at: Timestamp,
 }

@@ -238,6 +238,7 @@ pub(crate) fn seen(
         stop_signal: String::new(),
         recursive_read_only: Vec::new(),
         image_mounts: Vec::new(),
+        oom_kills: None,
         resources: None,
     }
 }

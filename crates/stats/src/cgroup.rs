@@ -26,7 +26,9 @@ use crate::parse::{
     parse_partitions, parse_pressure, parse_procs, whole_lines,
 };
 use crate::rate::Rate;
-use crate::usage::{CgroupUsage, CpuLimits, DeviceIo, HugePages, IoUsage, Pressure, ProcessUsage};
+use crate::usage::{
+    CgroupUsage, CpuLimits, DeviceIo, HugePages, IoUsage, MemoryUsage, Pressure, ProcessUsage,
+};
 
 /// Open files per cgroup: CPU time, memory usage, and memory stats.
 const FILES_PER_CGROUP: usize = 3;
@@ -176,6 +178,22 @@ impl Cgroups {
         })
     }
 
+    /// Reads the memory of a cgroup, without details; `None` if it does not exist.
+    pub(crate) fn read_memory(&mut self, path: &str, at: Timestamp) -> Option<MemoryUsage> {
+        let memory = self.memory(path, Depth::default());
+        if memory.is_none() {
+            self.entries.remove(path);
+            return None;
+        }
+        self.entry(path).at = at;
+        memory
+    }
+
+    /// Returns the directory of a cgroup in the hierarchy of memory.
+    pub(crate) fn memory_dir(&self, path: &str) -> Option<PathBuf> {
+        self.controller_dir("memory", path)
+    }
+
     /// True if the cgroup exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.main_dir(path).is_some_and(|dir| dir.is_dir())
@@ -195,6 +213,18 @@ impl Cgroups {
         let file = self.main_dir(path).map(|dir| dir.join("cgroup.procs"));
         let text = file.and_then(|file| read_all(&file).ok());
         text.map(|text| parse_procs(&text)).unwrap_or_default()
+    }
+
+    /// Returns the number of processes in a cgroup and its descendants down to `depth`.
+    pub(crate) fn count_processes(&self, path: &str, depth: usize) -> u64 {
+        let own = self.pids(path).len() as u64;
+        let children = match depth {
+            0 => Vec::new(),
+            _ => self.children(path),
+        };
+        let below = children.iter();
+        let below = below.map(|name| self.count_processes(&format!("{path}/{name}"), depth - 1));
+        own + below.sum::<u64>()
     }
 
     /// Returns the creation time of a cgroup from its files, as cAdvisor.
@@ -301,7 +331,7 @@ impl Cgroups {
         }
     }
 
-    fn memory(&mut self, path: &str, depth: Depth) -> Option<crate::usage::MemoryUsage> {
+    fn memory(&mut self, path: &str, depth: Depth) -> Option<MemoryUsage> {
         match &self.hierarchy {
             Hierarchy::V1(_) => self.memory_v1(path, depth),
             Hierarchy::V2(_) => self.memory_v2(path, depth),

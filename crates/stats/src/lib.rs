@@ -10,6 +10,8 @@
 //! * [`StatsSource`] is the port for the output formats; [`StatsSelection`] selects stats besides
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
+//! * [`MemoryReader`] reads memory and processes only, on the caller's thread
+//! * [`PodFiles`] is the disk usage of logs, [`RefreshingCache`] a value refreshed on request
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -69,6 +71,7 @@ mod cgroup;
 mod cgroup_paths;
 mod disk;
 mod machine;
+mod memory_reader;
 mod network;
 pub mod parse;
 mod rate;
@@ -77,9 +80,12 @@ pub mod topology;
 mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
+pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
+pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
+pub use refreshing_cache::{AgeLimits, RefreshingCache};
 pub use resource::{ResourceUsage, resource_metrics};
 pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 pub use summary::Summary;

@@ -9,6 +9,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use windlass_metrics::Metrics;
@@ -51,14 +52,25 @@ impl ApiEvents {
     }
 
     fn send(&self, object: ObjectReference, event_type: EventType, reason: Reason, message: &str) {
-        let event = RecordedEvent {
+        let event = self.event(object, event_type, reason, message);
+        self.queue.push(event.bounded());
+    }
+
+    fn event(
+        &self,
+        object: ObjectReference,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) -> RecordedEvent {
+        RecordedEvent {
             object,
             event_type,
             reason: reason.as_str().to_owned(),
             message: message.to_owned(),
+            annotations: BTreeMap::new(),
             at: self.clock.now(),
-        };
-        self.queue.push(event.bounded());
+        }
     }
 }
 
@@ -87,6 +99,22 @@ impl EventRecorder for ApiEvents {
             .record_probe(pod, probe, event_type, reason, message);
         let container = pod_reference(pod, Some(probe.container));
         self.send(container, event_type, reason, message);
+    }
+
+    fn record_annotated(
+        &self,
+        pod: &Pod,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+        annotations: &BTreeMap<String, String>,
+    ) {
+        self.log.record(pod, None, event_type, reason, message);
+        let event = RecordedEvent {
+            annotations: annotations.clone(),
+            ..self.event(pod_reference(pod, None), event_type, reason, message)
+        };
+        self.queue.push(event.bounded());
     }
 
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {

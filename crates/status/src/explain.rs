@@ -1,11 +1,15 @@
 //! Explains why a pod is not in its desired state, from its timeline and status. Shared by the
 //! control API and the node API.
 
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_eviction::{EVICTED, EvictionStatus};
 use windlass_pod_status::status::{last_probe_failure, waiting_for};
 use windlass_pod_status::timeline::relevant_records;
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
-use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
+use windlass_types::explain::{BlockerView, EvictionView, Explanation, PodTimeline};
 use windlass_types::view::Blocker;
 
 use crate::{PodStatusEntry, PodStatusStore, current_entry};
@@ -17,6 +21,8 @@ pub struct PodExplainer {
     pub status_store: PodStatusStore,
     /// Timelines of the pods.
     pub timelines: Timelines,
+    /// Evictions.
+    pub eviction: watch::Receiver<Arc<EvictionStatus>>,
     /// Name of the node, which a user may omit from the name of a static pod.
     pub node_name: String,
 }
@@ -53,9 +59,24 @@ impl PodExplainer {
                 let message = blocker_message(blocker, entry);
                 BlockerView::new(blocker, message, waiting_for(blocker))
             }),
+            eviction: self.eviction(entry),
             issues: entry.issues.clone(),
             records: timeline.map_or_else(Vec::new, |timeline| relevant_records(&timeline.records)),
         }
+    }
+
+    fn eviction(&self, entry: &PodStatusEntry) -> Option<EvictionView> {
+        let eviction = self.eviction.borrow();
+        let record = eviction.eviction(&entry.pod.uid());
+        let status = &entry.status;
+        if record.is_none() && status.reason.as_deref() != Some(EVICTED) {
+            return None;
+        }
+        Some(EvictionView {
+            message: status.message.clone().unwrap_or_default(),
+            evicted_at: record.map(|record| record.at),
+            explanation: record.map(|record| record.explanation.clone()),
+        })
     }
 
     fn static_pod_name(&self, name: &str) -> String {

@@ -8,8 +8,8 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
-use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet};
+use windlass_node_rules::admission::{AdmissionPolicy, Pressure, SysctlAllowList};
+use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet, Decision};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodOp, PodSource, PodUpdate, SharedPod};
@@ -41,17 +41,19 @@ impl Decisions {
             let context = AdmissionContext {
                 node: &self.node,
                 policy: &self.policy,
+                desired: &self.desired,
                 strict_groups: None,
+                pressure: Pressure::default(),
                 shutting_down: false,
                 restored: op == PodOp::Restore,
                 runs: false,
             };
-            let (dispatch, admitted) = self.admissions.admit_dispatch(dispatch, context);
-            let why = match admitted {
-                Some(Err(rejection)) => format!(": {rejection}"),
+            let admission = self.admissions.admit_dispatch(dispatch, context);
+            let why = match &admission.decided {
+                Some((_, Decision::Reject(rejection))) => format!(": {rejection}"),
                 _ => String::new(),
             };
-            println!("  {dispatch}{why}");
+            println!("  {admission}{why}");
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! The SyncLoop actor.
 //!
-//! * owns: the desired pods, the admitted pods, the runtime state
+//! * owns: the desired pods, the admitted pods, the preemptions in progress, the runtime state
 //! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
-//!   managers, `TerminatePod` from NodeShutdown (coalesced per pod), its timers, completions of its
+//!   managers, `TerminatePod` from NodeShutdown and the EvictionManager (coalesced per pod), its timers, completions of its
 //!   runtime checks and housekeeping rounds
 //! * sends: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to the
 //!   StatusManager and the VolumeManager
@@ -14,6 +14,8 @@
 //!   other events coalesce per pod; at most one check and one round are in progress
 //! * restart: the desired pods are rebuilt from the sources; it ends when PodStorage has stopped
 
+mod admit;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,9 +24,9 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, KillPod, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
-    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod,
-    VolumesChanged, VolumesHandle,
+    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
+    PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache,
+    TerminatePod, VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_mailboxes::{
@@ -36,20 +38,19 @@ use windlass_pod_lifecycle::housekeeping::{
     HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content,
 };
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::pod_cgroup::burstable_shares;
+use windlass_runtime_config::node_cgroups::class_values;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_status::PodStatusStore;
 use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::corev1::Node;
 use windlass_types::cri::RuntimeStatus;
-use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodOp, PodSource, PodUid,
-    PodUpdate, SharedPod,
+    Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodSource, PodUid,
+    SharedPod,
 };
 
-use crate::admissions::{AdmissionContext, AdmittedPodSet, CheckpointChange};
+use crate::admissions::AdmittedPodSet;
 use crate::desired::DesiredPods;
 use crate::dispatch::{Dispatch, volumes_changed};
 use crate::event::SyncLoopEvent;
@@ -114,6 +115,8 @@ pub struct AdmissionDeps {
     pub admission_policy: Arc<AdmissionPolicy>,
     /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
+    /// Pressure conditions; `None` until the node was read.
+    pub pressure: watch::Receiver<NodePressure>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
     /// Recorder of rejections.
@@ -162,7 +165,7 @@ pub struct SyncLoopStreams {
     pub volumes: SlotReceiver<PodUid, VolumesChanged>,
     /// Changed probe results, from the probe managers.
     pub probes: SlotReceiver<PodUid, ProbeUpdate>,
-    /// Pods to terminate, from NodeShutdown.
+    /// Pods to terminate, from NodeShutdown and the EvictionManager.
     pub terminations: SlotReceiver<PodUid, TerminatePod>,
 }
 
@@ -209,12 +212,15 @@ impl SyncLoop {
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
             SyncLoopEvent::Objects(uid) => self.dispatch(Dispatch::Sync(uid)),
-            SyncLoopEvent::Volumes(uid, changed) => self.dispatch(volumes_changed(uid, changed)),
+            SyncLoopEvent::Volumes(uid, changed) => {
+                self.admit(volumes_changed(uid, changed), false);
+            }
             SyncLoopEvent::Probe(uid, update) => self.probe(uid, &update),
             SyncLoopEvent::Termination(uid, request) => {
-                self.dispatch(Dispatch::Kill(uid, request.into()));
+                self.admit(Dispatch::Kill(uid, request.into()), false);
             }
             SyncLoopEvent::SyncTick => {
+                self.continue_preemptions();
                 self.sync_due_pods();
                 self.publish_gauges();
             }
@@ -235,20 +241,6 @@ impl SyncLoop {
         }
     }
 
-    fn config(&mut self, update: PodUpdate) {
-        tracing::info!(%update, "config");
-        self.gauges = None;
-        let restored = update.op == PodOp::Restore;
-        for dispatch in self.desired.apply(update) {
-            let dispatch = self.admit(dispatch, restored);
-            self.dispatch(dispatch);
-        }
-        let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
-        self.deps
-            .sources_ready
-            .send_if_modified(|known| std::mem::replace(known, ready) != ready);
-    }
-
     fn probe(&self, uid: PodUid, update: &ProbeUpdate) {
         for change in &update.changes {
             tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
@@ -262,61 +254,6 @@ impl SyncLoop {
             self.deps.timelines.record_instant(&uid, what, outcome);
         }
         self.dispatch(Dispatch::Sync(uid));
-    }
-
-    fn admit(&mut self, dispatch: Dispatch, restored: bool) -> Dispatch {
-        let deps = &self.deps.admission;
-        let seen = deps.node.borrow().0.clone();
-        let context = AdmissionContext {
-            node: seen.as_ref().unwrap_or(&deps.initial_node),
-            policy: &deps.admission_policy,
-            strict_groups: self.strict_groups,
-            shutting_down: deps.shutdown.borrow().shutting_down,
-            restored,
-            runs: match &dispatch {
-                Dispatch::Run(pod) => {
-                    let observed = self.deps.cache.get(&pod.uid());
-                    observed.is_some_and(|observed| !observed.is_empty())
-                }
-                _ => false,
-            },
-        };
-        let (dispatch, decided) = self.admissions.admit_dispatch(dispatch, context);
-        if let (Dispatch::Run(pod) | Dispatch::Reject(pod, _), Some(decided)) =
-            (&dispatch, &decided)
-        {
-            let what = RecordKey::new(RecordKind::Admission, "admit");
-            let outcome = RecordOutcome::from_result(
-                &decided.as_ref().map_err(|rejection| &rejection.message),
-            );
-            self.deps
-                .timelines
-                .record_instant(&pod.uid(), what, outcome);
-        }
-        if let (Dispatch::Reject(pod, phase_override), Some(Err(rejection))) = (&dispatch, decided)
-        {
-            let metrics = &self.deps.metrics;
-            metrics
-                .sync_loop
-                .admission_rejections
-                .with_label_values(&[&phase_override.reason])
-                .inc();
-            deps.events.record(
-                pod,
-                None,
-                EventType::Warning,
-                rejection.event_reason(),
-                &rejection.message,
-            );
-        }
-        if let Some(checkpoint) = &deps.checkpoint {
-            match self.admissions.checkpoint_change(&dispatch) {
-                CheckpointChange::Record(pod) => checkpoint.record(&pod),
-                CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
-                CheckpointChange::None => {}
-            }
-        }
-        dispatch
     }
 
     fn dispatch(&self, dispatch: Dispatch) {
@@ -377,8 +314,8 @@ impl SyncLoop {
             return;
         };
         tracing::trace!(%round, "housekeeping");
-        if round.update_burstable_shares {
-            self.update_burstable_shares();
+        if round.update_classes {
+            self.update_classes();
         }
         let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
@@ -389,13 +326,14 @@ impl SyncLoop {
         });
     }
 
-    /// Sets the CPU shares of the Burstable cgroup to the sum of its pod requests.
-    fn update_burstable_shares(&self) {
-        let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
+    /// Sets the CPU shares and memory limits of the QoS classes for the desired pods.
+    fn update_classes(&self) {
         let runtime = self.deps.runtime.clone();
-        spawn_io("burstable-shares", async move {
-            if let Err(error) = runtime.update_burstable_shares(burstable).await {
-                tracing::warn!(%error, "setting CPU shares of Burstable pods failed");
+        let pods = self.desired.pods().map(|pod| &**pod);
+        let values = class_values(pods, runtime.qos_memory());
+        spawn_io("qos-classes", async move {
+            if let Err(error) = runtime.update_classes(values).await {
+                tracing::warn!(%error, "setting values of the QoS classes failed");
             }
         });
     }

@@ -2,17 +2,38 @@
 //!
 //! A pod is admitted once. A pod that is in the checkpoint, runs, or has a start time at the API
 //! server is not checked again: an agent restart rejects no pod.
+//!
+//! A critical pod that lacks only resources preempts others. It waits until they have ended, and so
+//! does a pod that fits only without them. A waiting pod has no worker, and its requests count; a
+//! preempted pod counts until it has ended.
 
-use std::collections::BTreeSet;
+mod overrides;
+mod preemptions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, NodeLoad, Pressure, Rejection, admit,
 };
+use windlass_node_rules::preemption::{
+    PREEMPTING, PreemptionError, PreemptionPlan, plan_preemption, preempted,
+};
 use windlass_types::corev1::Node;
-use windlass_types::{Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{PhaseOverride, Pod, PodExt, PodUid, SharedPod};
 
-use crate::dispatch::Dispatch;
+use crate::desired::DesiredPods;
+use crate::dispatch::{Dispatch, preempt};
+pub use preemptions::EndedVictim;
+use preemptions::{Preemptions, Victim};
+
+pub(crate) use overrides::take_override;
+
+/// Reason of a critical pod for which no other pods can be preempted (upstream
+/// `UnexpectedAdmissionError`).
+const UNEXPECTED: &str = "UnexpectedAdmissionError";
 
 /// Input of an admission besides the pod.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +42,79 @@ pub struct AdmissionContext<'a> {
     pub node: &'a Node,
     /// Limits of host and configuration.
     pub policy: &'a AdmissionPolicy,
+    /// The desired pods, which a critical pod may preempt.
+    pub desired: &'a DesiredPods,
     /// The runtime supports `supplementalGroupsPolicy: Strict`; `None` if unknown.
     pub strict_groups: Option<bool>,
+    /// Pressure conditions of the node.
+    pub pressure: Pressure,
     /// The host is about to shut down.
     pub shutting_down: bool,
     /// The pods are from the checkpoint.
     pub restored: bool,
     /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
+}
+
+/// Decision about a new pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// The pod runs.
+    Admit,
+    /// The pod fails.
+    Reject(Rejection),
+    /// The pod waits until these pods have ended.
+    Preempt(PreemptionPlan),
+    /// The pod waits until pods have ended that another pod preempted.
+    Wait,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admit => f.write_str("admit"),
+            Self::Reject(rejection) => write!(f, "reject({})", rejection.reason),
+            Self::Preempt(plan) => plan.fmt(f),
+            Self::Wait => f.write_str("wait"),
+        }
+    }
+}
+
+/// Result of the admission of one dispatch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admission {
+    /// The pod of a decision.
+    pub decided: Option<(SharedPod, Decision)>,
+    /// The updates of workers, in order.
+    pub dispatches: Vec<Dispatch>,
+}
+
+impl Admission {
+    fn unchanged(dispatch: Dispatch) -> Self {
+        Self {
+            decided: None,
+            dispatches: vec![dispatch],
+        }
+    }
+
+    fn decided(pod: SharedPod, decision: Decision, dispatches: Vec<Dispatch>) -> Self {
+        Self {
+            decided: Some((pod, decision)),
+            dispatches,
+        }
+    }
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decision = self
+            .decided
+            .iter()
+            .map(|(_, decision)| decision.to_string());
+        let dispatches = self.dispatches.iter().map(Dispatch::to_string);
+        let words: Vec<String> = decision.chain(dispatches).collect();
+        f.write_str(&words.join(" "))
+    }
 }
 
 /// Change to the checkpoint of admitted pods.
@@ -55,40 +141,91 @@ impl fmt::Display for CheckpointChange {
 /// The admitted pods.
 #[derive(Debug, Default)]
 pub struct AdmittedPodSet {
+    /// Requests of the admitted, waiting and preempted pods.
     load: NodeLoad,
     admitted: BTreeSet<PodUid>,
     rejected: BTreeSet<PodUid>,
+    preemptions: Preemptions,
+    /// Terminal phases of the admitted pods that the node terminates.
+    overrides: BTreeMap<PodUid, PhaseOverride>,
 }
 
 impl AdmittedPodSet {
-    /// Admits the pod of a dispatch or replaces the dispatch by a rejection. Also returns the
-    /// decision for a new pod.
+    /// Admits the pod of a dispatch, rejects it, or lets it wait.
     pub fn admit_dispatch(
         &mut self,
         dispatch: Dispatch,
         context: AdmissionContext<'_>,
-    ) -> (Dispatch, Option<Result<(), Rejection>>) {
-        match dispatch {
-            Dispatch::Run(pod) => match self.admit(&pod, context) {
-                Ok(new) => (Dispatch::Run(pod), new.then_some(Ok(()))),
-                Err(rejection) => (
-                    Dispatch::Reject(pod, rejection.clone().into()),
-                    Some(Err(rejection)),
-                ),
-            },
+    ) -> Admission {
+        match &dispatch {
+            Dispatch::Run(pod) => return self.admit(SharedPod::clone(pod), context),
             Dispatch::Terminate(pod) => {
                 // it uses no resources
-                self.load.remove(&pod.uid());
-                (Dispatch::Terminate(pod), None)
-            }
-            Dispatch::Remove(uid) => {
+                let uid = pod.uid();
+                self.preemptions.terminated(&uid);
                 self.load.remove(&uid);
-                self.admitted.remove(&uid);
-                self.rejected.remove(&uid);
-                (Dispatch::Remove(uid), None)
             }
-            other => (other, None),
+            Dispatch::Delete(pod) => self.stop_waiting(&pod.uid()),
+            Dispatch::Remove(uid) => {
+                self.stop_waiting(uid);
+                // a preempted pod counts until it has ended
+                if !self.preemptions.is_victim(uid) {
+                    self.load.remove(uid);
+                }
+                self.admitted.remove(uid);
+                self.rejected.remove(uid);
+                self.overrides.remove(uid);
+            }
+            Dispatch::Kill(uid, kill) => {
+                if let Some(cause) = &kill.phase_override {
+                    return self.terminate(uid.clone(), cause.clone(), dispatch);
+                }
+            }
+            Dispatch::Sync(_) | Dispatch::Reject(..) => {}
         }
+        Admission::unchanged(dispatch)
+    }
+
+    /// Records a restored pod that the node was terminating.
+    pub(crate) fn restore_override(&mut self, uid: PodUid, cause: PhaseOverride) {
+        self.overrides.insert(uid, cause);
+    }
+
+    /// True while pods wait or preempted pods have not ended.
+    pub(crate) fn is_preempting(&self) -> bool {
+        !self.preemptions.is_empty()
+    }
+
+    /// Removes the preempted pods that have ended, or have not ended in time.
+    pub fn end_victims(&mut self, has_ended: impl Fn(&PodUid) -> bool) -> Vec<EndedVictim> {
+        let ended = self.preemptions.end_victims(has_ended);
+        for victim in &ended {
+            self.load.remove(&victim.uid);
+        }
+        ended
+    }
+
+    /// Decides again about the waiting pods, critical ones first.
+    pub fn readmit(&mut self, context: AdmissionContext<'_>) -> Vec<Admission> {
+        let mut admissions = Vec::new();
+        for pod in self.preemptions.waiting() {
+            let admission = self.decide(pod, context);
+            let waits = matches!(admission.decided, Some((_, Decision::Wait)));
+            if !waits {
+                admissions.push(admission);
+            }
+        }
+        admissions
+    }
+
+    /// True for a pod that waits for preempted pods.
+    pub(crate) fn is_waiting(&self, uid: &PodUid) -> bool {
+        self.preemptions.is_waiting(uid)
+    }
+
+    /// Returns the pods that waiting pods wait for.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = &PodUid> {
+        self.preemptions.victims()
     }
 
     /// True for an admitted pod.
@@ -98,196 +235,193 @@ impl AdmittedPodSet {
 
     /// Returns the checkpoint change for an admitted dispatch. Static pods are not in the
     /// checkpoint.
-    pub(crate) fn checkpoint_change(&self, dispatch: &Dispatch) -> CheckpointChange {
-        match dispatch {
-            Dispatch::Run(pod) | Dispatch::Delete(pod)
-                if !pod.is_static() && self.is_admitted(&pod.uid()) =>
-            {
-                CheckpointChange::Record(SharedPod::clone(pod))
-            }
-            Dispatch::Terminate(pod) => CheckpointChange::Forget(pod.uid()),
-            Dispatch::Remove(uid) => CheckpointChange::Forget(uid.clone()),
-            Dispatch::Run(_)
-            | Dispatch::Delete(_)
-            | Dispatch::Sync(_)
-            | Dispatch::Reject(..)
-            | Dispatch::Kill(..) => CheckpointChange::None,
-        }
+    pub(crate) fn checkpoint_change(
+        &self,
+        dispatch: &Dispatch,
+        desired: &DesiredPods,
+    ) -> CheckpointChange {
+        let pod = match dispatch {
+            Dispatch::Terminate(pod) => return CheckpointChange::Forget(pod.uid()),
+            Dispatch::Remove(uid) => return CheckpointChange::Forget(uid.clone()),
+            Dispatch::Run(pod) | Dispatch::Delete(pod) => Some(pod),
+            Dispatch::Kill(uid, kill) if kill.phase_override.is_some() => desired.get(uid),
+            Dispatch::Sync(_) | Dispatch::Reject(..) | Dispatch::Kill(..) => None,
+        };
+        let is_recorded = |pod: &&SharedPod| !pod.is_static() && self.is_admitted(&pod.uid());
+        let Some(pod) = pod.filter(is_recorded) else {
+            return CheckpointChange::None;
+        };
+        CheckpointChange::Record(match self.overrides.get(&pod.uid()) {
+            Some(cause) => overrides::with_override(pod, cause),
+            None => SharedPod::clone(pod),
+        })
     }
 
-    /// Admits a pod; true if it is new.
-    fn admit(&mut self, pod: &Pod, context: AdmissionContext<'_>) -> Result<bool, Rejection> {
+    fn admit(&mut self, pod: SharedPod, context: AdmissionContext<'_>) -> Admission {
         let uid = pod.uid();
         if self.rejected.contains(&uid) {
             // its worker has terminated it already
-            return Ok(false);
+            return Admission::unchanged(Dispatch::Run(pod));
+        }
+        if let Some(cause) = self.overrides.get(&uid).cloned() {
+            return self.keep_terminating(pod, cause);
+        }
+        if self.preemptions.update_waiting(&pod) {
+            self.load.add(&pod);
+            return Admission {
+                decided: None,
+                dispatches: Vec::new(),
+            };
         }
         let before =
-            self.admitted.contains(&uid) || context.restored || context.runs || was_started(pod);
-        if !before {
-            let input = AdmissionInput {
-                pod,
-                node: context.node,
-                load: &self.load,
-                policy: context.policy,
-                strict_groups: context.strict_groups,
-                pressure: Pressure::default(),
-                shutting_down: context.shutting_down,
-            };
-            if let Err(rejection) = admit(input) {
-                self.rejected.insert(uid);
-                return Err(rejection);
-            }
+            self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
+        if before || check(&pod, &self.load, context).is_ok() {
+            return self.run(pod);
         }
-        self.load.add(pod);
-        Ok(self.admitted.insert(uid))
+        self.decide(pod, context)
     }
+
+    /// Terminates a restored pod whose termination a previous agent run began.
+    fn keep_terminating(&mut self, pod: SharedPod, cause: PhaseOverride) -> Admission {
+        let uid = pod.uid();
+        if !self.admitted.insert(uid.clone()) {
+            // its worker terminates it already
+            return Admission::unchanged(Dispatch::Run(pod));
+        }
+        if cause.reason == PREEMPTING {
+            self.load.add(&pod);
+            self.preemptions.add_victim(uid, Victim::new(&pod, None));
+        }
+        Admission::unchanged(Dispatch::Reject(pod, cause))
+    }
+
+    fn run(&mut self, pod: SharedPod) -> Admission {
+        self.load.add(&pod);
+        let dispatches = vec![Dispatch::Run(SharedPod::clone(&pod))];
+        match self.admitted.insert(pod.uid()) {
+            true => Admission::decided(pod, Decision::Admit, dispatches),
+            false => Admission {
+                decided: None,
+                dispatches,
+            },
+        }
+    }
+
+    /// Decides about a new or waiting pod that does not fit beside all others. Waiting pods that are
+    /// behind it do not count.
+    fn decide(&mut self, pod: SharedPod, context: AdmissionContext<'_>) -> Admission {
+        let mut load = self.load.clone();
+        for behind in self.preemptions.waiting_behind(&pod) {
+            load.remove(&behind);
+        }
+        let Err(rejection) = check(&pod, &load, context) else {
+            self.preemptions.stop_waiting(&pod.uid());
+            return self.run(pod);
+        };
+        for victim in self.preemptions.victims() {
+            load.remove(victim);
+        }
+        let lacking = match check(&pod, &load, context) {
+            Ok(()) => {
+                self.wait(&pod);
+                return Admission::decided(pod, Decision::Wait, Vec::new());
+            }
+            Err(rejection) => rejection.lacking,
+        };
+        if lacking.is_empty() {
+            return self.reject(pod, rejection);
+        }
+        let running = context.desired.pods().filter(|other| {
+            let uid = other.uid();
+            load.contains(&uid) && uid != pod.uid() && !self.preemptions.is_waiting(&uid)
+        });
+        match plan_preemption(&pod, running.map(|other| &**other), &lacking) {
+            Ok(plan) => self.preempt(pod, plan, context.desired),
+            Err(error) => self.reject(pod, no_victims(&error)),
+        }
+    }
+
+    fn preempt(
+        &mut self,
+        pod: SharedPod,
+        plan: PreemptionPlan,
+        desired: &DesiredPods,
+    ) -> Admission {
+        self.wait(&pod);
+        let mut dispatches = Vec::new();
+        for uid in &plan.victims {
+            if let Some(victim) = desired.get(uid) {
+                let signal = plan.signal.clone();
+                let victim = Victim::new(victim, Some(signal));
+                self.preemptions.add_victim(uid.clone(), victim);
+            }
+            self.overridden(uid, &preempted());
+            dispatches.push(preempt(uid.clone()));
+        }
+        Admission::decided(pod, Decision::Preempt(plan), dispatches)
+    }
+
+    fn wait(&mut self, pod: &SharedPod) {
+        self.load.add(pod);
+        self.preemptions.wait(pod);
+    }
+
+    fn reject(&mut self, pod: SharedPod, rejection: Rejection) -> Admission {
+        let uid = pod.uid();
+        self.stop_waiting(&uid);
+        self.rejected.insert(uid);
+        let dispatch = Dispatch::Reject(SharedPod::clone(&pod), rejection.clone().into());
+        Admission::decided(pod, Decision::Reject(rejection), vec![dispatch])
+    }
+
+    /// Records the cause of a termination; a waiting pod is rejected, because it has no worker.
+    fn terminate(&mut self, uid: PodUid, cause: PhaseOverride, dispatch: Dispatch) -> Admission {
+        if let Some(pod) = self.preemptions.stop_waiting(&uid) {
+            self.load.remove(&uid);
+            self.rejected.insert(uid);
+            return Admission::unchanged(Dispatch::Reject(pod, cause));
+        }
+        self.overridden(&uid, &cause);
+        Admission::unchanged(dispatch)
+    }
+
+    fn stop_waiting(&mut self, uid: &PodUid) {
+        if self.preemptions.stop_waiting(uid).is_some() {
+            self.load.remove(uid);
+        }
+    }
+
+    /// Keeps the first cause.
+    fn overridden(&mut self, uid: &PodUid, cause: &PhaseOverride) {
+        if self.is_admitted(uid) {
+            let known = self.overrides.entry(uid.clone());
+            known.or_insert_with(|| cause.clone());
+        }
+    }
+}
+
+fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<(), Rejection> {
+    admit(AdmissionInput {
+        pod,
+        node: context.node,
+        load,
+        policy: context.policy,
+        strict_groups: context.strict_groups,
+        pressure: context.pressure,
+        shutting_down: context.shutting_down,
+    })
+}
+
+fn no_victims(error: &PreemptionError) -> Rejection {
+    let message = format!(
+        "Unexpected error while attempting to recover from admission failure: preemption: error \
+         finding a set of pods to preempt: {error}"
+    );
+    Rejection::new(UNEXPECTED, message)
 }
 
 /// True if the API status has a start time.
 fn was_started(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     !pod.is_static() && status.is_some_and(|status| status.start_time.is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use windlass_node_rules::admission::SysctlAllowList;
-    use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
-    use windlass_types::metav1::Time;
-    use windlass_types::{Timestamp, names};
-
-    use super::*;
-
-    /// A node for `pods` pods.
-    fn node(pods: u32) -> Node {
-        let quantity = |text: &str| serde_json::from_value(text.into()).expect("a quantity");
-        let amounts = [
-            ("pods", pods.to_string()),
-            ("cpu", "4".into()),
-            ("memory", "4Gi".into()),
-        ];
-        let allocatable = amounts.map(|(name, text)| (name.to_owned(), quantity(&text)));
-        Node {
-            status: Some(NodeStatus {
-                allocatable: Some(allocatable.into()),
-                ..NodeStatus::default()
-            }),
-            ..Node::default()
-        }
-    }
-
-    fn pod(uid: &str, started: bool) -> Dispatch {
-        let mut pod = Pod {
-            spec: Some(PodSpec::default()),
-            ..Pod::default()
-        };
-        pod.metadata.uid = Some(uid.to_owned());
-        let start_time = started.then_some(Time(Timestamp::UNIX_EPOCH));
-        pod.status = Some(PodStatus {
-            start_time,
-            ..PodStatus::default()
-        });
-        Dispatch::Run(Arc::new(pod))
-    }
-
-    fn policy() -> AdmissionPolicy {
-        AdmissionPolicy {
-            sysctls: SysctlAllowList::default(),
-            app_armor: false,
-            pod_level_resources: true,
-            declared_features: None,
-        }
-    }
-
-    struct Case {
-        admissions: AdmittedPodSet,
-        node: Node,
-        policy: AdmissionPolicy,
-    }
-
-    impl Case {
-        /// Admits a dispatch and returns the checkpoint change.
-        fn check(
-            &mut self,
-            dispatch: Dispatch,
-            (restored, runs): (bool, bool),
-            expected: &str,
-        ) -> CheckpointChange {
-            let context = AdmissionContext {
-                node: &self.node,
-                policy: &self.policy,
-                strict_groups: None,
-                shutting_down: false,
-                restored,
-                runs,
-            };
-            let (dispatch, _) = self.admissions.admit_dispatch(dispatch, context);
-            assert_eq!(dispatch.to_string(), expected);
-            self.admissions.checkpoint_change(&dispatch)
-        }
-    }
-
-    #[test]
-    fn pod_is_admitted_once_even_across_agent_restart() {
-        let mut case = Case {
-            admissions: AdmittedPodSet::default(),
-            node: node(1),
-            policy: policy(),
-        };
-        let new = (false, false);
-        case.check(pod("a", false), new, "run(a)");
-        case.check(pod("a", false), new, "run(a)");
-        case.check(pod("b", false), new, "reject(b OutOfpods)");
-        case.check(pod("b", false), new, "run(b)");
-        assert!(!case.admissions.is_admitted(&"b".into()));
-        // admitted by a previous agent run, despite the limit
-        case.check(pod("c", true), new, "run(c)");
-        case.check(pod("d", false), (true, false), "run(d)");
-        case.check(pod("e", false), (false, true), "run(e)");
-        for uid in ["a", "c", "d", "e"] {
-            let gone = format!("remove({uid})");
-            case.check(Dispatch::Remove(uid.into()), new, &gone);
-        }
-        case.check(pod("f", false), new, "run(f)");
-    }
-
-    #[test]
-    fn checkpoint_has_admitted_api_pods_until_they_finish() {
-        let mut case = Case {
-            admissions: AdmittedPodSet::default(),
-            node: node(2),
-            policy: policy(),
-        };
-        let shared = |uid: &str| match pod(uid, false) {
-            Dispatch::Run(pod) => pod,
-            other => panic!("{other}"),
-        };
-        let mut manifest = Arc::unwrap_or_clone(shared("static"));
-        let source = (names::ANN_CONFIG_SOURCE.to_owned(), "file".to_owned());
-        manifest.metadata.annotations = Some([source].into());
-        let manifest = Arc::new(manifest);
-        for (dispatch, considered, expected) in [
-            (pod("a", false), "run(a)", "record(a)"),
-            (Dispatch::Run(manifest.clone()), "run(static)", "none"),
-            (pod("b", false), "reject(b OutOfpods)", "none"),
-            // the dispatch is repeated, but its worker does not run it
-            (pod("b", false), "run(b)", "none"),
-            (Dispatch::Delete(shared("b")), "delete(b)", "none"),
-            (Dispatch::Sync("a".into()), "sync(a)", "none"),
-            (Dispatch::Delete(shared("a")), "delete(a)", "record(a)"),
-            (
-                Dispatch::Terminate(shared("a")),
-                "terminate(a)",
-                "forget(a)",
-            ),
-            (Dispatch::Remove("a".into()), "remove(a)", "forget(a)"),
-            (Dispatch::Delete(manifest), "delete(static)", "none"),
-        ] {
-            let change = case.check(dispatch, (false, false), considered);
-            assert_eq!(change.to_string(), expected, "{considered}");
-        }
-    }
 }

@@ -21,18 +21,19 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, ImageGcParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
-    VolumeParts, WorkerParts,
+    self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    ObjectParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
+use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_image_gc::ImageGcPolicy;
 use windlass_mailboxes::SimClock;
@@ -41,6 +42,7 @@ use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_objects::ApiCsiObjects;
+use windlass_oom_watcher::{KernelLog, OomSource};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
@@ -54,6 +56,8 @@ use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
 use crate::fake_image_disk::FakeImageDisk;
+use crate::fake_disk::FakeDisk;
+use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
 pub(crate) use fence::Fence;
@@ -78,6 +82,12 @@ pub struct NodeSim {
     pub image_gc: ImageGcPolicy,
     /// Directory of the state file of the times of use of images; default none.
     pub image_uses: Option<PathBuf>,
+    /// Memory, disks and processes of the node.
+    pub pressure: FakePressure,
+    /// Thresholds and periods of eviction for the next agent start; default no thresholds.
+    pub eviction: EvictionSettings,
+    /// Logs of pods.
+    pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
@@ -102,9 +112,13 @@ pub struct NodeSim {
     desired: Vec<SharedPod>,
     manifests_silent: bool,
     agent: Option<Box<AgentInstance>>,
+    kernel_log: Option<mpsc::Sender<Vec<u8>>>,
+    kernel_records: u64,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
 }
 
+/// Maximum number of messages of the kernel that the agent has not read.
+const KERNEL_RECORDS: usize = 16;
 /// Name of the simulated node.
 const NODE: &str = "sim";
 
@@ -208,6 +222,7 @@ impl NodeSim {
             let runs = |it: &ContainerView| it.state == ContainerState::Running;
             containers.iter().any(runs)
         });
+        let pressure = FakePressure::new(runtime.clone(), clock.clone());
         Self {
             runtime,
             volumes,
@@ -216,6 +231,9 @@ impl NodeSim {
                 ..ImageGcPolicy::default()
             },
             image_uses: None,
+            pressure,
+            eviction: EvictionSettings::default(),
+            disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
             files,
@@ -233,6 +251,8 @@ impl NodeSim {
             desired: Vec::new(),
             manifests_silent: false,
             agent: None,
+            kernel_log: None,
+            kernel_records: 0,
             notes: Rc::default(),
         }
     }
@@ -266,6 +286,12 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
+        let (kernel_log, records) = mpsc::channel(KERNEL_RECORDS);
+        self.kernel_log = Some(kernel_log);
+        let oom_source = OomSource {
+            log: KernelLog::Records(records),
+            cgroups: None,
+        };
         // boxed to keep the futures of scenarios small
         let parts = Box::new(AgentParts {
             clock: self.clock.clone(),
@@ -278,7 +304,7 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            node: self.node_parts(initial_node),
+            node: self.node_parts(initial_node, oom_source),
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
@@ -287,6 +313,12 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
+            },
+            local_storage: LocalStorageParts {
+                enforce_limits: true,
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                disk: Arc::new(self.disk.clone()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),
@@ -301,6 +333,13 @@ impl NodeSim {
             image_gc: ImageGcParts {
                 policy: self.image_gc,
                 file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, &fence)),
+            },
+            eviction: EvictionParts {
+                settings: self.eviction.clone(),
+                figures: Arc::new(self.pressure.clone()),
+                triggers: Arc::new(self.pressure.clone()),
+                reclaimer: Some(Arc::new(self.pressure.clone())),
+                disk: Some(Arc::new(self.pressure.clone())),
             },
             workers: WorkerParts {
                 sync_frequency: Duration::from_secs(60),
@@ -336,7 +375,7 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    fn node_parts(&self, initial: Node) -> NodeParts {
+    fn node_parts(&self, initial: Node, oom_source: OomSource) -> NodeParts {
         NodeParts {
             facts: Arc::new(NodeFacts {
                 node_name: NODE.into(),
@@ -355,6 +394,7 @@ impl NodeSim {
             resolv_conf_warning: self.resolv_conf_warning.clone(),
             swap_warning: None,
             shutdown: None,
+            oom_source: Some(oom_source),
         }
     }
 
@@ -362,11 +402,24 @@ impl NodeSim {
     pub async fn kill_agent(&mut self) {
         if let Some(mut instance) = self.agent.take() {
             self.note("agent killed");
+            self.kernel_log = None;
             instance.fence.raise();
             self.probe_results = instance.agent.probe_results().all();
             instance.agent.shutdown.token().cancel();
             drop(instance.kill.take());
             let _ = instance.gone.await;
+        }
+    }
+
+    /// The kernel logs a message. Without an agent it is lost.
+    pub async fn log_of_kernel(&mut self, message: &str) {
+        self.note(format!("kernel: {message}"));
+        self.kernel_records += 1;
+        let at = self.began.elapsed().as_micros();
+        let record = format!("6,{},{at},-;{message}\n", self.kernel_records);
+        if let Some(log) = &self.kernel_log {
+            // fails if the agent was killed
+            let _ = log.send(record.into_bytes()).await;
         }
     }
 

@@ -184,6 +184,20 @@ impl BlockerView {
     }
 }
 
+/// Why a pod was evicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EvictionView {
+    /// `status.message`.
+    pub message: String,
+    /// When; absent if the eviction was before the start of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted_at: Option<Timestamp>,
+    /// The signal, by how much it was short, and why this pod; absent as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
+}
+
 /// Why a pod is not in its desired state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -200,6 +214,9 @@ pub struct Explanation {
     pub worker_state: String,
     /// What blocks the pod; `null` if nothing does.
     pub blocker: Option<BlockerView>,
+    /// Why the pod was evicted; absent if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<EvictionView>,
     /// Problems that block nothing.
     pub issues: Vec<String>,
     /// The newest records relevant to the blocker; empty without one.

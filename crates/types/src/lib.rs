@@ -70,7 +70,9 @@ pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
 pub use image_holds::{ImageHold, ImageHolds};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
-pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
+pub use observed::{
+    ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser, OomKills,
+};
 pub use phase::{Phase, PhaseOverride};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};

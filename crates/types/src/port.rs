@@ -1,5 +1,6 @@
 //! The ports that any crate may use: the clock and the event recorder.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use crate::Timestamp;
@@ -41,6 +42,20 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
         message: &str,
     ) {
         self.record(pod, Some(probe.container), event_type, reason, message);
+    }
+
+    /// Records an event of a pod with annotations. By default as [`record`], without them.
+    ///
+    /// [`record`]: EventRecorder::record
+    fn record_annotated(
+        &self,
+        pod: &Pod,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+        _annotations: &BTreeMap<String, String>,
+    ) {
+        self.record(pod, None, event_type, reason, message);
     }
 
     /// Records an event of the node.

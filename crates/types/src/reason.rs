@@ -147,10 +147,19 @@ reasons! {
     FailedPodWatch = "FailedPodWatch",
     /// Node event: the pods of the node are watched again.
     PodWatchRestored = "PodWatchRestored",
+    /// Node event: a limit of node allocatable was set.
+    NodeAllocatableEnforced = "NodeAllocatableEnforced",
+    /// Node event: a limit of node allocatable could not be set.
+    FailedNodeAllocatableEnforcement = "FailedNodeAllocatableEnforcement",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 
+    /// The pod is preempted, or waits for the end of the pods that it preempts.
+    Preempting = "Preempting",
+
     // admission: reasons of rejected pods
+    /// A critical pod does not fit, and no pods can be preempted.
+    UnexpectedAdmissionError = "UnexpectedAdmissionError",
     /// Too little CPU left.
     OutOfCpu = "OutOfcpu",
     /// Too little memory left.
@@ -189,6 +198,8 @@ reasons! {
     PodFeatureUnsupported = "PodFeatureUnsupported",
 
     // node events
+    /// The OOM killer killed a process because the host's memory was short.
+    SystemOom = "SystemOOM",
     /// A host shutdown began or was cancelled.
     Shutdown = "Shutdown",
     /// The agent starts.
@@ -199,6 +210,8 @@ reasons! {
     FreeDiskSpaceFailed = "FreeDiskSpaceFailed",
     /// The file system of the images reports no size.
     InvalidDiskCapacity = "InvalidDiskCapacity",
+    /// A resource is short, and the node tries to free it.
+    EvictionThresholdMet = "EvictionThresholdMet",
     /// The host was rebooted since the last report.
     Rebooted = "Rebooted",
     /// The node can run pods.
@@ -247,7 +260,8 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// The rejection reasons.
-    const REJECTIONS: [Self; 17] = [
+    const REJECTIONS: [Self; 18] = [
+        Self::UnexpectedAdmissionError,
         Self::OutOfCpu,
         Self::OutOfMemory,
         Self::OutOfEphemeralStorage,

@@ -120,6 +120,7 @@ impl Servers {
             explainer: PodExplainer {
                 status_store: agent.status_store.clone(),
                 timelines: agent.timelines.clone(),
+                eviction: agent.eviction.clone(),
                 node_name: agent.node.name.clone(),
             },
         };

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use windlass_eviction::MemoryRule;
+
 use super::KubeletFlags;
 use super::mirror::MIRRORS;
 use crate::fields;
@@ -113,6 +115,7 @@ fn flags_without_field_are_parsed() {
         "--node-labels=a=b,c=d",
         "--start_concurrency=4",
         "--exec-needs-create=false",
+        "--memory-eviction-rule=upstream",
         "--maximum-dead-containers=-1",
         "--minimum-container-ttl-duration=1m",
         "--exit-on-lock-contention",
@@ -127,6 +130,9 @@ fn flags_without_field_are_parsed() {
     assert_eq!(flags.start_concurrency, 4);
     assert!(!flags.exec_needs_create);
     assert!(KubeletFlags::default().exec_needs_create);
+    assert_eq!(flags.memory_eviction_rule, MemoryRule::Upstream);
+    let rule = KubeletFlags::default().memory_eviction_rule;
+    assert_eq!(rule, MemoryRule::ReclaimableAware);
     assert_eq!(flags.minimum_container_ttl_duration.to_string(), "1m0s");
     assert!(flags.exit_on_lock_contention);
     assert_eq!(flags.version.as_deref(), Some("raw"));

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use windlass_eviction::Thresholds;
 use windlass_units::quantity::Quantity;
 
 use super::Rules;
 use crate::duration::GoDuration;
+use crate::eviction;
 use crate::kubelet::KubeletConfiguration;
+
+/// Maximum number of a CPU, above what any kernel is built for.
+const MAX_CPU: u32 = 1 << 16;
 
 /// Checks cgroups, reserved resources and enforcement.
 pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
@@ -60,7 +65,7 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
 
     let cpus = c.reserved_system_cpus.as_str();
     if !cpus.is_empty() {
-        rules.require(is_cpu_list(cpus), "reservedSystemCPUs", || {
+        rules.require(cpu_list(cpus).is_some(), "reservedSystemCPUs", || {
             format!("not a CPU list: {cpus:?}; set for example 0-1,4")
         });
         let by_cgroup = !c.system_reserved_cgroup.is_empty() || !c.kube_reserved_cgroup.is_empty();
@@ -85,61 +90,33 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
             });
         }
     }
+    qos_reserved(c, rules);
     reserved_memory(c, rules);
 }
 
-/// Eviction signals (upstream `signalToResource`).
-const SIGNALS: [&str; 9] = [
-    "memory.available",
-    "allocatableMemory.available",
-    "nodefs.available",
-    "nodefs.inodesFree",
-    "imagefs.available",
-    "imagefs.inodesFree",
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "pid.available",
-];
+fn qos_reserved(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
+    let field = "qosReserved";
+    for (resource, share) in &c.qos_reserved {
+        rules.require(resource == "memory", field, || {
+            format!("cannot reserve {resource:?}; only memory")
+        });
+        rules.require(percent(share).is_some(), field, || {
+            format!("{resource}: must be between 0% and 100%, got {share:?}")
+        });
+    }
+}
+
+/// Parses a percentage from 0 to 100, such as `50%`.
+pub fn percent(text: &str) -> Option<i64> {
+    let number = text.strip_suffix('%')?.parse().ok()?;
+    (0..=100).contains(&number).then_some(number)
+}
 
 /// Checks eviction thresholds, reclaim amounts and grace periods.
 pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    let percent = |text: &str| -> Option<f32> { text.strip_suffix('%')?.parse().ok() };
-    let amount = |text: &str| text.parse::<Quantity>().ok();
-    let threshold = |text: &str| {
-        percent(text).is_some_and(|share| (0.0..=100.0).contains(&share))
-            || amount(text).is_some_and(|it| it > Quantity::ZERO)
-    };
-    let reclaim = |text: &str| {
-        percent(text).is_some_and(|share| share > 0.0)
-            || amount(text).is_some_and(|it| it >= Quantity::ZERO)
-    };
-    let period = |text: &str| {
-        let period = text.parse::<GoDuration>();
-        period.is_ok_and(|it| it >= GoDuration::ZERO)
-    };
-    type Holds<'a> = &'a dyn Fn(&str) -> bool;
-    let maps: [(&str, _, Holds<'_>, &str); 4] = rows! {
-        "evictionHard", &c.eviction_hard, &threshold, "100Mi or 5%";
-        "evictionSoft", &c.eviction_soft, &threshold, "100Mi or 5%";
-        "evictionMinimumReclaim", &c.eviction_minimum_reclaim, &reclaim, "100Mi or 5%";
-        "evictionSoftGracePeriod", &c.eviction_soft_grace_period, &period, "90s";
-    };
-    for (field, map, holds, example) in maps {
-        for (signal, text) in map {
-            rules.require(SIGNALS.contains(&signal.as_str()), field, || {
-                format!("must be one of {}, got {signal:?}", SIGNALS.join(", "))
-            });
-            rules.require(holds(text), field, || {
-                format!("{signal}: invalid value {text:?}; set for example {example}")
-            });
-        }
-    }
-    for (signal, text) in &c.eviction_soft {
-        let off = ["0%", "100%"].contains(&text.as_str());
-        let has = c.eviction_soft_grace_period.contains_key(signal);
-        rules.require(off || has, "evictionSoft", || {
-            format!("{signal} requires a period in evictionSoftGracePeriod")
-        });
+    let errors = Thresholds::parse(eviction::threshold_fields(c)).err();
+    for error in errors.into_iter().flatten() {
+        rules.reject(error.field, error.message);
     }
 }
 
@@ -164,15 +141,19 @@ fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     }
 }
 
-/// Whether a text is a list of numbers and ranges.
-fn is_cpu_list(text: &str) -> bool {
-    text.split(',').all(|item| {
+/// Parses a list of numbers and ranges, such as `0-3,8`; `None` if it is not one, or names a CPU that
+/// no kernel supports.
+pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for item in text.split(',') {
         let (from, to) = item.split_once('-').unwrap_or((item, item));
-        match (from.parse::<u32>(), to.parse::<u32>()) {
-            (Ok(from), Ok(to)) => from <= to,
-            _ => false,
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        if from > to || to > MAX_CPU {
+            return None;
         }
-    })
+        cpus.extend(from..=to);
+    }
+    Some(cpus)
 }
 
 /// Checks the taints of a new Node object.

@@ -7,6 +7,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
+use windlass_eviction::{
+    Amount, EvictionRecord, EvictionStatus, Observation, Pressure, Signal, SignalStatus, Threshold,
+    ThresholdState, ThresholdStatus,
+};
 use windlass_grpc_sockets::bind_socket;
 use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
@@ -18,6 +22,7 @@ use windlass_types::view::{
     Blocker, ClusterSummary, EventType, HeartbeatStatus, PodEvent, PodWatch,
 };
 use windlass_types::{ProbeKind, Reason, Timestamp};
+use windlass_units::quantity::{Quantity, QuantityFormat};
 
 use tokio::net::UnixStream;
 
@@ -76,6 +81,47 @@ impl HealthSource for Healthy {
     }
 }
 
+/// Memory below its threshold, and an evicted pod.
+fn eviction() -> EvictionStatus {
+    let threshold = Threshold {
+        signal: Signal::MemoryAvailable,
+        value: Amount::Quantity(Quantity::from_units(100, QuantityFormat::BinarySi)),
+        grace: Some(Duration::from_secs(90)),
+        min_reclaim: None,
+    };
+    EvictionStatus {
+        at: Some(Timestamp::UNIX_EPOCH),
+        pressure: Pressure {
+            memory: true,
+            ..Pressure::default()
+        },
+        signals: vec![SignalStatus {
+            signal: Signal::MemoryAvailable,
+            observed: Some(Observation {
+                available: 90,
+                capacity: 1000,
+                at: Timestamp::UNIX_EPOCH,
+            }),
+            obtainable: Some(95),
+            stall: None,
+            thresholds: vec![ThresholdStatus {
+                threshold,
+                quantity: Some(threshold.quantity(1000)),
+                distance: Some(-10),
+                state: ThresholdState::Met,
+            }],
+        }],
+        evictions: vec![EvictionRecord {
+            uid: "evicted".into(),
+            namespace: "default".to_owned(),
+            name: "hog".to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+            explanation: "memory.available was 90".to_owned(),
+        }],
+        ..EvictionStatus::default()
+    }
+}
+
 #[derive(Debug)]
 struct Node;
 
@@ -111,6 +157,7 @@ impl TestEnv {
         let explainer = PodExplainer {
             status_store: status_store.clone(),
             timelines: Timelines::new(Arc::new(FixedClock), None),
+            eviction: watch::channel(Arc::new(eviction())).1,
             node_name: "n1".into(),
         };
         let metrics = Metrics::new().expect("metrics");
@@ -538,6 +585,67 @@ async fn get_node_returns_cluster_summary() {
     let pod_watch = cluster.pod_watch.expect("pod watch");
     assert_eq!(pod_watch.error.as_deref(), Some("no watch"));
     assert_eq!(pod_watch.since, Some(prost_types::Timestamp::default()));
+    env.stop().await;
+}
+
+#[tokio::test]
+async fn get_node_returns_eviction_signals() {
+    let mut env = TestEnv::start().await;
+    let answer = within(env.client.get_node(proto::GetNodeRequest {})).await;
+    let eviction = answer.expect("answer").into_inner().eviction;
+    let eviction = eviction.expect("observed");
+    assert_eq!(eviction.conditions, ["MemoryPressure"]);
+    let [signal] = eviction.signals.as_slice() else {
+        panic!("{:?}", eviction.signals);
+    };
+    assert_eq!(signal.name, "memory.available");
+    assert_eq!((signal.available, signal.obtainable), (Some(90), Some(95)));
+    let threshold = &signal.thresholds[0];
+    assert_eq!(
+        (threshold.amount, threshold.distance),
+        (Some(100), Some(-10))
+    );
+    assert_eq!(threshold.value, "100 for 1m30s");
+    assert_eq!(threshold.state, "evicting");
+    assert_eq!(eviction.evicted[0].explanation, "memory.available was 90");
+    env.stop().await;
+}
+
+#[tokio::test]
+async fn explain_says_why_pod_was_evicted() {
+    let mut env = TestEnv::start().await;
+    let mut explain = async |uid: &str, reason: &str| {
+        let mut entry = view("default", "hog", 0, "running");
+        let mut pod = (*entry.pod).clone();
+        pod.metadata.uid = Some(uid.to_owned());
+        let mut status = (*entry.status).clone();
+        status.reason = Some(reason.to_owned());
+        status.message = Some("The node was low on resource: memory. ".to_owned());
+        (entry.pod, entry.status) = (pod.into(), status.into());
+        env.status_store.publish(entry);
+        let request = proto::GetPodRequest {
+            namespace: "default".into(),
+            name: "hog".into(),
+        };
+        let answer = within(env.client.explain_pod(request)).await;
+        let json = answer.expect("answer").into_inner().json;
+        let value: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        env.status_store.remove(&uid.into());
+        value["eviction"].to_string()
+    };
+    let message = r#""message":"The node was low on resource: memory. ""#;
+    assert_eq!(
+        explain("evicted", "Evicted").await,
+        format!(
+            r#"{{"evictedAt":"1970-01-01T00:00:00Z","explanation":"memory.available was 90",{message}}}"#
+        )
+    );
+    // evicted before the start of the agent
+    assert_eq!(
+        explain("earlier", "Evicted").await,
+        format!("{{{message}}}")
+    );
+    assert_eq!(explain("other", "").await, "null");
     env.stop().await;
 }
 

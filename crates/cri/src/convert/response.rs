@@ -189,6 +189,7 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
                 .iter()
                 .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
                 .collect(),
+            oom_kills: None,
         },
         labels: status.labels,
         annotations: status.annotations,

@@ -209,7 +209,7 @@ fn critical_pod_is_rejected_for_resources_last() {
     });
     check(
         &pod("a", spec.clone()),
-        "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000 (critical pod; preemption is not implemented)",
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000 (critical pod)",
     );
     let mut elsewhere = spec;
     elsewhere["nodeName"] = json!("n2");

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_eviction::Amount;
 use windlass_types::corev1::NodeStatus;
 
 use super::MachineFacts;
@@ -142,21 +143,11 @@ fn reserved(name: &str, total: Quantity, settings: &ResourceSettings) -> Quantit
         STORAGE => "nodefs.available",
         _ => "",
     };
+    let capacity = u64::try_from(total.value()).unwrap_or(0);
     let eviction = settings.eviction_hard.get(signal);
-    let eviction = eviction.map_or(Quantity::ZERO, |text| threshold(text, total));
+    let eviction = eviction.and_then(|text| Amount::parse_threshold(text).ok().flatten());
+    let eviction = eviction.map_or(Quantity::ZERO, |amount| amount.resolve(capacity));
     of(&settings.system_reserved) + of(&settings.kube_reserved) + eviction
-}
-
-/// Returns an eviction threshold: a quantity, or a percentage of the capacity in single precision,
-/// as upstream.
-fn threshold(text: &str, total: Quantity) -> Quantity {
-    match text.strip_suffix('%') {
-        Some(percent) => {
-            let share = percent.parse::<f32>().unwrap_or(0.0) / 100.0;
-            bytes((total.value() as f64 * f64::from(share)) as i64)
-        }
-        None => text.parse().unwrap_or_default(),
-    }
 }
 
 fn bytes(n: i64) -> Quantity {

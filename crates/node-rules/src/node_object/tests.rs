@@ -299,6 +299,15 @@ fn allocatable_is_capacity_minus_reservations() {
         0,
         ["1750m", "3228Mi", "9663676400"],
     );
+    // disabled thresholds reserve nothing
+    check(
+        &[
+            ("hard", "memory.available", "100%"),
+            ("hard", "nodefs.available", "0%"),
+        ],
+        0,
+        ["2", "4Gi", "10Gi"],
+    );
     check(&[], 512, ["2", "3Gi", "10Gi"]);
     check(
         &[

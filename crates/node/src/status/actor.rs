@@ -1,8 +1,8 @@
 //! The NodeStatus actor.
 //!
 //! * owns: the newest Node object, the facts it is built from, the time of the last report
-//! * receives: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`,
-//!   `CsiNodeStatus`, its timer and completions
+//! * receives: its own watch of the object, `RuntimeState`, `ShutdownState`, `NodePressure`,
+//!   `VolumesInUse`, `CsiNodeStatus`, its timer and completions
 //! * sends: `NodeUpdate` to its subscribers
 //! * invariant: one status update is in progress; a hung one ends at its deadline and costs a tick
 //! * bound and overflow: the watch blocks on a mailbox of 4; state channels keep the newest value
@@ -14,7 +14,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_actors::{NodePressure, NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, Mailbox, MailboxSender, completions, mailbox, spawn_io,
@@ -173,6 +173,7 @@ impl Actor for NodeStatus {
         ctx.add_stream(streams.completions);
         ctx.add_stream(WatchStream::new(self.deps.runtime_state.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
+        ctx.add_stream(WatchStream::new(self.deps.pressure.clone()));
         ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
         ctx.add_stream(WatchStream::new(self.deps.csi_node.clone()));
         self.watch(streams.watch);
@@ -239,6 +240,17 @@ impl StreamHandler<CsiNodeStatus> for NodeStatus {
 impl StreamHandler<ShutdownState> for NodeStatus {
     fn handle(&mut self, state: ShutdownState, ctx: &mut Context<Self>) {
         self.handle_input(Input::ShuttingDown(state.shutting_down), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<NodePressure> for NodeStatus {
+    fn handle(&mut self, NodePressure(pressure): NodePressure, ctx: &mut Context<Self>) {
+        // until known, the conditions of the previous agent run stay
+        if let Some(pressure) = pressure {
+            self.handle_input(Input::Pressure(pressure), ctx);
+        }
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

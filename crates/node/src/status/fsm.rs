@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use windlass_actors::RuntimeState;
+use windlass_actors::{Pressure, RuntimeState};
 use windlass_node_rules::node_conditions::{
-    NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth,
+    NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth, find,
 };
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
@@ -46,6 +46,8 @@ pub enum Input {
     Runtime(RuntimeState),
     /// The host is shutting down, or the shutdown was cancelled.
     ShuttingDown(bool),
+    /// The node was read.
+    Pressure(Pressure),
     /// Attached devices that pods use or will use.
     VolumesInUse(Vec<String>),
     /// The state of the CSINode object changed.
@@ -191,6 +193,7 @@ pub(crate) struct NodeStatusFsm {
     read_at: Option<Duration>,
     runtime: RuntimeWatch,
     shutting_down: bool,
+    pressure: Option<Pressure>,
     volumes_in_use: Option<Arc<[String]>>,
     csi_node: CsiNodeStatus,
     reported_at: Option<Duration>,
@@ -219,6 +222,7 @@ impl NodeStatusFsm {
             read_at: Some(Duration::ZERO),
             runtime: RuntimeWatch::default(),
             shutting_down: false,
+            pressure: None,
             volumes_in_use: None,
             csi_node: CsiNodeStatus::default(),
             reported_at: None,
@@ -288,6 +292,10 @@ impl NodeStatusFsm {
                 self.shutting_down = shutting_down;
                 self.write(uptime, now, &mut effects);
             }
+            Input::Pressure(pressure) => {
+                self.pressure = Some(pressure);
+                self.write(uptime, now, &mut effects);
+            }
             Input::CsiNode(status) => {
                 self.csi_node = status;
                 self.write(uptime, now, &mut effects);
@@ -350,6 +358,7 @@ impl NodeStatusFsm {
             return;
         }
         self.dirty = false;
+        let pressure = self.pressure.unwrap_or_else(|| self.reported_pressure());
         let report = Report {
             machine,
             runtime: Arc::clone(&self.facts),
@@ -359,7 +368,9 @@ impl NodeStatusFsm {
                 network_error: self.runtime.network_error.clone(),
                 storage_error: self.csi_node.error(),
                 shutting_down: self.shutting_down,
-                ..NodeHealth::default()
+                memory_pressure: pressure.memory,
+                disk_pressure: pressure.disk,
+                pid_pressure: pressure.pid,
             },
             volumes_in_use: self.volumes_in_use.clone(),
         };
@@ -382,6 +393,21 @@ impl NodeStatusFsm {
                 events,
                 report,
             }));
+        }
+    }
+
+    /// Returns the conditions of the object, which stay until the node was read.
+    fn reported_pressure(&self) -> Pressure {
+        let status = self.node.as_ref().and_then(|node| node.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_deref());
+        let is_true = |name: &str| {
+            let condition = find(conditions.unwrap_or_default(), name);
+            condition.is_some_and(|condition| condition.status == "True")
+        };
+        Pressure {
+            memory: is_true("MemoryPressure"),
+            disk: is_true("DiskPressure"),
+            pid: is_true("PIDPressure"),
         }
     }
 

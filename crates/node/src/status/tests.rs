@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
-use windlass_actors::VolumesInUse;
+use windlass_actors::Pressure;
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_mailboxes::{SimClock, start_actor};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
@@ -37,6 +37,7 @@ struct TestEnv {
     runtime: FakeRuntime,
     state: watch::Sender<RuntimeState>,
     shutdown: watch::Sender<ShutdownState>,
+    pressure: watch::Sender<NodePressure>,
     in_use: watch::Sender<Option<VolumesInUse>>,
     csi_node: watch::Sender<CsiNodeStatus>,
     seen: watch::Receiver<NodeUpdate>,
@@ -96,6 +97,7 @@ impl TestEnv {
         let runtime = FakeRuntime::new(Arc::clone(&clock), 1);
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
+        let (pressure_sender, pressure) = watch::channel(NodePressure::default());
         let (in_use, volumes_in_use) = watch::channel(None);
         let (csi_node_sender, csi_node) = watch::channel(CsiNodeStatus::Initialized);
         let (seen_sender, seen) = watch::channel(NodeUpdate(None));
@@ -108,6 +110,7 @@ impl TestEnv {
             images: Arc::new(runtime.clone()),
             runtime_state,
             shutdown: shutting_down,
+            pressure,
             volumes_in_use,
             csi_node,
             seen: seen_sender,
@@ -120,6 +123,7 @@ impl TestEnv {
             runtime,
             state,
             shutdown,
+            pressure: pressure_sender,
             in_use,
             csi_node: csi_node_sender,
             seen,
@@ -397,6 +401,48 @@ async fn shutdown_is_reported_immediately() {
             w.ready() == "False node is shutting down"
         })
         .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pressure_is_reported_immediately_and_outlives_restart() {
+    let pressures = |env: &TestEnv| -> Vec<String> {
+        let conditions = env.node().and_then(|node| node.status?.conditions);
+        let conditions = conditions.unwrap_or_default().into_iter();
+        let is_pressure = |type_: &str| type_.ends_with("Pressure");
+        let on = conditions.filter(|it| is_pressure(&it.type_) && it.status == "True");
+        on.map(|it| it.type_).collect()
+    };
+    run(async {
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        assert_eq!(pressures(&env), [""; 0]);
+        let disk_and_pid = Pressure {
+            memory: false,
+            disk: true,
+            pid: true,
+        };
+        env.pressure.send_replace(NodePressure(Some(disk_and_pid)));
+        let limit = Duration::from_secs(1);
+        env.until("reported", limit, |env| {
+            pressures(env) == ["DiskPressure", "PIDPressure"]
+        })
+        .await;
+        assert!(env.events().contains(&"NodeHasDiskPressure".to_owned()));
+        let node = env.node().expect("a node");
+        let next = TestEnv::begin(settings(), |server| {
+            server.create(&node);
+        });
+        next.state.send_replace(ready());
+        next.until_ready().await;
+        tokio::time::sleep(MINUTE).await;
+        assert_eq!(pressures(&next), ["DiskPressure", "PIDPressure"]);
+        next.pressure
+            .send_replace(NodePressure(Some(Pressure::default())));
+        next.until("resolved", limit, |env| pressures(env).is_empty())
+            .await;
     })
     .await;
 }

@@ -31,6 +31,8 @@ impl Reporter {
             metadata: ObjectMeta {
                 name: Some(name(object, recorded.at)),
                 namespace: Some(namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned()),
+                annotations: (!recorded.annotations.is_empty())
+                    .then(|| recorded.annotations.clone()),
                 ..ObjectMeta::default()
             },
             involved_object: object.clone(),

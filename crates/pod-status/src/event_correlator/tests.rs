@@ -25,6 +25,7 @@ fn recorded(pod: &str, reason: &str, message: &str, seconds: i64) -> RecordedEve
         event_type: EventType::Warning,
         reason: reason.to_owned(),
         message: message.to_owned(),
+        annotations: BTreeMap::new(),
         at: at(seconds),
     }
 }
@@ -215,13 +216,15 @@ fn container_event_has_field_path_and_node_event_namespace() {
         event_type: EventType::Normal,
         reason: "Shutdown".into(),
         message: "m".into(),
+        annotations: BTreeMap::from([("starved_resource".to_owned(), "memory".to_owned())]),
         at: Timestamp::from_second(1).expect("time"),
     });
     assert_eq!(
         serde_json::to_value(event).expect("json"),
         json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"name": "n1.3b9aca00", "namespace": "default"},
+            "metadata": {"name": "n1.3b9aca00", "namespace": "default",
+                "annotations": {"starved_resource": "memory"}},
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"},
             "type": "Normal", "reason": "Shutdown", "message": "m", "count": 1,
             "firstTimestamp": "1970-01-01T00:00:01Z", "lastTimestamp": "1970-01-01T00:00:01Z",

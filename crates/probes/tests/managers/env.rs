@@ -257,6 +257,7 @@ fn observed(found: &FakeContainer) -> ObservedContainer {
         stop_signal: String::new(),
         recursive_read_only: Vec::new(),
         image_mounts: Vec::new(),
+        oom_kills: None,
         resources: None,
     }
 }

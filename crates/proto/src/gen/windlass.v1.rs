@@ -96,7 +96,7 @@ pub struct ContainerUsage {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetNodeRequest {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetNodeResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -106,6 +106,71 @@ pub struct GetNodeResponse {
     /// Version of the agent, such as 0.1.0.
     #[prost(string, tag = "3")]
     pub version: ::prost::alloc::string::String,
+    /// Absent before the eviction signals were observed.
+    #[prost(message, optional, tag = "4")]
+    pub eviction: ::core::option::Option<Eviction>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Eviction {
+    /// Time of the observations.
+    #[prost(message, optional, tag = "1")]
+    pub observed: ::core::option::Option<::prost_types::Timestamp>,
+    /// Pressure conditions of the node that are true.
+    #[prost(string, repeated, tag = "2")]
+    pub conditions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "3")]
+    pub signals: ::prost::alloc::vec::Vec<EvictionSignal>,
+    /// The last evictions, newest last.
+    #[prost(message, repeated, tag = "4")]
+    pub evicted: ::prost::alloc::vec::Vec<EvictedPod>,
+}
+/// Amounts are bytes, inodes or processes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EvictionSignal {
+    /// Such as memory.available.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Absent if it could not be measured.
+    #[prost(uint64, optional, tag = "2")]
+    pub available: ::core::option::Option<u64>,
+    /// What is available together with page cache; only for memory.
+    #[prost(uint64, optional, tag = "3")]
+    pub obtainable: ::core::option::Option<u64>,
+    /// Stall time of memory in the last 10 s, such as `some 1.0% full 0.0%`.
+    #[prost(string, optional, tag = "4")]
+    pub stall: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "5")]
+    pub thresholds: ::prost::alloc::vec::Vec<EvictionThreshold>,
+    /// True for bytes, false for a number.
+    #[prost(bool, tag = "6")]
+    pub bytes: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EvictionThreshold {
+    /// Configured value, such as 10%; a soft one with its grace period.
+    #[prost(string, tag = "1")]
+    pub value: ::prost::alloc::string::String,
+    /// The threshold as an amount; absent if the capacity is unknown.
+    #[prost(int64, optional, tag = "2")]
+    pub amount: ::core::option::Option<i64>,
+    /// What is available above the threshold; negative below it.
+    #[prost(int64, optional, tag = "3")]
+    pub distance: ::core::option::Option<i64>,
+    /// Such as `ok` or `evicting`.
+    #[prost(string, tag = "4")]
+    pub state: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EvictedPod {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Signal, by how much, and why this pod.
+    #[prost(string, tag = "4")]
+    pub explanation: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cluster {

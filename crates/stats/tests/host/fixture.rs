@@ -167,5 +167,6 @@ pub(crate) fn running_container(
         resources: None,
         recursive_read_only: Vec::new(),
         image_mounts: Vec::new(),
+        oom_kills: None,
     }
 }

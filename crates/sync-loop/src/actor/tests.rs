@@ -10,7 +10,8 @@ use windlass_testing::fake_checks::FakeChecks;
 use windlass_testing::fake_runtime::FakeRuntime;
 use windlass_types::corev1::PodStatus;
 use windlass_types::metav1::Time;
-use windlass_types::{Phase, PhaseOverride, Pod, Reason, Timestamp};
+use windlass_types::view::EventType;
+use windlass_types::{Phase, PhaseOverride, Pod, PodOp, PodUpdate, Reason, Timestamp};
 
 use super::*;
 
@@ -129,6 +130,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
                 declared_features: None,
             }),
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
+            pressure: watch::Sender::new(NodePressure::default()).subscribe(),
             checkpoint: None,
             events,
         },

@@ -20,6 +20,7 @@ mod driver;
 mod events;
 mod port;
 mod server;
+mod stats;
 
 pub use behavior::{Behavior, Pull};
 pub use events::EventMode;

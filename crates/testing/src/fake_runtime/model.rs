@@ -38,6 +38,8 @@ pub(super) struct Model {
     pub(super) scripts: BTreeMap<String, Vec<Behavior>>,
     /// Successful starts by pod and container name.
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
+    /// Bytes of writable layers by pod and container name.
+    pub(super) layers: BTreeMap<(PodUid, String), u64>,
     pub(super) network_error: Option<String>,
     pub(super) handlers: Vec<RuntimeHandler>,
     pub(super) strict_groups: Option<bool>,
@@ -609,6 +611,7 @@ impl Model {
                     .iter()
                     .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
                     .collect(),
+                oom_kills: None,
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),

@@ -110,6 +110,7 @@ pub(super) fn spawn_cluster(
         images: Arc::clone(&shared.images),
         runtime_state: links.runtime_state.clone(),
         shutdown: links.node_shutdown.clone(),
+        pressure: links.pressure.clone(),
         volumes_in_use: links.volumes_in_use.clone(),
         csi_node: wiring.csi_node,
         seen: wiring.node,

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::{
     ImageGcHandle, PodWorkerState, PodWorkersHandle, SourcesReady, StatusCache,
 };
+use windlass_eviction_manager::NodeReclaimer;
 use windlass_image_gc::{IMAGE_GC_MANAGER, ImageGcDeps, ImageGcManager};
 use windlass_mailboxes::{mailbox, start_actor};
 use windlass_runtime::{KnownPods, PodRuntime};
+use windlass_status::PodStatusStore;
 use windlass_store::{ImageUseFile, ImageUses};
-use windlass_types::PodUid;
+use windlass_types::{PodExt, PodUid};
 
 use super::links::{Links, Shared};
 use super::parts::ImageGcParts;
@@ -45,6 +48,7 @@ pub(super) fn spawn_image_gc(
         runtime: runtime.clone(),
         workers: links.workers.clone(),
         observed: links.pleg.cache.clone(),
+        status_store: shared.status_store.clone(),
         sources_ready: links.sources_ready.clone(),
     }
 }
@@ -56,25 +60,25 @@ pub struct NodeReclaim {
     runtime: PodRuntime,
     workers: PodWorkersHandle,
     observed: StatusCache,
+    status_store: PodStatusStore,
     sources_ready: watch::Receiver<SourcesReady>,
 }
 
 impl NodeReclaim {
-    /// Removes all images that nothing uses.
-    ///
-    /// # Errors
-    /// Some could not be removed, or what is used could not be read.
-    pub async fn delete_unused_images(&self) -> Result<(), String> {
+    pub(super) fn publish_metrics(&self) {
+        self.images.mailbox.publish_metrics();
+    }
+}
+
+#[async_trait]
+impl NodeReclaimer for NodeReclaim {
+    async fn delete_unused_images(&self) -> Result<(), String> {
         self.images.delete_unused_images().await
     }
 
-    /// Removes dead containers with their logs: all of pods that have been terminated, and those
-    /// of other pods that the policy does not keep. Orphans are left to housekeeping, which alone
-    /// knows the desired pods.
-    ///
-    /// # Errors
-    /// Some could not be removed, or the pods could not be read.
-    pub async fn delete_dead_containers(&self) -> Result<(), String> {
+    /// Removes all containers of terminated pods, and those of other pods that the policy does not
+    /// keep. Orphans are left to housekeeping, which alone knows the desired pods.
+    async fn delete_dead_containers(&self) -> Result<(), String> {
         let workers = self.workers.statuses().await;
         let workers = workers.map_err(|_| "the pod workers have stopped".to_owned())?;
         let terminated = workers
@@ -83,6 +87,8 @@ impl NodeReclaim {
         let finished: BTreeSet<PodUid> = terminated.map(|(uid, _)| uid.clone()).collect();
         let mut known: BTreeSet<PodUid> = workers.keys().cloned().collect();
         known.extend(self.observed.all().iter().map(|pod| pod.uid.clone()));
+        let desired = self.status_store.snapshot();
+        known.extend(desired.iter().map(|entry| entry.pod.uid()));
         let sources_ready = self.sources_ready.borrow().0;
         let pods = KnownPods {
             known,
@@ -95,9 +101,5 @@ impl NodeReclaim {
             [] => Ok(()),
             failures => Err(failures.join("; ")),
         }
-    }
-
-    pub(super) fn publish_metrics(&self) {
-        self.images.mailbox.publish_metrics();
     }
 }

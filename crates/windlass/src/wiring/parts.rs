@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_checks::Checks;
-use windlass_cri::{ImageService, RuntimeService};
+use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
 use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
+use windlass_eviction::EvictionSettings;
+use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
+use windlass_local_storage::NodeDisk;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_objects::CredentialDirs;
+use windlass_oom_watcher::OomSource;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
@@ -50,10 +54,14 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
+    /// Local storage of pods.
+    pub local_storage: LocalStorageParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
     /// Image garbage collection.
     pub image_gc: ImageGcParts,
+    /// Eviction of pods.
+    pub eviction: EvictionParts,
     /// Pod workers.
     pub workers: WorkerParts,
     /// State files and their contents.
@@ -79,6 +87,8 @@ pub struct NodeParts {
     pub swap_warning: Option<String>,
     /// Graceful node shutdown; `None` in simulations.
     pub shutdown: Option<ShutdownParts>,
+    /// Sources of OOM kills.
+    pub oom_source: Option<OomSource>,
 }
 
 /// Settings of graceful node shutdown.
@@ -114,6 +124,19 @@ pub struct VolumeParts {
     pub registry: Option<PathBuf>,
 }
 
+/// Local storage of pods.
+#[derive(Debug)]
+pub struct LocalStorageParts {
+    /// `localStorageCapacityIsolation`: pods over their limits are evicted.
+    pub enforce_limits: bool,
+    /// Writable layers of containers.
+    pub runtime: Arc<dyn RuntimeStats>,
+    /// File systems of the image service.
+    pub images: Arc<dyn RuntimeStats>,
+    /// Logs.
+    pub disk: Arc<dyn NodeDisk>,
+}
+
 /// The container runtime and what containers need of the host.
 #[derive(Debug)]
 pub struct RuntimeParts {
@@ -142,6 +165,21 @@ pub struct ImageGcParts {
     pub policy: ImageGcPolicy,
     /// The file system of the images.
     pub file_system: Arc<dyn ImageFileSystem>,
+}
+
+/// Settings of eviction and its view of the host.
+#[derive(Debug)]
+pub struct EvictionParts {
+    /// Thresholds and periods; without thresholds nothing is read.
+    pub settings: EvictionSettings,
+    /// Readings of node and pods.
+    pub figures: Arc<dyn NodeFigures>,
+    /// Notifications of the kernel.
+    pub triggers: Arc<dyn MemoryTriggers>,
+    /// Reclaims on the node; `None` for the agent's own collectors.
+    pub reclaimer: Option<Arc<dyn NodeReclaimer>>,
+    /// Disk usage of pods; `None` for the agent's own measurements.
+    pub disk: Option<Arc<dyn PodDiskMeter>>,
 }
 
 /// Settings of the pod workers.

@@ -54,6 +54,7 @@ pub(super) fn spawn_sync_loop(
             initial_node: wiring.initial_node,
             admission_policy: wiring.admission_policy,
             shutdown: links.node_shutdown.clone(),
+            pressure: links.pressure.clone(),
             checkpoint: wiring.checkpoint,
             events: Arc::clone(&shared.events),
         },

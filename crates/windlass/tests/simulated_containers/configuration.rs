@@ -80,6 +80,8 @@ fn overhead_counts_in_sandbox_cgroup_and_admission() {
                 pids: 100,
             },
             pids_limit: None,
+            reserved: Vec::new(),
+            qos_memory: None,
         });
         sim.start_agent().await;
         let with_overhead = |name: &str, cpu: &str| {

@@ -271,6 +271,7 @@ impl<'a> Fixture<'a> {
                     stop_signal: String::new(),
                     recursive_read_only: Vec::new(),
                     image_mounts: Vec::new(),
+                    oom_kills: None,
                     resources: None,
                 },
             );

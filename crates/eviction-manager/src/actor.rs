@@ -1,0 +1,408 @@
+//! The EvictionManager actor.
+//!
+//! * owns: the eviction state, the pods that it evicted and that have not ended
+//! * receives: completions of its own tasks, its timer, notifications of the kernel
+//! * sends: `NodePressure` to NodeStatus and the SyncLoop, `TerminatePod` to the SyncLoop, its
+//!   status to readers
+//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the end
+//!   of an evicted pod; conditions are published before anything is reclaimed or evicted
+//! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
+//!   notification during a step causes one more pass
+//! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
+//!   by the SyncLoop, which has its cause in the checkpoint, and is not chosen again
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use windlass_actors::{NodePressure, StatusCache, TerminatePod};
+use windlass_eviction::{
+    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MIN_INTERVAL,
+    MetThreshold, Pass, PodFigures, Pressure, Victim,
+};
+use windlass_mailboxes::{
+    CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
+};
+use windlass_metrics::Metrics;
+use windlass_status::PodStatusStore;
+use windlass_types::view::EventType;
+use windlass_types::{Clock, ClockReading, EventRecorder, PodUid, Reason};
+
+use crate::measure::{Meter, candidates, reclaim};
+use crate::ports::{
+    MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDiskMeter,
+    UsageThresholds,
+};
+use crate::triggers::usage_thresholds;
+use crate::wait::wait_for_end;
+
+/// Dependencies of [`EvictionManager`].
+#[derive(Debug)]
+pub struct EvictionManagerDeps {
+    /// Thresholds and periods; the file systems are those of the readings.
+    pub settings: EvictionSettings,
+    /// Readings of the node and of pods.
+    pub figures: Arc<dyn NodeFigures>,
+    /// Disk usage of pods.
+    pub disk: Arc<dyn PodDiskMeter>,
+    /// Reclaims on the node.
+    pub reclaimer: Arc<dyn NodeReclaimer>,
+    /// Notifications of the kernel.
+    pub triggers: Arc<dyn MemoryTriggers>,
+    /// The pods and their statuses.
+    pub status_store: PodStatusStore,
+    /// Observed pods.
+    pub observed: StatusCache,
+    /// Terminations for the SyncLoop.
+    pub terminations: SlotSender<PodUid, TerminatePod>,
+    /// Publishes the conditions.
+    pub pressure: watch::Sender<NodePressure>,
+    /// Publishes what users are shown.
+    pub status: watch::Sender<Arc<EvictionStatus>>,
+    /// Records events.
+    pub events: Arc<dyn EventRecorder>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub metrics: Metrics,
+}
+
+/// What happened.
+#[derive(Debug)]
+enum EvictionEvent {
+    /// The node was read.
+    Read(Box<NodeReading>),
+    /// The node reclaimed for a threshold and was read again.
+    Reclaimed(MetThreshold, Box<NodeReading>),
+    /// The pods were measured.
+    Measured(MetThreshold, Vec<PodFigures>),
+    /// An evicted pod has ended, or not in time.
+    VictimEnded(PodUid, bool),
+    /// The kernel notified.
+    Trigger(MemoryTrigger),
+}
+
+/// Step in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Idle,
+    Reading,
+    Reclaiming,
+    Measuring,
+    Waiting,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct EvictionManager {
+    deps: EvictionManagerDeps,
+    settings: EvictionSettings,
+    state: EvictionState,
+    status: EvictionStatus,
+    /// Evicted pods that have not ended.
+    evicted: BTreeSet<PodUid>,
+    step: Step,
+    /// A notification arrived during a step.
+    is_triggered: bool,
+    timer: Option<SpawnHandle>,
+    began: Instant,
+    /// Time until the pass after this one.
+    next: Duration,
+    /// The last pass as it was logged.
+    logged: String,
+    armed: watch::Sender<UsageThresholds>,
+    completions: CompletionSender<EvictionEvent>,
+    stream: Option<Completions<EvictionEvent>>,
+}
+
+impl EvictionManager {
+    /// Creates an actor that has read nothing.
+    pub fn new(deps: EvictionManagerDeps) -> Self {
+        let (sender, stream) = completions();
+        Self {
+            settings: deps.settings.clone(),
+            deps,
+            state: EvictionState::default(),
+            status: EvictionStatus::default(),
+            evicted: BTreeSet::new(),
+            step: Step::Idle,
+            is_triggered: false,
+            timer: None,
+            began: Instant::now(),
+            next: MIN_INTERVAL,
+            logged: String::new(),
+            armed: watch::Sender::default(),
+            completions: sender,
+            stream: Some(stream),
+        }
+    }
+
+    fn now(&self) -> ClockReading {
+        ClockReading {
+            wall: self.deps.clock.now(),
+            monotonic: self.began.elapsed(),
+        }
+    }
+
+    fn handle_event(&mut self, event: EvictionEvent, ctx: &mut Context<Self>) {
+        tracing::trace!(%event, step = ?self.step, "eviction manager");
+        match event {
+            EvictionEvent::Read(reading) => self.evaluate(*reading, ctx),
+            EvictionEvent::Reclaimed(met, reading) => self.reclaimed(met, *reading, ctx),
+            EvictionEvent::Measured(met, pods) => self.evict(met, &pods, ctx),
+            EvictionEvent::VictimEnded(uid, has_ended) => {
+                self.victim_ended(uid, has_ended);
+                self.read(ctx);
+            }
+            EvictionEvent::Trigger(trigger) => {
+                tracing::debug!(%trigger, "notified by the kernel");
+                match self.step {
+                    Step::Idle => self.read(ctx),
+                    _ => self.is_triggered = true,
+                }
+            }
+        }
+    }
+
+    /// Begins a pass.
+    fn read(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.step = Step::Reading;
+        self.is_triggered = false;
+        let figures = Arc::clone(&self.deps.figures);
+        let completions = self.completions.clone();
+        spawn_io("read-node-signals", async move {
+            let reading = figures.read().await;
+            completions.send(EvictionEvent::Read(Box::new(reading)));
+        });
+    }
+
+    /// Ends a pass.
+    fn rest(&mut self, ctx: &mut Context<Self>) {
+        self.step = Step::Idle;
+        let delay = match std::mem::take(&mut self.is_triggered) {
+            true => MIN_INTERVAL,
+            false => self.next,
+        };
+        self.timer = Some(ctx.run_later(delay, |this, ctx| {
+            this.timer = None;
+            this.read(ctx);
+        }));
+    }
+
+    fn evaluate(&mut self, reading: NodeReading, ctx: &mut Context<Self>) {
+        if let Some(file_systems) = reading.file_systems {
+            self.settings.file_systems = file_systems;
+        }
+        let now = self.now();
+        let pass = self.state.pass(now, &reading.observations, &self.settings);
+        self.next = match reading.file_systems {
+            Some(_) => pass.next,
+            // signals of disks are missing
+            None => MIN_INTERVAL,
+        };
+        self.publish(now, &pass, &reading);
+        self.log(&pass);
+        let armed = usage_thresholds(&self.settings.thresholds, &reading);
+        let update = |known: &mut UsageThresholds| std::mem::replace(known, armed) != armed;
+        self.armed.send_if_modified(update);
+        match pass.decision {
+            Decision::Idle => self.rest(ctx),
+            Decision::Reclaim(met, steps) => {
+                self.announce(&met);
+                self.step = Step::Reclaiming;
+                let reclaimer = Arc::clone(&self.deps.reclaimer);
+                let figures = Arc::clone(&self.deps.figures);
+                let completions = self.completions.clone();
+                spawn_io("reclaim-node-resources", async move {
+                    reclaim(&*reclaimer, steps).await;
+                    let reading = Box::new(figures.read().await);
+                    completions.send(EvictionEvent::Reclaimed(met, reading));
+                });
+            }
+            Decision::Evict(met) => {
+                self.announce(&met);
+                self.measure(&pass.due, met);
+            }
+        }
+    }
+
+    fn reclaimed(&mut self, met: MetThreshold, reading: NodeReading, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let observations = &reading.observations;
+        let decision = self
+            .state
+            .after_reclaim(now, &met, observations, &self.settings);
+        match decision {
+            Decision::Idle | Decision::Reclaim(..) => {
+                let signal = met.signal();
+                tracing::info!(%signal, "reclaimed enough on the node, no pod is evicted");
+                self.rest(ctx);
+            }
+            Decision::Evict(met) => self.measure(&[met], met),
+        }
+    }
+
+    fn announce(&self, met: &MetThreshold) {
+        let (kind, reason) = (EventType::Warning, Reason::EvictionThresholdMet);
+        let events = &self.deps.events;
+        events.record_node(kind, reason, &met.event_message());
+    }
+
+    fn measure(&mut self, due: &[MetThreshold], met: MetThreshold) {
+        let now = self.deps.clock.now();
+        for met in due {
+            let age = now.duration_since(met.observed.at).as_secs_f64().max(0.0);
+            let ages = &self.deps.metrics.node.eviction_stats_age;
+            ages.with_label_values(&[met.signal().as_str()])
+                .observe(age);
+        }
+        self.step = Step::Measuring;
+        let candidates = candidates(&self.deps.status_store, &self.evicted);
+        let meter = Meter {
+            figures: Arc::clone(&self.deps.figures),
+            disk: Arc::clone(&self.deps.disk),
+            observed: self.deps.observed.clone(),
+        };
+        let completions = self.completions.clone();
+        spawn_io("measure-pods", async move {
+            let pods = meter.measure(candidates, met.signal().resource()).await;
+            completions.send(EvictionEvent::Measured(met, pods));
+        });
+    }
+
+    fn evict(&mut self, met: MetThreshold, pods: &[PodFigures], ctx: &mut Context<Self>) {
+        let victim = self.settings.choose_victim(&met, pods);
+        let entry = victim
+            .as_ref()
+            .and_then(|victim| self.deps.status_store.get(&victim.uid));
+        let (Some(victim), Some(entry)) = (victim, entry) else {
+            tracing::error!(%met, pods = pods.len(), "no pod can be evicted");
+            return self.rest(ctx);
+        };
+        tracing::info!(%victim, reason = %victim.explanation, "evicting a pod");
+        self.deps.events.record_annotated(
+            &entry.pod,
+            EventType::Warning,
+            Reason::Evicted,
+            &victim.message,
+            &victim.annotations,
+        );
+        self.deps.terminations.put(
+            victim.uid.clone(),
+            TerminatePod {
+                grace: Some(victim.grace),
+                reason: victim.message.clone(),
+                phase_override: victim.phase_override(),
+            },
+        );
+        let evictions = &self.deps.metrics.volumes.evictions;
+        evictions.with_label_values(&[met.signal().as_str()]).inc();
+        self.evicted.insert(victim.uid.clone());
+        self.status
+            .record(EvictionRecord::new(&victim, self.deps.clock.now()));
+        self.deps.status.send_replace(Arc::new(self.status.clone()));
+        self.wait(victim);
+    }
+
+    fn wait(&mut self, victim: Victim) {
+        self.step = Step::Waiting;
+        let store = self.deps.status_store.clone();
+        let completions = self.completions.clone();
+        spawn_io("wait-for-evicted-pod", async move {
+            let Victim { uid, grace, .. } = victim;
+            let has_ended = wait_for_end(&store, &uid, grace).await;
+            completions.send(EvictionEvent::VictimEnded(uid, has_ended));
+        });
+    }
+
+    fn victim_ended(&mut self, uid: PodUid, has_ended: bool) {
+        match has_ended {
+            true => tracing::info!(pod = %uid, "evicted pod has ended"),
+            false => tracing::warn!(pod = %uid, "evicted pod has not ended in time"),
+        }
+        let store = &self.deps.status_store;
+        self.evicted
+            .retain(|uid| store.get(uid).is_some_and(|entry| !entry.released));
+    }
+
+    fn publish(&mut self, now: ClockReading, pass: &Pass, reading: &NodeReading) {
+        let pressure = NodePressure(Some(pass.pressure));
+        let update = |known: &mut NodePressure| std::mem::replace(known, pressure) != pressure;
+        self.deps.pressure.send_if_modified(update);
+        let observations = &reading.observations;
+        self.status
+            .update(now, &self.state, pass, observations, &self.settings);
+        self.deps.status.send_replace(Arc::new(self.status.clone()));
+    }
+
+    /// Logs a pass; at info level if conditions or thresholds that are met have changed.
+    fn log(&mut self, pass: &Pass) {
+        let names = pass.pressure.names().join(" ");
+        let due = pass.due.iter().map(|met| met.threshold.to_string());
+        let line = format!("{names} {}", due.collect::<Vec<_>>().join(" "));
+        if std::mem::replace(&mut self.logged, line.clone()) == line {
+            tracing::debug!(%pass, next = ?self.next, "eviction pass");
+        } else {
+            tracing::info!(%pass, "eviction pass");
+        }
+    }
+
+    /// Starts the watch of the kernel.
+    fn watch(&self) {
+        let triggers = Arc::clone(&self.deps.triggers);
+        let (thresholds, completions) = (self.armed.subscribe(), self.completions.clone());
+        spawn_io("memory-notifications", async move {
+            let sink = move |trigger| completions.send(EvictionEvent::Trigger(trigger));
+            triggers.run(thresholds, Arc::new(sink)).await;
+        });
+    }
+}
+
+impl Actor for EvictionManager {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let Some(stream) = self.stream.take() else {
+            return ctx.stop();
+        };
+        if self.settings.thresholds.is_empty() {
+            // nothing can be short
+            let pressure = NodePressure(Some(Pressure::default()));
+            self.deps.pressure.send_replace(pressure);
+            return ctx.stop();
+        }
+        self.logged = " ".to_owned();
+        ctx.add_stream(stream);
+        self.watch();
+        self.read(ctx);
+    }
+}
+
+impl StreamHandler<Delivery<EvictionEvent>> for EvictionManager {
+    fn handle(&mut self, delivery: Delivery<EvictionEvent>, ctx: &mut Context<Self>) {
+        delivery.open(|event| self.handle_event(event, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl fmt::Display for EvictionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(_) => f.write_str("read"),
+            Self::Reclaimed(met, _) => write!(f, "reclaimed for {}", met.signal()),
+            Self::Measured(met, pods) => {
+                write!(f, "measured {} pods for {}", pods.len(), met.signal())
+            }
+            Self::VictimEnded(uid, has_ended) => write!(f, "victim {uid} ended: {has_ended}"),
+            Self::Trigger(trigger) => trigger.fmt(f),
+        }
+    }
+}

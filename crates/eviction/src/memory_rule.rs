@@ -1,0 +1,98 @@
+//! When memory is short.
+//!
+//! Upstream counts active page cache as used (kubernetes/kubernetes#43916), so a node that reads
+//! many files evicts pods although the kernel could drop the pages at no cost.
+
+use std::fmt;
+use std::str::FromStr;
+
+use windlass_units::quantity::Quantity;
+
+use crate::observation::{MemoryFacts, Observation, Stall};
+use crate::signal::Signal;
+
+/// Share of the last 10 s in which all tasks waited for memory: from here on, page cache is needed.
+pub const MAX_FULL_STALL: f64 = 10.0;
+/// As [`MAX_FULL_STALL`], for some tasks.
+pub const MAX_SOME_STALL: f64 = 40.0;
+
+/// When a threshold of a memory signal is met. Each rule includes the ones before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryRule {
+    /// Capacity minus working set is less than the threshold.
+    Upstream,
+    /// Also, either what is available together with active page cache is less than the threshold,
+    /// or tasks wait for memory for more than [`MAX_FULL_STALL`] or [`MAX_SOME_STALL`] percent.
+    #[default]
+    ReclaimableAware,
+}
+
+/// A text that names no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be reclaimable-aware or upstream, got {0:?}")]
+pub struct UnknownMemoryRule(pub String);
+
+/// Memory that a process could allocate: available together with active page cache.
+///
+/// It is at most `MemAvailable`, from which the kernel has subtracted what it keeps for itself.
+pub fn obtainable(available: u64, facts: &MemoryFacts) -> u64 {
+    let with_cache = available.saturating_add(facts.active_file);
+    let limit = facts.mem_available.unwrap_or(u64::MAX);
+    with_cache.min(limit).max(available)
+}
+
+impl MemoryRule {
+    /// Returns the name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Upstream => "upstream",
+            Self::ReclaimableAware => "reclaimable-aware",
+        }
+    }
+
+    /// Returns whether less than `needed` is there of a memory signal.
+    pub fn is_short(
+        self,
+        signal: Signal,
+        needed: Quantity,
+        observed: &Observation,
+        facts: &MemoryFacts,
+    ) -> bool {
+        let below = |amount| signal.quantity(amount) < needed;
+        below(observed.available)
+            && match self {
+                Self::Upstream => true,
+                Self::ReclaimableAware => {
+                    below(obtainable(observed.available, facts))
+                        || facts.stall.is_some_and(Stall::is_high)
+                }
+            }
+    }
+}
+
+impl Stall {
+    /// Returns whether tasks wait for memory so much that page cache is needed.
+    pub fn is_high(self) -> bool {
+        self.full_avg10 > MAX_FULL_STALL || self.some_avg10 > MAX_SOME_STALL
+    }
+}
+
+impl fmt::Display for MemoryRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for MemoryRule {
+    type Err = UnknownMemoryRule;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMemoryRule> {
+        [Self::Upstream, Self::ReclaimableAware]
+            .into_iter()
+            .find(|rule| rule.as_str() == text)
+            .ok_or_else(|| UnknownMemoryRule(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

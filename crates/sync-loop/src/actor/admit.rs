@@ -1,0 +1,209 @@
+//! Admission in the loop: facts for the decision, and what follows from it.
+
+use std::sync::Arc;
+
+use windlass_node_rules::admission::Rejection;
+use windlass_node_rules::preemption::{PREEMPTED, PreemptionPlan};
+use windlass_status::PodStatusEntry;
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
+use windlass_types::corev1::{Node, PodStatus};
+use windlass_types::view::{Blocker, EventType, PodWorkerState};
+use windlass_types::{Phase, PodExt, PodOp, PodUid, PodUpdate, Reason, SharedPod};
+
+use super::{AdmissionDeps, SyncLoop};
+use crate::admissions::{
+    Admission, AdmissionContext, CheckpointChange, Decision, EndedVictim, take_override,
+};
+use crate::desired::DesiredPods;
+use crate::dispatch::Dispatch;
+use windlass_actors::SourcesReady;
+
+impl SyncLoop {
+    pub(super) fn config(&mut self, mut update: PodUpdate) {
+        tracing::info!(%update, "config");
+        self.gauges = None;
+        let restored = update.op == PodOp::Restore;
+        if restored {
+            for pod in &mut update.pods {
+                if let Some(cause) = take_override(pod) {
+                    self.admissions.restore_override(pod.uid(), cause);
+                }
+            }
+        }
+        for dispatch in self.desired.apply(update) {
+            self.admit(dispatch, restored);
+        }
+        let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
+        self.deps
+            .sources_ready
+            .send_if_modified(|known| std::mem::replace(known, ready) != ready);
+    }
+
+    /// Admits the pod of a dispatch and updates its worker.
+    pub(super) fn admit(&mut self, dispatch: Dispatch, restored: bool) {
+        let mut runs = false;
+        match &dispatch {
+            Dispatch::Run(pod) => {
+                let observed = self.deps.cache.get(&pod.uid());
+                runs = observed.is_some_and(|observed| !observed.is_empty());
+            }
+            // no worker removes it
+            Dispatch::Remove(uid) if self.admissions.is_waiting(uid) => {
+                self.deps.statuses.remove(uid);
+            }
+            _ => {}
+        }
+        let deps = &self.deps.admission;
+        let seen = deps.node.borrow().0.clone();
+        let context = AdmissionContext {
+            restored,
+            runs,
+            strict_groups: self.strict_groups,
+            ..context(deps, seen.as_ref(), &self.desired)
+        };
+        let admission = self.admissions.admit_dispatch(dispatch, context);
+        self.execute(admission);
+    }
+
+    /// Runs the waiting pods whose victims have ended.
+    pub(super) fn continue_preemptions(&mut self) {
+        if !self.admissions.is_preempting() {
+            return;
+        }
+        let (statuses, cache) = (&self.deps.statuses, &self.deps.cache);
+        let has_ended = |uid: &PodUid| {
+            let stopped =
+                |entry: PodStatusEntry| entry.worker_state == PodWorkerState::TerminatedPod;
+            statuses.get(uid).is_none_or(stopped)
+                && !cache.get(uid).is_some_and(|observed| observed.is_alive())
+        };
+        for victim in self.admissions.end_victims(has_ended) {
+            self.report_end(victim);
+        }
+        let deps = &self.deps.admission;
+        let seen = deps.node.borrow().0.clone();
+        let context = AdmissionContext {
+            strict_groups: self.strict_groups,
+            ..context(deps, seen.as_ref(), &self.desired)
+        };
+        for admission in self.admissions.readmit(context) {
+            self.execute(admission);
+        }
+    }
+
+    fn execute(&self, admission: Admission) {
+        match &admission.decided {
+            Some((pod, Decision::Admit)) => self.record_decision(pod, "admit", Ok(())),
+            Some((pod, Decision::Reject(rejection))) => self.report_rejection(pod, rejection),
+            Some((pod, Decision::Preempt(plan))) => self.report_preemption(pod, plan),
+            Some((pod, Decision::Wait)) => self.report_waiting(pod),
+            None => {}
+        }
+        for dispatch in admission.dispatches {
+            self.record(&dispatch);
+            self.dispatch(dispatch);
+        }
+    }
+
+    fn record(&self, dispatch: &Dispatch) {
+        let Some(checkpoint) = &self.deps.admission.checkpoint else {
+            return;
+        };
+        match self.admissions.checkpoint_change(dispatch, &self.desired) {
+            CheckpointChange::Record(pod) => checkpoint.record(&pod),
+            CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
+            CheckpointChange::None => {}
+        }
+    }
+
+    fn record_decision(&self, pod: &SharedPod, name: &'static str, result: Result<(), &String>) {
+        let key = RecordKey::new(RecordKind::Admission, name);
+        let outcome = RecordOutcome::from_result(&result);
+        let timelines = &self.deps.timelines;
+        timelines.record_instant(&pod.uid(), key, outcome);
+    }
+
+    fn report_rejection(&self, pod: &SharedPod, rejection: &Rejection) {
+        self.record_decision(pod, "admit", Err(&rejection.message));
+        let rejections = &self.deps.metrics.sync_loop.admission_rejections;
+        rejections.with_label_values(&[&rejection.reason]).inc();
+        self.deps.admission.events.record(
+            pod,
+            None,
+            EventType::Warning,
+            rejection.event_reason(),
+            &rejection.message,
+        );
+    }
+
+    fn report_preemption(&self, pod: &SharedPod, plan: &PreemptionPlan) {
+        tracing::info!(pod = %pod.full_name(), %plan, "preempting pods");
+        for victim in plan.victims.iter().filter_map(|uid| self.desired.get(uid)) {
+            let (kind, reason) = (EventType::Warning, Reason::Preempting);
+            let events = &self.deps.admission.events;
+            events.record(victim, None, kind, reason, PREEMPTED);
+        }
+        self.report_waiting(pod);
+    }
+
+    /// Publishes a pod that has no worker yet.
+    fn report_waiting(&self, pod: &SharedPod) {
+        self.record_decision(pod, "wait", Ok(()));
+        let victims = self.admissions.victims().map(|uid| {
+            let pod = self.desired.get(uid);
+            pod.map_or_else(|| uid.to_string(), |pod| pod.full_name().to_string())
+        });
+        let victims: Vec<String> = victims.collect();
+        let message = format!(
+            "waiting for the end of preempted pods: {}",
+            victims.join(", ")
+        );
+        let status = PodStatus {
+            phase: Some(Phase::Pending.as_str().to_owned()),
+            ..PodStatus::default()
+        };
+        self.deps.statuses.publish(PodStatusEntry {
+            status: Arc::new(status),
+            blocker: Some(Blocker {
+                reason: Reason::Preempting,
+                container: None,
+                message,
+                probe: None,
+                since: self.deps.clock.now(),
+                next_retry: None,
+            }),
+            ..PodStatusEntry::new(SharedPod::clone(pod))
+        });
+    }
+
+    fn report_end(&self, victim: EndedVictim) {
+        let EndedVictim { uid, signal, ended } = victim;
+        if !ended {
+            tracing::warn!(pod = %uid, "preempted pod has not ended in time; not waiting for it");
+            return;
+        }
+        tracing::info!(pod = %uid, "preempted pod ended");
+        if let Some(signal) = signal {
+            let preemptions = &self.deps.metrics.sync_loop.preemptions;
+            preemptions.with_label_values(&[&signal]).inc();
+        }
+    }
+}
+
+fn context<'a>(
+    deps: &'a AdmissionDeps,
+    seen: Option<&'a Arc<Node>>,
+    desired: &'a DesiredPods,
+) -> AdmissionContext<'a> {
+    AdmissionContext {
+        node: seen.unwrap_or(&deps.initial_node),
+        policy: &deps.admission_policy,
+        desired,
+        strict_groups: None,
+        // no condition is true before the node was read
+        pressure: deps.pressure.borrow().0.unwrap_or_default(),
+        shutting_down: deps.shutdown.borrow().shutting_down,
+        restored: false,
+        runs: false,
+    }
+}

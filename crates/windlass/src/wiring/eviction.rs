@@ -1,0 +1,59 @@
+//! The eviction manager.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use windlass_actors::NodePressure;
+use windlass_eviction::EvictionStatus;
+use windlass_eviction_manager::{
+    EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter,
+};
+use windlass_mailboxes::start_actor;
+use windlass_types::{PodUid, SharedPod};
+
+use super::images::NodeReclaim;
+use super::links::{Links, Shared};
+use super::parts::EvictionParts;
+
+/// Starts the manager; returns what users are shown.
+pub(super) fn spawn_eviction(
+    parts: EvictionParts,
+    shared: &Shared,
+    links: &Links,
+    reclaim: &NodeReclaim,
+    pressure: watch::Sender<NodePressure>,
+) -> watch::Receiver<Arc<EvictionStatus>> {
+    let (sender, status) = watch::channel(Arc::default());
+    let reclaimer = parts
+        .reclaimer
+        .unwrap_or_else(|| Arc::new(reclaim.clone()));
+    start_actor(EvictionManager::new(EvictionManagerDeps {
+        settings: parts.settings,
+        figures: parts.figures,
+        disk: parts.disk.unwrap_or_else(|| Arc::new(AgentDisk)),
+        reclaimer,
+        triggers: parts.triggers,
+        status_store: shared.status_store.clone(),
+        observed: links.pleg.cache.clone(),
+        terminations: links.terminations.clone(),
+        pressure,
+        status: sender,
+        events: Arc::clone(&shared.events),
+        clock: Arc::clone(&shared.clock),
+        metrics: shared.metrics.clone(),
+    }));
+    status
+}
+
+/// Disk usage of the pods of this agent.
+#[derive(Debug)]
+struct AgentDisk;
+
+#[async_trait]
+impl PodDiskMeter for AgentDisk {
+    async fn measure(&self, _pods: Vec<SharedPod>) -> BTreeMap<PodUid, PodDisk> {
+        BTreeMap::new()
+    }
+}

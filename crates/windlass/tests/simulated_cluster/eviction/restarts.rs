@@ -1,0 +1,90 @@
+//! The agent is killed during an eviction.
+
+use std::sync::Arc;
+
+use windlass_types::corev1::PodCondition;
+use windlass_types::{Pod, SharedPod};
+
+use super::*;
+use crate::MINUTE;
+
+const HARD: &[(&str, &str)] = &[("memory.available", "100Mi")];
+
+/// A checkpoint; `recorded` with the cause of the eviction of `hog`.
+fn checkpoint(sim: &NodeSim, recorded: bool) -> Vec<SharedPod> {
+    let mut hog = get(sim, "hog").expect("there");
+    if recorded {
+        let status = hog.status.get_or_insert_default();
+        status.phase = Some("Failed".to_owned());
+        status.reason = Some("Evicted".to_owned());
+        status.message = Some("m".to_owned());
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.push(PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            message: Some("m".to_owned()),
+            ..PodCondition::default()
+        });
+    }
+    let other = get(sim, "other").expect("there");
+    vec![Arc::new(hog), Arc::new(other)]
+}
+
+/// Kills the agent during an eviction. `recorded`: the checkpoint was written; `exits`: the
+/// victim's container ends meanwhile; `relieved`: memory is no longer short afterwards.
+fn check(seed: u64, recorded: bool, exits: bool, relieved: bool) {
+    on_a_node(seed, settings(HARD, &[], &[]), async |sim| {
+        stubborn(sim, "hog");
+        let hog = run(sim, requesting("hog", 0, 0)).await;
+        let other = run(sim, requesting("other", 0, 0)).await;
+        let uses = |sim: &NodeSim, mebibytes: u64| {
+            sim.pressure
+                .pod_uses(Signal::MemoryAvailable, &hog, mebibytes * MIB);
+        };
+        uses(sim, 9200);
+        sim.until("it terminates", 11 * SECOND, |sim| {
+            sim.blocker("hog") == "Terminating"
+        })
+        .await;
+        sim.kill_agent().await;
+        sim.checkpoint = checkpoint(sim, recorded);
+        assert!(runs(sim, &hog), "killed before its end");
+        if exits {
+            let container = sim.runtime.running(&hog, "app").expect("it runs");
+            sim.runtime.kill_container(&container.id, 1);
+        }
+        if relieved {
+            uses(sim, 100);
+        }
+        sim.pass(10 * SECOND).await;
+        sim.start_agent().await;
+        until_evicted(sim, "hog", 30 * SECOND).await;
+        sim.pass(2 * MINUTE).await;
+        assert!(is_evicted(sim, "hog") && !runs(sim, &hog));
+        assert!(runs(sim, &other), "nothing else is evicted");
+        let starts = sim.runtime.starts(&hog, "app");
+        assert!(starts == 1 || !recorded, "started {starts} times");
+        let pods: Vec<Pod> = sim.api.list();
+        assert_eq!(pods.len(), 2);
+    });
+}
+
+#[test]
+fn agent_killed_during_an_eviction_ends_it() {
+    check(131, true, false, false);
+}
+
+#[test]
+fn victim_that_ended_without_the_agent_is_evicted() {
+    check(132, true, true, false);
+}
+
+#[test]
+fn relieved_node_still_ends_the_eviction_that_began() {
+    check(133, true, false, true);
+}
+
+#[test]
+fn lost_checkpoint_repeats_the_eviction() {
+    check(134, false, false, false);
+}
