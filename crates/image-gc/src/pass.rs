@@ -9,7 +9,7 @@ use windlass_cri::{CriError, CriResult};
 use windlass_store::ImageUses;
 use windlass_types::cri::{ContainerSummary, ImageInfo, ListFilter};
 use windlass_types::view::EventType;
-use windlass_types::{ContainerId, Reason};
+use windlass_types::{ContainerId, Reason, SandboxId};
 use windlass_units::duration::go_duration;
 
 use crate::actor::ImageGcDeps;
@@ -295,15 +295,27 @@ impl Pass<'_> {
         if order.expired.is_empty() && order.for_space.is_empty() {
             return;
         }
-        let pods = self.deps.observed.all();
-        let Some(sandbox) = pods.iter().find_map(|pod| pod.newest_sandbox()) else {
+        let Some(sandbox) = self.sandbox().await else {
             return;
         };
-        let found = self.deps.file_system.sandbox_image(&sandbox.id);
+        let found = self.deps.file_system.sandbox_image(&sandbox);
         let reference = timeout(READ_TIMEOUT, found).await.ok().flatten();
         let kept = used_images(images, reference.as_deref());
         order.expired.retain(|image| !kept.contains(&image.id));
         order.for_space.retain(|image| !kept.contains(&image.id));
+    }
+
+    /// Returns any sandbox; the PLEG may not have observed one yet.
+    async fn sandbox(&self) -> Option<SandboxId> {
+        let pods = self.deps.observed.all();
+        let observed = pods.iter().find_map(|pod| pod.newest_sandbox());
+        if let Some(sandbox) = observed {
+            return Some(sandbox.id.clone());
+        }
+        let everything = ListFilter::default();
+        let listed = within(self.deps.runtime.list_pod_sandboxes(&everything)).await;
+        let listed = listed.inspect_err(|error| tracing::debug!(error, "sandboxes not listed"));
+        Some(listed.ok()?.into_iter().next()?.id)
     }
 
     async fn disk(&self) -> Result<DiskSpace, String> {

@@ -35,6 +35,8 @@ fn fields_are_supported_ignored_or_rejected() {
             "ignored logging.vmodule (@/c): ignored: use RUST_LOG to set the level of a module",
             "ignored maxPodz (@/c): unknown field (line 6, column 10) ignored; remove or correct \
              it",
+            "ignored topologyManagerPolicy (@/c): not implemented: requires the CPU, memory and \
+             topology managers",
             "supported maxPods (@/c)",
         ],
     );
