@@ -18,7 +18,11 @@ fn main() {
         pinned,
         ..ImageInfo::default()
     };
-    let images = [image("web", false), image("db", false), image("pause", true)];
+    let images = [
+        image("web", false),
+        image("db", false),
+        image("pause", true),
+    ];
     let policy = ImageGcPolicy::default();
     let mut uses = ImageUses::new();
     let start = Timestamp::UNIX_EPOCH;
@@ -33,5 +37,8 @@ fn main() {
         available: 100 << 20,
     };
     println!("{}", SpaceDecision::new(disk, &policy));
-    println!("{}", removal_order(&uses, &images, &BTreeSet::new(), &policy, time));
+    println!(
+        "{}",
+        removal_order(&uses, &images, &BTreeSet::new(), &policy, time)
+    );
 }

@@ -15,9 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use windlass_actors::{DeleteUnusedImages, StatusCache};
 use windlass_cri::{ImageService, RuntimeService};
-use windlass_mailboxes::{
-    CompletionSender, Completions, Delivery, Mailbox, completions, spawn_io,
-};
+use windlass_mailboxes::{CompletionSender, Completions, Delivery, Mailbox, completions, spawn_io};
 use windlass_metrics::Metrics;
 use windlass_store::{ImageUseFile, ImageUses};
 use windlass_types::view::EventType;
@@ -71,11 +69,7 @@ pub struct ImageGcManager {
 
 impl ImageGcManager {
     /// Creates an actor that has not started; `uses` are the times of the previous agent run.
-    pub fn new(
-        deps: ImageGcDeps,
-        uses: ImageUses,
-        requests: Mailbox<DeleteUnusedImages>,
-    ) -> Self {
+    pub fn new(deps: ImageGcDeps, uses: ImageUses, requests: Mailbox<DeleteUnusedImages>) -> Self {
         let (sender, stream) = completions();
         Self {
             deps: Arc::new(deps),
@@ -143,7 +137,11 @@ impl ImageGcManager {
             return;
         };
         self.failures += 1;
-        tracing::warn!(error, failures = self.failures, "image garbage collection failed");
+        tracing::warn!(
+            error,
+            failures = self.failures,
+            "image garbage collection failed"
+        );
         if self.failures > 1 && purpose == Purpose::Collect {
             let events = &self.deps.events;
             events.record_node(EventType::Warning, Reason::ImageGcFailed, &error);

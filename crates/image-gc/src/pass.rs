@@ -209,7 +209,12 @@ impl Pass<'_> {
             }
             match self.remove_one(image).await {
                 Ok(()) => {
-                    tracing::info!(image = image.id, bytes = image.size, reason, "image removed");
+                    tracing::info!(
+                        image = image.id,
+                        bytes = image.size,
+                        reason,
+                        "image removed"
+                    );
                     removed.bytes = removed.bytes.saturating_add(image.size);
                     uses.remove(&image.id);
                     self.deps.metrics.starts.count_collected_image(reason);

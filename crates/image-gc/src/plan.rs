@@ -46,7 +46,10 @@ impl ImageGcPolicy {
     /// which pods start that use images.
     fn is_expired(&self, image: &RemovableImage, time: PassTime) -> bool {
         let settled = time.running >= self.max_age.min(IMAGE_GC_PERIOD);
-        let unused = since(image.times.last_used.unwrap_or(image.times.first_detected), time.now);
+        let unused = since(
+            image.times.last_used.unwrap_or(image.times.first_detected),
+            time.now,
+        );
         !self.max_age.is_zero() && settled && unused > self.max_age
     }
 
@@ -194,7 +197,10 @@ fn find<'a>(images: &'a [ImageInfo], reference: &str) -> Option<&'a ImageInfo> {
     let by_name = |image: &&ImageInfo| {
         image.repo_digests.iter().any(is_name) || image.repo_tags.iter().any(is_name)
     };
-    images.iter().find(by_id).or_else(|| images.iter().find(by_name))
+    images
+        .iter()
+        .find(by_id)
+        .or_else(|| images.iter().find(by_name))
 }
 
 /// Records which images are on the node and which are used now; forgets the others.
@@ -241,7 +247,12 @@ pub fn removal_order(
             first_detected,
             last_used,
         } = image.times;
-        (last_used, first_detected, Reverse(image.size), image.id.clone())
+        (
+            last_used,
+            first_detected,
+            Reverse(image.size),
+            image.id.clone(),
+        )
     });
     let (expired, rest): (Vec<_>, Vec<_>) = all
         .into_iter()

@@ -55,8 +55,8 @@ use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, Share
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
-use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_disk::FakeDisk;
+use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;

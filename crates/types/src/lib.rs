@@ -68,8 +68,8 @@ pub mod view;
 pub use access::{NodePermission, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
-pub use image_holds::{ImageHold, ImageHolds};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
+pub use image_holds::{ImageHold, ImageHolds};
 pub use observed::{
     ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser, OomKills,
 };

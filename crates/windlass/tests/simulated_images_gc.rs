@@ -38,10 +38,10 @@ fn on_a_node<R>(
 
 /// Adds an image of 10 MiB and returns its ID.
 fn add(sim: &NodeSim, name: &str) -> String {
-    sim.runtime.add_image_with(name, |info| info.size = 10 * MIB);
-    let images = windlass_cri::ImageService::image_status(&sim.runtime, name);
-    let info = futures::executor::block_on(images).expect("listed");
-    info.expect("on the node").id
+    let id = sim.runtime.add_image(name);
+    sim.runtime
+        .add_image_with(name, |info| info.size = 10 * MIB);
+    id
 }
 
 fn images(sim: &NodeSim) -> String {
@@ -90,7 +90,11 @@ fn full_disk_removes_least_recently_used_images_only() {
         })
         .await;
         sim.pass(30 * MINUTE).await;
-        assert_eq!(images(sim), "a:1 b:1 busybox:1", "76 % are below the threshold");
+        assert_eq!(
+            images(sim),
+            "a:1 b:1 busybox:1",
+            "76 % are below the threshold"
+        );
         assert!(collected(sim, "space") && !collected(sim, "age"));
         assert_eq!(events(sim, "FreeDiskSpaceFailed").len(), 0);
     });
@@ -98,50 +102,62 @@ fn full_disk_removes_least_recently_used_images_only() {
 
 #[test]
 fn images_in_use_stay_and_full_disk_is_reported() {
-    on_a_node(302, ImageGcPolicy::default(), &["exited:1", "mounted:1", "runs:1", "unused:1"], async |sim| {
-        sim.runtime.add_image_with("pinned:1", |info| info.pinned = true);
-        sim.runtime.set_sandbox_image("pause:1");
-        sim.runtime
-            .set_behavior("exited:1", Behavior::exits(SECOND, 0));
-        let mounts = pod("mounts", "busybox:1").with(|pod| {
-            let spec = pod.spec.get_or_insert_default();
-            spec.volumes = Some(vec![Volume {
-                name: "content".into(),
-                image: Some(ImageVolumeSource {
-                    reference: Some("mounted:1".into()),
-                    pull_policy: Some("IfNotPresent".into()),
-                }),
-                ..Volume::default()
-            }]);
-            spec.containers[0].volume_mounts = Some(vec![VolumeMount {
-                name: "content".into(),
-                mount_path: "/content".into(),
-                ..VolumeMount::default()
-            }]);
-        });
-        let exited = pod("exited", "exited:1").restart_policy("Never");
-        sim.desire([pod("runs", "runs:1").build(), exited.build(), mounts.build()])
+    on_a_node(
+        302,
+        ImageGcPolicy::default(),
+        &["exited:1", "mounted:1", "runs:1", "unused:1"],
+        async |sim| {
+            sim.runtime
+                .add_image_with("pinned:1", |info| info.pinned = true);
+            sim.runtime.set_sandbox_image("pause:1");
+            sim.runtime
+                .set_behavior("exited:1", Behavior::exits(SECOND, 0));
+            let mounts = pod("mounts", "busybox:1").with(|pod| {
+                let spec = pod.spec.get_or_insert_default();
+                spec.volumes = Some(vec![Volume {
+                    name: "content".into(),
+                    image: Some(ImageVolumeSource {
+                        reference: Some("mounted:1".into()),
+                        pull_policy: Some("IfNotPresent".into()),
+                    }),
+                    ..Volume::default()
+                }]);
+                spec.containers[0].volume_mounts = Some(vec![VolumeMount {
+                    name: "content".into(),
+                    mount_path: "/content".into(),
+                    ..VolumeMount::default()
+                }]);
+            });
+            let exited = pod("exited", "exited:1").restart_policy("Never");
+            sim.desire([
+                pod("runs", "runs:1").build(),
+                exited.build(),
+                mounts.build(),
+            ])
             .await;
-        sim.until("all run", MINUTE, |sim| {
-            runs(sim, "runs") && runs(sim, "mounts") && sim.phase("exited") == "Succeeded"
-        })
-        .await;
-        sim.runtime.set_image_disk(100 * MIB, 99 * MIB);
-        let kept = "busybox:1 exited:1 mounted:1 pause:1 pinned:1 runs:1";
-        sim.until("the unused image goes", 6 * MINUTE, |sim| images(sim) == kept)
+            sim.until("all run", MINUTE, |sim| {
+                runs(sim, "runs") && runs(sim, "mounts") && sim.phase("exited") == "Succeeded"
+            })
             .await;
-        sim.pass(SECOND).await;
-        let expected = "Insufficient free disk space on the node's image filesystem (100% of \
+            sim.runtime.set_image_disk(100 * MIB, 99 * MIB);
+            let kept = "busybox:1 exited:1 mounted:1 pause:1 pinned:1 runs:1";
+            sim.until("the unused image goes", 6 * MINUTE, |sim| {
+                images(sim) == kept
+            })
+            .await;
+            sim.pass(SECOND).await;
+            let expected = "Insufficient free disk space on the node's image filesystem (100% of \
                         100.0 MiB used). Failed to free sufficient space by deleting unused \
                         images (freed 10485760 bytes). Investigate disk usage, as it could be \
                         used by active images, logs, volumes, or other data.";
-        assert_eq!(events(sim, "FreeDiskSpaceFailed"), [expected]);
-        assert!(events(sim, "ImageGCFailed").is_empty(), "it failed once");
-        sim.pass(6 * MINUTE).await;
-        let again = expected.replace("10485760", "0");
-        assert_eq!(events(sim, "ImageGCFailed"), [again]);
-        assert_eq!(images(sim), kept);
-    });
+            assert_eq!(events(sim, "FreeDiskSpaceFailed"), [expected]);
+            assert!(events(sim, "ImageGCFailed").is_empty(), "it failed once");
+            sim.pass(6 * MINUTE).await;
+            let again = expected.replace("10485760", "0");
+            assert_eq!(events(sim, "ImageGCFailed"), [again]);
+            assert_eq!(images(sim), kept);
+        },
+    );
 }
 
 #[test]
@@ -152,14 +168,17 @@ fn image_that_cannot_be_removed_blocks_no_other() {
         sim.runtime.set_image_disk(100 * MIB, 90 * MIB);
         let fault = Fault::fail(Operation::RemoveImage, 1, CriCode::Other, "in use by x");
         sim.runtime.inject(fault.on(&fails));
-        sim.runtime.inject(Fault::hang(Operation::RemoveImage).on(&hangs));
+        sim.runtime
+            .inject(Fault::hang(Operation::RemoveImage).on(&hangs));
         sim.until("the third image goes", 7 * MINUTE, |sim| {
             images(sim) == "a:1 b:1 busybox:1" || images(sim) == "a:1 b:1"
         })
         .await;
         // the next pass removes the first one too
-        sim.until("the first image goes", 7 * MINUTE, |sim| !images(sim).contains("a:1"))
-            .await;
+        sim.until("the first image goes", 7 * MINUTE, |sim| {
+            !images(sim).contains("a:1")
+        })
+        .await;
         sim.until("the failures are reported", 7 * MINUTE, |sim| {
             events(sim, "ImageGCFailed").iter().any(|message| {
                 message.contains("encountered errors in image deletion")
@@ -181,7 +200,11 @@ fn images_younger_than_the_minimum_age_stay() {
         add(sim, "young:1");
         sim.runtime.set_image_disk(100 * MIB, 99 * MIB);
         sim.pass(5 * MINUTE).await;
-        assert_eq!(images(sim), "busybox:1 old:1 young:1", "after 9 min, pass at 5");
+        assert_eq!(
+            images(sim),
+            "busybox:1 old:1 young:1",
+            "after 9 min, pass at 5"
+        );
         sim.pass(2 * MINUTE).await;
         assert_eq!(images(sim), "young:1", "detected at 5 min, pass at 10");
         sim.pass(5 * MINUTE).await;
@@ -225,21 +248,26 @@ fn times_of_use_survive_an_agent_kill() {
 
 #[test]
 fn agent_kill_between_removals_converges() {
-    on_a_node(306, ImageGcPolicy::default(), &["a:1", "b:1", "c:1", "d:1"], async |sim| {
-        sim.runtime.set_latency(Operation::RemoveImage, 5 * SECOND);
-        sim.runtime.set_image_disk(100 * MIB, 85 * MIB);
-        sim.until("an image goes", 6 * MINUTE, |sim| {
-            images(sim).split(' ').count() == 4
-        })
-        .await;
-        sim.kill_agent().await;
-        sim.start_agent().await;
-        // a removal that was in progress takes effect; the rest is up to the pass in five minutes
-        sim.pass(2 * MINUTE).await;
-        assert!(images(sim).split(' ').count() >= 3);
-        sim.pass(9 * MINUTE).await;
-        assert_eq!(images(sim), "", "other files alone reach the threshold");
-    });
+    on_a_node(
+        306,
+        ImageGcPolicy::default(),
+        &["a:1", "b:1", "c:1", "d:1"],
+        async |sim| {
+            sim.runtime.set_latency(Operation::RemoveImage, 5 * SECOND);
+            sim.runtime.set_image_disk(100 * MIB, 85 * MIB);
+            sim.until("an image goes", 6 * MINUTE, |sim| {
+                images(sim).split(' ').count() == 4
+            })
+            .await;
+            sim.kill_agent().await;
+            sim.start_agent().await;
+            // a removal that was in progress takes effect; the rest is up to the pass in five minutes
+            sim.pass(2 * MINUTE).await;
+            assert!(images(sim).split(' ').count() >= 3);
+            sim.pass(9 * MINUTE).await;
+            assert_eq!(images(sim), "", "other files alone reach the threshold");
+        },
+    );
 }
 
 #[test]
@@ -248,7 +276,11 @@ fn file_system_without_size_or_answer_is_reported() {
         sim.runtime.set_image_disk(0, 0);
         sim.pass(11 * MINUTE).await;
         let expected = "invalid capacity 0 on image filesystem";
-        assert!(events(sim, "InvalidDiskCapacity").iter().all(|it| it == expected));
+        assert!(
+            events(sim, "InvalidDiskCapacity")
+                .iter()
+                .all(|it| it == expected)
+        );
         assert_eq!(events(sim, "ImageGCFailed"), [expected]);
         sim.runtime.set_image_disk(100 * MIB, 0);
         sim.runtime.inject(Fault::hang(Operation::ImageFsInfo));
@@ -265,31 +297,42 @@ fn file_system_without_size_or_answer_is_reported() {
 
 #[test]
 fn reclaim_removes_unused_images_and_dead_containers() {
-    on_a_node(308, ImageGcPolicy::default(), &["unused:1", "done:1"], async |sim| {
-        sim.runtime
-            .set_behavior("done:1", Behavior::exits(SECOND, 0));
-        let done = pod("done", "done:1").restart_policy("Never");
-        sim.desire([pod("web", "busybox:1").build(), done.build()]).await;
-        sim.pass(3 * MINUTE).await;
-        assert_eq!(sim.phase("done"), "Succeeded");
-        let reclaim = sim.agent().expect("running").reclaim.clone();
-        reclaim.delete_unused_images().await.expect("removed");
-        assert_eq!(images(sim), "busybox:1 done:1", "a dead container uses an image");
-        reclaim.delete_dead_containers().await.expect("removed");
-        let uid = "done-uid".into();
-        assert!(sim.runtime.containers(&uid).is_empty());
-        reclaim.delete_unused_images().await.expect("removed");
-        assert_eq!(images(sim), "busybox:1");
-        assert!(runs(sim, "web"));
-        sim.runtime.assert_invariants();
-    });
+    on_a_node(
+        308,
+        ImageGcPolicy::default(),
+        &["unused:1", "done:1"],
+        async |sim| {
+            sim.runtime
+                .set_behavior("done:1", Behavior::exits(SECOND, 0));
+            let done = pod("done", "done:1").restart_policy("Never");
+            sim.desire([pod("web", "busybox:1").build(), done.build()])
+                .await;
+            sim.pass(3 * MINUTE).await;
+            assert_eq!(sim.phase("done"), "Succeeded");
+            let reclaim = sim.agent().expect("running").reclaim.clone();
+            reclaim.delete_unused_images().await.expect("removed");
+            assert_eq!(
+                images(sim),
+                "busybox:1 done:1",
+                "a dead container uses an image"
+            );
+            reclaim.delete_dead_containers().await.expect("removed");
+            let uid = "done-uid".into();
+            assert!(sim.runtime.containers(&uid).is_empty());
+            reclaim.delete_unused_images().await.expect("removed");
+            assert_eq!(images(sim), "busybox:1");
+            assert!(runs(sim, "web"));
+            sim.runtime.assert_invariants();
+        },
+    );
 }
 
 #[test]
 fn image_of_a_pod_start_in_progress_stays() {
     on_a_node(309, ImageGcPolicy::default(), &["web:1"], async |sim| {
         sim.pass(3 * MINUTE).await;
-        sim.runtime.set_latency(Operation::CreateContainer, 20 * SECOND);
+        sim.runtime
+            .set_latency(Operation::CreateContainer, 20 * SECOND);
         sim.desire([pod("web", "web:1").build()]).await;
         sim.until("the image is found", MINUTE, |sim| {
             !sim.runtime.calls_of(Operation::ImageStatus, "").is_empty()
@@ -298,7 +341,11 @@ fn image_of_a_pod_start_in_progress_stays() {
         sim.pass(SECOND).await;
         let reclaim = sim.agent().expect("running").reclaim.clone();
         reclaim.delete_unused_images().await.expect("removed");
-        assert_eq!(images(sim), "web:1", "only the image that nothing needs went");
+        assert_eq!(
+            images(sim),
+            "web:1",
+            "only the image that nothing needs went"
+        );
         sim.until("it runs", MINUTE, |sim| runs(sim, "web")).await;
         let pulls = sim.runtime.calls_of(Operation::PullImage, "");
         assert!(pulls.is_empty(), "{pulls:?}");
@@ -317,6 +364,10 @@ fn one_list_of_images_is_read_per_pass() {
         assert_eq!(lists, 12);
         let uid = "web-uid".into();
         let containers = sim.runtime.containers(&uid);
-        assert!(containers.iter().any(|it| it.state == ContainerState::Running));
+        assert!(
+            containers
+                .iter()
+                .any(|it| it.state == ContainerState::Running)
+        );
     });
 }

@@ -222,7 +222,12 @@ fn messages_are_those_of_upstream() {
     ] {
         assert_eq!(size_text(bytes), expected);
     }
-    let errors = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let errors = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(aggregate(&errors(&["busy", "busy"])), "busy");
     assert_eq!(aggregate(&errors(&["busy", "gone"])), "[busy, gone]");
 }

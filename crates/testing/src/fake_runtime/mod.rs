@@ -176,7 +176,9 @@ impl FakeRuntime {
     pub(crate) async fn image_disk(&self) -> CriResult<(u64, u64)> {
         let operation = Operation::ImageFsInfo;
         self.driver
-            .call(operation, String::new(), |model, _| Ok(model.images.space()))
+            .call(operation, String::new(), |model, _| {
+                Ok(model.images.space())
+            })
             .await
     }
 

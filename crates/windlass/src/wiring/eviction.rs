@@ -7,9 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::EvictionStatus;
-use windlass_eviction_manager::{
-    EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter,
-};
+use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
 use windlass_mailboxes::start_actor;
 use windlass_types::{PodUid, SharedPod};
 
@@ -26,9 +24,7 @@ pub(super) fn spawn_eviction(
     pressure: watch::Sender<NodePressure>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
-    let reclaimer = parts
-        .reclaimer
-        .unwrap_or_else(|| Arc::new(reclaim.clone()));
+    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(reclaim.clone()));
     start_actor(EvictionManager::new(EvictionManagerDeps {
         settings: parts.settings,
         figures: parts.figures,

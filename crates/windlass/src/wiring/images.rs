@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_actors::{
-    ImageGcHandle, PodWorkerState, PodWorkersHandle, SourcesReady, StatusCache,
-};
+use windlass_actors::{ImageGcHandle, PodWorkerState, PodWorkersHandle, SourcesReady, StatusCache};
 use windlass_eviction_manager::NodeReclaimer;
 use windlass_image_gc::{IMAGE_GC_MANAGER, ImageGcDeps, ImageGcManager};
 use windlass_mailboxes::{mailbox, start_actor};

@@ -47,7 +47,10 @@ async fn on_containerd_unused_image_is_removed_from_full_disk() {
         .await;
     let left = images(&env).await;
     assert!(left.contains(&used), "{used} is in use: {left}");
-    assert!(left.contains(&sandbox), "{sandbox} is that of sandboxes: {left}");
+    assert!(
+        left.contains(&sandbox),
+        "{sandbox} is that of sandboxes: {left}"
+    );
     env.ready("web").await;
     assert_eq!(env.process("web", "main").await, before);
     let metrics = env.agent.metrics(false).await.unwrap();
