@@ -531,6 +531,34 @@ impl PodWorkersHandle {
     }
 }
 
+/// Message: the EvictionManager requests the removal of all unused images from the ImageGcManager.
+#[derive(Debug)]
+pub struct DeleteUnusedImages {
+    /// Receives the result of a pass that started after this message was sent.
+    pub reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// Handle to the ImageGcManager.
+#[derive(Clone, Debug)]
+pub struct ImageGcHandle {
+    /// Mailbox for requests.
+    pub mailbox: MailboxSender<DeleteUnusedImages>,
+}
+
+impl ImageGcHandle {
+    /// Removes all images that nothing uses.
+    ///
+    /// # Errors
+    /// Some could not be removed, or what is used could not be read.
+    pub async fn delete_unused_images(&self) -> Result<(), String> {
+        let (reply, response) = oneshot::channel();
+        let stopped = || "the image garbage collection has stopped".to_owned();
+        let sent = self.mailbox.send(DeleteUnusedImages { reply }).await;
+        sent.map_err(|_| stopped())?;
+        response.await.map_err(|_| stopped())?
+    }
+}
+
 /// Message: requests an inspection of one pod from the PLEG.
 #[derive(Debug)]
 pub struct InspectPod {

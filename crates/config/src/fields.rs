@@ -29,7 +29,6 @@ pub struct Field {
 
 use Support::{Full, Ignored, NotImplemented, Partial};
 
-const IMAGE_GC: &str = "image garbage collection";
 const IPTABLES: &str = "iptables chains";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const QOS: &str = "throttled memory, and swap";
@@ -95,10 +94,10 @@ pub static FIELDS: &[Field] = &[
     zero("nodeStatusUpdateFrequency", Full),
     zero("nodeStatusReportFrequency", Full),
     zero("nodeLeaseDurationSeconds", Full),
-    zero("imageMinimumGCAge", NotImplemented(IMAGE_GC)),
-    plain("imageMaximumGCAge", NotImplemented(IMAGE_GC)),
-    plain("imageGCHighThresholdPercent", NotImplemented(IMAGE_GC)),
-    plain("imageGCLowThresholdPercent", NotImplemented(IMAGE_GC)),
+    zero("imageMinimumGCAge", Full),
+    plain("imageMaximumGCAge", Full),
+    plain("imageGCHighThresholdPercent", Full),
+    plain("imageGCLowThresholdPercent", Full),
     zero("volumeStatsAggPeriod", Full),
     plain("kubeletCgroups", Partial(STATISTICS)),
     plain("systemCgroups", Partial(STATISTICS)),

@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 21] = [
+pub const IMPLEMENTED_GATES: [&str; 22] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -218,6 +218,7 @@ pub const IMPLEMENTED_GATES: [&str; 21] = [
     "HostnameOverride",
     "KubeletEnsureSecretPulledImages",
     "KubeletPodResourcesListUseActivePods",
+    "KubeletSeparateDiskGC",
     "KubeletServiceAccountTokenForCredentialProviders",
     "NodeDeclaredFeatures",
     "NodeLogQuery",

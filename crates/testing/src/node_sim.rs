@@ -14,6 +14,7 @@ mod fenced_api;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +27,15 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, EvictionParts, LocalStorageParts, NodeParts, ObjectParts,
-    RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
+    self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    ObjectParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
+use windlass_image_gc::ImageGcPolicy;
 use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
@@ -47,17 +49,18 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
-use windlass_store::ProbeResultTables;
+use windlass_store::{ImageUseFile, ImageUses, ProbeResultTables, Store};
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
 use crate::fake_disk::FakeDisk;
+use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
-use fence::Fence;
+pub(crate) use fence::Fence;
 use fenced_api::FencedApi;
 
 /// Start of simulated time: 2026-01-01T00:00:00Z.
@@ -75,6 +78,10 @@ pub struct NodeSim {
     pub files: MemoryFiles,
     /// Volumes of pods.
     pub volumes: MemoryVolumes,
+    /// Thresholds and ages of image garbage collection for the next agent start; default off.
+    pub image_gc: ImageGcPolicy,
+    /// Directory of the state file of the times of use of images; default none.
+    pub image_uses: Option<PathBuf>,
     /// Memory, disks and processes of the node.
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
@@ -130,6 +137,12 @@ fn node_settings() -> NodeSettings {
         },
         ..NodeSettings::default()
     }
+}
+
+#[expect(clippy::expect_used, reason = "a test requires the directory")]
+fn image_uses(dir: &Path) -> (ImageUseFile, ImageUses) {
+    let store = Store::open(dir).expect("a directory");
+    ImageUseFile::open(store).expect("a state file")
 }
 
 fn machine() -> MachineFacts {
@@ -213,6 +226,11 @@ impl NodeSim {
         Self {
             runtime,
             volumes,
+            image_gc: ImageGcPolicy {
+                high_threshold_percent: 100,
+                ..ImageGcPolicy::default()
+            },
+            image_uses: None,
             pressure,
             eviction: EvictionSettings::default(),
             disk: FakeDisk::default(),
@@ -312,6 +330,10 @@ impl NodeSim {
                 options: RuntimeOptions::default(),
                 log_rotation: None,
             },
+            image_gc: ImageGcParts {
+                policy: self.image_gc,
+                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, &fence)),
+            },
             eviction: EvictionParts {
                 settings: self.eviction.clone(),
                 figures: Arc::new(self.pressure.clone()),
@@ -327,6 +349,7 @@ impl NodeSim {
             state: StateParts {
                 probe_results: std::mem::take(&mut self.probe_results),
                 restored: self.checkpoint.clone(),
+                image_uses: self.image_uses.as_deref().map(image_uses),
                 ..StateParts::default()
             },
         });

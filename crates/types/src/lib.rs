@@ -50,6 +50,7 @@ mod update;
 
 pub mod cri;
 mod expansion;
+mod image_holds;
 mod observed;
 mod phase;
 mod probe;
@@ -68,6 +69,7 @@ pub use access::{NodePermission, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
+pub use image_holds::{ImageHold, ImageHolds};
 pub use observed::{
     ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser, OomKills,
 };

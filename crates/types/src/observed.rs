@@ -142,6 +142,8 @@ pub struct ObservedContainer {
     pub resources: Option<LinuxResources>,
     /// Paths in the container that are read-only with everything mounted below them.
     pub recursive_read_only: Vec<String>,
+    /// Images mounted as volumes, as passed to the runtime.
+    pub image_mounts: Vec<String>,
     /// Its processes that the OOM killer killed; from the kernel, not the runtime.
     pub oom_kills: Option<OomKills>,
 }

@@ -204,6 +204,12 @@ reasons! {
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
+    /// Passes of image garbage collection fail.
+    ImageGcFailed = "ImageGCFailed",
+    /// Removing images did not free enough space.
+    FreeDiskSpaceFailed = "FreeDiskSpaceFailed",
+    /// The file system of the images reports no size.
+    InvalidDiskCapacity = "InvalidDiskCapacity",
     /// A resource is short, and the node tries to free it.
     EvictionThresholdMet = "EvictionThresholdMet",
     /// The host was rebooted since the last report.

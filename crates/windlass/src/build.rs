@@ -2,6 +2,7 @@
 
 mod cgroups;
 mod eviction;
+mod images;
 pub mod node;
 mod oom;
 mod users;
@@ -37,7 +38,7 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_runtime_config::node_cgroups::reserve_cpus;
-use windlass_store::{AdmittedPods, BackoffFile, ProbeResultFile, Store};
+use windlass_store::{AdmittedPods, BackoffFile, ImageUseFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
@@ -143,6 +144,7 @@ pub fn agent_parts(
             change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
             credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
         },
+        image_gc: images::image_gc_parts(config, clients),
         state: state_parts(&config.flags.root_dir, cluster.is_some())?,
         workers: WorkerParts {
             sync_frequency: kubelet.sync_frequency.to_std(),
@@ -298,6 +300,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
     let (probe_result_file, probe_results) =
         ProbeResultFile::open(store.clone()).context("probe results")?;
+    let image_uses = ImageUseFile::open(store.clone()).context("times of image use")?;
     let (admitted, restored) = match in_cluster {
         true => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -309,6 +312,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
         backoff: Some(backoff),
         probe_result_file: Some(probe_result_file),
         probe_results,
+        image_uses: Some(image_uses),
         admitted,
         restored,
     })

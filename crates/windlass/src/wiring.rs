@@ -9,6 +9,7 @@ mod links;
 mod cluster;
 mod csi;
 mod eviction;
+mod images;
 mod local_storage;
 mod logs;
 mod node;
@@ -42,6 +43,7 @@ use windlass_volume_manager::VolumeUsages;
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use eviction::spawn_eviction;
+use images::spawn_image_gc;
 use links::{Links, Shared, channels};
 use local_storage::spawn_local_storage;
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
@@ -52,9 +54,10 @@ use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
+pub use images::NodeReclaim;
 pub use parts::{
-    AgentParts, EvictionParts, LocalStorageParts, NodeParts, ObjectParts, RuntimeParts,
-    ShutdownParts, StateParts, VolumeParts, WorkerParts,
+    AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
+    RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -84,6 +87,8 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
+    /// Frees disk space without evicting pods.
+    pub reclaim: NodeReclaim,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
     /// Disk usage of pods.
@@ -135,6 +140,7 @@ impl Agent {
         self.volume_usages.publish_metrics();
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
+        self.reclaim.publish_metrics();
         self.mailboxes.config.publish_metrics();
         self.mailboxes
             .changes
@@ -179,6 +185,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let reclaim = spawn_image_gc(parts.image_gc, state.image_uses, &runtime, &shared, &links);
     let (limited, stop) = (runtime.clone(), shared.shutdown.token().clone());
     spawn_io("node-allocatable", async move {
         stop.run_until_cancelled(limited.enforce_node_allocatable())
@@ -216,6 +223,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         local_storage.clone(),
         &shared,
         &links,
+        &reclaim,
         ends.pressure,
     );
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
@@ -239,6 +247,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
+        reclaim,
         local_storage,
         sources,
         rejected,
@@ -256,6 +265,7 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
+    reclaim: NodeReclaim,
     local_storage: LocalStorage,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
@@ -272,6 +282,7 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
+            reclaim: self.reclaim,
             local_storage: self.local_storage,
             sources: self.sources,
             rejected: self.rejected,

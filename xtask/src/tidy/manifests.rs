@@ -53,6 +53,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "status",
         ],
     ),
+    (
+        "image-gc",
+        &["actors", "cri", "mailboxes", "metrics", "store", "units"],
+    ),
     ("telemetry", &["metrics"]),
     (
         "config",
@@ -314,6 +318,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "grpc-sockets",
             "health",
             "https",
+            "image-gc",
             "local-storage",
             "mailboxes",
             "manifests",
@@ -357,6 +362,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "eviction",
             "eviction-manager",
             "fake-api",
+            "image-gc",
             "local-storage",
             "mailboxes",
             "manifests",

@@ -549,6 +549,7 @@ impl Model {
                 attempt: container.config.attempt,
                 state: container.state,
                 created_at: container.created_at,
+                image_id: container.image_ref.clone(),
             })
             .collect()
     }
@@ -603,6 +604,12 @@ impl Model {
                     .iter()
                     .filter(|mount| mount.recursive_read_only)
                     .map(|mount| mount.container_path.clone())
+                    .collect(),
+                image_mounts: c
+                    .config
+                    .mounts
+                    .iter()
+                    .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
                     .collect(),
                 oom_kills: None,
             },

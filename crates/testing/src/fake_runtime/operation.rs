@@ -54,6 +54,8 @@ pub enum Operation {
     PullImage,
     /// `remove_image`.
     RemoveImage,
+    /// `image_fs_info`.
+    ImageFsInfo,
 }
 
 impl Operation {
@@ -83,6 +85,7 @@ impl Operation {
             Self::ImageStatus => "image_status",
             Self::PullImage => "pull_image",
             Self::RemoveImage => "remove_image",
+            Self::ImageFsInfo => "image_fs_info",
         }
     }
 }

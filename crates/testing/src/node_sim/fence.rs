@@ -25,7 +25,7 @@ use crate::fake_runtime::FakeRuntime;
 
 /// Runtime and volumes of one agent run.
 #[derive(Clone, Debug)]
-pub(super) struct Fence {
+pub(crate) struct Fence {
     runtime: FakeRuntime,
     volumes: MemoryVolumes,
     raised: Arc<AtomicBool>,
@@ -46,7 +46,7 @@ impl Fence {
         self.volumes.kill();
     }
 
-    pub(super) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
         self.block_if_raised().await;
         let response = call.await;
         self.block_if_raised().await;

@@ -8,13 +8,12 @@ use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::local_storage::PodDiskUsage;
 use windlass_eviction::{ContainerUsage, EvictionStatus};
-use windlass_eviction_manager::{
-    EvictionManager, EvictionManagerDeps, NodeReclaimer, PodDisk, PodDiskMeter,
-};
+use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
 use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
 use windlass_types::{PodUid, SharedPod};
 
+use super::images::NodeReclaim;
 use super::links::{Links, Shared};
 use super::parts::EvictionParts;
 
@@ -24,10 +23,11 @@ pub(super) fn spawn_eviction(
     local_storage: LocalStorage,
     shared: &Shared,
     links: &Links,
+    reclaim: &NodeReclaim,
     pressure: watch::Sender<NodePressure>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
-    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(AgentReclaimer));
+    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(reclaim.clone()));
     start_actor(EvictionManager::new(EvictionManagerDeps {
         settings: parts.settings,
         figures: parts.figures,
@@ -46,21 +46,6 @@ pub(super) fn spawn_eviction(
         metrics: shared.metrics.clone(),
     }));
     status
-}
-
-/// Dead containers and images of this agent.
-#[derive(Debug)]
-struct AgentReclaimer;
-
-#[async_trait]
-impl NodeReclaimer for AgentReclaimer {
-    async fn delete_dead_containers(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn delete_unused_images(&self) -> Result<(), String> {
-        Ok(())
-    }
 }
 
 /// Disk usage of the pods of this agent.

@@ -10,6 +10,7 @@ use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
+use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
 use windlass_local_storage::NodeDisk;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -24,7 +25,8 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
-    AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
+    AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses, ProbeResultFile,
+    ProbeResultTables,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, SharedPod, SpanSink};
@@ -56,6 +58,8 @@ pub struct AgentParts {
     pub local_storage: LocalStorageParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
+    /// Image garbage collection.
+    pub image_gc: ImageGcParts,
     /// Eviction of pods.
     pub eviction: EvictionParts,
     /// Pod workers.
@@ -154,6 +158,15 @@ pub struct RuntimeParts {
     pub log_rotation: Option<LogRotation>,
 }
 
+/// Settings of image garbage collection and its view of the host.
+#[derive(Debug)]
+pub struct ImageGcParts {
+    /// Thresholds and ages.
+    pub policy: ImageGcPolicy,
+    /// The file system of the images.
+    pub file_system: Arc<dyn ImageFileSystem>,
+}
+
 /// Settings of eviction and its view of the host.
 #[derive(Debug)]
 pub struct EvictionParts {
@@ -190,6 +203,8 @@ pub struct StateParts {
     pub probe_result_file: Option<ProbeResultFile>,
     /// Probe results of the previous run.
     pub probe_results: ProbeResultTables,
+    /// Times of use of images.
+    pub image_uses: Option<(ImageUseFile, ImageUses)>,
     /// Checkpoint of admitted pods.
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.

@@ -270,6 +270,7 @@ impl<'a> Fixture<'a> {
                     user: None,
                     stop_signal: String::new(),
                     recursive_read_only: Vec::new(),
+                    image_mounts: Vec::new(),
                     oom_kills: None,
                     resources: None,
                 },
