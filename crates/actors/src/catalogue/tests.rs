@@ -1,3 +1,5 @@
+//! Merges of messages.
+
 use windlass_types::Phase;
 
 use super::*;
