@@ -285,11 +285,8 @@ fn exit_reason(sim: &NodeSim, name: &str) -> String {
 #[test]
 fn failure_after_oom_kill_of_child_is_oom_killed() {
     beside_a_bystander(12, async |sim| {
-        desire(
-            sim,
-            [pod("web"), pod("kept"), pod("done").restart_policy("Never")],
-        )
-        .await;
+        let never = pod("done").restart_policy("Never");
+        desire(sim, vec![pod("web"), pod("kept"), never]).await;
         sim.until("they run", SECOND, |sim| {
             ["web", "kept", "done"].iter().all(|name| runs(sim, name))
         })
