@@ -3,7 +3,8 @@
 //! *owns* the values that this agent run set on each pod's cgroup, and the subtree below the
 //! layout's `kubepods` · *invariant* nothing outside that subtree is written, except the limits of
 //! daemons; values that are set are not written again · *bound* one entry for each pod started in
-//! this agent run · *restart* the state is in the file system; values are written again when they are needed.
+//! this agent run · *restart* the state is in the file system; values are written again when they
+//! are needed.
 
 mod node;
 

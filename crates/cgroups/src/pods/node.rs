@@ -43,8 +43,8 @@ impl PodCgroups {
         }
     }
 
-    /// Sets the values of the QoS classes; true if they were written. A memory limit below the usage
-    /// is set to the usage, and the next call sets it again.
+    /// Sets the values of the QoS classes; true if they were written. A memory limit below the
+    /// usage is set to the usage, and the next call sets it again.
     ///
     /// # Errors
     /// The kernel rejects a value.

@@ -143,7 +143,7 @@ async fn on_containerd_node_allocatable_limits_pods_and_daemons() {
         "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: {daemons}\n\
          kubeReserved: {{cpu: 100m, memory: 100Mi, pid: \"500\"}}"
     );
-    let mut env = TestEnv::configured("m-allocatable", &config).await;
+    let mut env = TestEnv::configured("m-reserved", &config).await;
     env.apply("plain.yaml", &shell("plain", "HOLD"));
     env.ready("plain").await;
     env.logged(&["NodeAllocatableEnforced"]).await;
