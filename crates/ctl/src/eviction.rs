@@ -176,18 +176,22 @@ mod tests {
             signals: vec![memory, disk, inodes, pids],
             evicted: ["oldest", "older", "old", "new"].map(evicted).to_vec(),
         };
+        let note = "page cache only (2Gi with page cache, stalled some 1.0% full 0.0%)";
+        let soft = note.replace("page cache only", "evicts in 30s");
         check(
             &eviction,
-            "Pressure:     MemoryPressure (observed 2s ago)\n\
-             SIGNAL               AVAILABLE   THRESHOLD       DISTANCE   STATE\n\
-             memory.available     90Mi        100Mi           -10Mi      page cache only (2Gi with page cache, stalled some 1.0% full 0.0%)\n\
-             memory.available     90Mi        1Gi for 1m30s   -934Mi     evicts in 30s (2Gi with page cache, stalled some 1.0% full 0.0%)\n\
-             nodefs.available     30Gi        10% (10Gi)      20Gi       ok\n\
-             imagefs.inodesFree   -           5%              -          not measured\n\
-             pid.available        32000       -               -          no threshold\n\
-             Evicted:      shop/new 60s ago: memory.available was 90Mi\n              \
-             shop/old 60s ago: memory.available was 90Mi\n              \
-             shop/older 60s ago: memory.available was 90Mi\n",
+            &format!(
+                "Pressure:     MemoryPressure (observed 2s ago)\n\
+                 SIGNAL               AVAILABLE   THRESHOLD       DISTANCE   STATE\n\
+                 memory.available     90Mi        100Mi           -10Mi      {note}\n\
+                 memory.available     90Mi        1Gi for 1m30s   -934Mi     {soft}\n\
+                 nodefs.available     30Gi        10% (10Gi)      20Gi       ok\n\
+                 imagefs.inodesFree   -           5%              -          not measured\n\
+                 pid.available        32000       -               -          no threshold\n\
+                 Evicted:      shop/new 60s ago: memory.available was 90Mi\n              \
+                 shop/old 60s ago: memory.available was 90Mi\n              \
+                 shop/older 60s ago: memory.available was 90Mi\n"
+            ),
         );
         check(
             &proto::Eviction {

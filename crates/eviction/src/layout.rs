@@ -17,7 +17,7 @@ pub enum FileSystems {
     SplitImages,
 }
 
-/// What the node gives up before it evicts a pod.
+/// What is reclaimed on the node before a pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeReclaim {
     /// Remove all dead containers and their logs.

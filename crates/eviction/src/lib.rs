@@ -1,6 +1,6 @@
 //! Eviction decisions: which threshold is met, what the node reclaims, which pod goes and why.
 //!
-//! For a node agent that measures memory, disks and processes and has to decide when they are short.
+//! For a node agent that measures memory, disks and processes and decides when they are short.
 //!
 //! # Entry points
 //!

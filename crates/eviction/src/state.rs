@@ -175,8 +175,9 @@ impl EvictionState {
         }
     }
 
-    /// Decides again after the node reclaimed, with new observations: [`Decision::Idle`] if the disk
-    /// thresholds are resolved, including their minimum reclaim, else [`Decision::Evict`].
+    /// Decides again after the reclaim on the node, with new observations: [`Decision::Idle`] if
+    /// the disk thresholds are resolved, including their minimum reclaim, else
+    /// [`Decision::Evict`].
     pub fn after_reclaim(
         &mut self,
         now: ClockReading,

@@ -114,8 +114,9 @@ fn all_errors_are_reported_with_field_and_fix() {
 
 #[test]
 fn container_fs_thresholds_follow_file_system() {
-    let config = "hard nodefs.available=10%; hard nodefs.inodesFree=5%; hard imagefs.available=15%; \
-                  soft imagefs.available=20%; grace imagefs.available=1m; \
+    let config = "hard nodefs.available=10%; hard nodefs.inodesFree=5%; \
+                  hard imagefs.available=15%; soft imagefs.available=20%; \
+                  grace imagefs.available=1m; \
                   hard containerfs.available=50%; soft containerfs.inodesFree=50%; \
                   grace containerfs.inodesFree=1m";
     let thresholds = parse_thresholds(config).expect("valid");
