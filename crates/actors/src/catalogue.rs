@@ -135,14 +135,17 @@ impl Merge for UpdatePod {
 }
 
 impl Merge for KillPod {
-    /// Keeps the shorter grace period and any removal.
+    /// Keeps the shorter grace period, any removal, and the first phase override with its reason;
+    /// without one the newest reason.
     fn merge(&mut self, newer: Self) {
         self.grace = shorter(self.grace, newer.grace);
         self.removed |= newer.removed;
-        self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
         // the first decision stands: a pod fails once
-        self.phase_override = self.phase_override.take().or(newer.phase_override);
+        if self.phase_override.is_none() {
+            self.reason = newer.reason;
+            self.phase_override = newer.phase_override;
+        }
     }
 }
 
@@ -167,10 +170,9 @@ pub struct TerminatePod {
 }
 
 impl Merge for TerminatePod {
-    /// Keeps the shorter grace period and the first cause.
+    /// Keeps the shorter grace period, and the first cause with its reason.
     fn merge(&mut self, newer: Self) {
         self.grace = shorter(self.grace, newer.grace);
-        self.reason = newer.reason;
     }
 }
 
@@ -647,3 +649,6 @@ impl PlegHandle {
 
 /// Receiver of an observation.
 type ObservedReply = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
+
+#[cfg(test)]
+mod tests;

@@ -36,22 +36,28 @@ impl Config {
     }
 }
 
-/// Returns a warning for thresholds of containerfs, which follow another file system.
-pub(crate) fn container_fs_warnings(
-    kubelet: &KubeletConfiguration,
-) -> impl Iterator<Item = (&'static str, String)> {
+/// Returns warnings, with their field, for thresholds without effect.
+pub(crate) fn warnings(kubelet: &KubeletConfiguration) -> Vec<(&'static str, String)> {
     let maps = [
         ("evictionHard", &kubelet.eviction_hard),
         ("evictionSoft", &kubelet.eviction_soft),
     ];
-    maps.into_iter().filter_map(|(field, map)| {
-        let signals = map
-            .keys()
-            .filter(|signal| signal.starts_with("containerfs."));
-        let signals: Vec<&str> = signals.map(String::as_str).collect();
-        let message = "ignored; nodefs, or imagefs if it holds the containers, applies instead";
-        (!signals.is_empty()).then(|| (field, format!("{}: {message}", signals.join(", "))))
-    })
+    let mut warnings: Vec<(&'static str, String)> = Vec::new();
+    for (field, map) in maps {
+        let signals = map.keys().filter(|name| name.starts_with("containerfs."));
+        let ignored = signals.map(|signal| {
+            let message = "ignored; nodefs applies, or imagefs if it holds the containers";
+            (field, format!("{signal}: {message}"))
+        });
+        warnings.extend(ignored);
+    }
+    let thresholds = Thresholds::parse(threshold_fields(kubelet)).unwrap_or_default();
+    warnings.extend(thresholds.unreachable().map(|(soft, hard)| {
+        let (signal, soft, hard) = (soft.signal, soft.value, hard.value);
+        let message = format!("{signal}: no effect; {soft} is not above {hard} of evictionHard");
+        ("evictionSoft", message)
+    }));
+    warnings
 }
 
 #[cfg(test)]
@@ -104,14 +110,20 @@ mod tests {
     }
 
     #[test]
-    fn containerfs_thresholds_are_ignored_with_warning() {
-        let config = config(&["--eviction-hard=containerfs.available<10%,nodefs.available<5%"]);
+    fn thresholds_without_effect_are_warnings() {
+        let config = config(&[
+            "--eviction-hard=containerfs.available<10%,nodefs.available<5%,pid.available<100",
+            "--eviction-soft=pid.available<50,nodefs.available<6%",
+            "--eviction-soft-grace-period=pid.available=1m,nodefs.available=1m",
+        ]);
         let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(
             warnings,
             [
-                "--eviction-hard: evictionHard: containerfs.available: ignored; nodefs, or imagefs if \
-              it holds the containers, applies instead"
+                "--eviction-hard: evictionHard: containerfs.available: ignored; nodefs applies, or \
+                 imagefs if it holds the containers",
+                "--eviction-soft: evictionSoft: pid.available: no effect; 50 is not above 100 of \
+                 evictionHard",
             ]
         );
     }

@@ -185,10 +185,7 @@ pub static FIELDS: &[Field] = &[
     zero("memoryReservationPolicy", NotImplemented(QOS)),
     plain("registerWithTaints", Full),
     plain("registerNode", Full),
-    plain(
-        "localStorageCapacityIsolation",
-        Partial("adds ephemeral-storage to the capacity; eviction is not implemented"),
-    ),
+    plain("localStorageCapacityIsolation", Full),
     zero("containerRuntimeEndpoint", Full),
     plain("imageServiceEndpoint", Full),
     plain("failCgroupV1", Full),

@@ -412,8 +412,10 @@ impl Layers {
         let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
         let unusable = endpoint.and_then(collector::unusable_endpoint);
         let unusable = unusable.map(|message| warning("tracing.endpoint", message));
-        let container_fs = eviction::container_fs_warnings(&kubelet);
-        let container_fs = container_fs.map(|(field, message)| warning(field, message));
+        let eviction = eviction::warnings(&kubelet);
+        let eviction = eviction
+            .into_iter()
+            .map(|(field, message)| warning(field, message));
         let ungated = !kubelet.qos_reserved.is_empty() && !gates.enabled("QOSReserved");
         let ungated = ungated.then(|| {
             warning(
@@ -424,7 +426,7 @@ impl Layers {
         let warnings: Vec<_> = suites
             .into_iter()
             .chain(unusable)
-            .chain(container_fs)
+            .chain(eviction)
             .chain(ungated)
             .collect();
         self.warn_unimplemented_fields(&kubelet);

@@ -4,8 +4,8 @@
 //! * receives: completions of its own tasks, its timer, notifications of the kernel
 //! * sends: `NodePressure` to NodeStatus and the SyncLoop, `TerminatePod` to the SyncLoop, its
 //!   status to readers
-//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the end
-//!   of an evicted pod; conditions are published before anything is reclaimed or evicted
+//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the
+//!   end of an evicted pod; conditions are published before anything is reclaimed or evicted
 //! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
 //!   notification during a step causes one more pass
 //! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
-    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MIN_INTERVAL,
-    MetThreshold, Pass, PodFigures, Pressure, Victim,
+    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MAX_INTERVAL,
+    MIN_INTERVAL, MetThreshold, Pass, PodFigures, Pressure, Signal, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -39,6 +39,9 @@ use crate::ports::{
 };
 use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
+
+/// Number of passes that wait for the file systems of the runtime.
+const LAYOUT_PASSES: u32 = 60;
 
 /// Dependencies of [`EvictionManager`].
 #[derive(Debug)]
@@ -112,8 +115,14 @@ pub struct EvictionManager {
     began: Instant,
     /// Time until the pass after this one.
     next: Duration,
+    /// Passes without the file systems of the runtime.
+    without_layout: u32,
     /// The last pass as it was logged.
     logged: String,
+    /// The last event on the node.
+    announced: Option<(Signal, Instant)>,
+    /// No pod could be evicted in the last pass.
+    is_stuck: bool,
     armed: watch::Sender<UsageThresholds>,
     completions: CompletionSender<EvictionEvent>,
     stream: Option<Completions<EvictionEvent>>,
@@ -134,7 +143,10 @@ impl EvictionManager {
             timer: None,
             began: Instant::now(),
             next: MIN_INTERVAL,
+            without_layout: 0,
             logged: String::new(),
+            announced: None,
+            is_stuck: false,
             armed: watch::Sender::default(),
             completions: sender,
             stream: Some(stream),
@@ -202,11 +214,12 @@ impl EvictionManager {
         }
         let now = self.now();
         let pass = self.state.pass(now, &reading.observations, &self.settings);
-        self.next = match reading.file_systems {
-            Some(_) => pass.next,
+        self.next = pass.next;
+        if reading.file_systems.is_none() && self.without_layout < LAYOUT_PASSES {
             // signals of disks are missing
-            None => MIN_INTERVAL,
-        };
+            self.without_layout += 1;
+            self.next = MIN_INTERVAL;
+        }
         self.publish(now, &pass, &reading);
         self.log(&pass);
         let armed = usage_thresholds(&self.settings.thresholds, &reading);
@@ -249,7 +262,14 @@ impl EvictionManager {
         }
     }
 
-    fn announce(&self, met: &MetThreshold) {
+    /// Records an event on the node, as often as upstream begins a pass.
+    fn announce(&mut self, met: &MetThreshold) {
+        let signal = met.signal();
+        let known = self.announced.filter(|(known, _)| *known == signal);
+        if known.is_some_and(|(_, at)| at.elapsed() < MAX_INTERVAL) {
+            return;
+        }
+        self.announced = Some((signal, Instant::now()));
         let (kind, reason) = (EventType::Warning, Reason::EvictionThresholdMet);
         let events = &self.deps.events;
         events.record_node(kind, reason, &met.event_message());
@@ -283,9 +303,15 @@ impl EvictionManager {
             .as_ref()
             .and_then(|victim| self.deps.status_store.get(&victim.uid));
         let (Some(victim), Some(entry)) = (victim, entry) else {
-            tracing::error!(%met, pods = pods.len(), "no pod can be evicted");
+            match std::mem::replace(&mut self.is_stuck, true) {
+                false => tracing::error!(%met, pods = pods.len(), "no pod can be evicted"),
+                true => tracing::debug!(%met, "no pod can be evicted"),
+            }
+            // reclaiming again at once would free nothing
+            self.next = MAX_INTERVAL;
             return self.rest(ctx);
         };
+        self.is_stuck = false;
         tracing::info!(%victim, reason = %victim.explanation, "evicting a pod");
         self.deps.events.record_annotated(
             &entry.pod,

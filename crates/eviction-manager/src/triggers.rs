@@ -211,7 +211,10 @@ impl UsageWatch {
                         Ok(event) => armed = Some((bytes, event)),
                         Err(error) => {
                             let dir = self.dir.display();
-                            tracing::info!(%dir, %error, "no memory usage notifications, memory is read by timer");
+                            tracing::info!(
+                                %dir, %error,
+                                "no memory usage notifications, memory is read by timer"
+                            );
                             return;
                         }
                     }

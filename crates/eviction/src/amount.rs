@@ -53,6 +53,15 @@ impl Amount {
         }
     }
 
+    /// Returns whether it is at most another one of the same kind, for every capacity.
+    pub(crate) fn is_at_most(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Quantity(own), Self::Quantity(other)) => own <= other,
+            (Self::Percentage(own), Self::Percentage(other)) => own <= other,
+            _ => false,
+        }
+    }
+
     /// Returns the amount for a capacity (upstream `GetThresholdQuantity`).
     pub fn resolve(self, capacity: u64) -> Quantity {
         match self {

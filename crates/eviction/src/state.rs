@@ -290,4 +290,6 @@ impl fmt::Display for Decision {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

@@ -144,12 +144,15 @@ impl Thresholds {
         Self(all).sorted()
     }
 
-    /// Returns the signals of containerfs that are configured and therefore replaced.
-    pub fn replaced_by_container_fs(&self) -> Vec<Signal> {
-        let configured = self.0.iter().map(|threshold| threshold.signal);
-        configured
-            .filter(|signal| container_source(FileSystems::Shared, *signal).is_some())
-            .collect()
+    /// Returns soft thresholds that are not above the hard one of their signal, which is met first.
+    /// Upstream accepts them.
+    pub fn unreachable(&self) -> impl Iterator<Item = (&Threshold, &Threshold)> {
+        let soft = self.0.iter().filter(|threshold| !threshold.is_hard());
+        soft.filter_map(|soft| {
+            let mut of_signal = self.for_signal(soft.signal);
+            let hard = of_signal.find(|t| t.is_hard() && soft.value.is_at_most(t.value))?;
+            Some((soft, hard))
+        })
     }
 
     /// Returns the thresholds of one signal.

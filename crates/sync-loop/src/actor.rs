@@ -75,7 +75,7 @@ pub struct SyncLoopDeps {
     /// Observed state of all pods.
     pub cache: StatusCache,
     /// Published statuses, for the deadlines of pods.
-    pub statuses: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// The runtime, for checks.
     pub cri: Arc<dyn RuntimeService>,
     /// Age of the last relist.
@@ -266,7 +266,7 @@ impl SyncLoop {
         let has_deadline =
             |pod: &&SharedPod| PodExt::spec(&***pod).active_deadline_seconds.is_some();
         let entries = self.desired.pods().filter(has_deadline).filter_map(|pod| {
-            let entry = self.deps.statuses.get(&pod.uid())?;
+            let entry = self.deps.status_store.get(&pod.uid())?;
             let observed = self.deps.cache.get(&pod.uid()).unwrap_or_default();
             Some((pod, entry, observed))
         });

@@ -218,7 +218,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
 
-    let eviction = spawn_eviction(parts.eviction, &shared, &links, &reclaim, ends.pressure);
+    let eviction = spawn_eviction(
+        parts.eviction,
+        local_storage.clone(),
+        &shared,
+        &links,
+        &reclaim,
+        ends.pressure,
+    );
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     if let Some(source) = node.oom_source {
         spawn_oom_watcher(source, &shared, &links);

@@ -3,13 +3,14 @@
 
 #![allow(missing_docs, clippy::expect_used)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::Event;
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{Pod, PodExt, PodUid, SharedPod};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -161,36 +162,50 @@ fn hung_runtime_stats_and_disk_evict_nothing_wrongly() {
     });
 }
 
+/// The checkpoint of an agent that has begun to evict `hog`.
+fn checkpoint(sim: &NodeSim) -> Vec<SharedPod> {
+    let mut hog = get(sim, "hog").expect("there");
+    let status = hog.status.get_or_insert_default();
+    status.phase = Some("Failed".to_owned());
+    status.reason = Some("Evicted".to_owned());
+    status.message = Some(POD_MESSAGE.to_owned());
+    vec![Arc::new(hog)]
+}
+
 #[test]
 fn agent_kill_during_eviction_leaves_no_victim() {
-    on_a_node(64, async |sim| {
-        sim.runtime.set_behavior("app", Behavior::stubborn());
-        let hog = running(sim, pod("hog", &[("app", 10)])).await;
-        sim.runtime.inject(Fault::hang(Operation::StopContainer));
-        sim.runtime.set_layer(&hog, "app", 11 * MEBIBYTE);
-        sim.until("its eviction begins", 15 * SECOND, |sim| {
-            let local_storage = &sim.agent().expect("an agent").local_storage;
-            local_storage.evictions_in_progress() == [hog.clone()]
-        })
-        .await;
-        sim.pass(2 * SECOND).await;
-        sim.kill_agent().await;
-        sim.runtime.clear_faults();
-        sim.runtime.release(Operation::StopContainer);
-        sim.start_agent().await;
-        sim.until("it is evicted", 30 * SECOND, |sim| {
-            is_evicted(sim, "hog", POD_MESSAGE)
-        })
-        .await;
-        assert!(!runs(sim, &hog, "app"));
-        sim.pass(5 * MINUTE).await;
-        assert_eq!(sim.runtime.starts(&hog, "app"), 1);
-        assert_eq!(
-            sim.agent()
-                .expect("an agent")
-                .local_storage
-                .evictions_in_progress(),
-            []
-        );
-    });
+    for (seed, exits) in [(64, false), (65, true)] {
+        on_a_node(seed, async |sim| {
+            sim.runtime.set_behavior("app", Behavior::stubborn());
+            let hog = running(sim, pod("hog", &[("app", 10)])).await;
+            sim.runtime.set_layer(&hog, "app", 11 * MEBIBYTE);
+            let in_progress = |sim: &NodeSim| {
+                let agent = sim.agent().expect("an agent");
+                agent.local_storage.evictions_in_progress()
+            };
+            sim.until("its eviction begins", 15 * SECOND, |sim| {
+                in_progress(sim) == [hog.clone()]
+            })
+            .await;
+            sim.kill_agent().await;
+            sim.checkpoint = checkpoint(sim);
+            let container = sim.runtime.running(&hog, "app").expect("it runs");
+            if exits {
+                sim.runtime.kill_container(&container.id, 1);
+            }
+            sim.pass(10 * SECOND).await;
+            sim.start_agent().await;
+            sim.until("it is evicted", 30 * SECOND, |sim| {
+                is_evicted(sim, "hog", POD_MESSAGE)
+            })
+            .await;
+            sim.pass(5 * MINUTE).await;
+            assert!(!runs(sim, &hog, "app"));
+            assert_eq!(sim.runtime.starts(&hog, "app"), 1);
+            assert_eq!(in_progress(sim), []);
+            let text = sim.metrics.render().expect("metrics");
+            let counted = "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1\n";
+            assert!(text.contains(counted), "evicted once");
+        });
+    }
 }

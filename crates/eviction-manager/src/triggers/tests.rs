@@ -105,7 +105,7 @@ fn files_that_cannot_be_watched_are_errors() {
     assert!(StallFile::open(&missing).is_err());
     assert!(LimitFile::open(&missing).is_err());
     assert!(UsageEvent::register(dir.path(), 1).is_err());
-    // a file that is no PSI file
+    // a file that is not a PSI file
     let plain = dir.path().join("memory.pressure");
     std::fs::write(&plain, "some avg10=0.00").expect("a file");
     assert!(StallFile::open(&plain).is_err());
@@ -142,7 +142,7 @@ async fn usage_of_v1_cgroup_is_notified_when_it_crosses() {
     });
     // in a cgroup of its own, a process reads 32 MiB into memory
     let script = format!(
-        "sleep 0.2; echo $$ > {}/cgroup.procs; exec head -c 33554432 /dev/zero | tail -n 1 >/dev/null",
+        "sleep 0.2; echo $$ > {}/cgroup.procs; head -c 33554432 /dev/zero | tail -n 1 >/dev/null",
         dir.display()
     );
     let status = tokio::process::Command::new("sh")

@@ -1,3 +1,5 @@
+//! Parsing and errors of thresholds.
+
 use crate::layout::FileSystems;
 use crate::signal::{NodeCondition, Signal};
 use crate::test_figures::parse_thresholds;
@@ -129,10 +131,25 @@ fn container_fs_thresholds_follow_file_system() {
         container_fs(FileSystems::SeparateImages),
         "containerfs.available<15%, containerfs.available<20% for 1m0s"
     );
-    assert_eq!(
-        thresholds.replaced_by_container_fs(),
-        [Signal::ContainerFsAvailable, Signal::ContainerFsInodesFree]
-    );
+}
+
+#[test]
+fn soft_threshold_below_hard_one_is_found() {
+    let check = |soft: &str, hard: &str, expected: bool| {
+        let config = format!(
+            "soft pid.available={soft}; grace pid.available=1m; hard pid.available={hard}; \
+             hard nodefs.available=90%"
+        );
+        let thresholds = parse_thresholds(&config).expect("valid");
+        assert_eq!(thresholds.unreachable().count() == 1, expected, "{config}");
+    };
+    check("50", "100", true);
+    check("100", "100", true);
+    check("101", "100", false);
+    check("5%", "10%", true);
+    check("11%", "10%", false);
+    // without the capacity a share and a quantity cannot be compared
+    check("5%", "100", false);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Images to remove, by age and by disk usage.
+
 use super::*;
 
 const MINUTE: i64 = 60;

@@ -324,7 +324,7 @@ async fn pods_are_checked_together_and_only_as_far_as_limited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_measured_without_limits_or_after_the_end() {
+async fn pods_without_limits_or_ended_are_not_measured() {
     let fixture = Fixture::new(Node::default());
     fixture.run(
         "free",

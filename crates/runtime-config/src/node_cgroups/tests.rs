@@ -1,3 +1,5 @@
+//! Limits of the cgroups of pods and daemons.
+
 use serde_json::json;
 
 use super::*;

@@ -49,7 +49,7 @@ impl SyncLoop {
             }
             // no worker removes it
             Dispatch::Remove(uid) if self.admissions.is_waiting(uid) => {
-                self.deps.statuses.remove(uid);
+                self.deps.status_store.remove(uid);
             }
             _ => {}
         }
@@ -70,7 +70,7 @@ impl SyncLoop {
         if !self.admissions.is_preempting() {
             return;
         }
-        let (statuses, cache) = (&self.deps.statuses, &self.deps.cache);
+        let (statuses, cache) = (&self.deps.status_store, &self.deps.cache);
         let has_ended = |uid: &PodUid| {
             let stopped =
                 |entry: PodStatusEntry| entry.worker_state == PodWorkerState::TerminatedPod;
@@ -162,7 +162,7 @@ impl SyncLoop {
             phase: Some(Phase::Pending.as_str().to_owned()),
             ..PodStatus::default()
         };
-        self.deps.statuses.publish(PodStatusEntry {
+        self.deps.status_store.publish(PodStatusEntry {
             status: Arc::new(status),
             blocker: Some(Blocker {
                 reason: Reason::Preempting,

@@ -54,8 +54,6 @@ pub enum Operation {
     PullImage,
     /// `remove_image`.
     RemoveImage,
-    /// `image_fs_info`.
-    ImageFsInfo,
 }
 
 impl Operation {
@@ -85,7 +83,6 @@ impl Operation {
             Self::ImageStatus => "image_status",
             Self::PullImage => "pull_image",
             Self::RemoveImage => "remove_image",
-            Self::ImageFsInfo => "image_fs_info",
         }
     }
 }

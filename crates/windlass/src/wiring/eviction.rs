@@ -6,8 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
-use windlass_eviction::EvictionStatus;
+use windlass_eviction::local_storage::PodDiskUsage;
+use windlass_eviction::{ContainerUsage, EvictionStatus};
 use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
+use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
 use windlass_types::{PodUid, SharedPod};
 
@@ -18,6 +20,7 @@ use super::parts::EvictionParts;
 /// Starts the manager; returns what users are shown.
 pub(super) fn spawn_eviction(
     parts: EvictionParts,
+    local_storage: LocalStorage,
     shared: &Shared,
     links: &Links,
     reclaim: &NodeReclaim,
@@ -28,7 +31,9 @@ pub(super) fn spawn_eviction(
     start_actor(EvictionManager::new(EvictionManagerDeps {
         settings: parts.settings,
         figures: parts.figures,
-        disk: parts.disk.unwrap_or_else(|| Arc::new(AgentDisk)),
+        disk: parts
+            .disk
+            .unwrap_or_else(|| Arc::new(AgentDisk(local_storage))),
         reclaimer,
         triggers: parts.triggers,
         status_store: shared.status_store.clone(),
@@ -45,11 +50,27 @@ pub(super) fn spawn_eviction(
 
 /// Disk usage of the pods of this agent.
 #[derive(Debug)]
-struct AgentDisk;
+struct AgentDisk(LocalStorage);
 
 #[async_trait]
 impl PodDiskMeter for AgentDisk {
-    async fn measure(&self, _pods: Vec<SharedPod>) -> BTreeMap<PodUid, PodDisk> {
-        BTreeMap::new()
+    async fn measure(&self, pods: Vec<SharedPod>) -> BTreeMap<PodUid, PodDisk> {
+        let usages = self.0.measure(&pods).await.into_iter();
+        usages.map(|(uid, usage)| (uid, pod_disk(usage))).collect()
+    }
+}
+
+fn pod_disk(usage: PodDiskUsage) -> PodDisk {
+    let local_volumes = usage.local_volumes();
+    let containers = usage.containers.into_iter();
+    let containers = containers.map(|container| ContainerUsage {
+        name: container.name,
+        memory: None,
+        writable_layer: container.writable_layer,
+        logs: container.logs,
+    });
+    PodDisk {
+        containers: containers.collect(),
+        local_volumes,
     }
 }

@@ -137,11 +137,10 @@ fn partial_and_default_settings_are_distinguished() {
              topology managers",
             "default featureGates.RotateKubeletServerCertificate (@/c): not implemented in this \
              version",
-            "default localStorageCapacityIsolation (@/c): partially supported: adds \
-             ephemeral-storage to the capacity; eviction is not implemented",
             "supported enforceNodeAllocatable (@/c)",
             "supported evictionHard (@/c)",
             "supported kubeReservedCgroup (@/c)",
+            "supported localStorageCapacityIsolation (@/c)",
             "supported maxPods (@/c)",
         ],
     );

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::log_rotation::RotationPolicy;
+use windlass_pod_lifecycle::log_rotation::{MIN_CHECK_INTERVAL, RotationPolicy};
 use windlass_types::ContainerId;
 
 use super::{FixedLogs, TestEnv};
@@ -19,8 +19,8 @@ const STEP_BYTES: usize = 5000;
 const RATE: u64 = STEP_BYTES as u64 * 100;
 const MAX_SIZE: u64 = 10_000;
 const MAX_FILES: usize = 5;
-/// Size of a file: the maximum, and what is written in 100 ms.
-const FILE_BUDGET: u64 = MAX_SIZE + RATE / 10;
+/// Size of a file: the maximum, and what is written in two checks.
+const FILE_BUDGET: u64 = MAX_SIZE + RATE * (2 * MIN_CHECK_INTERVAL.as_millis() as u64) / 1000;
 
 /// A container that writes to the file that it has open, and opens the log again when the runtime
 /// is called.
