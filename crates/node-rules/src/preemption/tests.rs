@@ -1,3 +1,5 @@
+//! Tables of victims by class, distance and priority.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tables of limits and messages.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tables of admissions and checkpoint changes.
+
 mod preemption;
 
 use std::sync::Arc;

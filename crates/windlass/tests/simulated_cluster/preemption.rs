@@ -81,11 +81,11 @@ fn critical_pod_runs_after_preempted_pod_ended() {
         assert!(!runs(sim, &vital) && runs(sim, &batch));
         // others run at once, but not with what is reserved
         create(sim, pod("light"));
-        create(sim, requesting("greedy", 600, 0));
+        create(sim, requesting("large", 600, 0));
         create(sim, requesting("modest", 400, 0));
         sim.until("another runs", 5 * SECOND, |sim| ready(sim, "light"))
             .await;
-        assert_eq!(phase(sim, "greedy"), "Failed");
+        assert_eq!(phase(sim, "large"), "Failed");
         assert_eq!(sim.blocker("modest"), REASON);
         assert!(!runs(sim, &vital) && runs(sim, &batch));
 
