@@ -1,4 +1,4 @@
-//! Victims of a critical pod.
+//! Tables of victims by class, distance and priority.
 
 use serde_json::{Value, json};
 

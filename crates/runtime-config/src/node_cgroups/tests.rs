@@ -1,4 +1,4 @@
-//! Limits of the cgroups of pods and daemons.
+//! Tables of limits and messages.
 
 use serde_json::json;
 

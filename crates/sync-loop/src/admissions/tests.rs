@@ -1,4 +1,4 @@
-//! Admitted, rejected and preempting pods.
+//! Tables of admissions and checkpoint changes.
 
 mod preemption;
 
@@ -72,7 +72,6 @@ impl Case {
             policy: &self.policy,
             desired: &self.desired,
             strict_groups: None,
-            pressure: Pressure::default(),
             shutting_down: false,
             restored,
             runs,

@@ -82,15 +82,15 @@ fn critical_pod_runs_after_preempted_pod_ended() {
         // others run at once, but not with what is reserved
         create(sim, pod("light"));
         create(sim, requesting("large", 600, 0));
-        create(sim, requesting("small", 400, 0));
+        create(sim, requesting("modest", 400, 0));
         sim.until("another runs", 5 * SECOND, |sim| ready(sim, "light"))
             .await;
         assert_eq!(phase(sim, "large"), "Failed");
-        assert_eq!(sim.blocker("small"), REASON);
+        assert_eq!(sim.blocker("modest"), REASON);
         assert!(!runs(sim, &vital) && runs(sim, &batch));
 
         sim.until("they run", 30 * SECOND, |sim| {
-            ready(sim, "vital") && ready(sim, "small")
+            ready(sim, "vital") && ready(sim, "modest")
         })
         .await;
         sim.until("the victim has failed", 5 * SECOND, |sim| {
