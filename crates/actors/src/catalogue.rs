@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_eviction::Pressure;
 use windlass_mailboxes::{MailboxSender, Merge, SendError, SlotSender};
 pub use windlass_types::PhaseOverride;
 use windlass_types::corev1::Node;
@@ -134,14 +135,17 @@ impl Merge for UpdatePod {
 }
 
 impl Merge for KillPod {
-    /// Keeps the shorter grace period and any removal.
+    /// Keeps the shorter grace period, any removal, and the first phase override with its reason;
+    /// without one the newest reason.
     fn merge(&mut self, newer: Self) {
         self.grace = shorter(self.grace, newer.grace);
         self.removed |= newer.removed;
-        self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
         // the first decision stands: a pod fails once
-        self.phase_override = self.phase_override.take().or(newer.phase_override);
+        if self.phase_override.is_none() {
+            self.reason = newer.reason;
+            self.phase_override = newer.phase_override;
+        }
     }
 }
 
@@ -166,10 +170,9 @@ pub struct TerminatePod {
 }
 
 impl Merge for TerminatePod {
-    /// Keeps the shorter grace period and the first cause.
+    /// Keeps the shorter grace period, and the first cause with its reason.
     fn merge(&mut self, newer: Self) {
         self.grace = shorter(self.grace, newer.grace);
-        self.reason = newer.reason;
     }
 }
 
@@ -296,16 +299,13 @@ pub enum VolumeManagerMessage {
 /// their request timed out (coalesced per pod).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesChanged {
-    /// Message of the eviction of a pod with a volume over its size limit.
-    pub over_limit: Option<String>,
     /// Message of the failure of a pod whose volumes exceed the attach limit of the node.
     pub no_room: Option<String>,
 }
 
 impl Merge for VolumesChanged {
     fn merge(&mut self, newer: Self) {
-        // the first reason stands: a pod is evicted once
-        self.over_limit = self.over_limit.take().or(newer.over_limit);
+        // the first reason stands: a pod fails once
         self.no_room = self.no_room.take().or(newer.no_room);
     }
 }
@@ -486,14 +486,7 @@ pub struct ShutdownState {
 /// Message: the EvictionManager publishes the pressure conditions of the node; `None` before its
 /// first pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodePressure {
-    /// Condition `MemoryPressure`.
-    pub memory: bool,
-    /// Condition `DiskPressure`.
-    pub disk: bool,
-    /// Condition `PIDPressure`.
-    pub pid: bool,
-}
+pub struct NodePressure(pub Option<Pressure>);
 
 /// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -535,6 +528,34 @@ impl PodWorkersHandle {
         let (reply, response) = oneshot::channel();
         self.mailbox.send(GetPodWorkers { reply }).await?;
         response.await.map_err(|_| SendError)
+    }
+}
+
+/// Message: the EvictionManager requests the removal of all unused images from the ImageGcManager.
+#[derive(Debug)]
+pub struct DeleteUnusedImages {
+    /// Receives the result of a pass that started after this message was sent.
+    pub reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// Handle to the ImageGcManager.
+#[derive(Clone, Debug)]
+pub struct ImageGcHandle {
+    /// Mailbox for requests.
+    pub mailbox: MailboxSender<DeleteUnusedImages>,
+}
+
+impl ImageGcHandle {
+    /// Removes all images that nothing uses.
+    ///
+    /// # Errors
+    /// Some could not be removed, or what is used could not be read.
+    pub async fn delete_unused_images(&self) -> Result<(), String> {
+        let (reply, response) = oneshot::channel();
+        let stopped = || "the image garbage collection has stopped".to_owned();
+        let sent = self.mailbox.send(DeleteUnusedImages { reply }).await;
+        sent.map_err(|_| stopped())?;
+        response.await.map_err(|_| stopped())?
     }
 }
 
@@ -628,3 +649,6 @@ impl PlegHandle {
 
 /// Receiver of an observation.
 type ObservedReply = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
+
+#[cfg(test)]
+mod tests;

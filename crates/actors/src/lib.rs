@@ -8,7 +8,7 @@
 //!
 //! * the messages and the handles that send them are at the root, for example [`SourceSnapshot`],
 //!   [`PodChanged`], [`PodWorkersHandle`]
-//! * [`StatusCache`], [`ProbeResults`], [`PlegHealth`]: one writer, any number of readers
+//! * [`StatusCache`], [`ProbeResults`], [`PlegHealth`], [`OomKillCache`]: one writer, any number of readers
 //!
 //! # Example
 //!
@@ -33,6 +33,7 @@ mod catalogue;
 
 mod mounted_volume_cache;
 mod node_expander;
+mod oom_kills;
 mod pleg_health;
 mod probe_results;
 mod runtime_name;
@@ -41,6 +42,7 @@ mod status_cache;
 pub use catalogue::*;
 pub use mounted_volume_cache::MountedVolumeCache;
 pub use node_expander::NodeExpander;
+pub use oom_kills::OomKillCache;
 pub use pleg_health::PlegHealth;
 pub use probe_results::ProbeResults;
 pub use runtime_name::RuntimeName;

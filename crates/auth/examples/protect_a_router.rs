@@ -15,12 +15,12 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::Request;
 use tower::ServiceExt;
+use windlass_auth::access::AccessSettings;
 use windlass_auth::{
     AccessReviewResult, AccessReviews, Auth, AuthSettings, Authorization, Reviews,
     TokenReviewResult, TokenReviews, require_auth,
 };
 use windlass_client::ApiResult;
-use windlass_credentials::access::AccessSettings;
 use windlass_mailboxes::SystemClock;
 use windlass_metrics::Metrics;
 use windlass_types::{NodePermission, UserInfo};

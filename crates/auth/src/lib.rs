@@ -1,7 +1,7 @@
 //! Authenticates and authorizes the callers of a node.
 //!
 //! A request passes when an authenticator returns a user and the authorizer allows one of the
-//! permissions from [`windlass_credentials::access`]. Without a decision a request is rejected.
+//! permissions from [`access`]. Without a decision a request is rejected.
 //!
 //! For services on a node that the cluster's users and RBAC protect. The protected service may be
 //! any `tower` service of axum's bodies.
@@ -64,7 +64,7 @@
 //! use std::time::Duration;
 //! use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, require_auth};
 //! use windlass_client::ApiClients;
-//! use windlass_credentials::access::AccessSettings;
+//! use windlass_auth::access::AccessSettings;
 //!
 //! # async fn run(
 //! #     clients: Option<ApiClients>, metrics: windlass_metrics::Metrics,
@@ -98,6 +98,8 @@
 //! It grants no permissions: the API server does. It does not listen and has no TLS;
 //! `windlass_https` does both and verifies certificates. It knows only permissions on this node,
 //! as `nodes/<subresource>`. It never returns the reason why a token was rejected.
+
+pub mod access;
 
 mod authn;
 mod authz;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::access::{AccessSettings, PathError, required_permissions};
 use axum::body::Body;
 use axum::response::IntoResponse;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Service, ServiceExt};
-use windlass_credentials::access::{AccessSettings, PathError, required_permissions};
 use windlass_https::Peer;
 use windlass_metrics::AccessMetrics;
 use windlass_types::{Clock, NodePermission, UserInfo};

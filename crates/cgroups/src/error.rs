@@ -18,6 +18,20 @@ pub enum CgroupError {
         #[source]
         source: io::Error,
     },
+    /// The cgroup does not exist, or lacks controllers.
+    #[error("cgroup {path} does not exist or lacks controllers: {controllers}")]
+    Missing {
+        /// Path.
+        path: String,
+        /// Names of the controllers.
+        controllers: String,
+    },
+    /// Nothing is reserved for the cgroup.
+    #[error("cgroup {path} is not configured: no resources are reserved")]
+    Unset {
+        /// Path.
+        path: String,
+    },
     /// Processes are still in the cgroup; they were sent SIGKILL.
     #[error("cgroup {path} still has processes")]
     Busy {
@@ -30,7 +44,7 @@ impl CgroupError {
     /// Retry class.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Io { .. } => Retry::Later,
+            Self::Io { .. } | Self::Missing { .. } | Self::Unset { .. } => Retry::Later,
             Self::Busy { .. } => Retry::Soon,
         }
     }

@@ -139,6 +139,10 @@ impl CgroupTree for HostTree {
         write_file(&self.path(hierarchy, path).join(file), content)
     }
 
+    fn read(&self, hierarchy: &str, path: &str, file: &str) -> io::Result<String> {
+        fs::read_to_string(self.path(hierarchy, path).join(file))
+    }
+
     fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(self.path(hierarchy, path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

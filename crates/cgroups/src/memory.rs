@@ -28,6 +28,8 @@ struct State {
     immortal: BTreeSet<i32>,
     /// Hierarchies that reject changes.
     read_only: BTreeSet<String>,
+    /// Names of files that cgroups do not have.
+    missing: BTreeSet<String>,
 }
 
 impl MemoryTree {
@@ -52,6 +54,16 @@ impl MemoryTree {
     /// Makes a hierarchy reject changes.
     pub fn set_read_only(&self, hierarchy: &str) {
         self.lock().read_only.insert(hierarchy.to_owned());
+    }
+
+    /// Makes a hierarchy accept changes again.
+    pub fn set_writable(&self, hierarchy: &str) {
+        self.lock().read_only.remove(hierarchy);
+    }
+
+    /// Removes a file from every cgroup, as a controller that is not delegated.
+    pub fn lose_file(&self, name: &str) {
+        self.lock().missing.insert(name.to_owned());
     }
 
     /// Puts a process into a cgroup; creates the cgroup and its parents if missing.
@@ -146,10 +158,18 @@ impl CgroupTree for MemoryTree {
         if !state.cgroups.contains(&key(hierarchy, path)) {
             return Err(io::ErrorKind::NotFound.into());
         }
+        if state.missing.contains(file) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let file = format!("{path}/{file}");
         state.files.insert(file, content.to_owned());
         state.writes += 1;
         Ok(())
+    }
+
+    fn read(&self, _: &str, path: &str, file: &str) -> io::Result<String> {
+        let content = self.file(&format!("{path}/{file}"));
+        content.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>> {

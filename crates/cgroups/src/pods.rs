@@ -1,9 +1,12 @@
 //! Creates, configures, lists and removes the cgroups of pods and of their QoS classes.
 //!
 //! *owns* the values that this agent run set on each pod's cgroup, and the subtree below the
-//! layout's `kubepods` · *invariant* nothing outside that subtree is written; values that are set
-//! are not written again · *bound* one entry for each pod started in this agent run ·
-//! *restart* the state is in the file system; values are written again when they are needed.
+//! layout's `kubepods` · *invariant* nothing outside that subtree is written, except the limits of
+//! daemons; values that are set are not written again · *bound* one entry for each pod started in
+//! this agent run · *restart* the state is in the file system; values are written again when they
+//! are needed.
+
+mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::node_cgroups::ClassValues;
 use windlass_runtime_config::pod_cgroup::CgroupValues;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
@@ -62,7 +66,7 @@ struct State {
     /// Limits of all pods.
     node: CgroupValues,
     applied: BTreeMap<PodUid, (QosClass, CgroupValues)>,
-    burstable: Option<i64>,
+    classes: Option<ClassValues>,
 }
 
 impl PodCgroups {
@@ -99,7 +103,7 @@ impl PodCgroups {
     fn open(&self) -> Vec<Warning> {
         let node = {
             let mut state = self.lock();
-            state.burstable = None;
+            state.classes = None;
             state.node
         };
         let (tree, layout) = (&self.0.tree, &self.0.layout);
@@ -229,23 +233,6 @@ impl PodCgroups {
             }
         }
         Ok(pods)
-    }
-
-    /// Sets the CPU shares of all Burstable pods together; true if they were written.
-    ///
-    /// # Errors
-    /// The kernel rejects the value.
-    pub fn update_burstable_shares(&self, burstable: i64) -> Result<bool, CgroupError> {
-        if self.usable().is_empty() || self.lock().burstable == Some(burstable) {
-            return Ok(false);
-        }
-        let values = CgroupValues {
-            cpu_shares: Some(burstable),
-            ..CgroupValues::default()
-        };
-        self.set(&self.0.layout.qos(QosClass::Burstable), values)?;
-        self.lock().burstable = Some(burstable);
-        Ok(true)
     }
 
     /// Retries the setup while systemd was unreachable.

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::node_cgroups::ClassValues;
 use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
 use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups, Property, Slices};
+
+mod node;
 
 const V1: [&str; 4] = ["cpu", "freezer", "memory", "pids"];
 const BURSTABLE: &str = "/test/kubepods/burstable";
@@ -29,6 +32,18 @@ fn values() -> CgroupValues {
         cpu_shares: Some(204),
         memory_limit: Some(1 << 20),
         ..CgroupValues::default()
+    }
+}
+
+/// Values of the classes without `qosReserved`.
+fn shares(burstable: i64) -> ClassValues {
+    let values = |shares| CgroupValues {
+        cpu_shares: Some(shares),
+        ..CgroupValues::default()
+    };
+    ClassValues {
+        burstable: values(burstable),
+        best_effort: values(2),
     }
 }
 
@@ -154,8 +169,8 @@ fn burstable_class_keeps_its_weight_over_an_agent_restart() {
     first.set_up(node());
     let weight = || tree.file(&format!("{BURSTABLE}/cpu.weight")).expect("set");
     assert_eq!(weight(), "1");
-    assert!(first.update_burstable_shares(1024).expect("set"));
-    assert!(!first.update_burstable_shares(1024).expect("set"));
+    assert!(first.update_classes(shares(1024)).expect("set"));
+    assert!(!first.update_classes(shares(1024)).expect("set"));
     assert_eq!(weight(), "39");
     let second = pods(&tree);
     second.set_up(node());
@@ -173,7 +188,7 @@ fn without_slice_manager_slices_are_named_but_not_created() {
     let parent = pods.parent_of(QosClass::BestEffort, &uid()).expect("named");
     assert!(parent.ends_with("/kubepods-besteffort-pod1_2.slice"));
     pods.remove(&uid()).expect("nothing to do");
-    pods.update_burstable_shares(7).expect("nothing to do");
+    pods.update_classes(shares(7)).expect("nothing to do");
     assert!(tree.cgroups().is_empty());
 }
 
@@ -248,7 +263,7 @@ fn each_slice_is_started_in_systemd_with_its_values() {
     assert_eq!(memory.as_deref(), Some("1048576"));
     assert!(!ensure().expect("there"));
     assert!(recorded.take().is_empty(), "no change, no call");
-    assert!(pods.update_burstable_shares(1024).expect("set"));
+    assert!(pods.update_classes(shares(1024)).expect("set"));
     assert_eq!(
         recorded.take(),
         ["start kubepods-burstable.slice CPUWeight=39"]
@@ -285,7 +300,7 @@ fn pods_start_without_slice_values_until_systemd_is_back() {
     assert!(!ensure("1").expect("nothing to do"));
     assert!(pods.parent_of(QosClass::Burstable, &uid()).is_some());
     assert!(tree.cgroups().is_empty());
-    assert!(!pods.update_burstable_shares(7).expect("nothing to do"));
+    assert!(!pods.update_classes(shares(7)).expect("nothing to do"));
 
     recorded.refuse(None);
     assert!(ensure("2").expect("made"));
@@ -302,7 +317,7 @@ fn pods_start_without_slice_values_until_systemd_is_back() {
     recorded.refuse(None);
     assert_eq!(names(&pods), ["2"]);
     pods.remove(&PodUid::from("2")).expect("removed");
-    assert!(pods.update_burstable_shares(7).expect("set"));
+    assert!(pods.update_classes(shares(7)).expect("set"));
 }
 
 #[test]
@@ -310,7 +325,7 @@ fn stopped_parent_slices_are_started_again() {
     let (tree, recorded) = (MemoryTree::v2(), Arc::new(RecordedSlices::default()));
     let pods = slices(&tree, &recorded);
     assert!(pods.set_up(node()).is_empty());
-    pods.update_burstable_shares(1024).expect("set");
+    pods.update_classes(shares(1024)).expect("set");
     let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
     // systemd still rejects this one: the error is returned, and the classes are started again
     recorded.refuse(Some("pod1_2"));
@@ -324,7 +339,7 @@ fn stopped_parent_slices_are_started_again() {
     let calls = recorded.take();
     assert_eq!(calls[..3], class_starts(), "{calls:?}");
     assert!(
-        pods.update_burstable_shares(1024).expect("set"),
+        pods.update_classes(shares(1024)).expect("set"),
         "it was lost with the slice"
     );
     recorded.refuse(None);

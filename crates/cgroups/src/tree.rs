@@ -20,6 +20,8 @@ pub trait CgroupTree: Send + Sync + Debug + 'static {
     fn exists(&self, hierarchy: &str, path: &str) -> bool;
     /// Writes a file of a cgroup.
     fn write(&self, hierarchy: &str, path: &str, file: &str, content: &str) -> io::Result<()>;
+    /// Reads a file of a cgroup.
+    fn read(&self, hierarchy: &str, path: &str, file: &str) -> io::Result<String>;
     /// Names of the direct children; empty if the cgroup does not exist.
     fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>>;
     /// PIDs directly in a cgroup; empty if it does not exist.

@@ -29,10 +29,9 @@ pub struct Field {
 
 use Support::{Full, Ignored, NotImplemented, Partial};
 
-const IMAGE_GC: &str = "image garbage collection";
+const IPTABLES: &str = "iptables chains";
 const MANAGERS: &str = "the CPU, memory and topology managers";
-const NODE: &str = "node-wide limits and reservations";
-const QOS: &str = "reserved and throttled memory, and swap";
+const QOS: &str = "throttled memory, and swap";
 const STATISTICS: &str = "used for statistics only; no process is moved into the cgroup";
 const VOLUMES: &str = "flexvolume drivers";
 const IMMEDIATE: Support = Ignored("lines are written immediately");
@@ -95,10 +94,10 @@ pub static FIELDS: &[Field] = &[
     zero("nodeStatusUpdateFrequency", Full),
     zero("nodeStatusReportFrequency", Full),
     zero("nodeLeaseDurationSeconds", Full),
-    zero("imageMinimumGCAge", NotImplemented(IMAGE_GC)),
-    plain("imageMaximumGCAge", NotImplemented(IMAGE_GC)),
-    plain("imageGCHighThresholdPercent", NotImplemented(IMAGE_GC)),
-    plain("imageGCLowThresholdPercent", NotImplemented(IMAGE_GC)),
+    zero("imageMinimumGCAge", Full),
+    plain("imageMaximumGCAge", Full),
+    plain("imageGCHighThresholdPercent", Full),
+    plain("imageGCLowThresholdPercent", Full),
     zero("volumeStatsAggPeriod", Full),
     plain("kubeletCgroups", Partial(STATISTICS)),
     plain("systemCgroups", Partial(STATISTICS)),
@@ -113,7 +112,7 @@ pub static FIELDS: &[Field] = &[
     zero("topologyManagerPolicy", NotImplemented(MANAGERS)),
     zero("topologyManagerScope", NotImplemented(MANAGERS)),
     plain("topologyManagerPolicyOptions", NotImplemented(MANAGERS)),
-    plain("qosReserved", NotImplemented(QOS)),
+    plain("qosReserved", Full),
     zero("runtimeRequestTimeout", Full),
     zero(
         "hairpinMode",
@@ -145,8 +144,8 @@ pub static FIELDS: &[Field] = &[
     plain("mergeDefaultEvictionSettings", Full),
     plain("podsPerCore", Full),
     plain("enableControllerAttachDetach", Full),
-    plain("protectKernelDefaults", NotImplemented(NODE)),
-    plain("makeIPTablesUtilChains", NotImplemented(NODE)),
+    plain("protectKernelDefaults", Full),
+    plain("makeIPTablesUtilChains", NotImplemented(IPTABLES)),
     plain("iptablesMasqueradeBit", NO_EFFECT),
     plain("iptablesDropBit", NO_EFFECT),
     plain("featureGates", Full),
@@ -158,13 +157,13 @@ pub static FIELDS: &[Field] = &[
     zero("configMapAndSecretChangeDetectionStrategy", Full),
     plain("systemReserved", Full),
     plain("kubeReserved", Full),
-    plain("reservedSystemCPUs", NotImplemented(NODE)),
+    plain("reservedSystemCPUs", Full),
     plain(
         "showHiddenMetricsForVersion",
         Ignored("there are no hidden metrics"),
     ),
-    plain("systemReservedCgroup", NotImplemented(NODE)),
-    plain("kubeReservedCgroup", NotImplemented(NODE)),
+    plain("systemReservedCgroup", Full),
+    plain("kubeReservedCgroup", Full),
     plain("enforceNodeAllocatable", Full),
     plain("allowedUnsafeSysctls", Full),
     zero("volumePluginDir", NotImplemented(VOLUMES)),
@@ -186,10 +185,7 @@ pub static FIELDS: &[Field] = &[
     zero("memoryReservationPolicy", NotImplemented(QOS)),
     plain("registerWithTaints", Full),
     plain("registerNode", Full),
-    plain(
-        "localStorageCapacityIsolation",
-        Partial("adds ephemeral-storage to the capacity; eviction is not implemented"),
-    ),
+    plain("localStorageCapacityIsolation", Full),
     zero("containerRuntimeEndpoint", Full),
     plain("imageServiceEndpoint", Full),
     plain("failCgroupV1", Full),

@@ -248,9 +248,9 @@ with_defaults! {
         pub container_log_max_size: String = "10Mi".to_owned(),
         /// Maximum number of log files per container, including the current one.
         pub container_log_max_files: i32 = 5,
-        /// Maximum number of concurrent log rotations.
+        /// Maximum number of concurrent log rotations, and of compressions.
         pub container_log_max_workers: i32 = 1,
-        /// Period of log size checks.
+        /// Maximum interval of the size checks of a log.
         pub container_log_monitor_interval: GoDuration = GoDuration::from_secs(10),
         /// `Get`, `Cache` or `Watch`.
         pub config_map_and_secret_change_detection_strategy: String = "Watch".to_owned(),

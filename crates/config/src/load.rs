@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 20] = [
+pub const IMPLEMENTED_GATES: [&str; 22] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -218,6 +218,7 @@ pub const IMPLEMENTED_GATES: [&str; 20] = [
     "HostnameOverride",
     "KubeletEnsureSecretPulledImages",
     "KubeletPodResourcesListUseActivePods",
+    "KubeletSeparateDiskGC",
     "KubeletServiceAccountTokenForCredentialProviders",
     "NodeDeclaredFeatures",
     "NodeLogQuery",
@@ -225,6 +226,7 @@ pub const IMPLEMENTED_GATES: [&str; 20] = [
     "PodLevelResources",
     "PodLogsQuerySplitStreams",
     "PodsAPI",
+    "QOSReserved",
     "RestartAllContainersOnContainerExits",
 ];
 
@@ -410,20 +412,22 @@ impl Layers {
         let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
         let unusable = endpoint.and_then(collector::unusable_endpoint);
         let unusable = unusable.map(|message| warning("tracing.endpoint", message));
-        let enforced = kubelet.enforce_node_allocatable.iter();
-        let not_enforced = enforced
-            .filter(|word| !["pods", "none"].contains(&word.as_str()))
-            .map(|word| format!("{word} is not enforced in this version; only pods is"))
-            .map(|message| warning("enforceNodeAllocatable", message));
         let eviction = eviction::warnings(&kubelet);
         let eviction = eviction
             .into_iter()
             .map(|(field, message)| warning(field, message));
+        let ungated = !kubelet.qos_reserved.is_empty() && !gates.enabled("QOSReserved");
+        let ungated = ungated.then(|| {
+            warning(
+                "qosReserved",
+                "no effect without feature gate QOSReserved".into(),
+            )
+        });
         let warnings: Vec<_> = suites
             .into_iter()
             .chain(unusable)
             .chain(eviction)
-            .chain(not_enforced)
+            .chain(ungated)
             .collect();
         self.warn_unimplemented_fields(&kubelet);
         self.warnings.extend(warnings);

@@ -16,6 +16,8 @@ use crate::tls;
 
 mod node;
 
+pub use node::{cpu_list, percent};
+
 /// A field that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidField {

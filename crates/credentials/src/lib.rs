@@ -10,7 +10,6 @@
 //! * [`credentials::provider`] reads a `CredentialProviderConfig` and the responses of its plugins
 //! * [`image_access::image_access`] decides whether a pod may use an image that is present
 //! * [`pod_certificate`] is the state machine of a `PodCertificateRequest`
-//! * [`access`] lists the permission that each path of the node API requires
 //!
 //! # Example
 //!
@@ -35,7 +34,6 @@
 //!
 //! Nothing is read, executed or requested here: see `windlass-objects` and `windlass-runtime`.
 
-pub mod access;
 pub mod credentials;
 pub mod image_access;
 pub mod pod_certificate;

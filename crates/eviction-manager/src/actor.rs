@@ -4,8 +4,8 @@
 //! * receives: completions of its own tasks, its timer, notifications of the kernel
 //! * sends: `NodePressure` to NodeStatus and the SyncLoop, `TerminatePod` to the SyncLoop, its
 //!   status to readers
-//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the end
-//!   of an evicted pod; conditions are published before anything is reclaimed or evicted
+//! * invariant: one step is in progress: reading, reclaiming, measuring pods, or waiting for the
+//!   end of an evicted pod; conditions are published before anything is reclaimed or evicted
 //! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
 //!   notification during a step causes one more pass
 //! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
-    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MIN_INTERVAL,
-    MetThreshold, Pass, PodFigures, Pressure, Victim,
+    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MAX_INTERVAL,
+    MIN_INTERVAL, MetThreshold, Pass, PodFigures, Pressure, Signal, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -39,6 +39,9 @@ use crate::ports::{
 };
 use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
+
+/// Number of passes that wait for the file systems of the runtime.
+const LAYOUT_PASSES: u32 = 60;
 
 /// Dependencies of [`EvictionManager`].
 #[derive(Debug)]
@@ -60,7 +63,7 @@ pub struct EvictionManagerDeps {
     /// Terminations for the SyncLoop.
     pub terminations: SlotSender<PodUid, TerminatePod>,
     /// Publishes the conditions.
-    pub pressure: watch::Sender<Option<NodePressure>>,
+    pub pressure: watch::Sender<NodePressure>,
     /// Publishes what users are shown.
     pub status: watch::Sender<Arc<EvictionStatus>>,
     /// Records events.
@@ -112,8 +115,14 @@ pub struct EvictionManager {
     began: Instant,
     /// Time until the pass after this one.
     next: Duration,
+    /// Passes without the file systems of the runtime.
+    without_layout: u32,
     /// The last pass as it was logged.
     logged: String,
+    /// The last event on the node.
+    announced: Option<(Signal, Instant)>,
+    /// No pod could be evicted in the last pass.
+    is_stuck: bool,
     armed: watch::Sender<UsageThresholds>,
     completions: CompletionSender<EvictionEvent>,
     stream: Option<Completions<EvictionEvent>>,
@@ -134,7 +143,10 @@ impl EvictionManager {
             timer: None,
             began: Instant::now(),
             next: MIN_INTERVAL,
+            without_layout: 0,
             logged: String::new(),
+            announced: None,
+            is_stuck: false,
             armed: watch::Sender::default(),
             completions: sender,
             stream: Some(stream),
@@ -202,11 +214,12 @@ impl EvictionManager {
         }
         let now = self.now();
         let pass = self.state.pass(now, &reading.observations, &self.settings);
-        self.next = match reading.file_systems {
-            Some(_) => pass.next,
+        self.next = pass.next;
+        if reading.file_systems.is_none() && self.without_layout < LAYOUT_PASSES {
             // signals of disks are missing
-            None => MIN_INTERVAL,
-        };
+            self.without_layout += 1;
+            self.next = MIN_INTERVAL;
+        }
         self.publish(now, &pass, &reading);
         self.log(&pass);
         let armed = usage_thresholds(&self.settings.thresholds, &reading);
@@ -249,7 +262,14 @@ impl EvictionManager {
         }
     }
 
-    fn announce(&self, met: &MetThreshold) {
+    /// Records an event on the node, as often as upstream begins a pass.
+    fn announce(&mut self, met: &MetThreshold) {
+        let signal = met.signal();
+        let known = self.announced.filter(|(known, _)| *known == signal);
+        if known.is_some_and(|(_, at)| at.elapsed() < MAX_INTERVAL) {
+            return;
+        }
+        self.announced = Some((signal, Instant::now()));
         let (kind, reason) = (EventType::Warning, Reason::EvictionThresholdMet);
         let events = &self.deps.events;
         events.record_node(kind, reason, &met.event_message());
@@ -260,7 +280,8 @@ impl EvictionManager {
         for met in due {
             let age = now.duration_since(met.observed.at).as_secs_f64().max(0.0);
             let ages = &self.deps.metrics.node.eviction_stats_age;
-            ages.with_label_values(&[met.signal().as_str()]).observe(age);
+            ages.with_label_values(&[met.signal().as_str()])
+                .observe(age);
         }
         self.step = Step::Measuring;
         let candidates = candidates(&self.deps.status_store, &self.evicted);
@@ -282,9 +303,15 @@ impl EvictionManager {
             .as_ref()
             .and_then(|victim| self.deps.status_store.get(&victim.uid));
         let (Some(victim), Some(entry)) = (victim, entry) else {
-            tracing::error!(%met, pods = pods.len(), "no pod can be evicted");
+            match std::mem::replace(&mut self.is_stuck, true) {
+                false => tracing::error!(%met, pods = pods.len(), "no pod can be evicted"),
+                true => tracing::debug!(%met, "no pod can be evicted"),
+            }
+            // reclaiming again at once would free nothing
+            self.next = MAX_INTERVAL;
             return self.rest(ctx);
         };
+        self.is_stuck = false;
         tracing::info!(%victim, reason = %victim.explanation, "evicting a pod");
         self.deps.events.record_annotated(
             &entry.pod,
@@ -332,10 +359,8 @@ impl EvictionManager {
     }
 
     fn publish(&mut self, now: ClockReading, pass: &Pass, reading: &NodeReading) {
-        let Pressure { memory, disk, pid } = pass.pressure;
-        let pressure = Some(NodePressure { memory, disk, pid });
-        let update =
-            |known: &mut Option<NodePressure>| std::mem::replace(known, pressure) != pressure;
+        let pressure = NodePressure(Some(pass.pressure));
+        let update = |known: &mut NodePressure| std::mem::replace(known, pressure) != pressure;
         self.deps.pressure.send_if_modified(update);
         let observations = &reading.observations;
         self.status
@@ -375,7 +400,8 @@ impl Actor for EvictionManager {
         };
         if self.settings.thresholds.is_empty() {
             // nothing can be short
-            self.deps.pressure.send_replace(Some(NodePressure::default()));
+            let pressure = NodePressure(Some(Pressure::default()));
+            self.deps.pressure.send_replace(pressure);
             return ctx.stop();
         }
         self.logged = " ".to_owned();
@@ -398,7 +424,9 @@ impl fmt::Display for EvictionEvent {
         match self {
             Self::Read(_) => f.write_str("read"),
             Self::Reclaimed(met, _) => write!(f, "reclaimed for {}", met.signal()),
-            Self::Measured(met, pods) => write!(f, "measured {} pods for {}", pods.len(), met.signal()),
+            Self::Measured(met, pods) => {
+                write!(f, "measured {} pods for {}", pods.len(), met.signal())
+            }
             Self::VictimEnded(uid, has_ended) => write!(f, "victim {uid} ended: {has_ended}"),
             Self::Trigger(trigger) => trigger.fmt(f),
         }

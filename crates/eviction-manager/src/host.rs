@@ -33,8 +33,10 @@ const READ_TIMEOUT: Duration = Duration::from_millis(500);
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Age after which the directories are requested again: a runtime may be reconfigured.
 const LAYOUT_AGE: Duration = Duration::from_secs(600);
-/// Time between requests that failed.
+/// Time between the first requests, while they fail.
 const LAYOUT_RETRY: Duration = Duration::from_secs(1);
+/// Number of those requests.
+const LAYOUT_RETRIES: u32 = 60;
 
 /// Configuration of [`HostFigures`].
 #[derive(Clone, Debug)]
@@ -69,6 +71,7 @@ type Disk = Lane<PathBuf, DiskSpace>;
 struct Layout {
     asked_at: Option<Instant>,
     is_asking: bool,
+    requests: u32,
     images: Option<(PathBuf, Arc<Disk>)>,
     containers: Option<(PathBuf, Arc<Disk>)>,
 }
@@ -90,12 +93,13 @@ impl HostFigures {
     fn disks(&self) -> [Option<Arc<Disk>>; 2] {
         let mut layout = lock(&self.layout);
         let age = match layout.images {
-            Some(_) => LAYOUT_AGE,
-            None => LAYOUT_RETRY,
+            None if layout.requests < LAYOUT_RETRIES => LAYOUT_RETRY,
+            _ => LAYOUT_AGE,
         };
         if !layout.is_asking && layout.asked_at.is_none_or(|at| at.elapsed() >= age) {
             layout.asked_at = Some(Instant::now());
             layout.is_asking = true;
+            layout.requests = layout.requests.saturating_add(1);
             let (images, layout) = (Arc::clone(&self.config.images), Arc::clone(&self.layout));
             spawn_io("image-file-systems", async move {
                 let info = timeout(LAYOUT_TIMEOUT, images.image_fs_info()).await;
@@ -118,7 +122,10 @@ impl Layout {
         let images = dir(info.images);
         // without separate file systems they are the same
         let containers = dir(info.containers).or_else(|| images.clone());
-        for (known, dir) in [(&mut self.images, images), (&mut self.containers, containers)] {
+        for (known, dir) in [
+            (&mut self.images, images),
+            (&mut self.containers, containers),
+        ] {
             let Some(dir) = dir else { continue };
             if known.as_ref().is_none_or(|(known, _)| *known != dir) {
                 *known = Some((dir.clone(), Arc::new(Lane::new(dir))));
@@ -131,10 +138,7 @@ fn lock(layout: &Mutex<Layout>) -> MutexGuard<'_, Layout> {
     layout.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn read_some(
-    disk: Option<Arc<Disk>>,
-    at: Timestamp,
-) -> Option<(DiskSpace, Timestamp)> {
+async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
     read_lane(disk.as_deref()?, at).await
 }
 
@@ -165,7 +169,11 @@ impl NodeFigures for HostFigures {
         }
         let disks = [
             (node_fs, Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
-            (image_fs, Signal::ImageFsAvailable, Signal::ImageFsInodesFree),
+            (
+                image_fs,
+                Signal::ImageFsAvailable,
+                Signal::ImageFsInodesFree,
+            ),
             (
                 container_fs,
                 Signal::ContainerFsAvailable,

@@ -43,14 +43,14 @@
 //! * A hung disk, runtime or reclaim delays nothing beyond its timeout. An old reading evicts
 //!   nothing.
 //! * Conditions are published before anything is reclaimed or evicted.
-//! * Without thresholds nothing is read. Otherwise the node is read every 1 to 10 s, depending on the
-//!   distance to the thresholds, and when the kernel reports a shortage of memory.
+//! * Without thresholds nothing is read. Otherwise the node is read every 1 to 10 s, depending on
+//!   the distance to the thresholds, and when the kernel reports a shortage of memory.
 //! * No process is started, and no tree of files is walked.
 //!
 //! # Limits
 //!
-//! Containers are stopped by the pod workers, images removed by the image collector. Limits of local
-//! storage are in `windlass-local-storage`.
+//! Containers are stopped by the pod workers, images removed by the image collector. Limits of
+//! local storage are in `windlass-local-storage`.
 
 mod ports;
 

@@ -38,8 +38,8 @@ fn candidate(entry: PodStatusEntry, evicted: &BTreeSet<PodUid>) -> Option<Candid
     if entry.worker_state == PodWorkerState::TerminatedPod {
         return None;
     }
-    let is_evicted = entry.status.reason.as_deref() == Some(EVICTED)
-        || evicted.contains(&entry.pod.uid());
+    let is_evicted =
+        entry.status.reason.as_deref() == Some(EVICTED) || evicted.contains(&entry.pod.uid());
     if !is_evicted && Phase::is_terminal_in(&entry.status) {
         return None;
     }
@@ -85,11 +85,7 @@ impl Meter {
         figures
     }
 
-    async fn usages(
-        &self,
-        pods: Vec<SharedPod>,
-        resource: Resource,
-    ) -> BTreeMap<PodUid, PodUsage> {
+    async fn usages(&self, pods: Vec<SharedPod>, resource: Resource) -> BTreeMap<PodUid, PodUsage> {
         match resource {
             Resource::Memory | Resource::Pids => {
                 let observed = pods.iter().filter_map(|pod| self.observed.get(&pod.uid()));

@@ -18,7 +18,7 @@ use windlass_eviction::{Observation, Signal, Thresholds};
 use windlass_stats::{KernelRoots, MemoryReader};
 
 use crate::ports::{MemoryTrigger, MemoryTriggers, NodeReading, TriggerSink, UsageThresholds};
-use files::{StallFile, UsageEvent, LimitFile};
+use files::{LimitFile, StallFile, UsageEvent};
 
 /// Time between notifications of one file. PSI has this window in the kernel.
 const SPACING: Duration = Duration::from_secs(1);
@@ -62,13 +62,18 @@ pub fn usage_thresholds(thresholds: &Thresholds, reading: &NodeReading) -> Usage
             u64::try_from(threshold.quantity(observed.capacity).value()).ok()
         });
         // a threshold that is met has no next crossing
-        let next = amounts.filter(|amount| *amount <= observed.available).max()?;
+        let next = amounts
+            .filter(|amount| *amount <= observed.available)
+            .max()?;
         let working_set = observed.capacity.saturating_sub(next);
         Some(working_set.saturating_add(inactive_file))
     };
     UsageThresholds {
         node: of_signal(Signal::MemoryAvailable, reading.node_inactive_file),
-        pods: of_signal(Signal::AllocatableMemoryAvailable, reading.pods_inactive_file),
+        pods: of_signal(
+            Signal::AllocatableMemoryAvailable,
+            reading.pods_inactive_file,
+        ),
     }
 }
 
@@ -108,7 +113,10 @@ impl HostTriggers {
         let stall = StallFile::open(&self.paths.roots.proc.join("pressure/memory"));
         let dirs = self.dirs().await;
         let root = dirs.filter(|dirs| !dirs.is_v2).and_then(|dirs| dirs.root);
-        let usage = root.map(|dir| UsageWatch { dir, select: |it| it.node });
+        let usage = root.map(|dir| UsageWatch {
+            dir,
+            select: |it| it.node,
+        });
         report("node", stall.as_ref().err(), usage.is_some());
         let stalls = async {
             if let Ok(file) = stall {
@@ -124,11 +132,19 @@ impl HostTriggers {
     }
 
     async fn run_pods(&self, thresholds: watch::Receiver<UsageThresholds>, sink: &TriggerSink) {
-        let Some(Dirs { is_v2, pods: Some(dir), .. }) = self.dirs_with_pods().await else {
+        let Some(Dirs {
+            is_v2,
+            pods: Some(dir),
+            ..
+        }) = self.dirs_with_pods().await
+        else {
             return;
         };
         if !is_v2 {
-            let usage = UsageWatch { dir, select: |it| it.pods };
+            let usage = UsageWatch {
+                dir,
+                select: |it| it.pods,
+            };
             return usage.run(thresholds, sink).await;
         }
         let stall = StallFile::open(&dir.join("memory.pressure"));
@@ -141,7 +157,10 @@ impl HostTriggers {
         };
         let limits = async {
             if let Ok(file) = limit {
-                watch_file("pods", file.watch(SPACING, || sink(MemoryTrigger::Limit)).await);
+                watch_file(
+                    "pods",
+                    file.watch(SPACING, || sink(MemoryTrigger::Limit)).await,
+                );
             }
         };
         tokio::join!(stalls, limits);
@@ -161,7 +180,9 @@ impl MemoryTriggers for HostTriggers {
 fn report(cgroup: &str, stall: Option<&io::Error>, has_other: bool) {
     match stall {
         None => tracing::debug!(cgroup, "memory stalls are notified"),
-        Some(error) if has_other => tracing::debug!(cgroup, %error, "no memory stall notifications"),
+        Some(error) if has_other => {
+            tracing::debug!(cgroup, %error, "no memory stall notifications")
+        }
         Some(error) => tracing::info!(
             cgroup, %error, "no memory notifications by the kernel, memory is read by timer"
         ),
@@ -190,7 +211,10 @@ impl UsageWatch {
                         Ok(event) => armed = Some((bytes, event)),
                         Err(error) => {
                             let dir = self.dir.display();
-                            tracing::info!(%dir, %error, "no memory usage notifications, memory is read by timer");
+                            tracing::info!(
+                                %dir, %error,
+                                "no memory usage notifications, memory is read by timer"
+                            );
                             return;
                         }
                     }

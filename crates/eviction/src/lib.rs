@@ -8,6 +8,7 @@
 //! * [`EvictionState::pass`] evaluates [`Observations`] and returns a [`Pass`]
 //! * [`EvictionSettings::choose_victim`] ranks pods and returns the [`Victim`], with the texts of
 //!   its status and event
+//! * [`local_storage`] has the limits of local storage, which do not depend on thresholds
 //! * [`MemoryRule`] is when memory is short: active page cache is not pressure
 //! * [`EvictionStatus`] is what users are shown
 //!
@@ -58,7 +59,7 @@
 //!
 //! # Limits
 //!
-//! Nothing is measured, reclaimed or killed. Limits of local storage are rules of their own.
+//! Nothing is measured, reclaimed or killed.
 
 mod amount;
 mod layout;
@@ -78,6 +79,8 @@ mod test_figures;
 mod interval;
 mod state;
 mod status;
+
+pub mod local_storage;
 
 pub use amount::Amount;
 pub use interval::{MAX_INTERVAL, MIN_INTERVAL};

@@ -2,8 +2,8 @@
 
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
+use windlass_auth::access::{self, AccessSettings};
 use windlass_auth::{token_from_authorization, token_from_websocket, user_from_certificate};
-use windlass_credentials::access::{self, AccessSettings};
 
 /// `METHOD path`. An accepted path is unambiguous, and executing needs the create permission.
 pub(crate) fn rights(data: &[u8]) {

@@ -9,6 +9,7 @@ use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_manifests::image_name::ImageName;
 use windlass_manifests::manifest::Origin;
 use windlass_manifests::{static_pod, yaml};
+use windlass_oom_watcher::{OomDetector, container_cgroup, records};
 use windlass_pod_inputs::resources::QosClass;
 use windlass_pod_lifecycle::cri_log;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
@@ -38,6 +39,27 @@ pub(crate) fn configuration(data: &[u8]) {
     if let Ok(gates) = FeatureGates::new(&config.feature_gates) {
         for fault in validate(&config, &gates, &|_| String::new()) {
             assert!(!fault.to_string().is_empty());
+        }
+    }
+}
+
+/// Records of the kernel log; a victim is in the cgroup whose limit was reached, and processes
+/// report no kills.
+pub(crate) fn kernel_log(data: &[u8]) {
+    let mut detector = OomDetector::default();
+    for record in records(data) {
+        let Some(kill) = detector.push(&record) else {
+            continue;
+        };
+        assert!(record.is_of_kernel());
+        assert!(!kill.to_string().is_empty());
+        if let (Some(cgroup), Some(limit)) = (&kill.cgroup, &kill.limit) {
+            assert!(cgroup.starts_with(limit.trim_end_matches('/')), "{kill}");
+        }
+        if let Some(cgroup) = &kill.cgroup {
+            let container = container_cgroup(cgroup);
+            assert!(cgroup.starts_with(container), "{cgroup}");
+            assert_eq!(container_cgroup(container), container);
         }
     }
 }

@@ -33,7 +33,7 @@ mod requests;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("authority", requests::authority),
     ("bearer", access::bearer),
     ("certificate", access::certificate),
@@ -41,6 +41,7 @@ pub const TARGETS: [Target; 15] = [
     ("configuration", files::configuration),
     ("credentials", files::credentials),
     ("image-name", files::image_name),
+    ("kernel-log", files::kernel_log),
     ("log-line", files::log_line),
     ("log-options", requests::log_options),
     ("manifest", files::manifest),

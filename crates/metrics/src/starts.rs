@@ -23,6 +23,9 @@ families! {
     image_checks: counters("kubelet_imagemanager_image_mustpull_checks_total",
         "Number of checks whether a pod must pull a present image, by result.",
         &["result"]);
+    images_collected: counters("kubelet_image_garbage_collected_total",
+        "Number of images removed by image garbage collection, by reason: age or space.",
+        &["reason"]);
     pull_intents: gauge("kubelet_imagemanager_ondisk_pullintents",
         "Number of image pull intents on disk: pulls in progress or with unknown result.");
     pulled_records: gauge("kubelet_imagemanager_ondisk_pulledrecords",
@@ -45,6 +48,11 @@ const SIZES: [(u64, &str); 11] = [
 ];
 
 impl StartMetrics {
+    /// Counts an image that was removed for its `age` or for `space`.
+    pub fn count_collected_image(&self, reason: &str) {
+        self.images_collected.with_label_values(&[reason]).inc();
+    }
+
     /// Records the time from pod creation to start.
     pub fn observe_start(&self, seconds: f64) {
         self.total.with_label_values(&NO_LABELS).observe(seconds);

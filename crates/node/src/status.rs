@@ -61,7 +61,7 @@ pub struct NodeStatusDeps {
     /// Whether the host is shutting down.
     pub shutdown: watch::Receiver<ShutdownState>,
     /// Pressure conditions; `None` until the node was read.
-    pub pressure: watch::Receiver<Option<NodePressure>>,
+    pub pressure: watch::Receiver<NodePressure>,
     /// Attached devices that pods use; `None` until known.
     pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     /// State of the CSINode object.

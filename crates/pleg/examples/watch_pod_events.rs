@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{PlegHealth, RuntimeName, StatusCache};
+use windlass_actors::{OomKillCache, PlegHealth, RuntimeName, StatusCache};
 use windlass_cri::{CriClient, CriOptions, HungCalls, RuntimeService};
 use windlass_mailboxes::{ActorKind, SystemClock, mailbox, run_actors, slots, start_actor};
 use windlass_metrics::Metrics;
@@ -57,6 +57,7 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
         health: PlegHealth::default(),
         runtime_name: RuntimeName::default(),
         hung: HungCalls::new(clock),
+        oom_kills: OomKillCache::default(),
     };
     start_actor(Pleg::new(deps, mailbox));
     while let Some((uid, change)) = changed.next().await {

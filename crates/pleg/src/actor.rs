@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    GetObserved, InspectError, InspectPod, PlegHealth, PlegMessage, PodChanged, RuntimeName,
-    StatusCache,
+    GetObserved, InspectError, InspectPod, OomKillCache, PlegHealth, PlegMessage, PodChanged,
+    RuntimeName, StatusCache,
 };
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_mailboxes::{
@@ -76,6 +76,8 @@ pub struct PlegDeps {
     pub runtime_name: RuntimeName,
     /// Hung calls, reported to their pods.
     pub hung: HungCalls,
+    /// OOM kills, which become part of the observation of a container.
+    pub oom_kills: OomKillCache,
 }
 
 /// Runtime events of one container or sandbox since its last inspection.
@@ -299,7 +301,11 @@ impl Pleg {
             Ok(inspection) => {
                 let alive = inspection.summary.alive_ids(&uid);
                 let events = diff(&self.known.only(&uid), &inspection.summary);
-                let pod = Arc::new(inspection.pod);
+                let mut pod = inspection.pod;
+                for container in &mut pod.containers {
+                    container.oom_kills = self.deps.oom_kills.get(&container.id);
+                }
+                let pod = Arc::new(pod);
                 // cache first: the receiver of the change reads it there
                 self.deps.cache.record(Arc::clone(&pod));
                 self.known.replace(&uid, inspection.summary);

@@ -19,7 +19,7 @@
 //!
 //! use futures::StreamExt;
 //! use tokio_util::sync::CancellationToken;
-//! use windlass_actors::{PlegHealth, RuntimeName, StatusCache};
+//! use windlass_actors::{OomKillCache, PlegHealth, RuntimeName, StatusCache};
 //! use windlass_mailboxes::{ActorKind, SystemClock, mailbox, run_actors, slots, start_actor};
 //! use windlass_cri::{CriClient, CriOptions, HungCalls};
 //! use windlass_metrics::Metrics;
@@ -45,6 +45,7 @@
 //!         health: PlegHealth::default(),
 //!         runtime_name: RuntimeName::default(),
 //!         hung: HungCalls::new(clock),
+//!         oom_kills: OomKillCache::default(),
 //!     };
 //!     start_actor(Pleg::new(deps, mailbox));
 //!     while let Some((uid, change)) = changed.next().await {

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{PlegHandle, PlegHealth, PodChanged, RuntimeName, StatusCache};
+use windlass_actors::{OomKillCache, PlegHandle, PlegHealth, PodChanged, RuntimeName, StatusCache};
 use windlass_cri::{HungCalls, RuntimeService, TrackedRuntime};
 use windlass_mailboxes::clock::SimClock;
 use windlass_mailboxes::{ActorKind, Merge, SlotReceiver, mailbox, slots, start_actor};
@@ -59,6 +59,7 @@ async fn with_pleg<R>(
         health: PlegHealth::default(),
         runtime_name: RuntimeName::default(),
         hung,
+        oom_kills: OomKillCache::default(),
     };
     let health = deps.health.clone();
     let local = LocalSet::new();

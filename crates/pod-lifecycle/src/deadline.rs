@@ -11,7 +11,7 @@ use windlass_types::{Phase, PhaseOverride};
 /// `status.message` and event message, as upstream.
 pub const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// Input of [`deadline`].
+/// Input of [`is_past_deadline`].
 #[derive(Clone, Copy, Debug)]
 pub struct DeadlineInput<'a> {
     /// The desired pod.
@@ -24,39 +24,26 @@ pub struct DeadlineInput<'a> {
     pub now: Timestamp,
 }
 
-/// State of a deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
-    /// No deadline, not started, or in a terminal phase.
-    None,
-    /// The deadline is in the future.
-    Ahead(Timestamp),
-    /// The pod must fail.
-    Passed,
+/// True if the pod must fail: it was active until its deadline (upstream `pastActiveDeadline`).
+pub fn is_past_deadline(input: DeadlineInput<'_>) -> bool {
+    deadline(input).is_some_and(|at| at <= input.now)
 }
 
-/// Compares the time that a pod was active with its deadline (upstream `pastActiveDeadline`).
-pub fn deadline(input: DeadlineInput<'_>) -> Deadline {
+/// Deadline of the pod; `None` without one, if not started, or in a terminal phase.
+fn deadline(input: DeadlineInput<'_>) -> Option<Timestamp> {
     let DeadlineInput {
         pod,
         status,
         observed,
-        now,
+        ..
     } = input;
     if Phase::is_terminal_in(status) || pod.status.as_ref().is_some_and(Phase::is_terminal_in) {
-        return Deadline::None;
+        return None;
     }
-    let seconds = PodExt::spec(pod).active_deadline_seconds;
-    let (Some(seconds), Some(since)) = (seconds, active_since(pod, status, observed)) else {
-        return Deadline::None;
-    };
+    let seconds = PodExt::spec(pod).active_deadline_seconds?;
+    let since = active_since(pod, status, observed)?;
     // a deadline beyond the range of timestamps never passes
-    let length = whole_seconds(seconds);
-    match since.checked_add(length) {
-        Ok(at) if at <= now => Deadline::Passed,
-        Ok(at) => Deadline::Ahead(at),
-        Err(_) => Deadline::None,
-    }
+    since.checked_add(whole_seconds(seconds)).ok()
 }
 
 /// Returns the phase of a pod after its deadline.
@@ -84,22 +71,10 @@ fn active_since(pod: &Pod, status: &PodStatus, observed: &ObservedPod) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
     use windlass_types::metav1::Time;
 
     use super::*;
     use windlass_pod_text::{at, observed, pod};
-
-    impl fmt::Display for Deadline {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match self {
-                Self::None => f.write_str("no deadline"),
-                Self::Ahead(at) => write!(f, "until {}", at.as_second()),
-                Self::Passed => f.write_str("passed"),
-            }
-        }
-    }
 
     /// `start` is the reported start time in seconds; each word of `text` is 10 s newer than the
     /// one before.
@@ -113,16 +88,16 @@ mod tests {
         };
         let observed = observed(&pod, text);
         for (now, expected) in [29, 30, 31].into_iter().zip(lines) {
-            let found = deadline(DeadlineInput {
+            let input = DeadlineInput {
                 pod: &pod,
                 status: &status,
                 observed: &observed,
                 now: at(now),
-            });
-            let zero = at(0).as_second();
-            let line = match found {
-                Deadline::Ahead(end) => format!("until {}", end.as_second() - zero),
-                other => other.to_string(),
+            };
+            let line = match deadline(input) {
+                _ if is_past_deadline(input) => "passed".to_owned(),
+                Some(end) => format!("until {}", end.as_second() - at(0).as_second()),
+                None => "no deadline".to_owned(),
             };
             assert_eq!(
                 line, expected,

@@ -1,18 +1,27 @@
 //! Rotation of container logs (upstream `containerLogManager`).
 //!
 //! A rotation renames the current file to a name with a UTC timestamp. The next rotation compresses
-//! it, so that a reader can finish it. Names sort by time.
+//! it, so that a reader can finish it. Names sort by time; more than one rotation per second uses
+//! later seconds.
+
+mod growth;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_types::Timestamp;
+use windlass_types::{Timestamp, later};
+
+pub use growth::{LogGrowth, MIN_CHECK_INTERVAL};
 
 /// Suffix of a compressed file.
 pub const COMPRESSED: &str = ".gz";
 /// Suffix of a compressed file during compression.
 pub const UNFINISHED: &str = ".tmp";
+
+/// Maximum time that file names may be ahead: 20 rotations per second for a week. A pod can create
+/// files with any name.
+const MAX_AHEAD: Duration = Duration::from_secs(20 * 7 * 24 * 3600);
 
 /// Limits for the logs of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,13 +126,17 @@ pub fn rotation<'a>(
             remove.push(name(COMPRESSED));
         }
     }
-    // the name of this second may exist if the clock was set back
-    let mut end = now;
+    let newest = by_time.keys().next_back().and_then(|it| time_of(it));
+    let mut end = match newest {
+        // after the newest: several rotations per second, or a clock that was set back
+        Some(newest) if newest >= now && newest <= later(now, MAX_AHEAD) => newest,
+        _ => now,
+    };
     let mut stamp = stamp_of(end);
     while by_time.contains_key(stamp.as_str())
-        && let Ok(later) = end.checked_add(Duration::from_secs(1))
+        && let Ok(next) = end.checked_add(Duration::from_secs(1))
     {
-        end = later;
+        end = next;
         stamp = stamp_of(end);
     }
     Rotation {
@@ -137,6 +150,20 @@ pub fn rotation<'a>(
 pub fn last_of<'a>(log: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &&str| rotated(log, name).is_some_and(|(_, suffix)| suffix.is_empty());
     names.into_iter().filter(plain).max()
+}
+
+/// Returns the uncompressed rotated files of `log` but the newest, oldest first.
+pub fn older_of<'a>(log: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let plain = |name: &&str| rotated(log, name).is_some_and(|(_, suffix)| suffix.is_empty());
+    let mut plain: Vec<&str> = names.into_iter().filter(plain).collect();
+    plain.sort_unstable();
+    plain.pop();
+    plain
+}
+
+/// Returns the time of a file name.
+fn time_of(stamp: &str) -> Option<Timestamp> {
+    Timestamp::strptime("%Y%m%d-%H%M%S%z", format!("{stamp}+0000")).ok()
 }
 
 fn stamp_of(time: Timestamp) -> String {

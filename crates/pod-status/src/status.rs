@@ -7,6 +7,7 @@
 mod blocker;
 mod conditions;
 mod containers;
+mod exit_reason;
 mod fields;
 mod phase;
 mod readiness;

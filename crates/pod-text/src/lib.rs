@@ -227,6 +227,8 @@ pub fn observed(pod: &Pod, text: &str) -> ObservedPod {
                 user: None,
                 stop_signal: String::new(),
                 recursive_read_only: Vec::new(),
+                image_mounts: Vec::new(),
+                oom_kills: None,
                 resources: None,
             },
         );

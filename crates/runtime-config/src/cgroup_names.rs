@@ -44,6 +44,24 @@ impl CgroupLayout {
         self.driver
     }
 
+    /// Returns the parts of the name of the cgroup of all pods, such as `kubepods`.
+    pub fn name(&self) -> &[String] {
+        &self.kubepods
+    }
+
+    /// Returns the path of the cgroup with a name of the configuration, such as
+    /// `kubeReservedCgroup`. The systemd driver reads the last part as a slice.
+    pub fn named(&self, name: &str) -> String {
+        let mut parts = name.split('/').filter(|part| !part.is_empty());
+        match self.driver {
+            CgroupDriver::Cgroupfs => parts.map(|part| format!("/{part}")).collect(),
+            CgroupDriver::Systemd => {
+                let slice = parts.next_back().unwrap_or_default();
+                slices(slice.strip_suffix(SLICE).unwrap_or(slice).split('-'))
+            }
+        }
+    }
+
     /// Returns the path of the cgroup of all pods, from the root of a hierarchy.
     pub fn kubepods(&self) -> String {
         self.path(&[])
@@ -155,6 +173,21 @@ mod tests {
             "/a_b.slice/a_b-kubepods.slice/a_b-kubepods-besteffort.slice/\
              a_b-kubepods-besteffort-pod8a7c_11.slice",
         );
+    }
+
+    #[test]
+    fn configured_cgroups_have_the_path_of_their_driver() {
+        fn check(driver: CgroupDriver, name: &str, expected: &str) {
+            let path = CgroupLayout::new(driver, "/pods").named(name);
+            assert_eq!(path, expected, "{name}");
+        }
+        check(Cgroupfs, "/kube/reserved", "/kube/reserved");
+        check(Cgroupfs, "kube-reserved", "/kube-reserved");
+        check(Systemd, "/system.slice", "/system.slice");
+        check(Systemd, "system", "/system.slice");
+        check(Systemd, "/a.slice/a-b.slice", "/a.slice/a-b.slice");
+        check(Systemd, "/kube_reserved.slice", "/kube_reserved.slice");
+        check(Systemd, "/a-b-c", "/a.slice/a-b.slice/a-b-c.slice");
     }
 
     #[test]

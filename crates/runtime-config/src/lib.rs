@@ -7,7 +7,8 @@
 //!
 //! * [`sandbox_config`] and [`container_config`] create the configurations of a pod
 //! * [`dns::pod_dns`] is the `resolv.conf` of a pod, [`hosts`] its host name and `/etc/hosts`
-//! * [`pod_cgroup`] and [`cgroup_names`] are the cgroups of pods and QoS classes
+//! * [`pod_cgroup`], [`node_cgroups`] and [`cgroup_names`] are the cgroups of pods, QoS classes and
+//!   the node's daemons
 //! * [`userns::UserNamespaces`] allocates the IDs of pods with a user namespace
 //! * [`port`] declares what resolves the references of a pod
 //! * [`unsupported::unsupported_fields`] lists the fields of a pod without an effect
@@ -45,6 +46,7 @@ pub mod container_config;
 pub mod dns;
 pub mod hosts;
 pub mod image_volumes;
+pub mod node_cgroups;
 pub mod pod_cgroup;
 pub mod port;
 pub mod runtime_gaps;

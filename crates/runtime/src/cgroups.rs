@@ -4,14 +4,17 @@
 //! The cgroup driver is read from the runtime when the first pod needs a cgroup. A pod that a
 //! previous agent run started in another cgroup stays there until its containers restart.
 
+mod node_limits;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
 use windlass_cri::error::CriError;
-use windlass_pod_inputs::resources::{QosClass, qos_class};
+use windlass_pod_inputs::resources::qos_class;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::node_cgroups::{ClassValues, NodeLimit, QosMemory};
 use windlass_runtime_config::pod_cgroup::{NodeLimits, pod_cgroup};
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};
@@ -42,6 +45,10 @@ pub struct CgroupSettings {
     pub node: NodeLimits,
     /// `podPidsLimit`, if set.
     pub pids_limit: Option<i64>,
+    /// Limits of daemons that `enforceNodeAllocatable` names.
+    pub reserved: Vec<NodeLimit>,
+    /// `qosReserved`, if it is in effect.
+    pub qos_memory: Option<QosMemory>,
 }
 
 /// A pod's cgroup could not be created.
@@ -138,22 +145,28 @@ impl PodRuntime {
         }
     }
 
-    /// Sets the CPU shares of all Burstable pods together.
+    /// Sets the values of the QoS classes for the pods of the node.
     ///
     /// # Errors
-    /// The kernel rejects the value.
-    pub async fn update_burstable_shares(&self, burstable: i64) -> Result<(), FilesError> {
+    /// The kernel rejects a value.
+    pub async fn update_classes(&self, values: ClassValues) -> Result<(), FilesError> {
         let Ok(Some(cgroups)) = self.cgroups().await else {
             return Ok(());
         };
         let cgroups = cgroups.clone();
-        let shared = self.in_node_queue("sharing the CPU", move || {
-            cgroups.update_burstable_shares(burstable)
+        let updated = self.in_node_queue("limiting the classes", move || {
+            cgroups.update_classes(values)
         });
-        if shared.await? {
-            tracing::debug!(class = %QosClass::Burstable, shares = burstable, "class cgroup");
+        if updated.await? {
+            tracing::debug!(%values, "class cgroups");
         }
         Ok(())
+    }
+
+    /// Memory that `qosReserved` keeps for higher classes.
+    pub fn qos_memory(&self) -> Option<QosMemory> {
+        let settings = self.deps().cgroups.as_ref()?;
+        settings.qos_memory
     }
 
     /// The cgroups, created on first use; `None` if the runtime chooses them.

@@ -90,6 +90,7 @@ impl PodRuntime {
                 attempt: c.restart_count,
                 state: c.state,
                 created_at: c.created_at,
+                image_id: String::new(),
             })
             .collect();
         let pods = BTreeSet::from([observed.uid.clone()]);
@@ -127,6 +128,7 @@ impl PodRuntime {
     pub async fn collect_garbage(&self, pods: &KnownPods) -> GcReport {
         let mut report = GcReport::default();
         let deps = self.deps();
+        let _collecting = self.0.collecting.lock().await;
         self.active().begin_collection();
         let everything = ListFilter::default();
         let lists = futures::future::try_join(

@@ -14,7 +14,7 @@ use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, pull_key};
 use windlass_types::corev1::Container;
 use windlass_types::cri::{ImageInfo, SandboxConfig};
 use windlass_types::view::EventType;
-use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
+use windlass_types::{ImageHold, Pod, PodExt, PodUid, Reason, Retry};
 use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
@@ -51,6 +51,8 @@ pub(crate) struct WantedImage<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct SyncImages {
     present: BTreeMap<String, PresentImage>,
+    /// Keep the images from being removed before their containers exist.
+    holds: Vec<ImageHold>,
     /// Total duration of its pulls.
     pub(crate) pulling: Duration,
 }
@@ -139,9 +141,13 @@ impl PodRuntime {
             step.present();
             return Ok(present.clone());
         }
+        images.holds.push(self.image_holds().hold(&name.reference));
         let present = step
             .ensure(&name, policy, sandbox_config, backoff, &mut images.pulling)
             .await?;
+        let (id, image_ref) = (&present.info.id, &present.image_ref);
+        images.holds.push(self.image_holds().hold(id));
+        images.holds.push(self.image_holds().hold(image_ref));
         images.present.insert(image.to_owned(), present.clone());
         Ok(present)
     }

@@ -108,6 +108,9 @@ struct Inner {
     pull_errors: images::PullErrors,
     image_access: image_access::ImageRecords,
     active: gc::ActivePods,
+    /// Held during a garbage collection: two of them would forget each other's pods.
+    collecting: tokio::sync::Mutex<()>,
+    image_holds: windlass_types::ImageHolds,
     stop_limits: stop_limits::StopLimits,
     /// Created when a pod first needs a cgroup.
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
@@ -123,6 +126,8 @@ impl PodRuntime {
             pull_errors: images::PullErrors::default(),
             image_access: image_access::ImageRecords::new(&deps),
             active: gc::ActivePods::default(),
+            collecting: tokio::sync::Mutex::default(),
+            image_holds: windlass_types::ImageHolds::default(),
             stop_limits: stop_limits::StopLimits::default(),
             cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
@@ -162,6 +167,11 @@ impl PodRuntime {
             .await?
             .into_iter()
             .collect())
+    }
+
+    /// Images that syncs in progress need.
+    pub fn image_holds(&self) -> &windlass_types::ImageHolds {
+        &self.0.image_holds
     }
 
     fn deps(&self) -> &PodRuntimeDeps {

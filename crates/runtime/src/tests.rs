@@ -237,6 +237,8 @@ pub(crate) fn seen(
         user: None,
         stop_signal: String::new(),
         recursive_read_only: Vec::new(),
+        image_mounts: Vec::new(),
+        oom_kills: None,
         resources: None,
     }
 }

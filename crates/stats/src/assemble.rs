@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use windlass_cri::RuntimeFs;
-use windlass_types::corev1::Volume;
+use windlass_types::pod::is_local_ephemeral;
 use windlass_types::{ContainerId, Pod, PodExt, Timestamp};
 
 use crate::disk::{DiskUsageTotal, PodFiles};
@@ -76,16 +76,6 @@ pub(crate) fn add_disk(
         inodes_used: sum.inodes,
         ..on(facts.node_fs, facts.at)
     });
-}
-
-/// True for a volume on the local disk that is removed with the pod (upstream
-/// `IsLocalEphemeralVolume`).
-fn is_local_ephemeral(volume: &Volume) -> bool {
-    let on_disk = |medium: Option<&str>| medium.unwrap_or_default().is_empty();
-    let empty_dir = volume.empty_dir.as_ref();
-    volume.config_map.is_some()
-        || volume.git_repo.is_some()
-        || empty_dir.is_some_and(|dir| on_disk(dir.medium.as_deref()))
 }
 
 /// Returns size and free space of a file system, without its usage.
@@ -166,6 +156,7 @@ mod tests {
             sandbox: None,
             network: None,
             containers: containers.iter().map(container).collect(),
+            oom_killed: Vec::new(),
             volumes: Vec::new(),
             ephemeral: None,
         }

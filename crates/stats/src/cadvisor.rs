@@ -16,8 +16,8 @@ use crate::cgroup::page_size_name;
 use crate::exposition::Kind::{Counter, Gauge};
 use crate::exposition::{Family, Text, counter, family, gauge};
 use crate::usage::{
-    CgroupUsage, CpuUsage, DiskUsage, FsUsage, HugePages, InterfaceUsage, MemoryUsage,
-    NetworkUsage, NodeUsage, PodUsage, Pressure, ProcessUsage, Traffic,
+    CgroupUsage, CpuLimits, CpuUsage, DiskUsage, FsUsage, HugePages, InterfaceUsage, MemoryUsage,
+    NetworkUsage, NodeUsage, OomKilledContainer, PodUsage, Pressure, ProcessUsage, Traffic,
 };
 
 /// Constant facts about the host.
@@ -74,6 +74,8 @@ struct Row {
     fs: Option<FsUsage>,
     /// Disks of the host file systems by device.
     disks: BTreeMap<String, DiskUsage>,
+    /// OOM kills of an exited container, which has no other samples.
+    exited: Option<u64>,
 }
 
 impl Row {
@@ -85,6 +87,30 @@ impl Row {
             network: None,
             fs: None,
             disks: BTreeMap::new(),
+            exited: None,
+        }
+    }
+
+    /// Creates the row of an exited container.
+    fn of_exited(container: OomKilledContainer, names: Names) -> Self {
+        let cgroup = CgroupUsage {
+            at: container.at,
+            path: container.kills.cgroup,
+            cpu: None,
+            memory: None,
+            io: None,
+            processes: None,
+            cpu_limits: CpuLimits::default(),
+        };
+        Self {
+            names: Names {
+                container: container.name,
+                image: container.image,
+                name: container.id.to_string(),
+                ..names
+            },
+            exited: Some(container.kills.count),
+            ..Self::of(cgroup, container.at)
         }
     }
 
@@ -241,6 +267,8 @@ fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
                 ..Row::of(cgroup, container.started_at)
             });
         }
+        let exited = pod.oom_killed.into_iter();
+        rows.extend(exited.map(|container| Row::of_exited(container, names())));
     }
     rows
 }
@@ -266,7 +294,11 @@ fn samples(
 ) {
     all.push(RowFamily {
         family,
-        samples: Box::new(samples),
+        samples: Box::new(move |text, row| {
+            if row.exited.is_none() {
+                samples(text, row);
+            }
+        }),
     });
 }
 
@@ -373,9 +405,24 @@ fn pressures(all: &mut Vec<RowFamily>) {
     }
 }
 
+/// Creates the family of OOM kills: the count of the cgroup, or of the exited container.
+fn oom_events() -> RowFamily {
+    let family = counter(
+        "container_oom_events_total",
+        "Count of out of memory events observed for the container",
+    );
+    let samples: Samples = Box::new(|text, row| {
+        let memory = row.cgroup.memory.as_ref();
+        if let Some(kills) = row.exited.or_else(|| memory?.oom_kills) {
+            text.sample(&[&row.labels()], kills as f64, Some(row.cgroup.at));
+        }
+    });
+    RowFamily { family, samples }
+}
+
 fn of_memory(all: &mut Vec<RowFamily>) {
     type Figure = fn(&MemoryUsage) -> Option<u64>;
-    let figures: [(_, _, _, Figure); 12] = rows! {
+    let figures: [(_, _, _, Figure); 11] = rows! {
         "container_memory_cache",
             "Number of bytes of page cache memory.", Gauge, |it| Some(it.cache);
         "container_memory_rss", "Size of RSS in bytes.", Gauge, |it| Some(it.rss);
@@ -397,14 +444,13 @@ fn of_memory(all: &mut Vec<RowFamily>) {
             "Current total active file in bytes.", Gauge, |it| Some(it.active_file);
         "container_memory_total_inactive_file_bytes",
             "Current total inactive file in bytes.", Gauge, |it| Some(it.inactive_file);
-        "container_oom_events_total",
-            "Count of out of memory events observed for the container", Counter, |it| it.oom_kills;
     };
     for (name, help, kind, figure) in figures {
         each(all, family(name, help, kind), move |row| {
             Some(figure(row.cgroup.memory.as_ref()?)? as f64)
         });
     }
+    all.push(oom_events());
     let failures = counter(
         "container_memory_failures_total",
         "Cumulative count of memory allocation failures.",

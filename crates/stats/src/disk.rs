@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor, statvfs};
-use windlass_types::{PodUid, Timestamp};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_types::{Pod, PodExt, PodUid, Timestamp};
 
 use crate::cgroup::read_all;
 use crate::parse::parse_partitions;
@@ -44,9 +45,11 @@ fn device_of(dir: &Path, proc: &Path) -> Option<String> {
 
 /// Bytes and inodes of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DiskUsageTotal {
-    pub(crate) bytes: u64,
-    pub(crate) inodes: u64,
+pub struct DiskUsageTotal {
+    /// Allocated bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
 }
 
 impl std::ops::AddAssign for DiskUsageTotal {
@@ -58,26 +61,43 @@ impl std::ops::AddAssign for DiskUsageTotal {
 
 /// Paths of the files of a pod besides volumes and writable layers.
 #[derive(Clone, Debug)]
-pub(crate) struct PodFilePaths {
-    pub(crate) uid: PodUid,
-    pub(crate) log_dir: PathBuf,
-    pub(crate) etc_hosts: PathBuf,
+pub struct PodFilePaths {
+    /// The pod.
+    pub uid: PodUid,
+    /// Log directory of the pod.
+    pub log_dir: PathBuf,
+    /// Hosts file of the pod.
+    pub etc_hosts: PathBuf,
     /// Log directories by container.
-    pub(crate) containers: Vec<(String, PathBuf)>,
+    pub containers: Vec<(String, PathBuf)>,
+}
+
+impl PodFilePaths {
+    /// Returns the paths of a pod.
+    pub fn from_pod(paths: &NodePaths, pod: &Pod) -> Self {
+        let all = pod.containers().iter().chain(pod.init_containers());
+        let containers = all.map(|it| (it.name.clone(), paths.container_log_dir(pod, &it.name)));
+        Self {
+            uid: pod.uid(),
+            log_dir: paths.pod_log_dir(pod),
+            etc_hosts: paths.etc_hosts(&pod.uid()),
+            containers: containers.collect(),
+        }
+    }
 }
 
 /// Usage of these files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodFiles {
+pub struct PodFiles {
     /// Logs by container; without a directory a container is absent.
-    pub(crate) logs: BTreeMap<String, DiskUsageTotal>,
+    pub logs: BTreeMap<String, DiskUsageTotal>,
     /// Files directly in the pod log directory, and the hosts file.
-    pub(crate) others: DiskUsageTotal,
+    pub others: DiskUsageTotal,
 }
 
 impl PodFiles {
-    /// Measures the files.
-    pub(crate) fn read(paths: &PodFilePaths) -> Self {
+    /// Measures the files. Blocks on the disk.
+    pub fn read(paths: &PodFilePaths) -> Self {
         let mut files = Self::default();
         for (name, dir) in &paths.containers {
             if let Some(taken) = files_in(dir) {

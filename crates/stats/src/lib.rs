@@ -11,6 +11,7 @@
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
 //! * [`MemoryReader`] reads memory and processes only, on the caller's thread
+//! * [`PodFiles`] is the disk usage of logs, [`RefreshingCache`] a value refreshed on request
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -79,10 +80,12 @@ pub mod topology;
 mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
+pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
 pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
+pub use refreshing_cache::{AgeLimits, RefreshingCache};
 pub use resource::{ResourceUsage, resource_metrics};
 pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 pub use summary::Summary;

@@ -112,7 +112,11 @@ impl MemoryReader {
     }
 
     /// Reads pods. A pod without a cgroup is absent.
-    pub fn pods(&mut self, pods: &[Arc<ObservedPod>], at: Timestamp) -> BTreeMap<PodUid, PodMemory> {
+    pub fn pods(
+        &mut self,
+        pods: &[Arc<ObservedPod>],
+        at: Timestamp,
+    ) -> BTreeMap<PodUid, PodMemory> {
         let Some(cgroups) = &mut self.cgroups else {
             return BTreeMap::new();
         };
@@ -188,7 +192,11 @@ mod tests {
         let node = memory.node.expect("memory");
         let total = node.limit.expect("the memory of the host");
         assert!(node.working_set > 0 && node.working_set < total, "{node:?}");
-        assert!(memory.available.is_some_and(|bytes| bytes > 0 && bytes < total));
+        assert!(
+            memory
+                .available
+                .is_some_and(|bytes| bytes > 0 && bytes < total)
+        );
         assert!(memory.running_processes.is_some_and(|count| count > 0));
         assert!(memory.max_pid > memory.running_processes);
     }
@@ -206,7 +214,10 @@ mod tests {
         let mut reader = MemoryReader::open(&roots, "");
         let memory = reader.read(Timestamp::UNIX_EPOCH);
         let node = memory.node.expect("memory");
-        assert_eq!((node.limit, node.working_set), (Some(1000 << 10), 400 << 10));
+        assert_eq!(
+            (node.limit, node.working_set),
+            (Some(1000 << 10), 400 << 10)
+        );
         assert_eq!(memory.available, Some(600 << 10));
         assert_eq!((memory.pods, memory.max_pid), (None, None));
     }

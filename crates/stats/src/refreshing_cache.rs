@@ -11,17 +11,17 @@ use tokio::time::{Instant, timeout};
 
 /// Age limits of a cached value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AgeLimits {
+pub struct AgeLimits {
     /// Maximum age without a refresh.
-    pub(crate) fresh: Duration,
+    pub fresh: Duration,
     /// Maximum age if a refresh does not end in time.
-    pub(crate) stale: Duration,
+    pub stale: Duration,
     /// Time that a caller waits for a refresh.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// The cached value. Clones share it.
-pub(crate) struct RefreshingCache<T>(Arc<Inner<T>>);
+pub struct RefreshingCache<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     ages: AgeLimits,
@@ -45,7 +45,7 @@ impl<T> fmt::Debug for RefreshingCache<T> {
 
 impl<T: Send + Sync + 'static> RefreshingCache<T> {
     /// Creates an empty cache.
-    pub(crate) fn new(ages: AgeLimits) -> Self {
+    pub fn new(ages: AgeLimits) -> Self {
         Self(Arc::new(Inner {
             ages,
             latest: Mutex::new(None),
@@ -55,7 +55,7 @@ impl<T: Send + Sync + 'static> RefreshingCache<T> {
 
     /// Returns the value, after a refresh by `make` if it is not fresh. `None` without a value that
     /// is young enough.
-    pub(crate) async fn get<F>(&self, make: impl FnOnce() -> F) -> Option<Arc<T>>
+    pub async fn get<F>(&self, make: impl FnOnce() -> F) -> Option<Arc<T>>
     where
         F: Future<Output = Option<T>> + Send + 'static,
     {
@@ -81,7 +81,7 @@ impl<T: Send + Sync + 'static> RefreshingCache<T> {
     }
 
     /// Returns the last value of any age.
-    pub(crate) fn latest(&self) -> Option<Arc<T>> {
+    pub fn latest(&self) -> Option<Arc<T>> {
         let latest = self.lock();
         latest.as_ref().map(|(value, _)| Arc::clone(value))
     }

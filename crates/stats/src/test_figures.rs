@@ -165,6 +165,7 @@ pub(crate) fn pod() -> PodUsage {
             rootfs: Some(fs(2048)),
             logs: Some(fs(1024)),
         }],
+        oom_killed: Vec::new(),
         volumes: vec![VolumeUsage {
             name: "data".into(),
             claim: Some(("default".into(), "claim".into())),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_types::{ContainerId, PodUid, SandboxId, Timestamp};
+use windlass_types::{ContainerId, OomKills, PodUid, SandboxId, Timestamp};
 
 /// Stall times of a resource, from PSI files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -273,6 +273,21 @@ pub struct ContainerUsage {
     pub logs: Option<FsUsage>,
 }
 
+/// An exited container with OOM kills. Its cgroup is gone, usually before a scrape sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomKilledContainer {
+    /// Name in the pod's spec.
+    pub name: String,
+    /// The runtime's ID.
+    pub id: ContainerId,
+    /// Image in the pod spec.
+    pub image: String,
+    /// The kills.
+    pub kills: OomKills,
+    /// When they were collected.
+    pub at: Timestamp,
+}
+
 /// Usage of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUsage {
@@ -307,6 +322,8 @@ pub struct PodUsage {
     pub network: Option<NetworkUsage>,
     /// Running containers, ordered by name.
     pub containers: Vec<ContainerUsage>,
+    /// Exited containers with OOM kills; empty if only CPU and memory are selected.
+    pub oom_killed: Vec<OomKilledContainer>,
     /// Volumes, if selected, ordered by name.
     pub volumes: Vec<VolumeUsage>,
     /// Local storage of the pod: writable layers, logs, emptyDir volumes on disk.

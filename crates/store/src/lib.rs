@@ -9,6 +9,7 @@
 //! * [`Store`] is a directory of state files: [`Store::save`], [`Store::load`], [`Store::remove`]
 //! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] have one value
 //!   per pod and are written in the background
+//! * [`ImageUseFile`] has the times of use of images
 //! * [`PullRecords`] are the records of image pulls, in the upstream files
 //! * [`StoreError`] is the error type
 //!
@@ -49,6 +50,7 @@
 mod admitted_pods;
 mod backoff_file;
 mod error;
+mod image_use_file;
 mod probe_result_file;
 mod pull_records;
 mod store;
@@ -57,6 +59,7 @@ mod table_file;
 pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
+pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};
 pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 pub use pull_records::{PullFiles, PullRecords};
 pub use store::Store;

@@ -24,9 +24,9 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle,
-    ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod,
-    VolumesChanged, VolumesHandle,
+    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
+    PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache,
+    TerminatePod, VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_mailboxes::{
@@ -38,7 +38,7 @@ use windlass_pod_lifecycle::housekeeping::{
     HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content,
 };
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::pod_cgroup::burstable_shares;
+use windlass_runtime_config::node_cgroups::class_values;
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_status::PodStatusStore;
 use windlass_store::{AdmittedPods, BackoffFile};
@@ -75,7 +75,7 @@ pub struct SyncLoopDeps {
     /// Observed state of all pods.
     pub cache: StatusCache,
     /// Published statuses, for the deadlines of pods.
-    pub statuses: PodStatusStore,
+    pub status_store: PodStatusStore,
     /// The runtime, for checks.
     pub cri: Arc<dyn RuntimeService>,
     /// Age of the last relist.
@@ -116,7 +116,7 @@ pub struct AdmissionDeps {
     /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
     /// Pressure conditions; `None` until the node was read.
-    pub pressure: watch::Receiver<Option<NodePressure>>,
+    pub pressure: watch::Receiver<NodePressure>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
     /// Recorder of rejections.
@@ -266,7 +266,7 @@ impl SyncLoop {
         let has_deadline =
             |pod: &&SharedPod| PodExt::spec(&***pod).active_deadline_seconds.is_some();
         let entries = self.desired.pods().filter(has_deadline).filter_map(|pod| {
-            let entry = self.deps.statuses.get(&pod.uid())?;
+            let entry = self.deps.status_store.get(&pod.uid())?;
             let observed = self.deps.cache.get(&pod.uid()).unwrap_or_default();
             Some((pod, entry, observed))
         });
@@ -314,8 +314,8 @@ impl SyncLoop {
             return;
         };
         tracing::trace!(%round, "housekeeping");
-        if round.update_burstable_shares {
-            self.update_burstable_shares();
+        if round.update_classes {
+            self.update_classes();
         }
         let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
@@ -326,13 +326,14 @@ impl SyncLoop {
         });
     }
 
-    /// Sets the CPU shares of the Burstable cgroup to the sum of its pod requests.
-    fn update_burstable_shares(&self) {
-        let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
+    /// Sets the CPU shares and memory limits of the QoS classes for the desired pods.
+    fn update_classes(&self) {
         let runtime = self.deps.runtime.clone();
-        spawn_io("burstable-shares", async move {
-            if let Err(error) = runtime.update_burstable_shares(burstable).await {
-                tracing::warn!(%error, "setting CPU shares of Burstable pods failed");
+        let pods = self.desired.pods().map(|pod| &**pod);
+        let values = class_values(pods, runtime.qos_memory());
+        spawn_io("qos-classes", async move {
+            if let Err(error) = runtime.update_classes(values).await {
+                tracing::warn!(%error, "setting values of the QoS classes failed");
             }
         });
     }

@@ -162,7 +162,7 @@ impl AdmittedPodSet {
             Dispatch::Terminate(pod) => {
                 // it uses no resources
                 let uid = pod.uid();
-                self.preemptions.forget(&uid);
+                self.preemptions.terminated(&uid);
                 self.load.remove(&uid);
             }
             Dispatch::Delete(pod) => self.stop_waiting(&pod.uid()),

@@ -28,7 +28,7 @@ impl DesiredPods {
     }
 
     /// Returns all desired pods.
-    pub fn pods(&self) -> impl Iterator<Item = &SharedPod> {
+    pub fn pods(&self) -> impl Iterator<Item = &SharedPod> + Clone {
         self.pods.values()
     }
 

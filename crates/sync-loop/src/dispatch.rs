@@ -6,39 +6,20 @@ use std::time::Duration;
 use windlass_actors::{KillPod, PhaseOverride, TerminatePod, UpdatePod, VolumesChanged};
 use windlass_node_rules::admission::Rejection;
 use windlass_node_rules::preemption::{PREEMPTED, preempted};
-use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
-
-/// Grace period of an evicted pod (upstream `immediateEvictionGracePeriodSeconds`).
-const EVICTION_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the dispatch for changed volumes: a resync, or the termination of the pod.
 pub(crate) fn volumes_changed(uid: PodUid, changed: VolumesChanged) -> Dispatch {
-    let terminate = |uid, grace, message, phase_override| {
-        let request = TerminatePod {
-            grace,
-            reason: message,
-            phase_override,
-        };
-        Dispatch::Kill(uid, request.into())
+    let Some(message) = changed.no_room else {
+        return Dispatch::Sync(uid);
     };
-    match (changed.over_limit, changed.no_room) {
-        (Some(message), _) => {
-            let phase_override = PhaseOverride {
-                phase: Phase::Failed,
-                reason: "Evicted".to_owned(),
-                message: message.clone(),
-                disruption: None,
-            };
-            terminate(uid, Some(EVICTION_GRACE_PERIOD), message, phase_override)
-        }
-        (None, Some(message)) => {
-            let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
-            let rejection = Rejection::new(reason, &message);
-            terminate(uid, None, message, rejection.into())
-        }
-        (None, None) => Dispatch::Sync(uid),
-    }
+    let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
+    let request = TerminatePod {
+        grace: None,
+        phase_override: Rejection::new(reason, &message).into(),
+        reason: message,
+    };
+    Dispatch::Kill(uid, request.into())
 }
 
 /// Returns the dispatch for a preempted pod; it has its own grace period.
@@ -147,9 +128,8 @@ mod tests {
 
     #[test]
     fn changed_volumes_cause_resync_or_termination() {
-        let check = |over_limit: Option<&str>, no_room: Option<&str>, expected: &str| {
+        let check = |no_room: Option<&str>, expected: &str| {
             let changed = VolumesChanged {
-                over_limit: over_limit.map(str::to_owned),
                 no_room: no_room.map(str::to_owned),
             };
             let line = match volumes_changed("web".into(), changed) {
@@ -164,10 +144,8 @@ mod tests {
             };
             assert_eq!(line, expected);
         };
-        check(None, None, "sync(web)");
-        check(Some("much"), None, "Evicted within Some(1s): much");
+        check(None, "sync(web)");
         check(
-            None,
             Some("full"),
             "VolumeAttachmentLimitExceeded within None: Pod was rejected: full",
         );

@@ -44,6 +44,8 @@
 //! * No orphaned pod is terminated before all sources are ready, except a pod replaced by a static
 //!   pod.
 //! * A pod is admitted once: a running or previously admitted pod is not checked again.
+//! * A critical pod without room waits for the end of the pods that it preempts; other pods are
+//!   admitted meanwhile. A termination that the node began continues after an agent restart.
 //!
 //! # What it does not do
 //!
@@ -54,7 +56,7 @@
 //!
 //! * `event` the events
 //! * `desired` the desired pods, `dispatch` the updates of workers: pure
-//! * `admissions` the admitted pods: pure
+//! * `admissions` the admitted pods and the preemptions: pure
 //! * `pods_to_sync` the pods that are due at a sync tick: pure
 //! * `actor` the loop
 //! * `housekeeping` the housekeeping rounds, outside the loop

@@ -3,7 +3,7 @@
 //! Retries, the ends of back-offs and the periodic resync are timers of the pod workers. A tick is
 //! for what the wall clock decides: the active deadline (upstream `activeDeadlineHandler`).
 
-use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
+use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::PodWorkerState;
 use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Timestamp};
@@ -24,13 +24,13 @@ pub(crate) struct SyncCandidate<'a> {
 impl SyncCandidate<'_> {
     /// True if its worker has to fail the pod.
     fn is_past_deadline(&self, now: Timestamp) -> bool {
-        let found = deadline(DeadlineInput {
+        let input = DeadlineInput {
             pod: self.pod,
             status: self.status,
             observed: self.observed,
             now,
-        });
-        self.worker_state == PodWorkerState::SyncPod && found == Deadline::Passed
+        };
+        self.worker_state == PodWorkerState::SyncPod && is_past_deadline(input)
     }
 }
 

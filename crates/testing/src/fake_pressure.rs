@@ -10,8 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 use windlass_eviction::{
-    ContainerUsage, DiskUsage, FileSystems, MemoryFacts, NodeReclaim, Observation, PodUsage,
-    Signal,
+    ContainerUsage, DiskUsage, FileSystems, MemoryFacts, NodeReclaim, Observation, PodUsage, Signal,
 };
 use windlass_eviction_manager::{
     MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDisk, PodDiskMeter,

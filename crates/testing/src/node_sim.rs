@@ -14,48 +14,53 @@ mod fenced_api;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
-    VolumeParts, WorkerParts,
+    self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    ObjectParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
+use windlass_image_gc::ImageGcPolicy;
 use windlass_mailboxes::SimClock;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_objects::ApiCsiObjects;
+use windlass_oom_watcher::{KernelLog, OomSource};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
-use windlass_store::ProbeResultTables;
+use windlass_store::{ImageUseFile, ImageUses, ProbeResultTables, Store};
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
+use crate::fake_disk::FakeDisk;
+use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
 use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
-use fence::Fence;
+pub(crate) use fence::Fence;
 use fenced_api::FencedApi;
 
 /// Start of simulated time: 2026-01-01T00:00:00Z.
@@ -73,10 +78,16 @@ pub struct NodeSim {
     pub files: MemoryFiles,
     /// Volumes of pods.
     pub volumes: MemoryVolumes,
+    /// Thresholds and ages of image garbage collection for the next agent start; default off.
+    pub image_gc: ImageGcPolicy,
+    /// Directory of the state file of the times of use of images; default none.
+    pub image_uses: Option<PathBuf>,
     /// Memory, disks and processes of the node.
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
     pub eviction: EvictionSettings,
+    /// Logs of pods.
+    pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
@@ -101,9 +112,13 @@ pub struct NodeSim {
     desired: Vec<SharedPod>,
     manifests_silent: bool,
     agent: Option<Box<AgentInstance>>,
+    kernel_log: Option<mpsc::Sender<Vec<u8>>>,
+    kernel_records: u64,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
 }
 
+/// Maximum number of messages of the kernel that the agent has not read.
+const KERNEL_RECORDS: usize = 16;
 /// Name of the simulated node.
 const NODE: &str = "sim";
 
@@ -122,6 +137,12 @@ fn node_settings() -> NodeSettings {
         },
         ..NodeSettings::default()
     }
+}
+
+#[expect(clippy::expect_used, reason = "a test requires the directory")]
+fn image_uses(dir: &Path) -> (ImageUseFile, ImageUses) {
+    let store = Store::open(dir).expect("a directory");
+    ImageUseFile::open(store).expect("a state file")
 }
 
 fn machine() -> MachineFacts {
@@ -205,8 +226,14 @@ impl NodeSim {
         Self {
             runtime,
             volumes,
+            image_gc: ImageGcPolicy {
+                high_threshold_percent: 100,
+                ..ImageGcPolicy::default()
+            },
+            image_uses: None,
             pressure,
             eviction: EvictionSettings::default(),
+            disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
             files,
@@ -224,6 +251,8 @@ impl NodeSim {
             desired: Vec::new(),
             manifests_silent: false,
             agent: None,
+            kernel_log: None,
+            kernel_records: 0,
             notes: Rc::default(),
         }
     }
@@ -257,6 +286,12 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
+        let (kernel_log, records) = mpsc::channel(KERNEL_RECORDS);
+        self.kernel_log = Some(kernel_log);
+        let oom_source = OomSource {
+            log: KernelLog::Records(records),
+            cgroups: None,
+        };
         // boxed to keep the futures of scenarios small
         let parts = Box::new(AgentParts {
             clock: self.clock.clone(),
@@ -269,7 +304,7 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            node: self.node_parts(initial_node),
+            node: self.node_parts(initial_node, oom_source),
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
@@ -278,6 +313,12 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
+            },
+            local_storage: LocalStorageParts {
+                enforce_limits: true,
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                disk: Arc::new(self.disk.clone()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),
@@ -288,6 +329,10 @@ impl NodeSim {
                 credentials: None,
                 options: RuntimeOptions::default(),
                 log_rotation: None,
+            },
+            image_gc: ImageGcParts {
+                policy: self.image_gc,
+                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, &fence)),
             },
             eviction: EvictionParts {
                 settings: self.eviction.clone(),
@@ -304,6 +349,7 @@ impl NodeSim {
             state: StateParts {
                 probe_results: std::mem::take(&mut self.probe_results),
                 restored: self.checkpoint.clone(),
+                image_uses: self.image_uses.as_deref().map(image_uses),
                 ..StateParts::default()
             },
         });
@@ -329,7 +375,7 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    fn node_parts(&self, initial: Node) -> NodeParts {
+    fn node_parts(&self, initial: Node, oom_source: OomSource) -> NodeParts {
         NodeParts {
             facts: Arc::new(NodeFacts {
                 node_name: NODE.into(),
@@ -348,6 +394,7 @@ impl NodeSim {
             resolv_conf_warning: self.resolv_conf_warning.clone(),
             swap_warning: None,
             shutdown: None,
+            oom_source: Some(oom_source),
         }
     }
 
@@ -355,11 +402,24 @@ impl NodeSim {
     pub async fn kill_agent(&mut self) {
         if let Some(mut instance) = self.agent.take() {
             self.note("agent killed");
+            self.kernel_log = None;
             instance.fence.raise();
             self.probe_results = instance.agent.probe_results().all();
             instance.agent.shutdown.token().cancel();
             drop(instance.kill.take());
             let _ = instance.gone.await;
+        }
+    }
+
+    /// The kernel logs a message. Without an agent it is lost.
+    pub async fn log_of_kernel(&mut self, message: &str) {
+        self.note(format!("kernel: {message}"));
+        self.kernel_records += 1;
+        let at = self.began.elapsed().as_micros();
+        let record = format!("6,{},{at},-;{message}\n", self.kernel_records);
+        if let Some(log) = &self.kernel_log {
+            // fails if the agent was killed
+            let _ = log.send(record.into_bytes()).await;
         }
     }
 

@@ -433,6 +433,8 @@ pub struct ContainerSummary {
     pub state: ContainerState,
     /// Creation time.
     pub created_at: Timestamp,
+    /// ID of its image (`sha256:…`), or a reference from a runtime without that field.
+    pub image_id: String,
 }
 
 /// ContainerStatus.

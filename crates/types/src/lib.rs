@@ -50,6 +50,7 @@ mod update;
 
 pub mod cri;
 mod expansion;
+mod image_holds;
 mod observed;
 mod phase;
 mod probe;
@@ -68,7 +69,10 @@ pub use access::{NodePermission, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
-pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
+pub use image_holds::{ImageHold, ImageHolds};
+pub use observed::{
+    ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser, OomKills,
+};
 pub use phase::{Phase, PhaseOverride};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};

@@ -142,6 +142,21 @@ pub struct ObservedContainer {
     pub resources: Option<LinuxResources>,
     /// Paths in the container that are read-only with everything mounted below them.
     pub recursive_read_only: Vec<String>,
+    /// Images mounted as volumes, as passed to the runtime.
+    pub image_mounts: Vec<String>,
+    /// Its processes that the OOM killer killed; from the kernel, not the runtime.
+    pub oom_kills: Option<OomKills>,
+}
+
+/// OOM kills in the cgroup of a container, or below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomKills {
+    /// Its cgroup.
+    pub cgroup: String,
+    /// Number of kills.
+    pub count: u64,
+    /// When the last one was noticed.
+    pub last: Timestamp,
 }
 
 /// Identity of a container's first process (`LinuxContainerUser` of the CRI).

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::corev1::{Container, PodSpec};
+use crate::corev1::{Container, PodSpec, Volume};
 use crate::ids::{PodFullName, PodUid};
 use crate::names;
 use crate::update::PodSource;
@@ -128,6 +128,17 @@ impl PodExt for Pod {
             .unwrap_or(30)
     }
 }
+
+/// True for a volume on the local disk that is removed with the pod (upstream
+/// `IsLocalEphemeralVolume`).
+pub fn is_local_ephemeral(volume: &Volume) -> bool {
+    let on_disk = |medium: Option<&str>| medium.unwrap_or_default().is_empty();
+    let empty_dir = volume.empty_dir.as_ref();
+    volume.config_map.is_some()
+        || volume.git_repo.is_some()
+        || empty_dir.is_some_and(|dir| on_disk(dir.medium.as_deref()))
+}
+
 /// True for a sidecar: an init container with `restartPolicy: Always`.
 pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")

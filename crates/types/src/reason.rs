@@ -147,6 +147,10 @@ reasons! {
     FailedPodWatch = "FailedPodWatch",
     /// Node event: the pods of the node are watched again.
     PodWatchRestored = "PodWatchRestored",
+    /// Node event: a limit of node allocatable was set.
+    NodeAllocatableEnforced = "NodeAllocatableEnforced",
+    /// Node event: a limit of node allocatable could not be set.
+    FailedNodeAllocatableEnforcement = "FailedNodeAllocatableEnforcement",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 
@@ -194,10 +198,18 @@ reasons! {
     PodFeatureUnsupported = "PodFeatureUnsupported",
 
     // node events
+    /// The OOM killer killed a process because the host's memory was short.
+    SystemOom = "SystemOOM",
     /// A host shutdown began or was cancelled.
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
+    /// Passes of image garbage collection fail.
+    ImageGcFailed = "ImageGCFailed",
+    /// Removing images did not free enough space.
+    FreeDiskSpaceFailed = "FreeDiskSpaceFailed",
+    /// The file system of the images reports no size.
+    InvalidDiskCapacity = "InvalidDiskCapacity",
     /// A resource is short, and the node tries to free it.
     EvictionThresholdMet = "EvictionThresholdMet",
     /// The host was rebooted since the last report.

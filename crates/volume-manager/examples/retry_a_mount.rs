@@ -59,10 +59,7 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
         usages: VolumeUsages::new(VolumeUsagesDeps {
             plugins: plugins.clone(),
             clock: clock.clone(),
-            events: events.clone(),
-            changed: changed.clone(),
             metrics: metrics.clone(),
-            cancel: Default::default(),
         }),
         plugins,
         clock,

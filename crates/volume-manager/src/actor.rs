@@ -155,10 +155,8 @@ impl VolumeManager {
                 events.record(&pod, None, EventType::Warning, reason, &message);
                 let rejections = &self.deps.metrics.sync_loop.admission_rejections;
                 rejections.with_label_values(&[reason.as_str()]).inc();
-                let no_room = Some(message);
                 let changed = VolumesChanged {
-                    no_room,
-                    ..VolumesChanged::default()
+                    no_room: Some(message),
                 };
                 self.deps.changed.put(pod.uid(), changed);
             }

@@ -8,7 +8,7 @@
 //!
 //! * [`VolumeManager`] is the actor; start it with `windlass_mailboxes::start_actor`
 //! * [`VolumeManagerDeps`] are its dependencies; callers use `windlass_actors::VolumesHandle`
-//! * [`VolumeUsages`] is the usage of volumes: checked where a limit applies, measured on request
+//! * [`VolumeUsages`] is the usage of volumes, measured on request
 //! * [`InstrumentedVolumes`] adds metrics and timeline records to plugins
 //!
 //! # Example
@@ -52,7 +52,7 @@
 //! * Volumes are torn down only on request. No device is unstaged while a pod uses or desires it, or
 //!   before all sources are ready.
 //! * Failed steps are retried with back-off. A hung volume affects only its own pod.
-//! * Without limits and requests there are no measurements and no wake-ups.
+//! * Without requests there are no measurements and no wake-ups.
 //!
 //! # Limits
 //!

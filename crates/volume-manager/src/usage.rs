@@ -1,34 +1,31 @@
-//! Usage of volumes: checked periodically where a limit applies, otherwise measured on request.
+//! Usage of volumes, measured on request.
 //!
 //! *owns* the last sample of each volume · *receives* volumes from [`crate::InstrumentedVolumes`] ·
-//! *sends* `VolumesChanged` with the reason of an eviction · *invariant* at most one measurement per
-//! volume; no measurements and no wake-ups without limits and requests · *bound* the volumes of the
-//! node; measurements run in the I/O queues of their pods · *restart* nothing to restore.
+//! *invariant* at most one measurement per volume; none without a request · *bound* the volumes of
+//! the node; measurements run in the I/O queues of their pods · *restart* nothing to restore.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use windlass_actors::VolumesChanged;
-use windlass_mailboxes::{SlotSender, spawn_io};
+use futures::future::join_all;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout};
+use windlass_mailboxes::spawn_io;
 use windlass_metrics::{Metrics, PvcStats, VolumeWorld};
-use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
+use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{
-    EmptyDirLimit, LIMIT_CHECK_INTERVAL, STATS_PERIOD, VolumeStats, empty_dir_limits, next_round,
-    plugin_name, pvc_name,
+    STATS_PERIOD, VolumeStats, measurement_interval, plugin_name, pvc_name,
 };
 use windlass_volumes::{DiscoveredVolume, VolumePlugins};
 
 /// Max concurrent measurements for one request.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 4;
-/// Upstream's name of the signal (`signalEmptyDirFsLimit`).
-const SIGNAL: &str = "emptydirfs.limit";
+/// Age of a sample that [`VolumeUsages::recent`] no longer returns, in intervals of its volume: its
+/// file system hangs.
+const MAX_INTERVALS: u32 = 6;
 
 /// Dependencies of [`VolumeUsages`].
 #[derive(Clone, Debug)]
@@ -37,14 +34,8 @@ pub struct VolumeUsagesDeps {
     pub plugins: Arc<dyn VolumePlugins>,
     /// Wall clock for samples.
     pub clock: Arc<dyn Clock>,
-    /// Records evictions.
-    pub events: Arc<dyn EventRecorder>,
-    /// Sender to the SyncLoop.
-    pub changed: SlotSender<PodUid, VolumesChanged>,
     /// Metrics.
     pub metrics: Metrics,
-    /// Stops the limit checks.
-    pub cancel: CancellationToken,
 }
 
 /// Usage of all volumes. Clones share it.
@@ -68,9 +59,6 @@ pub struct PodVolumeStats {
 struct Shared {
     deps: VolumeUsagesDeps,
     pods: Mutex<BTreeMap<PodUid, TrackedPod>>,
-    /// Wakes the limit checks.
-    wake: Notify,
-    began: Instant,
     /// Held while PVCs are measured for metrics: scrapes may be faster than the measurement of a large
     /// or hung volume.
     pvcs: Arc<tokio::sync::Mutex<()>>,
@@ -80,8 +68,6 @@ struct Shared {
 struct TrackedPod {
     pod: SharedPod,
     volumes: BTreeMap<String, TrackedVolume>,
-    /// Evicted pods are no longer checked.
-    evicted: bool,
 }
 
 #[derive(Debug)]
@@ -90,9 +76,6 @@ struct TrackedVolume {
     /// Time of the first set-up request.
     requested: Instant,
     ready: bool,
-    limit: Option<EmptyDirLimit>,
-    /// Round of the next check; `None` during one.
-    round: Option<u64>,
     latest: Option<Sample>,
     /// Held during a measurement.
     lock: Arc<tokio::sync::Mutex<()>>,
@@ -103,36 +86,27 @@ struct Sample {
     stats: VolumeStats,
     at: Timestamp,
     measured: Instant,
+    /// Duration of the measurement.
+    took: Duration,
 }
 
 impl VolumeUsages {
-    /// Starts the limit checks; call it inside a tokio runtime.
+    /// Creates it without volumes.
     pub fn new(deps: VolumeUsagesDeps) -> Self {
-        let shared = Arc::new(Shared {
+        Self(Arc::new(Shared {
             deps,
             pods: Mutex::default(),
-            wake: Notify::new(),
-            began: Instant::now(),
             pvcs: Arc::default(),
-        });
-        let usages = Self(shared);
-        spawn_io("watch-volume-limits", usages.clone().watch_limits());
-        usages
+        }))
     }
 
     /// Tracks a desired volume; `ready` if it is set up.
     pub(crate) fn track(&self, pod: &SharedPod, volume: &PodVolume, ready: bool) {
-        let round = self.round() + 1;
         let mut pods = self.lock();
         let tracked_pod = pods.entry(pod.uid()).or_insert_with(|| TrackedPod {
             pod: SharedPod::clone(pod),
             volumes: BTreeMap::new(),
-            evicted: false,
         });
-        let limit = || {
-            let mut limits = empty_dir_limits(pod).into_iter();
-            limits.find(|limit| limit.volume == volume.name)
-        };
         let tracked = tracked_pod
             .volumes
             .entry(volume.name.clone())
@@ -140,8 +114,6 @@ impl VolumeUsages {
                 volume: without_content(volume),
                 requested: Instant::now(),
                 ready: false,
-                limit: limit(),
-                round: Some(round),
                 latest: None,
                 lock: Arc::default(),
             });
@@ -151,11 +123,7 @@ impl VolumeUsages {
             let took = tracked.requested.elapsed();
             metrics.observe_overall_mount(&plugin_name(volume), took.as_secs_f64());
         }
-        let is_limited = became_ready && tracked.limit.is_some();
         tracked.ready |= ready;
-        if is_limited {
-            self.0.wake.notify_one();
-        }
     }
 
     /// Removes a volume that was torn down.
@@ -197,6 +165,65 @@ impl VolumeUsages {
             })
         });
         stats.collect()
+    }
+
+    /// Usage of the named volumes of a pod. Samples older than `interval` are measured again, those
+    /// of slow volumes less often ([`measurement_interval`]). It waits at most `wait`; a measurement
+    /// that takes longer continues for the next call. Volumes without a young sample are omitted.
+    pub async fn recent(
+        &self,
+        uid: &PodUid,
+        volumes: &[String],
+        interval: Duration,
+        wait: Duration,
+    ) -> BTreeMap<String, VolumeStats> {
+        let measurements = self.begin_due(uid, volumes, interval);
+        // an error means that some are still in progress
+        let _ = timeout(wait, join_all(measurements)).await;
+        let pods = self.lock();
+        let Some(tracked_pod) = pods.get(uid) else {
+            return BTreeMap::new();
+        };
+        let samples = volumes.iter().filter_map(|name| {
+            let latest = tracked_pod.volumes.get(name)?.latest.as_ref()?;
+            let max_age = latest.interval(interval) * MAX_INTERVALS;
+            (latest.measured.elapsed() <= max_age).then(|| (name.clone(), latest.stats))
+        });
+        samples.collect()
+    }
+
+    /// Starts the measurements that are due; returns futures that wait for them and for those in
+    /// progress.
+    fn begin_due(
+        &self,
+        uid: &PodUid,
+        volumes: &[String],
+        interval: Duration,
+    ) -> Vec<impl Future<Output = ()> + Send + use<>> {
+        let pods = self.lock();
+        let Some(tracked_pod) = pods.get(uid) else {
+            return Vec::new();
+        };
+        let due = volumes.iter().filter_map(|name| {
+            let tracked = tracked_pod.volumes.get(name)?;
+            let latest = tracked.latest.as_ref();
+            let young = latest.is_some_and(|it| it.measured.elapsed() < it.interval(interval));
+            let has_dir = tracked.volume.source.plugin_dir().is_some();
+            if !tracked.ready || young || !has_dir {
+                return None;
+            }
+            let lock = Arc::clone(&tracked.lock);
+            // a waiter for each request would pile up at a hung volume
+            if let Ok(guard) = Arc::clone(&lock).try_lock_owned() {
+                let (usages, uid, name) = (self.clone(), uid.clone(), name.clone());
+                let volume = tracked.volume.clone();
+                spawn_io("measure-volume", async move {
+                    usages.measure_locked(guard, &uid, &name, volume).await;
+                });
+            }
+            Some(async move { drop(lock.lock().await) })
+        });
+        due.collect()
     }
 
     /// Updates the volume gauges from the last samples. Outdated samples of PVCs are measured in the
@@ -282,7 +309,7 @@ impl VolumeUsages {
             .await;
     }
 
-    /// Measures one volume, stores the sample, and evicts its pod if a limit is exceeded.
+    /// Measures one volume and stores the sample, unless another caller does it meanwhile.
     async fn measure(&self, uid: &PodUid, name: &str) {
         let requested = Instant::now();
         let (volume, lock) = {
@@ -293,10 +320,19 @@ impl VolumeUsages {
                 None => return,
             }
         };
-        let _guard = lock.lock().await;
-        if self.measured_since(uid, name, requested) {
-            return;
+        let guard = lock.lock_owned().await;
+        if !self.measured_since(uid, name, requested) {
+            self.measure_locked(guard, uid, name, volume).await;
         }
+    }
+
+    async fn measure_locked(
+        &self,
+        _guard: OwnedMutexGuard<()>,
+        uid: &PodUid,
+        name: &str,
+        volume: PodVolume,
+    ) {
         let begin = Instant::now();
         let measured = self.0.deps.plugins.usage(uid, &volume).await;
         let took = begin.elapsed();
@@ -307,138 +343,34 @@ impl VolumeUsages {
                     .collection_duration
                     .with_label_values(&[&source.to_string()])
                     .observe(took.as_secs_f64());
-                Some(stats)
+                stats
             }
-            Ok(None) => None,
+            Ok(None) => return,
             Err(error) => {
                 tracing::warn!(pod = %uid, volume = name, %error, "measuring volume usage failed");
-                None
+                return;
             }
         };
-        let round = next_round(self.round(), took);
         let at = self.0.deps.clock.now();
         let mut pods = self.lock();
-        let Some(tracked_pod) = pods.get_mut(uid) else {
-            return;
-        };
-        // torn down meanwhile
-        let Some(tracked) = tracked_pod.volumes.get_mut(name) else {
-            return;
-        };
-        // a measurement on request keeps the next round
-        tracked.round.get_or_insert(round);
-        let Some(stats) = stats else {
-            return;
-        };
-        tracked.latest = Some(Sample {
-            stats,
-            at,
-            measured: Instant::now(),
-        });
-        let over = tracked
-            .limit
-            .as_ref()
-            .and_then(|it| it.exceeded(stats.used));
-        let Some(message) = over.filter(|_| !tracked_pod.evicted) else {
-            return;
-        };
-        tracked_pod.evicted = true;
-        let pod = SharedPod::clone(&tracked_pod.pod);
-        drop(pods);
-        self.evict(&pod, message);
+        let tracked = pods.get_mut(uid).and_then(|it| it.volumes.get_mut(name));
+        // otherwise torn down meanwhile
+        if let Some(tracked) = tracked {
+            tracked.latest = Some(Sample {
+                stats,
+                at,
+                measured: Instant::now(),
+                took,
+            });
+        }
     }
 
     /// Whether another caller measured the volume since `requested`.
     fn measured_since(&self, uid: &PodUid, name: &str, requested: Instant) -> bool {
-        let next = self.round() + 1;
-        let mut pods = self.lock();
-        let tracked = pods.get_mut(uid).and_then(|it| it.volumes.get_mut(name));
-        let Some(tracked) = tracked else {
-            return false;
-        };
-        let latest = tracked.latest.as_ref();
-        let fresh = latest.is_some_and(|latest| latest.measured > requested);
-        if fresh {
-            tracked.round.get_or_insert(next);
-        }
-        fresh
-    }
-
-    fn evict(&self, pod: &SharedPod, message: String) {
-        tracing::info!(pod = %pod.full_name(), message, "evicting pod, volume exceeds its limit");
-        let deps = &self.0.deps;
-        let signal = deps.metrics.volumes.evictions.with_label_values(&[SIGNAL]);
-        signal.inc();
-        deps.events
-            .record(pod, None, EventType::Warning, Reason::Evicted, &message);
-        let over_limit = Some(message);
-        let changed = VolumesChanged {
-            over_limit,
-            ..VolumesChanged::default()
-        };
-        deps.changed.put(pod.uid(), changed);
-    }
-
-    /// Checks volumes with a limit in rounds: one wake-up for all pods, none without limits.
-    async fn watch_limits(self) {
-        let cancelled = self.0.deps.cancel.clone();
-        let watch = async {
-            loop {
-                let Some(round) = self.next_due_round() else {
-                    self.0.wake.notified().await;
-                    continue;
-                };
-                let periods = u32::try_from(round).unwrap_or(u32::MAX);
-                let at = self.0.began + LIMIT_CHECK_INTERVAL.saturating_mul(periods);
-                // a new volume may be due before a distant round
-                tokio::select! {
-                    biased;
-                    () = tokio::time::sleep_until(at) => {}
-                    () = self.0.wake.notified() => continue,
-                }
-                for (uid, name) in self.take_due(round) {
-                    let usages = self.clone();
-                    let check = async move { usages.check_limit(&uid, &name).await };
-                    spawn_io("check-volume-limit", check);
-                }
-            }
-        };
-        let _: Option<()> = cancelled.run_until_cancelled(watch).await;
-    }
-
-    async fn check_limit(&self, uid: &PodUid, name: &str) {
-        self.measure(uid, name).await;
-        // its next round may be earlier than the awaited one
-        self.0.wake.notify_one();
-    }
-
-    /// The next round with a due check.
-    fn next_due_round(&self) -> Option<u64> {
         let pods = self.lock();
-        let watched = pods.values().flat_map(TrackedPod::watched);
-        watched.filter_map(|tracked| tracked.round).min()
-    }
-
-    fn take_due(&self, round: u64) -> Vec<(PodUid, String)> {
-        let mut due = Vec::new();
-        for (uid, tracked_pod) in &mut *self.lock() {
-            if tracked_pod.evicted {
-                continue;
-            }
-            for (name, tracked) in &mut tracked_pod.volumes {
-                if tracked.is_watched() && tracked.round.is_some_and(|it| it <= round) {
-                    tracked.round = None;
-                    due.push((uid.clone(), name.clone()));
-                }
-            }
-        }
-        due
-    }
-
-    /// The current round.
-    fn round(&self) -> u64 {
-        let passed = self.0.began.elapsed().as_millis() / LIMIT_CHECK_INTERVAL.as_millis();
-        u64::try_from(passed).unwrap_or(u64::MAX)
+        let tracked = pods.get(uid).and_then(|it| it.volumes.get(name));
+        let latest = tracked.and_then(|tracked| tracked.latest.as_ref());
+        latest.is_some_and(|latest| latest.measured > requested)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, TrackedPod>> {
@@ -446,22 +378,16 @@ impl VolumeUsages {
     }
 }
 
-impl TrackedPod {
-    /// Volumes with periodic limit checks.
-    fn watched(&self) -> impl Iterator<Item = &TrackedVolume> {
-        let all = self.volumes.values();
-        all.filter(|tracked| !self.evicted && tracked.is_watched())
-    }
-}
-
 impl TrackedVolume {
-    fn is_watched(&self) -> bool {
-        self.ready && self.limit.is_some()
-    }
-
     fn is_younger_than(&self, age: Duration) -> bool {
         let latest = self.latest.as_ref();
         latest.is_some_and(|latest| latest.measured.elapsed() < age)
+    }
+}
+
+impl Sample {
+    fn interval(&self, interval: Duration) -> Duration {
+        measurement_interval(interval, self.took)
     }
 }
 

@@ -1,23 +1,15 @@
-//! Usage and limits of volumes, and the schedule of the checks.
-//!
-//! A pod is evicted if an emptyDir on disk exceeds its `sizeLimit` (upstream
-//! `emptyDirLimitEviction`). Memory volumes are not checked: the kernel enforces their size.
+//! Usage of volumes, and how often it is measured. The limits are in `windlass-eviction`.
 
 use std::fmt;
 use std::time::Duration;
 
-use windlass_types::corev1::Volume;
 use windlass_types::{Pod, PodExt};
 
 use crate::volume_source::{CSI_PLUGIN, PodVolume, VolumeSource};
-use windlass_pod_inputs::resources::is_critical;
-use windlass_units::quantity::Quantity;
 
-/// Interval between two checks of a volume with a limit (upstream `evictionMonitoringPeriod`).
-pub const LIMIT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Minimum pause after a check, as a multiple of its duration: checks of a volume take at most 1/21
-/// of the time.
-pub(crate) const MIN_PAUSE_FACTOR: u32 = 20;
+/// Minimum pause after a measurement, as a multiple of its duration: the measurements of a volume
+/// take at most 1/21 of the time.
+const MIN_PAUSE_FACTOR: u32 = 20;
 /// Maximum age of stats that a request returns (upstream's default of `volumeStatsAggPeriod`).
 pub const STATS_PERIOD: Duration = Duration::from_secs(60);
 
@@ -65,63 +57,9 @@ impl fmt::Display for StatsSource {
     }
 }
 
-/// Size limit of an emptyDir on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EmptyDirLimit {
-    /// Name of the volume in its pod.
-    pub volume: String,
-    limit: Quantity,
-}
-
-impl EmptyDirLimit {
-    /// Returns upstream's eviction message, with its trailing space, if `used` exceeds the limit.
-    pub fn exceeded(&self, used: u64) -> Option<String> {
-        let used = i64::try_from(used).unwrap_or(i64::MAX);
-        let over = Quantity::from_units(used, Default::default()) > self.limit;
-        over.then(|| {
-            format!(
-                "Usage of EmptyDir volume \"{}\" exceeds the limit \"{}\". ",
-                self.volume, self.limit
-            )
-        })
-    }
-}
-
-impl fmt::Display for EmptyDirLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}≤{}", self.volume, self.limit)
-    }
-}
-
-/// Returns the limits of a pod's volumes to check. Critical pods, such as static pods, have none,
-/// because they are never evicted.
-pub fn empty_dir_limits(pod: &Pod) -> Vec<EmptyDirLimit> {
-    if is_critical(pod) {
-        return Vec::new();
-    }
-    let volumes = PodExt::spec(pod).volumes.iter().flatten();
-    volumes.filter_map(limit_of).collect()
-}
-
-fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
-    let source = volume.empty_dir.as_ref()?;
-    // the kernel limits memory and huge pages
-    if !matches!(source.medium.as_deref(), None | Some("")) {
-        return None;
-    }
-    let limit: Quantity = source.size_limit.as_ref()?.0.parse().ok()?;
-    (limit > Quantity::ZERO).then(|| EmptyDirLimit {
-        volume: volume.name.clone(),
-        limit,
-    })
-}
-
-/// Returns the round, one per [`LIMIT_CHECK_INTERVAL`], of the next check of a volume. The last
-/// check took this long and ended in `round`.
-pub fn next_round(round: u64, took: Duration) -> u64 {
-    let pause = took.saturating_mul(MIN_PAUSE_FACTOR).as_millis();
-    let rounds = pause.div_ceil(LIMIT_CHECK_INTERVAL.as_millis()).max(1);
-    round.saturating_add(u64::try_from(rounds).unwrap_or(u64::MAX))
+/// Returns the interval of the measurements of a volume whose last one took this long.
+pub fn measurement_interval(interval: Duration, took: Duration) -> Duration {
+    interval.max(took.saturating_mul(MIN_PAUSE_FACTOR))
 }
 
 /// Returns the name of the PVC of a volume: from the spec, or generated for `ephemeral`.

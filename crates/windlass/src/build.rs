@@ -2,7 +2,9 @@
 
 mod cgroups;
 mod eviction;
+mod images;
 pub mod node;
+mod oom;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +18,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{HostNetwork, NodeIdentity, identify};
-use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
+use windlass_config::{Config, KubeletConfiguration, KubeletFlags, cpu_list};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
+use windlass_local_storage::HostDisk;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -34,7 +37,8 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
-use windlass_store::{AdmittedPods, BackoffFile, ProbeResultFile, Store};
+use windlass_runtime_config::node_cgroups::reserve_cpus;
+use windlass_store::{AdmittedPods, BackoffFile, ImageUseFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
@@ -46,14 +50,16 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
-    StateParts, VolumeParts, WorkerParts,
+    AgentParts, LocalStorageParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts,
+    ShutdownParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
 /// runtime's metadata lock. More delay the median pod of a burst, from half of its time to nearly
 /// all of it.
 const DEFAULT_START_CONCURRENCY: usize = 4;
+/// CPUs that the kernel uses.
+const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Directory of logind's drop-in files.
 const LOGIND_CONF: &str = "/etc/systemd/logind.conf.d";
 
@@ -99,6 +105,9 @@ pub fn agent_parts(
     metrics: Metrics,
     clients: &RuntimeClients,
 ) -> anyhow::Result<AgentParts> {
+    let mut config = config.clone();
+    reserve_system_cpus(&mut config.kubelet, &read(CPUS_ONLINE))?;
+    let config = &config;
     let kubelet = &config.kubelet;
     let identity = identify(&config.flags, &HostNetwork::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
@@ -115,6 +124,12 @@ pub fn agent_parts(
     let node = node_parts(config, &identity, &machine, initial, handles)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
+    let local_storage = LocalStorageParts {
+        enforce_limits: kubelet.local_storage_capacity_isolation,
+        runtime: Arc::clone(&clients.runtime) as _,
+        images: Arc::clone(&clients.images) as _,
+        disk: Arc::new(HostDisk::new(node.facts.paths.clone())),
+    };
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
     let images = Arc::clone(&clients.images) as _;
     let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock));
@@ -129,6 +144,7 @@ pub fn agent_parts(
             change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
             credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
         },
+        image_gc: images::image_gc_parts(config, clients),
         state: state_parts(&config.flags.root_dir, cluster.is_some())?,
         workers: WorkerParts {
             sync_frequency: kubelet.sync_frequency.to_std(),
@@ -142,10 +158,28 @@ pub fn agent_parts(
         eviction,
         node,
         volumes,
+        local_storage,
         runtime,
         clock,
         metrics,
     })
+}
+
+/// Replaces the CPU reservations by `reservedSystemCPUs`, if it is set.
+fn reserve_system_cpus(kubelet: &mut KubeletConfiguration, online: &str) -> anyhow::Result<()> {
+    let reserved = kubelet.reserved_system_cpus.as_str();
+    let Some(cpus) = cpu_list(reserved) else {
+        return Ok(());
+    };
+    let online = online.trim();
+    let are_online = cpu_list(online).is_none_or(|online| cpus.is_subset(&online));
+    anyhow::ensure!(
+        are_online,
+        "reservedSystemCPUs: {reserved} is not a subset of the online CPUs {online}"
+    );
+    let (system, kube) = (&mut kubelet.system_reserved, &mut kubelet.kube_reserved);
+    reserve_cpus(cpus.len(), system, kube);
+    Ok(())
 }
 
 fn ensure_enough_capacity(machine: &MachineFacts, settings: &NodeSettings) -> anyhow::Result<()> {
@@ -190,6 +224,7 @@ fn node_parts(
             logind_conf_dir: PathBuf::from(LOGIND_CONF),
             record,
         }),
+        oom_source: Some(oom::oom_source(&config.kubelet.cgroup_root)),
         facts: Arc::new(facts),
         initial: Arc::new(initial),
     })
@@ -239,7 +274,7 @@ fn runtime_parts(
         images: Arc::clone(&clients.images) as _,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
-        cgroups: cgroups::cgroup_settings(kubelet, &node.initial),
+        cgroups: cgroups::cgroup_settings(kubelet, &config.gates, &node.initial),
         credentials: providers.map(|it| node::image_credentials(it, cluster, clock)),
         options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
@@ -265,6 +300,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
     let (probe_result_file, probe_results) =
         ProbeResultFile::open(store.clone()).context("probe results")?;
+    let image_uses = ImageUseFile::open(store.clone()).context("times of image use")?;
     let (admitted, restored) = match in_cluster {
         true => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -276,6 +312,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
         backoff: Some(backoff),
         probe_result_file: Some(probe_result_file),
         probe_results,
+        image_uses: Some(image_uses),
         admitted,
         restored,
     })
@@ -515,10 +552,34 @@ mod tests {
     use std::ffi::OsString;
     use std::time::Duration;
 
-    use windlass_config::KubeletFlags;
+    use windlass_config::{KubeletConfiguration, KubeletFlags};
     use windlass_pod_lifecycle::container_gc::GcPolicy;
 
-    use super::{cpu_count, gc_policy, memory_capacity};
+    use super::{cpu_count, gc_policy, memory_capacity, reserve_system_cpus};
+
+    #[test]
+    fn reserved_cpus_must_be_online_and_replace_reservations() {
+        fn check(cpus: &str, online: &str, expected: &str) {
+            let mut kubelet = KubeletConfiguration {
+                reserved_system_cpus: cpus.to_owned(),
+                ..KubeletConfiguration::default()
+            };
+            for list in [&mut kubelet.system_reserved, &mut kubelet.kube_reserved] {
+                list.insert("cpu".to_owned(), "100m".to_owned());
+            }
+            let reserved = reserve_system_cpus(&mut kubelet, online);
+            let line = match reserved {
+                Err(error) => error.to_string(),
+                Ok(()) => format!("{:?} {:?}", kubelet.system_reserved, kubelet.kube_reserved),
+            };
+            assert_eq!(line, expected, "{cpus}");
+        }
+        check("", "0-7\n", "{\"cpu\": \"100m\"} {\"cpu\": \"100m\"}");
+        check("0-1,4", "0-7\n", "{\"cpu\": \"3\"} {}");
+        check("0-1", "", "{\"cpu\": \"2\"} {}");
+        let why = "reservedSystemCPUs: 0,8 is not a subset of the online CPUs 0-7";
+        check("0,8", "0-7\n", why);
+    }
 
     #[test]
     fn gc_policy_follows_flags() {

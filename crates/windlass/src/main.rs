@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod cli;
+mod kernel;
 mod logging;
 mod memory;
 mod process;
@@ -87,6 +88,10 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
         tracing::warn!(warning, "node check");
     }
     process::prepare(&config.kubelet);
+    if !config.flags.cleanup_and_exit {
+        let protect = config.kubelet.protect_kernel_defaults;
+        kernel::set_parameters(Path::new(kernel::PARAMETERS), protect)?;
+    }
     let runtime = process::tokio_runtime()?;
     windlass_mailboxes::run_actors(&runtime, agent(&config, clock, verbosity))
 }

@@ -9,8 +9,11 @@ mod links;
 mod cluster;
 mod csi;
 mod eviction;
+mod images;
+mod local_storage;
 mod logs;
 mod node;
+mod oom;
 mod pods;
 mod probes;
 mod sources;
@@ -27,7 +30,8 @@ use windlass_actors::{
 };
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
-use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
+use windlass_local_storage::LocalStorage;
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender, spawn_io};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
@@ -39,17 +43,21 @@ use windlass_volume_manager::VolumeUsages;
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use eviction::spawn_eviction;
+use images::spawn_image_gc;
 use links::{Links, Shared, channels};
+use local_storage::spawn_local_storage;
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
+use oom::spawn_oom_watcher;
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
+pub use images::NodeReclaim;
 pub use parts::{
-    AgentParts, EvictionParts, NodeParts, ObjectParts, RuntimeParts, ShutdownParts, StateParts,
-    VolumeParts, WorkerParts,
+    AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
+    RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -79,8 +87,12 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
+    /// Frees disk space without evicting pods.
+    pub reclaim: NodeReclaim,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
+    /// Disk usage of pods.
+    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -128,6 +140,7 @@ impl Agent {
         self.volume_usages.publish_metrics();
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
+        self.reclaim.publish_metrics();
         self.mailboxes.config.publish_metrics();
         self.mailboxes
             .changes
@@ -159,6 +172,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
         ends.volumes,
         ends.volumes_in_use,
     );
+    let volumes = volume_usages.clone();
+    let local_storage = spawn_local_storage(parts.local_storage, volumes, &shared, &links);
     let pleg_health = spawn_pleg(&shared, &links, ends.pleg);
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
@@ -170,6 +185,12 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let reclaim = spawn_image_gc(parts.image_gc, state.image_uses, &runtime, &shared, &links);
+    let (limited, stop) = (runtime.clone(), shared.shutdown.token().clone());
+    spawn_io("node-allocatable", async move {
+        stop.run_until_cancelled(limited.enforce_node_allocatable())
+            .await
+    });
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
@@ -197,8 +218,18 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
 
-    let eviction = spawn_eviction(parts.eviction, &shared, &links, ends.pressure);
+    let eviction = spawn_eviction(
+        parts.eviction,
+        local_storage.clone(),
+        &shared,
+        &links,
+        &reclaim,
+        ends.pressure,
+    );
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
+    if let Some(source) = node.oom_source {
+        spawn_oom_watcher(source, &shared, &links);
+    }
     if let Some(parts) = node.shutdown {
         spawn_shutdown(parts, &shared, &links, ends.node_shutdown);
     }
@@ -216,6 +247,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
+        reclaim,
+        local_storage,
         sources,
         rejected,
         eviction,
@@ -232,6 +265,8 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
+    reclaim: NodeReclaim,
+    local_storage: LocalStorage,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
     eviction: watch::Receiver<Arc<EvictionStatus>>,
@@ -247,6 +282,8 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
+            reclaim: self.reclaim,
+            local_storage: self.local_storage,
             sources: self.sources,
             rejected: self.rejected,
             eviction: self.eviction,

@@ -256,3 +256,66 @@ fn stop_completes_after_runtime_outage() {
         .await;
     });
 }
+
+/// Message of the kernel about a process that was killed in a container.
+fn oom_message(sim: &NodeSim, name: &str, scope: &str) -> String {
+    let app = sim.runtime.running(&uid(name), "app").expect("runs");
+    let cgroup = format!("/kubepods/burstable/pod{}/{}", uid(name), app.id);
+    let limit = match scope {
+        "system" => "global_oom".to_owned(),
+        _ => format!("oom_memcg={cgroup}"),
+    };
+    format!(
+        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,{limit},\
+         task_memcg={cgroup}/child,task=dd,pid=42,uid=0"
+    )
+}
+
+/// Reason of the exit of a container in the state or last state.
+fn exit_reason(sim: &NodeSim, name: &str) -> String {
+    let view = sim.view(name);
+    let statuses = view.and_then(|view| view.status.container_statuses.clone());
+    let status = statuses.and_then(|list| list.first().cloned());
+    let states = status.map(|it| [it.state, it.last_state]).into_iter();
+    let ends = states.flatten().flatten().filter_map(|it| it.terminated);
+    let reasons: Vec<String> = ends.filter_map(|it| it.reason).collect();
+    reasons.join(" ")
+}
+
+#[test]
+fn failure_after_oom_kill_of_child_is_oom_killed() {
+    beside_a_bystander(12, async |sim| {
+        let never = pod("done").restart_policy("Never");
+        desire(sim, vec![pod("web"), pod("kept"), never]).await;
+        sim.until("they run", SECOND, |sim| {
+            ["web", "kept", "done"].iter().all(|name| runs(sim, name))
+        })
+        .await;
+        for name in ["web", "kept", "done"] {
+            let message = oom_message(sim, name, "cgroup");
+            sim.log_of_kernel(&message).await;
+        }
+        let app = |sim: &NodeSim, name: &str| sim.runtime.running(&uid(name), "app").expect("runs");
+        // the main process fails because of its child; the runtime reports a plain failure
+        sim.runtime.kill_container(&app(sim, "web").id, 1);
+        sim.runtime.kill_container(&app(sim, "done").id, 0);
+        sim.until("web restarts", MINUTE, |sim| runs(sim, "web"))
+            .await;
+        sim.until("it is reported", SECOND, |sim| {
+            exit_reason(sim, "web") == "OOMKilled"
+        })
+        .await;
+        sim.until("success stays", SECOND, |sim| {
+            exit_reason(sim, "done") == "Completed"
+        })
+        .await;
+        // its main process survives the child, and fails later for another reason
+        sim.pass(MINUTE).await;
+        assert_eq!(exit_reason(sim, "kept"), "");
+        sim.runtime.kill_container(&app(sim, "kept").id, 1);
+        sim.until("kept failed", MINUTE, |sim| {
+            exit_reason(sim, "kept") == "Error"
+        })
+        .await;
+    });
+}

@@ -314,6 +314,8 @@ fn settings(tree: &MemoryTree) -> Option<CgroupSettings> {
             pids: 100,
         },
         pids_limit: None,
+        reserved: Vec::new(),
+        qos_memory: None,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Endpoints: routes in the sources of the servers, with the permission that each requires.
 
 use anyhow::bail;
-use windlass_credentials::access::{self, AccessSettings};
+use windlass_auth::access::{self, AccessSettings};
 
 use super::{code, head, table};
 

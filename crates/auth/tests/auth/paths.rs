@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use tower::ServiceExt;
-use windlass_credentials::access::{AccessSettings, required_permissions};
+use windlass_auth::access::{AccessSettings, required_permissions};
 
 /// Groups of endpoints as the node's API has them, each with a route that says its name.
 const ROUTES: [(&str, &str); 19] = [

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::advance;
+use windlass_auth::access::AccessSettings;
 use windlass_auth::{Auth, AuthSettings, Authorization};
 use windlass_client::ObjectKey;
-use windlass_credentials::access::AccessSettings;
 use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_metrics::Metrics;
 

@@ -515,8 +515,7 @@ fn unknown_and_unimplemented_fields_warn_once() {
         )],
         &[
             "--config=@/k.yaml",
-            "--kube-reserved-cgroup=/x",
-            "--enforce-node-allocatable=pods,kube-reserved",
+            "--qos-reserved=memory=50%",
             "--exit-on-lock-contention",
             "--feature-gates=EventedPLEG=true,EnvFiles=true,WatchList=true,NFTablesProxyMode=true",
             "--pod-infra-container-image=pause",
@@ -525,8 +524,7 @@ fn unknown_and_unimplemented_fields_warn_once() {
             "@/k.yaml: authentication.x509.clientCA: unknown field (line 4, column 35) ignored; remove or correct it",
             "@/k.yaml: maxPodz: unknown field (line 3, column 10) ignored; remove or correct it",
             "@/k.yaml: iptablesDropBit: ignored: no effect in the Go kubelet either",
-            "--kube-reserved-cgroup: kubeReservedCgroup: not implemented: requires node-wide limits and reservations",
-            "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version; only pods is",
+            "--qos-reserved: qosReserved: no effect without feature gate QOSReserved",
             "--feature-gates: featureGates.EventedPLEG: set to true; not implemented in this version",
             "--feature-gates: featureGates: NFTablesProxyMode, WatchList: no effect in a kubelet",
             "--exit-on-lock-contention: not implemented: the agent keeps the lock until it exits",
@@ -630,6 +628,16 @@ fn each_validation_rule_is_enforced() {
         "neither tag nor digest is accepted in an image reference: r.io/a:1",
     );
     rule("reservedSystemCPUs: 3-1", "not a CPU list");
+    rule("reservedSystemCPUs: 0-4000000000", "not a CPU list");
+    rule("qosReserved: {cpu: 5%}", "cannot reserve \"cpu\"");
+    rule(
+        "qosReserved: {memory: \"101%\"}",
+        "memory: must be between 0% and 100%, got \"101%\"",
+    );
+    rule(
+        "qosReserved: {memory: \"50\"}",
+        "must be between 0% and 100%",
+    );
     rule(
         "reservedSystemCPUs: 0-1\nkubeReservedCgroup: /k",
         "cannot be set together with systemReservedCgroup",

@@ -10,6 +10,9 @@ use crate::duration::GoDuration;
 use crate::eviction;
 use crate::kubelet::KubeletConfiguration;
 
+/// Maximum number of a CPU, above what any kernel is built for.
+const MAX_CPU: u32 = 1 << 16;
+
 /// Checks cgroups, reserved resources and enforcement.
 pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let no_root = !c.system_cgroups.is_empty() && c.cgroup_root.is_empty();
@@ -62,7 +65,7 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
 
     let cpus = c.reserved_system_cpus.as_str();
     if !cpus.is_empty() {
-        rules.require(is_cpu_list(cpus), "reservedSystemCPUs", || {
+        rules.require(cpu_list(cpus).is_some(), "reservedSystemCPUs", || {
             format!("not a CPU list: {cpus:?}; set for example 0-1,4")
         });
         let by_cgroup = !c.system_reserved_cgroup.is_empty() || !c.kube_reserved_cgroup.is_empty();
@@ -87,7 +90,26 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
             });
         }
     }
+    qos_reserved(c, rules);
     reserved_memory(c, rules);
+}
+
+fn qos_reserved(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
+    let field = "qosReserved";
+    for (resource, share) in &c.qos_reserved {
+        rules.require(resource == "memory", field, || {
+            format!("cannot reserve {resource:?}; only memory")
+        });
+        rules.require(percent(share).is_some(), field, || {
+            format!("{resource}: must be between 0% and 100%, got {share:?}")
+        });
+    }
+}
+
+/// Parses a percentage from 0 to 100, such as `50%`.
+pub fn percent(text: &str) -> Option<i64> {
+    let number = text.strip_suffix('%')?.parse().ok()?;
+    (0..=100).contains(&number).then_some(number)
 }
 
 /// Checks eviction thresholds, reclaim amounts and grace periods.
@@ -119,15 +141,19 @@ fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     }
 }
 
-/// Whether a text is a list of numbers and ranges.
-fn is_cpu_list(text: &str) -> bool {
-    text.split(',').all(|item| {
+/// Parses a list of numbers and ranges, such as `0-3,8`; `None` if it is not one, or names a CPU that
+/// no kernel supports.
+pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for item in text.split(',') {
         let (from, to) = item.split_once('-').unwrap_or((item, item));
-        match (from.parse::<u32>(), to.parse::<u32>()) {
-            (Ok(from), Ok(to)) => from <= to,
-            _ => false,
+        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+        if from > to || to > MAX_CPU {
+            return None;
         }
-    })
+        cpus.extend(from..=to);
+    }
+    Some(cpus)
 }
 
 /// Checks the taints of a new Node object.

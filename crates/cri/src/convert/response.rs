@@ -131,6 +131,7 @@ pub(crate) fn container_summary_from_pb(container: pb::Container) -> ContainerSu
         attempt: metadata.attempt,
         state: state_from_number(container.state),
         created_at: moment(container.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+        image_id: first_filled(container.image_id, container.image_ref),
     }
 }
 
@@ -184,6 +185,11 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
                 .filter(|mount| mount.recursive_read_only)
                 .map(|mount| mount.container_path.clone())
                 .collect(),
+            image_mounts: mounts
+                .iter()
+                .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
+                .collect(),
+            oom_kills: None,
         },
         labels: status.labels,
         annotations: status.annotations,

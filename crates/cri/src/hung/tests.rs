@@ -46,6 +46,7 @@ fn container(id: &str, name: &str, state: ContainerState) -> ContainerSummary {
         attempt: 0,
         state,
         created_at: Timestamp::UNIX_EPOCH,
+        image_id: String::new(),
     }
 }
 

@@ -58,7 +58,10 @@ async fn signals_of_this_host_are_read() {
         Signal::PidAvailable,
     ] {
         let observed = signals.get(&signal).expect(signal.as_str());
-        assert!(observed.available <= observed.capacity, "{signal} {observed:?}");
+        assert!(
+            observed.available <= observed.capacity,
+            "{signal} {observed:?}"
+        );
         assert!(observed.capacity > 0, "{signal} {observed:?}");
     }
     let facts = &reading.observations.node_memory;
@@ -92,7 +95,10 @@ async fn hung_disk_keeps_its_last_reading_and_time() {
     let disk: Lane<u64, u64> = Lane::new(7);
     let at = |second| Timestamp::from_second(second).expect("a time");
     let short = Duration::from_millis(20);
-    assert_eq!(disk.run(short, at(1), |it| Some(*it)).await, Some((7, at(1))));
+    assert_eq!(
+        disk.run(short, at(1), |it| Some(*it)).await,
+        Some((7, at(1)))
+    );
     let (resume, hung) = mpsc::channel::<()>();
     let hang = move |it: &mut u64| {
         let _ = hung.recv();

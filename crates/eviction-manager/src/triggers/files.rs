@@ -130,7 +130,10 @@ impl UsageEvent {
     }
 }
 
-#[expect(deprecated, reason = "the replacement is unsafe; the descriptor is owned and not replaced")]
+#[expect(
+    deprecated,
+    reason = "the replacement is unsafe; the descriptor is owned and not replaced"
+)]
 fn watched<F: AsRawFd>(fd: F, interest: Interest) -> io::Result<AsyncFd<F>> {
     AsyncFd::with_interest(fd, interest)
 }

@@ -11,7 +11,8 @@ use super::*;
 fn thresholds(hard: &[(&str, &str)], soft: &[(&str, &str)]) -> Thresholds {
     let map = |list: &[(&str, &str)]| {
         let list = list.iter();
-        list.map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+        list.map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect()
     };
     let periods: Vec<_> = soft.iter().map(|(signal, _)| (*signal, "1m")).collect();
     Thresholds::parse(ThresholdFields {
@@ -26,7 +27,10 @@ fn thresholds(hard: &[(&str, &str)], soft: &[(&str, &str)]) -> Thresholds {
 
 #[test]
 fn next_crossing_is_armed_and_includes_page_cache() {
-    let thresholds = thresholds(&[("memory.available", "100")], &[("memory.available", "30%")]);
+    let thresholds = thresholds(
+        &[("memory.available", "100")],
+        &[("memory.available", "30%")],
+    );
     let check = |available: u64, expected: [Option<u64>; 2]| {
         let mut reading = NodeReading {
             node_inactive_file: 7,
@@ -101,7 +105,7 @@ fn files_that_cannot_be_watched_are_errors() {
     assert!(StallFile::open(&missing).is_err());
     assert!(LimitFile::open(&missing).is_err());
     assert!(UsageEvent::register(dir.path(), 1).is_err());
-    // a file that is no PSI file
+    // a file that is not a PSI file
     let plain = dir.path().join("memory.pressure");
     std::fs::write(&plain, "some avg10=0.00").expect("a file");
     assert!(StallFile::open(&plain).is_err());
@@ -138,10 +142,13 @@ async fn usage_of_v1_cgroup_is_notified_when_it_crosses() {
     });
     // in a cgroup of its own, a process reads 32 MiB into memory
     let script = format!(
-        "sleep 0.2; echo $$ > {}/cgroup.procs; exec head -c 33554432 /dev/zero | tail -n 1 >/dev/null",
+        "sleep 0.2; echo $$ > {}/cgroup.procs; head -c 33554432 /dev/zero | tail -n 1 >/dev/null",
         dir.display()
     );
-    let status = tokio::process::Command::new("sh").args(["-c", &script]).status().await;
+    let status = tokio::process::Command::new("sh")
+        .args(["-c", &script])
+        .status()
+        .await;
     assert!(status.expect("a shell").success());
     for _ in 0..200 {
         if count.load(Ordering::Relaxed) > 0 {

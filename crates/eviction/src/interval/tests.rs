@@ -1,3 +1,5 @@
+//! Time until the next pass, by distance and rate.
+
 use crate::state::EvictionState;
 use crate::test_figures::{now, observations, settings};
 

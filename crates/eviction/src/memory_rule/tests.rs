@@ -1,3 +1,5 @@
+//! Memory shortage by either rule.
+
 use super::MemoryRule;
 use crate::signal::Signal;
 use crate::test_figures::{amount, observations};
@@ -45,7 +47,7 @@ fn stalls_make_page_cache_needed() {
     check(&format!("{cache} full=10 some=40"), [true, false]);
     check(&format!("{cache} full=10.1"), [true, true]);
     check(&format!("{cache} some=40.1"), [true, true]);
-    // stalls alone make no shortage
+    // stalls without a crossed threshold
     check("memory.available=500Mi/1Gi full=90 some=90", [false, false]);
     check(&format!("{cache} some=NaN full=NaN"), [true, false]);
 }

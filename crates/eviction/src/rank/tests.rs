@@ -1,3 +1,5 @@
+//! Order of eviction by signal.
+
 use super::rank;
 use crate::layout::FileSystems;
 use crate::test_figures::pods;

@@ -1,3 +1,5 @@
+//! Passes over time.
+
 use std::time::Duration;
 
 use super::{EvictionSettings, EvictionState};

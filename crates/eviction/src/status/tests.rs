@@ -1,3 +1,5 @@
+//! What users are shown.
+
 use windlass_types::Timestamp;
 
 use super::{EvictionRecord, EvictionStatus};

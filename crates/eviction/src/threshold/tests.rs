@@ -1,3 +1,5 @@
+//! Parsing and errors of thresholds.
+
 use crate::layout::FileSystems;
 use crate::signal::{NodeCondition, Signal};
 use crate::test_figures::parse_thresholds;

@@ -1,3 +1,5 @@
+//! Status, grace period and texts of an evicted pod.
+
 use serde_json::json;
 use windlass_types::{Phase, Pod};
 
@@ -44,7 +46,7 @@ fn memory_message_is_that_of_upstream() {
              312Mi of memory, 212Mi above its request of 100Mi, at priority 0, first of 1 pods",
         ],
     );
-    // without a request, and an amount that is not a multiple of 1024
+    // without a request, and an odd amount
     check(
         "hard memory.available=100Mi",
         "memory.available=94371841/1Gi",

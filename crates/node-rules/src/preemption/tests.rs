@@ -1,3 +1,5 @@
+//! Victims of a critical pod.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -245,8 +245,8 @@ impl StreamHandler<ShutdownState> for NodeStatus {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Option<NodePressure>> for NodeStatus {
-    fn handle(&mut self, pressure: Option<NodePressure>, ctx: &mut Context<Self>) {
+impl StreamHandler<NodePressure> for NodeStatus {
+    fn handle(&mut self, NodePressure(pressure): NodePressure, ctx: &mut Context<Self>) {
         // until known, the conditions of the previous agent run stay
         if let Some(pressure) = pressure {
             self.handle_input(Input::Pressure(pressure), ctx);

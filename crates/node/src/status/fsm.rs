@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use windlass_actors::{NodePressure, RuntimeState};
+use windlass_actors::{Pressure, RuntimeState};
 use windlass_node_rules::node_conditions::{
     NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth, find,
 };
@@ -47,7 +47,7 @@ pub enum Input {
     /// The host is shutting down, or the shutdown was cancelled.
     ShuttingDown(bool),
     /// The node was read.
-    Pressure(NodePressure),
+    Pressure(Pressure),
     /// Attached devices that pods use or will use.
     VolumesInUse(Vec<String>),
     /// The state of the CSINode object changed.
@@ -193,7 +193,7 @@ pub(crate) struct NodeStatusFsm {
     read_at: Option<Duration>,
     runtime: RuntimeWatch,
     shutting_down: bool,
-    pressure: Option<NodePressure>,
+    pressure: Option<Pressure>,
     volumes_in_use: Option<Arc<[String]>>,
     csi_node: CsiNodeStatus,
     reported_at: Option<Duration>,
@@ -397,14 +397,14 @@ impl NodeStatusFsm {
     }
 
     /// Returns the conditions of the object, which stay until the node was read.
-    fn reported_pressure(&self) -> NodePressure {
+    fn reported_pressure(&self) -> Pressure {
         let status = self.node.as_ref().and_then(|node| node.status.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_deref());
         let is_true = |name: &str| {
             let condition = find(conditions.unwrap_or_default(), name);
             condition.is_some_and(|condition| condition.status == "True")
         };
-        NodePressure {
+        Pressure {
             memory: is_true("MemoryPressure"),
             disk: is_true("DiskPressure"),
             pid: is_true("PIDPressure"),

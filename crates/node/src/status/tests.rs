@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
+use windlass_actors::Pressure;
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_mailboxes::{SimClock, start_actor};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
@@ -36,7 +37,7 @@ struct TestEnv {
     runtime: FakeRuntime,
     state: watch::Sender<RuntimeState>,
     shutdown: watch::Sender<ShutdownState>,
-    pressure: watch::Sender<Option<NodePressure>>,
+    pressure: watch::Sender<NodePressure>,
     in_use: watch::Sender<Option<VolumesInUse>>,
     csi_node: watch::Sender<CsiNodeStatus>,
     seen: watch::Receiver<NodeUpdate>,
@@ -96,7 +97,7 @@ impl TestEnv {
         let runtime = FakeRuntime::new(Arc::clone(&clock), 1);
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
-        let (pressure_sender, pressure) = watch::channel(None);
+        let (pressure_sender, pressure) = watch::channel(NodePressure::default());
         let (in_use, volumes_in_use) = watch::channel(None);
         let (csi_node_sender, csi_node) = watch::channel(CsiNodeStatus::Initialized);
         let (seen_sender, seen) = watch::channel(NodeUpdate(None));
@@ -418,12 +419,12 @@ async fn pressure_is_reported_immediately_and_outlives_restart() {
         env.state.send_replace(ready());
         env.until_ready().await;
         assert_eq!(pressures(&env), [""; 0]);
-        let disk_and_pid = NodePressure {
+        let disk_and_pid = Pressure {
             memory: false,
             disk: true,
             pid: true,
         };
-        env.pressure.send_replace(Some(disk_and_pid));
+        env.pressure.send_replace(NodePressure(Some(disk_and_pid)));
         let limit = Duration::from_secs(1);
         env.until("reported", limit, |env| {
             pressures(env) == ["DiskPressure", "PIDPressure"]
@@ -438,7 +439,8 @@ async fn pressure_is_reported_immediately_and_outlives_restart() {
         next.until_ready().await;
         tokio::time::sleep(MINUTE).await;
         assert_eq!(pressures(&next), ["DiskPressure", "PIDPressure"]);
-        next.pressure.send_replace(Some(NodePressure::default()));
+        next.pressure
+            .send_replace(NodePressure(Some(Pressure::default())));
         next.until("resolved", limit, |env| pressures(env).is_empty())
             .await;
     })

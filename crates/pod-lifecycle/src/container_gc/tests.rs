@@ -42,6 +42,7 @@ fn node(text: &str) -> (Vec<SandboxSummary>, Vec<ContainerSummary>) {
                 _ => ContainerState::Unknown,
             },
             created_at: at(i as i64),
+            image_id: String::new(),
         });
     }
     (sandboxes, containers)

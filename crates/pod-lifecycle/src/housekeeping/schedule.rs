@@ -60,12 +60,12 @@ pub struct HousekeepingRound {
     pub scope: Scope,
     /// Update the CPU weight of the Burstable cgroup: the pods changed, or the last update may have
     /// failed.
-    pub update_burstable_shares: bool,
+    pub update_classes: bool,
 }
 
 impl fmt::Display for HousekeepingRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shares = match self.update_burstable_shares {
+        let shares = match self.update_classes {
             true => " share-cpu",
             false => "",
         };
@@ -138,11 +138,11 @@ impl HousekeepingSchedule {
         }
         self.in_progress = true;
         let desired = desired();
-        let update_burstable_shares = self.garbage_wanted || self.weighted != desired;
+        let update_classes = self.garbage_wanted || self.weighted != desired;
         self.weighted = desired;
         Some(HousekeepingRound {
             scope: self.scope(),
-            update_burstable_shares,
+            update_classes,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Tables of files with their rotation.
 
-use super::{LogStep, RotationPolicy, last_of, rotation};
+use super::{LogStep, RotationPolicy, last_of, older_of, rotation};
 
 const NOW: &str = "2026-11-22T06:07:08.9Z";
 
@@ -110,4 +110,32 @@ fn rotation_name_is_unique() {
         5,
         "compress(0.log.20261122-060709) rename(0.log.20261122-060710)",
     );
+}
+
+#[test]
+fn rotation_name_is_after_newest() {
+    // several rotations in one second: the oldest names are free again
+    check(
+        "0.log 0.log.20261122-060711 0.log.20261122-060712",
+        5,
+        "compress(0.log.20261122-060711 0.log.20261122-060712) rename(0.log.20261122-060713)",
+    );
+    // names that no rotation made
+    for name in ["0.log.99991231-235959", "0.log.20269999-999999"] {
+        let expected = format!("compress({name}) rename(0.log.20261122-060708)");
+        check(&format!("0.log {name}"), 5, &expected);
+    }
+}
+
+#[test]
+fn newest_rotated_file_is_not_compressed() {
+    let names = ["0.log", "0.log.20260103-000000", "0.log.20260102-000000.gz"];
+    assert!(older_of("0.log", names).is_empty());
+    let names = [
+        "0.log.20260103-000000",
+        "0.log.20260101-000000",
+        "0.log.20260102-000000",
+    ];
+    let expected = ["0.log.20260101-000000", "0.log.20260102-000000"];
+    assert_eq!(older_of("0.log", names), expected);
 }

@@ -35,6 +35,7 @@ fn listing(words: &str) -> RuntimePods {
                     _ => ContainerState::Unknown,
                 },
                 created_at: at(0),
+                image_id: String::new(),
             });
         }
     }

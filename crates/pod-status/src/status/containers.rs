@@ -7,6 +7,7 @@ use windlass_types::corev1::{
 use windlass_types::metav1::Time;
 use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestamp};
 
+use super::exit_reason::exit_reason;
 use super::readiness::set_readiness;
 use super::{StatusInput, fields, reset, whole_seconds};
 use windlass_pod_lifecycle::actions::{
@@ -152,7 +153,7 @@ fn from_runtime(
             }
             running(latest)
         }
-        ContainerState::Exited => terminated(input, latest),
+        ContainerState::Exited => terminated(input, latest, old),
         ContainerState::Created => waiting(default_reason(input), None),
         // the exit of a container must not look like a container that never ran
         ContainerState::Unknown if old_running.is_some() => {
@@ -174,7 +175,7 @@ fn from_runtime(
         .skip(1)
         .find(|i| i.state == ContainerState::Exited);
     let last_state = match older {
-        Some(older) => Some(terminated(input, older)),
+        Some(older) => Some(terminated(input, older, old)),
         None => match other_ended {
             Some(ended) => ended.state.clone(),
             None => old.and_then(|o| o.last_state.clone()),
@@ -317,15 +318,24 @@ fn running(instance: &ObservedContainer) -> ApiState {
     }
 }
 
-fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState {
-    let reason = match (instance.reason.as_str(), instance.exit_code) {
-        ("", 0) => Reason::Completed.as_str(),
-        ("", _) => Reason::Error.as_str(),
-        (text, _) => text,
-    };
+/// Returns the end of an instance. `old` is the previous status of the container.
+fn terminated(
+    input: &StatusInput<'_>,
+    instance: &ObservedContainer,
+    old: Option<&ContainerStatus>,
+) -> ApiState {
+    let id = container_id(input, instance);
+    let states = old
+        .into_iter()
+        .flat_map(|old| [&old.state, &old.last_state]);
+    let mut ends = states
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref());
+    let known = ends.find(|end| end.container_id.as_ref() == Some(&id));
+    let reason = exit_reason(instance, known);
     ApiState {
         terminated: Some(ContainerStateTerminated {
-            container_id: Some(container_id(input, instance)),
+            container_id: Some(id),
             exit_code: instance.exit_code,
             started_at: instance.started_at.map(time),
             finished_at: instance.finished_at.map(time),

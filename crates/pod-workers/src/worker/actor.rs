@@ -20,7 +20,7 @@ use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, Merge, SlotReceiver, SlotSender, completions, spawn_io,
 };
 use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_pod_lifecycle::deadline::{self, Deadline};
+use windlass_pod_lifecycle::deadline;
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker, State};
 use windlass_pod_lifecycle::stop::{
     MIN_GRACE_PERIOD, effective_grace_period, is_resumed_stop, remaining_grace_period,
@@ -184,7 +184,7 @@ impl PodWorkerActor {
     /// whose deadline passes.
     fn check_deadline(&mut self, ctx: &mut Context<Self>) {
         let now = self.deps.clock.now();
-        if self.machine.state() != State::SyncPod || self.report.deadline(now) != Deadline::Passed {
+        if self.machine.state() != State::SyncPod || !self.report.is_past_deadline(now) {
             return;
         }
         if let Some(pod) = &self.pod {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::{InspectError, TearDownRequester};
 use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
+use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
 use windlass_pod_lifecycle::stop::with_unobserved_exits;
 use windlass_pod_status::status::{Failures, StatusInput, generate_status};
@@ -469,13 +469,12 @@ async fn inputs(
 }
 
 fn past_deadline(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
-    let found = deadline(DeadlineInput {
+    is_past_deadline(DeadlineInput {
         pod: &job.pod,
         status: &job.status,
         observed,
         now: deps.clock.now(),
-    });
-    found == Deadline::Passed
+    })
 }
 
 fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {

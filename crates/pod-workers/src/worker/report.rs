@@ -7,7 +7,7 @@ use windlass_actors::{PodWorkerState, ProbeTargets, RuntimeState};
 use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::actions::DelayedRestart;
-use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
+use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_pod_lifecycle::pod_worker::State;
 use windlass_pod_status::status::{BlockerInput, Failures, StatusInput, blocker, generate_status};
 use windlass_pod_status::timeline::start_outcome;
@@ -272,20 +272,18 @@ impl Report {
         })
     }
 
-    /// State of the pod's deadline.
-    pub fn deadline(&self, now: Timestamp) -> Deadline {
-        let Some(pod) = self
-            .pod
-            .as_deref()
-            .filter(|_| self.phase_override.is_none())
-        else {
-            return Deadline::None;
-        };
-        deadline(DeadlineInput {
-            pod,
-            status: &self.status,
-            observed: &self.observed,
-            now,
+    /// True if the pod must fail because its deadline has passed; false once it has a phase
+    /// override.
+    pub fn is_past_deadline(&self, now: Timestamp) -> bool {
+        let pod = self.pod.as_deref();
+        let pod = pod.filter(|_| self.phase_override.is_none());
+        pod.is_some_and(|pod| {
+            is_past_deadline(DeadlineInput {
+                pod,
+                status: &self.status,
+                observed: &self.observed,
+                now,
+            })
         })
     }
 

@@ -256,6 +256,8 @@ fn observed(found: &FakeContainer) -> ObservedContainer {
         user: None,
         stop_signal: String::new(),
         recursive_read_only: Vec::new(),
+        image_mounts: Vec::new(),
+        oom_kills: None,
         resources: None,
     }
 }

@@ -343,6 +343,8 @@ async fn hung_volume_does_not_block_the_pod_cgroup() {
             driver: CgroupDriver::Cgroupfs,
             node: NodeLimits::default(),
             pids_limit: None,
+            reserved: Vec::new(),
+            qos_memory: None,
         }),
         files,
         events: Arc::new(Recorder::default()),

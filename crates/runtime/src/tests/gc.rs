@@ -20,6 +20,7 @@ fn add(env: &TestEnv, id: &str, state: ContainerState, attempt: u32) {
         attempt,
         state,
         created_at: at(i64::from(attempt)),
+        image_id: String::new(),
     });
 }
 

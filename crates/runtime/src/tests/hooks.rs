@@ -46,6 +46,7 @@ fn runs(env: &TestEnv, name: &str) {
         attempt: 0,
         state: ContainerState::Running,
         created_at: at(0),
+        image_id: String::new(),
     });
 }
 

@@ -19,6 +19,7 @@ fn running(name: &str) -> ContainerSummary {
         attempt: 0,
         state: ContainerState::Running,
         created_at: at(0),
+        image_id: String::new(),
     }
 }
 

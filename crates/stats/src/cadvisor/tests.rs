@@ -4,7 +4,7 @@ use super::{MachineFacts, PART};
 use crate::cgroup::page_size_name;
 use crate::resource::{ResourceUsage, resource_metrics};
 use crate::test_figures::{node, pod};
-use crate::usage::{NodeUsage, PodUsage};
+use crate::usage::{NodeUsage, OomKilledContainer, PodUsage};
 
 fn machine() -> MachineFacts {
     MachineFacts {
@@ -267,6 +267,29 @@ fn full_node_text_has_each_row_once_in_parts() {
             assert_eq!(of_pod.count(), rows, "{family} {pod}");
         }
     }
+}
+
+#[test]
+fn exited_container_has_oom_kills_and_nothing_else() {
+    let mut pod = pod();
+    let at = pod.started_at;
+    pod.oom_killed.push(OomKilledContainer {
+        name: "app".into(),
+        id: "c0".into(),
+        image: "busybox".into(),
+        kills: windlass_types::OomKills {
+            cgroup: "/kubepods/podu1/c0".into(),
+            count: 3,
+            last: at,
+        },
+        at,
+    });
+    let text = cadvisor_metrics(&machine(), Some((&node(), &[pod])));
+    check_format(&text);
+    let lines: Vec<&str> = text.lines().filter(|it| it.contains("/c0\"")).collect();
+    let expected = "container_oom_events_total{container=\"app\",id=\"/kubepods/podu1/c0\",\
+                    image=\"busybox\",name=\"c0\",namespace=\"default\",pod=\"web\"} 3 20000";
+    assert_eq!(lines, [expected]);
 }
 
 fn resource(pods: &[PodUsage]) -> String {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use windlass_cri::{CriCode, RuntimeFs};
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedSandbox, PodExt, PodUid, SandboxId,
-    Timestamp,
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, PodUid,
+    SandboxId, Timestamp,
 };
 
 use super::{HostStats, PodState};
@@ -20,7 +20,7 @@ use crate::logs::LogUsage;
 use crate::network::pod_network;
 use crate::pods::RunningPod;
 use crate::source::{StatsError, StatsSelection};
-use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
+use crate::usage::{CgroupUsage, ContainerUsage, OomKilledContainer, PodUsage, SandboxUsage};
 
 impl HostStats {
     pub(super) async fn measure_pods(
@@ -187,19 +187,7 @@ impl HostStats {
         let make = || async move {
             let task = spawn_blocking(move || {
                 let pods = pods.iter().filter_map(|running| running.pod.as_ref());
-                let pods = pods.map(|pod| {
-                    let all = pod.containers().iter().chain(pod.init_containers());
-                    let containers = all.map(|it| {
-                        let dir = paths.container_log_dir(pod, &it.name);
-                        (it.name.clone(), dir)
-                    });
-                    PodFilePaths {
-                        uid: pod.uid(),
-                        log_dir: paths.pod_log_dir(pod),
-                        etc_hosts: paths.etc_hosts(&pod.uid()),
-                        containers: containers.collect(),
-                    }
-                });
+                let pods = pods.map(|pod| PodFilePaths::from_pod(&paths, pod));
                 pods.map(|paths| (paths.uid.clone(), PodFiles::read(&paths)))
                     .collect()
             });
@@ -313,6 +301,10 @@ impl PodCollection<'_> {
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
                 pod_network(self.cgroups.as_deref()?, proc, &paths, self.at)
             });
+        let oom_killed = match includes_sandboxes(selection) {
+            true => oom_killed(observed, self.at),
+            false => Vec::new(),
+        };
         let created_at = sandbox.map(|sandbox| sandbox.created_at);
         PodUsage {
             uid: observed.uid.clone(),
@@ -324,6 +316,7 @@ impl PodCollection<'_> {
             sandbox: sandbox_usage,
             network,
             containers,
+            oom_killed,
             volumes: Vec::new(),
             ephemeral: None,
         }
@@ -346,6 +339,21 @@ impl PodCollection<'_> {
         }
         usage
     }
+}
+
+fn oom_killed(pod: &ObservedPod, at: Timestamp) -> Vec<OomKilledContainer> {
+    let exited = pod.containers.iter();
+    let exited = exited.filter(|container| container.state == ContainerState::Exited);
+    let killed = exited.filter_map(|container| {
+        Some(OomKilledContainer {
+            name: container.name.clone(),
+            id: container.id.clone(),
+            image: container.image.clone(),
+            kills: container.oom_kills.clone()?,
+            at,
+        })
+    });
+    killed.collect()
 }
 
 fn started_at(container: &ObservedContainer) -> Timestamp {

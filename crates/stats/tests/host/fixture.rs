@@ -166,5 +166,7 @@ pub(crate) fn running_container(
         stop_signal: String::new(),
         resources: None,
         recursive_read_only: Vec::new(),
+        image_mounts: Vec::new(),
+        oom_kills: None,
     }
 }

@@ -12,7 +12,10 @@ use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, Runtime
 use windlass_stats::{
     HostStats, HostStatsConfig, KernelRoots, StatsSelection, StatsSource, SystemCgroups,
 };
-use windlass_types::{ContainerId, PodUid, SandboxId};
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, OomKills, PodUid, SandboxId,
+    Timestamp,
+};
 
 use crate::fixture::{FixedPods, config, running_pod};
 
@@ -304,4 +307,49 @@ async fn sandbox_image_is_requested_until_known() {
         .await
         .expect("figures");
     assert_eq!(runtime.requests.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn oom_kills_of_exited_containers_are_collected_for_cadvisor() {
+    let (dir, config) = node();
+    let mut pod = running_pod(&PodUid::from("u-1"), "1", 2);
+    let mut observed = ObservedPod::clone(&pod.observed);
+    let kills = OomKills {
+        cgroup: format!("/{SLICE}/cri-containerd-c047a14e-0-0.scope"),
+        count: 2,
+        last: Timestamp::UNIX_EPOCH,
+    };
+    observed.containers.push(ObservedContainer {
+        id: "c047a14e-0-0".into(),
+        name: "c0".to_owned(),
+        state: ContainerState::Exited,
+        oom_kills: Some(kills.clone()),
+        ..ObservedContainer::default()
+    });
+    // its cgroup has the count
+    observed.containers[0].oom_kills = Some(kills.clone());
+    let running = dir.path().join("cgroup").join(SLICE);
+    let running = running.join("cri-containerd-c047a14e-0-1.scope");
+    write(&running.join("memory.events"), "max 9\noom_kill 5\n");
+    pod.observed = Arc::new(observed);
+    let stats = HostStats::new(HostStatsConfig {
+        pods: Arc::new(FixedPods::new(vec![pod])),
+        ..config
+    });
+    let few = stats.pods(StatsSelection::CPU_AND_MEMORY).await;
+    assert!(few.expect("figures")[0].oom_killed.is_empty());
+    let wanted = StatsSelection {
+        disk: false,
+        ..StatsSelection::ALL
+    };
+    let pods = stats.pods(wanted).await.expect("figures");
+    let ended: Vec<_> = pods[0]
+        .oom_killed
+        .iter()
+        .map(|it| (&*it.name, &it.kills))
+        .collect();
+    assert_eq!(ended, [("c0", &kills)]);
+    let cgroup = pods[0].containers[0].cgroup.as_ref();
+    let memory = cgroup.and_then(|it| it.memory.as_ref()).expect("memory");
+    assert_eq!(memory.oom_kills, Some(5));
 }

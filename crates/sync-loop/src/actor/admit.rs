@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_node_rules::admission::{Pressure, Rejection};
+use windlass_node_rules::admission::Rejection;
 use windlass_node_rules::preemption::{PREEMPTED, PreemptionPlan};
 use windlass_status::PodStatusEntry;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
@@ -16,7 +16,7 @@ use crate::admissions::{
 };
 use crate::desired::DesiredPods;
 use crate::dispatch::Dispatch;
-use windlass_actors::{NodePressure, SourcesReady};
+use windlass_actors::SourcesReady;
 
 impl SyncLoop {
     pub(super) fn config(&mut self, mut update: PodUpdate) {
@@ -49,7 +49,7 @@ impl SyncLoop {
             }
             // no worker removes it
             Dispatch::Remove(uid) if self.admissions.is_waiting(uid) => {
-                self.deps.statuses.remove(uid);
+                self.deps.status_store.remove(uid);
             }
             _ => {}
         }
@@ -70,7 +70,7 @@ impl SyncLoop {
         if !self.admissions.is_preempting() {
             return;
         }
-        let (statuses, cache) = (&self.deps.statuses, &self.deps.cache);
+        let (statuses, cache) = (&self.deps.status_store, &self.deps.cache);
         let has_ended = |uid: &PodUid| {
             let stopped =
                 |entry: PodStatusEntry| entry.worker_state == PodWorkerState::TerminatedPod;
@@ -162,7 +162,7 @@ impl SyncLoop {
             phase: Some(Phase::Pending.as_str().to_owned()),
             ..PodStatus::default()
         };
-        self.deps.statuses.publish(PodStatusEntry {
+        self.deps.status_store.publish(PodStatusEntry {
             status: Arc::new(status),
             blocker: Some(Blocker {
                 reason: Reason::Preempting,
@@ -200,15 +200,10 @@ fn context<'a>(
         policy: &deps.admission_policy,
         desired,
         strict_groups: None,
-        pressure: pressure(*deps.pressure.borrow()),
+        // no condition is true before the node was read
+        pressure: deps.pressure.borrow().0.unwrap_or_default(),
         shutting_down: deps.shutdown.borrow().shutting_down,
         restored: false,
         runs: false,
     }
-}
-
-/// No condition is true before the node was read.
-fn pressure(published: Option<NodePressure>) -> Pressure {
-    let NodePressure { memory, disk, pid } = published.unwrap_or_default();
-    Pressure { memory, disk, pid }
 }

@@ -31,7 +31,7 @@ struct TestEnv {
     config: MailboxSender<ConfigChanged>,
     terminations: SlotSender<PodUid, TerminatePod>,
     updates: SlotReceiver<PodUid, UpdatePod>,
-    statuses: PodStatusStore,
+    status_store: PodStatusStore,
 }
 
 impl TestEnv {
@@ -55,13 +55,13 @@ impl TestEnv {
             mailbox: mailbox(kind, &metrics.mailboxes).0,
         };
         let deps = deps(workers, Arc::clone(&clock), metrics);
-        let statuses = deps.statuses.clone();
+        let status_store = deps.status_store.clone();
         start_actor(SyncLoop::new(deps, streams));
         Self {
             config,
             terminations,
             updates,
-            statuses,
+            status_store,
         }
     }
 
@@ -130,14 +130,14 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
                 declared_features: None,
             }),
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
-            pressure: watch::Sender::new(None).subscribe(),
+            pressure: watch::Sender::new(NodePressure::default()).subscribe(),
             checkpoint: None,
             events,
         },
         timelines: Timelines::new(Arc::clone(&clock), None),
         clock,
         metrics,
-        statuses: PodStatusStore::new(),
+        status_store: PodStatusStore::new(),
         health: SyncLoopHealth::default(),
     }
 }
@@ -200,7 +200,7 @@ async fn terminations_reach_workers_in_order_with_cause() {
         assert_eq!(
             [env.update().await, env.update().await],
             [
-                "b kill Some(3s) Failed Terminated: because of Evicted",
+                "b kill Some(3s) Failed Terminated: because of Terminated",
                 "a kill Some(5s) Failed Terminated: because of Terminated"
             ]
         );
@@ -213,7 +213,7 @@ async fn pod_past_its_deadline_is_synced_at_a_tick() {
     on_actor_thread(async {
         let mut env = TestEnv::start();
         let pod = pod_with_deadline(30);
-        env.statuses.publish(started(&pod));
+        env.status_store.publish(started(&pod));
         env.add(pod).await;
         assert_eq!(env.update().await, "web run");
         let begun = tokio::time::Instant::now();

@@ -49,13 +49,15 @@ type Position = (bool, u64);
 #[derive(Debug, Default)]
 pub(super) struct Preemptions {
     victims: BTreeMap<PodUid, Victim>,
+    /// Victims with a terminal phase at the API server, not reported yet.
+    ended: Vec<EndedVictim>,
     waiting: BTreeMap<Position, SharedPod>,
     arrivals: u64,
 }
 
 impl Preemptions {
     pub(super) fn is_empty(&self) -> bool {
-        self.victims.is_empty() && self.waiting.is_empty()
+        self.victims.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 
     pub(super) fn victims(&self) -> impl Iterator<Item = &PodUid> {
@@ -72,7 +74,7 @@ impl Preemptions {
 
     /// Counts one tick and removes the victims that have ended or ran out of time.
     pub(super) fn end_victims(&mut self, has_ended: impl Fn(&PodUid) -> bool) -> Vec<EndedVictim> {
-        let mut gone = Vec::new();
+        let mut gone = std::mem::take(&mut self.ended);
         self.victims.retain(|uid, victim| {
             let ended = has_ended(uid);
             victim.ticks = victim.ticks.saturating_sub(1);
@@ -89,10 +91,16 @@ impl Preemptions {
         gone
     }
 
-    /// Forgets a pod without resources.
-    pub(super) fn forget(&mut self, uid: &PodUid) {
+    /// Handles a pod with a terminal phase at the API server.
+    pub(super) fn terminated(&mut self, uid: &PodUid) {
         self.stop_waiting(uid);
-        self.victims.remove(uid);
+        if let Some(victim) = self.victims.remove(uid) {
+            self.ended.push(EndedVictim {
+                uid: uid.clone(),
+                signal: victim.signal,
+                ended: true,
+            });
+        }
     }
 
     /// Adds a pod; a waiting one keeps its position.

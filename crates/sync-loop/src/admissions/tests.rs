@@ -1,3 +1,5 @@
+//! Admitted, rejected and preempting pods.
+
 mod preemption;
 
 use std::sync::Arc;

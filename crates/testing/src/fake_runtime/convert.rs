@@ -234,7 +234,7 @@ pub fn auth_from_pb(auth: pb::AuthConfig) -> ImageAuth {
 }
 
 /// Status of the runtime for the wire.
-pub fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
+pub(crate) fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
     let condition = |name: &str, error: &Option<String>| pb::RuntimeCondition {
         r#type: name.to_owned(),
         status: error.is_none(),
@@ -253,7 +253,7 @@ pub fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
 }
 
 /// A row of ListPodSandbox for the wire.
-pub fn sandbox_summary_to_pb(summary: &SandboxSummary) -> pb::PodSandbox {
+pub(crate) fn sandbox_summary_to_pb(summary: &SandboxSummary) -> pb::PodSandbox {
     pb::PodSandbox {
         id: summary.id.to_string(),
         metadata: Some(sandbox_metadata_to_pb(summary)),
@@ -317,7 +317,7 @@ fn state_to_pb(state: ContainerState) -> i32 {
 }
 
 /// A row of ListContainers for the wire.
-pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
+pub(crate) fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
     pb::Container {
         id: summary.id.to_string(),
         pod_sandbox_id: summary.sandbox_id.to_string(),
@@ -376,7 +376,7 @@ pub fn container_detail_to_pb(detail: &ContainerDetail, attempt: u32) -> pb::Con
 }
 
 /// An image for the wire.
-pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
+pub(crate) fn image_to_pb(image: &ImageInfo) -> pb::Image {
     pb::Image {
         id: image.id.clone(),
         repo_tags: image.repo_tags.clone(),
@@ -390,7 +390,7 @@ pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
 }
 
 /// Converts an event for the wire. The CRI has no event for OOM kills; they are sent as "stopped".
-pub fn event_to_pb(event: &RuntimeEvent) -> pb::ContainerEventResponse {
+pub(crate) fn event_to_pb(event: &RuntimeEvent) -> pb::ContainerEventResponse {
     let kind = match event.kind {
         RuntimeEventKind::Created => pb::ContainerEventType::ContainerCreatedEvent,
         RuntimeEventKind::Started => pb::ContainerEventType::ContainerStartedEvent,

@@ -12,6 +12,12 @@ use super::behavior::Pull;
 pub(super) struct ImageStore {
     present: BTreeMap<String, ImageInfo>,
     pulls: BTreeMap<String, Pull>,
+    /// Size of their file system.
+    pub(super) capacity: u64,
+    /// Bytes of other files on it.
+    pub(super) other_bytes: u64,
+    /// Image of sandboxes, by any of its names.
+    pub(super) sandbox_image: Option<String>,
 }
 
 impl ImageStore {
@@ -51,6 +57,13 @@ impl ImageStore {
 
     pub(super) fn list(&self) -> Vec<ImageInfo> {
         self.present.values().cloned().collect()
+    }
+
+    /// Returns size and free bytes of the file system.
+    pub(super) fn space(&self) -> (u64, u64) {
+        let images: u64 = self.present.values().map(|info| info.size).sum();
+        let used = images + self.other_bytes;
+        (self.capacity, self.capacity.saturating_sub(used))
     }
 
     pub(super) fn set_pull(&mut self, reference: &str, pull: Pull) {

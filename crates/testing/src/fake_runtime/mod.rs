@@ -20,6 +20,7 @@ mod driver;
 mod events;
 mod port;
 mod server;
+mod stats;
 
 pub use behavior::{Behavior, Pull};
 pub use events::EventMode;
@@ -34,6 +35,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_cri::CriResult;
 use windlass_types::cri::{ImageInfo, RuntimeHandler};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
 
@@ -139,6 +141,45 @@ impl FakeRuntime {
     pub fn add_image_with(&self, reference: &str, change: impl FnOnce(&mut ImageInfo)) {
         self.driver
             .change(|state| state.model.images.change(reference, change));
+    }
+
+    /// Sets the size of the file system of the images, and the bytes of other files on it.
+    pub fn set_image_disk(&self, capacity: u64, other_bytes: u64) {
+        self.driver.change(|state| {
+            state.model.images.capacity = capacity;
+            state.model.images.other_bytes = other_bytes;
+        });
+    }
+
+    /// Names the image of the sandboxes; it is on the node.
+    pub fn set_sandbox_image(&self, reference: &str) {
+        self.driver.change(|state| {
+            state.model.images.add(reference);
+            state.model.images.sandbox_image = Some(reference.to_owned());
+        });
+    }
+
+    /// Returns the tags of all images on the node, sorted.
+    pub fn image_tags(&self) -> Vec<String> {
+        let images = self.driver.change(|state| state.model.images.list());
+        let mut tags: Vec<_> = images.into_iter().flat_map(|it| it.repo_tags).collect();
+        tags.sort();
+        tags
+    }
+
+    pub(crate) fn sandbox_image(&self) -> Option<String> {
+        self.driver
+            .change(|state| state.model.images.sandbox_image.clone())
+    }
+
+    /// Returns size and free bytes of the file system of the images.
+    pub(crate) async fn image_disk(&self) -> CriResult<(u64, u64)> {
+        let operation = Operation::ImageFsInfo;
+        self.driver
+            .call(operation, String::new(), |model, _| {
+                Ok(model.images.space())
+            })
+            .await
     }
 
     /// Sets the result of pulls of an image.

@@ -38,6 +38,8 @@ pub(super) struct Model {
     pub(super) scripts: BTreeMap<String, Vec<Behavior>>,
     /// Successful starts by pod and container name.
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
+    /// Bytes of writable layers by pod and container name.
+    pub(super) layers: BTreeMap<(PodUid, String), u64>,
     pub(super) network_error: Option<String>,
     pub(super) handlers: Vec<RuntimeHandler>,
     pub(super) strict_groups: Option<bool>,
@@ -547,6 +549,7 @@ impl Model {
                 attempt: container.config.attempt,
                 state: container.state,
                 created_at: container.created_at,
+                image_id: container.image_ref.clone(),
             })
             .collect()
     }
@@ -602,6 +605,13 @@ impl Model {
                     .filter(|mount| mount.recursive_read_only)
                     .map(|mount| mount.container_path.clone())
                     .collect(),
+                image_mounts: c
+                    .config
+                    .mounts
+                    .iter()
+                    .filter_map(|mount| Some(mount.image.as_ref()?.image.clone()))
+                    .collect(),
+                oom_kills: None,
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),

@@ -36,6 +36,10 @@ pub enum Operation {
     ListContainers,
     /// `container_status`.
     ContainerStatus,
+    /// `list_container_stats`.
+    ListContainerStats,
+    /// `image_fs_info`.
+    ImageFsInfo,
     /// `exec_sync`.
     ExecSync,
     /// `reopen_container_log`.
@@ -70,6 +74,8 @@ impl Operation {
             Self::RemoveContainer => "remove_container",
             Self::ListContainers => "list_containers",
             Self::ContainerStatus => "container_status",
+            Self::ListContainerStats => "list_container_stats",
+            Self::ImageFsInfo => "image_fs_info",
             Self::ExecSync => "exec_sync",
             Self::ReopenContainerLog => "reopen_container_log",
             Self::Events => "get_container_events",

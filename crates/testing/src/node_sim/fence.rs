@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use windlass_cri::{CriResult, ImageService, RuntimeEventStream, RuntimeService};
+use windlass_cri::{
+    CriResult, ImageFsInfo, ImageService, RuntimeEventStream, RuntimeFs, RuntimeService,
+    RuntimeStats,
+};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
     ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
@@ -22,7 +25,7 @@ use crate::fake_runtime::FakeRuntime;
 
 /// Runtime and volumes of one agent run.
 #[derive(Clone, Debug)]
-pub(super) struct Fence {
+pub(crate) struct Fence {
     runtime: FakeRuntime,
     volumes: MemoryVolumes,
     raised: Arc<AtomicBool>,
@@ -43,7 +46,7 @@ impl Fence {
         self.volumes.kill();
     }
 
-    pub(super) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
         self.block_if_raised().await;
         let response = call.await;
         self.block_if_raised().await;
@@ -177,5 +180,16 @@ impl ImageService for Fence {
 
     async fn remove_image(&self, image: &str) -> CriResult<()> {
         self.pass(self.runtime.remove_image(image)).await
+    }
+}
+
+#[async_trait]
+impl RuntimeStats for Fence {
+    async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
+        self.pass(self.runtime.image_fs_info()).await
+    }
+
+    async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
+        self.pass(self.runtime.writable_layers()).await
     }
 }

@@ -1,10 +1,10 @@
-//! Limit checks and usage requests, on paused time.
+//! Usage requests, on paused time.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use serde_json::json;
-use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots};
+use windlass_mailboxes::SimClock;
 use windlass_timelines::Timelines;
 use windlass_types::{DeviceName, MountedContent, MountedVolume};
 use windlass_volume_plan::volume_source::{VolumeSource, plain_volumes};
@@ -96,26 +96,11 @@ impl VolumePlugins for FakePlugins {
     }
 }
 
-#[derive(Debug, Default)]
-struct Events(Mutex<Vec<String>>);
-
-impl EventRecorder for Events {
-    fn record(&self, pod: &Pod, _: Option<&str>, kind: EventType, reason: Reason, message: &str) {
-        let line = format!("{} {kind:?} {reason} {message}", pod.name());
-        self.0.lock().unwrap().push(line);
-    }
-
-    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
-}
-
 struct Fixture {
     plugins: Arc<FakePlugins>,
     measured: InstrumentedVolumes,
     usages: VolumeUsages,
-    changed: SlotReceiver<PodUid, VolumesChanged>,
-    events: Arc<Events>,
     metrics: Metrics,
-    cancel: CancellationToken,
 }
 
 impl Fixture {
@@ -123,17 +108,11 @@ impl Fixture {
         let metrics = Metrics::new().unwrap();
         let plugins = Arc::new(FakePlugins::default());
         *plugins.began.lock().unwrap() = Some(Instant::now());
-        let events = Arc::new(Events::default());
-        let (sender, changed) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
-        let cancel = CancellationToken::new();
         let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
         let usages = VolumeUsages::new(VolumeUsagesDeps {
             plugins: plugins.clone(),
             clock: Arc::clone(&clock),
-            events: events.clone(),
-            changed: sender,
             metrics: metrics.clone(),
-            cancel: cancel.clone(),
         });
         let measured = InstrumentedVolumes::new(
             plugins.clone(),
@@ -145,10 +124,7 @@ impl Fixture {
             plugins,
             measured,
             usages,
-            changed,
-            events,
             metrics,
-            cancel,
         }
     }
 
@@ -175,17 +151,6 @@ impl Fixture {
             released.unwrap();
         }
     }
-
-    /// Takes the changes sent to the SyncLoop.
-    async fn changes(&mut self) -> Vec<(PodUid, Option<String>)> {
-        let mut changes = Vec::new();
-        while let Ok(Some((uid, changed))) =
-            tokio::time::timeout(Duration::from_millis(1), self.changed.next()).await
-        {
-            changes.push((uid, changed.over_limit));
-        }
-        changes
-    }
 }
 
 fn pod(name: &str, volumes: serde_json::Value) -> SharedPod {
@@ -196,95 +161,72 @@ fn pod(name: &str, volumes: serde_json::Value) -> SharedPod {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-fn limited(volume: &str) -> serde_json::Value {
-    json!([{"name": volume, "emptyDir": {"sizeLimit": "1Mi"}}])
+impl Fixture {
+    /// Requests a recent sample every 10 s; returns the bytes, at most 3 s later.
+    async fn recent(&self, pod: &Pod, volume: &str) -> Option<u64> {
+        let names = [volume.to_owned()];
+        let (interval, wait) = (9 * SECOND, 3 * SECOND);
+        let begin = Instant::now();
+        let samples = self.usages.recent(&pod.uid(), &names, interval, wait).await;
+        assert!(begin.elapsed() <= wait);
+        tokio::time::sleep_until(begin + 10 * SECOND).await;
+        Some(samples.get(volume)?.used)
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_over_its_limit_is_evicted_once_with_upstream_text() {
-    let mut fixture = Fixture::new();
-    fixture.plugins.set("data", 1 << 20);
-    fixture.plugins.set("small", 1 << 20);
-    fixture.set_up(&pod("web", limited("data"))).await;
-    fixture.set_up(&pod("other", limited("small"))).await;
-    tokio::time::sleep(25 * SECOND).await;
-    assert_eq!(fixture.changes().await, []);
-    fixture.plugins.set("data", (1 << 20) + 4096);
-    tokio::time::sleep(60 * SECOND).await;
-    let message = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
-    let expected = [(PodUid::from("web-uid"), Some(message.to_owned()))];
-    assert_eq!(fixture.changes().await, expected);
-    let events = fixture.events.0.lock().unwrap().clone();
-    assert_eq!(events, [format!("web Warning Evicted {message}")]);
-    let text = fixture.metrics.render().unwrap();
-    let counted = "kubelet_evictions{eviction_signal=\"emptydirfs.limit\"} 1";
-    assert!(text.contains(counted), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn limits_are_checked_together_every_ten_seconds() {
+async fn slow_volume_is_measured_less_often_without_delay() {
     let fixture = Fixture::new();
-    fixture.plugins.set("a", 0);
-    fixture.plugins.set("b", 0);
-    tokio::time::sleep(3 * SECOND).await;
-    fixture.set_up(&pod("web", limited("a"))).await;
-    tokio::time::sleep(4 * SECOND).await;
-    fixture.set_up(&pod("other", limited("b"))).await;
-    tokio::time::sleep(25 * SECOND).await;
-    let mut measurements = fixture.plugins.measurements();
-    measurements.sort();
-    let round = |at: u64| [(at, "a".to_owned()), (at, "b".to_owned())];
-    assert_eq!(measurements, [round(10), round(20), round(30)].concat());
-}
-
-#[tokio::test(start_paused = true)]
-async fn slow_volume_is_checked_less_often() {
-    let fixture = Fixture::new();
-    fixture.plugins.set("slow", 0);
-    fixture.set_up(&pod("web", limited("slow"))).await;
-    *fixture.plugins.takes.lock().unwrap() = 3 * SECOND;
-    tokio::time::sleep(11 * SECOND).await;
+    fixture.plugins.set("slow", 7);
+    let web = pod("web", json!([{"name": "slow", "emptyDir": {}}]));
+    fixture.set_up(&web).await;
+    *fixture.plugins.takes.lock().unwrap() = 4 * SECOND;
+    assert_eq!(fixture.recent(&web, "slow").await, None);
     *fixture.plugins.takes.lock().unwrap() = Duration::ZERO;
-    fixture.plugins.set("quick", 0);
-    fixture.set_up(&pod("other", limited("quick"))).await;
-    tokio::time::sleep(80 * SECOND).await;
-    let measurements = fixture.plugins.measurements();
-    let of = |name: &str| -> Vec<u64> {
-        let measurements = measurements.iter().filter(|(_, volume)| volume == name);
-        measurements.map(|(at, _)| *at).collect()
-    };
-    assert_eq!(of("slow"), [10, 70, 80, 90]);
-    assert_eq!(of("quick"), [20, 30, 40, 50, 60, 70, 80, 90]);
+    for _ in 0..12 {
+        assert_eq!(fixture.recent(&web, "slow").await, Some(7));
+    }
+    let of = fixture.plugins.measurements().into_iter().map(|(at, _)| at);
+    assert_eq!(of.collect::<Vec<_>>(), [0, 90, 100, 110, 120]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_without_limit_or_request_are_not_measured() {
+async fn sample_of_hung_volume_becomes_absent() {
+    let fixture = Fixture::new();
+    fixture.plugins.set("data", 7);
+    let web = pod("web", json!([{"name": "data", "emptyDir": {}}]));
+    fixture.set_up(&web).await;
+    assert_eq!(fixture.recent(&web, "data").await, Some(7));
+    *fixture.plugins.takes.lock().unwrap() = 3600 * SECOND;
+    for _ in 0..4 {
+        assert_eq!(fixture.recent(&web, "data").await, Some(7));
+    }
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(fixture.recent(&web, "data").await, None);
+    assert_eq!(
+        fixture.plugins.measurements().len(),
+        2,
+        "no pile of waiters"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_without_request_are_not_measured() {
     let fixture = Fixture::new();
     let volumes = json!([
-        {"name": "a", "emptyDir": {}},
-        {"name": "b", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        {"name": "a", "emptyDir": {"sizeLimit": "1Mi"}},
         {"name": "c", "hostPath": {"path": "/"}},
         {"name": "bad", "emptyDir": {"sizeLimit": "1Mi"}},
     ]);
-    fixture.set_up(&pod("web", volumes)).await;
+    let web = pod("web", volumes);
+    fixture.set_up(&web).await;
     tokio::time::sleep(3600 * SECOND).await;
     assert_eq!(fixture.plugins.measurements(), []);
-}
-
-#[tokio::test(start_paused = true)]
-async fn checks_stop_after_tear_down_and_cancellation() {
-    let fixture = Fixture::new();
-    fixture.plugins.set("data", 0);
-    let web = pod("web", limited("data"));
-    fixture.set_up(&web).await;
-    tokio::time::sleep(15 * SECOND).await;
-    assert_eq!(fixture.plugins.measurements().len(), 1);
+    for name in ["c", "bad", "unknown"] {
+        assert_eq!(fixture.recent(&web, name).await, None);
+    }
     fixture.tear_down(&web).await;
-    tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(fixture.plugins.measurements(), []);
-    fixture.set_up(&web).await;
-    fixture.cancel.cancel();
-    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(fixture.recent(&web, "a").await, None);
     assert_eq!(fixture.plugins.measurements(), []);
 }
 

@@ -1,4 +1,4 @@
-//! Limits, messages and check intervals.
+//! Names and intervals.
 
 use serde_json::json;
 
@@ -14,68 +14,15 @@ fn pod(spec: serde_json::Value) -> Pod {
 }
 
 #[test]
-fn only_limited_disk_empty_dirs_have_limits() {
-    let check = |empty_dir: serde_json::Value, expected: &str| {
-        let pod = pod(json!({"containers": [], "volumes": [{"name": "v", "emptyDir": empty_dir}]}));
-        let limits = empty_dir_limits(&pod);
-        let line: Vec<String> = limits.iter().map(ToString::to_string).collect();
-        assert_eq!(line.join(" "), expected, "{empty_dir}");
+fn slow_measurement_delays_the_next() {
+    let check = |took: f64, expected: f64| {
+        let interval = measurement_interval(Duration::from_secs(10), Duration::from_secs_f64(took));
+        assert_eq!(interval.as_secs_f64(), expected, "{took}");
     };
-    check(json!({}), "");
-    check(json!({"sizeLimit": "1Mi"}), "v≤1Mi");
-    check(json!({"sizeLimit": "1024Ki", "medium": ""}), "v≤1Mi");
-    check(json!({"sizeLimit": "0"}), "");
-    check(json!({"sizeLimit": "1Mi", "medium": "Memory"}), "");
-    check(json!({"sizeLimit": "1Gi", "medium": "HugePages"}), "");
-    check(json!({"sizeLimit": "much"}), "");
-}
-
-#[test]
-fn critical_pods_have_no_limits() {
-    let volumes = json!([{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]);
-    let mut web = pod(json!({"containers": [], "volumes": volumes}));
-    assert_eq!(empty_dir_limits(&web).len(), 1);
-    web.metadata.annotations = Some(
-        [("kubernetes.io/config.source".into(), "file".into())]
-            .into_iter()
-            .collect(),
-    );
-    assert!(empty_dir_limits(&web).is_empty(), "static");
-    let critical = pod(json!({"containers": [], "volumes": volumes, "priority": 2_000_000_000}));
-    assert!(empty_dir_limits(&critical).is_empty(), "by its priority");
-}
-
-#[test]
-fn exceeded_limit_has_upstream_message() {
-    let check = |limit: &str, used: u64, expected: Option<&str>| {
-        let volumes = json!([{"name": "data", "emptyDir": {"sizeLimit": limit}}]);
-        let limits = empty_dir_limits(&pod(json!({"containers": [], "volumes": volumes})));
-        assert_eq!(limits[0].exceeded(used).as_deref(), expected, "{limit}");
-    };
-    check("1Mi", 1 << 20, None);
-    check(
-        "1Mi",
-        (1 << 20) + 1,
-        Some("Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". "),
-    );
-    check(
-        "5000k",
-        5_000_001,
-        Some("Usage of EmptyDir volume \"data\" exceeds the limit \"5M\". "),
-    );
-    check("8Ei", u64::MAX, None);
-}
-
-#[test]
-fn slow_check_delays_next_round() {
-    let check = |took: f64, expected: u64| {
-        let next = next_round(7, Duration::from_secs_f64(took));
-        assert_eq!(next - 7, expected, "{took}");
-    };
-    check(0.0, 1);
-    check(0.5, 1);
-    check(0.501, 2);
-    check(30.0, 60);
+    check(0.0, 10.0);
+    check(0.5, 10.0);
+    check(0.75, 15.0);
+    check(30.0, 600.0);
 }
 
 #[test]

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use windlass::build::node::kubelet_version;
 use windlass::wiring::Agent;
+use windlass_auth::access::AccessSettings;
 use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, require_auth};
 use windlass_certs::ServingNames;
 use windlass_certs::self_signed::self_signed;
 use windlass_config::tls::TlsNumbers;
 use windlass_config::{Config, KubeletConfiguration, shown_flags};
-use windlass_credentials::access::AccessSettings;
 use windlass_cri::TrackedStreams;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,

@@ -6,29 +6,34 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
-use windlass_eviction::EvictionStatus;
-use windlass_eviction_manager::{
-    EvictionManager, EvictionManagerDeps, NodeReclaimer, PodDisk, PodDiskMeter,
-};
+use windlass_eviction::local_storage::PodDiskUsage;
+use windlass_eviction::{ContainerUsage, EvictionStatus};
+use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
+use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
 use windlass_types::{PodUid, SharedPod};
 
+use super::images::NodeReclaim;
 use super::links::{Links, Shared};
 use super::parts::EvictionParts;
 
 /// Starts the manager; returns what users are shown.
 pub(super) fn spawn_eviction(
     parts: EvictionParts,
+    local_storage: LocalStorage,
     shared: &Shared,
     links: &Links,
-    pressure: watch::Sender<Option<NodePressure>>,
+    reclaim: &NodeReclaim,
+    pressure: watch::Sender<NodePressure>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
-    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(AgentReclaimer));
+    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(reclaim.clone()));
     start_actor(EvictionManager::new(EvictionManagerDeps {
         settings: parts.settings,
         figures: parts.figures,
-        disk: parts.disk.unwrap_or_else(|| Arc::new(AgentDisk)),
+        disk: parts
+            .disk
+            .unwrap_or_else(|| Arc::new(AgentDisk(local_storage))),
         reclaimer,
         triggers: parts.triggers,
         status_store: shared.status_store.clone(),
@@ -43,28 +48,29 @@ pub(super) fn spawn_eviction(
     status
 }
 
-/// Dead containers and images of this agent.
-#[derive(Debug)]
-struct AgentReclaimer;
-
-#[async_trait]
-impl NodeReclaimer for AgentReclaimer {
-    async fn delete_dead_containers(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn delete_unused_images(&self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
 /// Disk usage of the pods of this agent.
 #[derive(Debug)]
-struct AgentDisk;
+struct AgentDisk(LocalStorage);
 
 #[async_trait]
 impl PodDiskMeter for AgentDisk {
-    async fn measure(&self, _pods: Vec<SharedPod>) -> BTreeMap<PodUid, PodDisk> {
-        BTreeMap::new()
+    async fn measure(&self, pods: Vec<SharedPod>) -> BTreeMap<PodUid, PodDisk> {
+        let usages = self.0.measure(&pods).await.into_iter();
+        usages.map(|(uid, usage)| (uid, pod_disk(usage))).collect()
+    }
+}
+
+fn pod_disk(usage: PodDiskUsage) -> PodDisk {
+    let local_volumes = usage.local_volumes();
+    let containers = usage.containers.into_iter();
+    let containers = containers.map(|container| ContainerUsage {
+        name: container.name,
+        memory: None,
+        writable_layer: container.writable_layer,
+        logs: container.logs,
+    });
+    PodDisk {
+        containers: containers.collect(),
+        local_volumes,
     }
 }

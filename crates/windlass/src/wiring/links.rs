@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::{
     ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged,
-    PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState,
+    OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState,
     ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
     VolumesChanged, VolumesHandle, VolumesInUse,
 };
@@ -87,11 +87,12 @@ pub(super) struct Links {
     pub(super) volumes_changed: SlotSender<PodUid, VolumesChanged>,
     pub(super) terminations: SlotSender<PodUid, TerminatePod>,
     pub(super) pleg: PlegHandle,
+    pub(super) oom_kills: OomKillCache,
     pub(super) workers: PodWorkersHandle,
     pub(super) volumes: VolumesHandle,
     pub(super) node: watch::Receiver<NodeUpdate>,
     pub(super) node_shutdown: watch::Receiver<ShutdownState>,
-    pub(super) pressure: watch::Receiver<Option<NodePressure>>,
+    pub(super) pressure: watch::Receiver<NodePressure>,
     pub(super) runtime_state: watch::Receiver<RuntimeState>,
     pub(super) sources_ready: watch::Receiver<SourcesReady>,
     pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
@@ -106,7 +107,7 @@ pub(super) struct Ends {
     pub(super) volumes: Mailbox<VolumeManagerMessage>,
     pub(super) node: watch::Sender<NodeUpdate>,
     pub(super) node_shutdown: watch::Sender<ShutdownState>,
-    pub(super) pressure: watch::Sender<Option<NodePressure>>,
+    pub(super) pressure: watch::Sender<NodePressure>,
     pub(super) volumes_in_use: watch::Sender<Option<VolumesInUse>>,
 }
 
@@ -136,7 +137,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
         mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
     let (node_end, node) = watch::channel(NodeUpdate::default());
     let (node_shutdown_end, node_shutdown) = watch::channel(ShutdownState::default());
-    let (pressure_end, pressure) = watch::channel(None);
+    let (pressure_end, pressure) = watch::channel(NodePressure::default());
     let (runtime_state_end, runtime_state) = watch::channel(RuntimeState::unknown());
     let (sources_ready_end, sources_ready) = watch::channel(SourcesReady::default());
     let (volumes_in_use_end, volumes_in_use) = watch::channel(None);
@@ -150,6 +151,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
             mailbox: pleg,
             cache: StatusCache::new(),
         },
+        oom_kills: OomKillCache::default(),
         workers: PodWorkersHandle {
             updates,
             mailbox: workers,

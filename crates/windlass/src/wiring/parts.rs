@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_checks::Checks;
-use windlass_cri::{ImageService, RuntimeService};
+use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
+use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
+use windlass_local_storage::NodeDisk;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_objects::CredentialDirs;
+use windlass_oom_watcher::OomSource;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
@@ -22,7 +25,8 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
-    AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
+    AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses, ProbeResultFile,
+    ProbeResultTables,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, SharedPod, SpanSink};
@@ -50,8 +54,12 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
+    /// Local storage of pods.
+    pub local_storage: LocalStorageParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
+    /// Image garbage collection.
+    pub image_gc: ImageGcParts,
     /// Eviction of pods.
     pub eviction: EvictionParts,
     /// Pod workers.
@@ -79,6 +87,8 @@ pub struct NodeParts {
     pub swap_warning: Option<String>,
     /// Graceful node shutdown; `None` in simulations.
     pub shutdown: Option<ShutdownParts>,
+    /// Sources of OOM kills.
+    pub oom_source: Option<OomSource>,
 }
 
 /// Settings of graceful node shutdown.
@@ -114,6 +124,19 @@ pub struct VolumeParts {
     pub registry: Option<PathBuf>,
 }
 
+/// Local storage of pods.
+#[derive(Debug)]
+pub struct LocalStorageParts {
+    /// `localStorageCapacityIsolation`: pods over their limits are evicted.
+    pub enforce_limits: bool,
+    /// Writable layers of containers.
+    pub runtime: Arc<dyn RuntimeStats>,
+    /// File systems of the image service.
+    pub images: Arc<dyn RuntimeStats>,
+    /// Logs.
+    pub disk: Arc<dyn NodeDisk>,
+}
+
 /// The container runtime and what containers need of the host.
 #[derive(Debug)]
 pub struct RuntimeParts {
@@ -133,6 +156,15 @@ pub struct RuntimeParts {
     pub options: RuntimeOptions,
     /// Log rotation; `None` without a limit and in simulations.
     pub log_rotation: Option<LogRotation>,
+}
+
+/// Settings of image garbage collection and its view of the host.
+#[derive(Debug)]
+pub struct ImageGcParts {
+    /// Thresholds and ages.
+    pub policy: ImageGcPolicy,
+    /// The file system of the images.
+    pub file_system: Arc<dyn ImageFileSystem>,
 }
 
 /// Settings of eviction and its view of the host.
@@ -171,6 +203,8 @@ pub struct StateParts {
     pub probe_result_file: Option<ProbeResultFile>,
     /// Probe results of the previous run.
     pub probe_results: ProbeResultTables,
+    /// Times of use of images.
+    pub image_uses: Option<(ImageUseFile, ImageUses)>,
     /// Checkpoint of admitted pods.
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.

@@ -59,6 +59,7 @@ pub(super) fn spawn_pleg(
         health: health.clone(),
         runtime_name: shared.runtime_name.clone(),
         hung: shared.hung.clone(),
+        oom_kills: links.oom_kills.clone(),
     };
     start_actor(Pleg::new(deps, mailbox));
     health

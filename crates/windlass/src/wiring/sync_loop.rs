@@ -40,7 +40,7 @@ pub(super) fn spawn_sync_loop(
         sources: wiring.sources,
         workers: links.workers.clone(),
         cache: links.pleg.cache.clone(),
-        statuses: shared.status_store.clone(),
+        status_store: shared.status_store.clone(),
         cri: Arc::clone(&shared.runtime),
         pleg_health: wiring.pleg_health,
         volumes: links.volumes.clone(),

@@ -52,10 +52,7 @@ pub(super) fn spawn_volumes(
     let usages = VolumeUsages::new(VolumeUsagesDeps {
         plugins: Arc::clone(&parts.plugins),
         clock: Arc::clone(&shared.clock),
-        events: Arc::clone(&shared.events),
-        changed: links.volumes_changed.clone(),
         metrics: shared.metrics.clone(),
-        cancel: shared.shutdown.token(),
     });
     let plugins = InstrumentedVolumes::new(
         Arc::clone(&parts.plugins),

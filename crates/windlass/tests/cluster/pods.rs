@@ -31,6 +31,7 @@ async fn pods_follow_their_spec(kind: Kind) {
         Box::pin(ends::follow_the_restart_policy(&env)),
         Box::pin(rejected_pods_fail(&env)),
         Box::pin(limits::evict_pod_exceeding_empty_dir(&env)),
+        Box::pin(limits::evict_pod_exceeding_local_storage(&env)),
     );
     tokio::join!(
         Box::pin(deletion::gives_the_grace_period(&env)),

@@ -1,10 +1,12 @@
 //! Pod cgroups: limits and lifetime.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use windlass_cgroups::{CgroupTree, HostTree};
 use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
@@ -121,6 +123,54 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
     assert_eq!(places(&limited), Vec::<PathBuf>::new());
     assert!(!places(&plain).is_empty());
     env.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_node_allocatable_limits_pods_and_daemons() {
+    if skipped() {
+        return;
+    }
+    // the same path under both drivers
+    let daemons = format!("/windlass_daemons{}.slice", std::process::id());
+    let tree = HostTree::open(PathBuf::from(CGROUPS)).unwrap();
+    let controllers = ["cpu", "memory", "pids"].into_iter();
+    let hierarchies: BTreeSet<String> =
+        { controllers.filter_map(|controller| tree.hierarchy_of(controller)) }.collect();
+    for hierarchy in &hierarchies {
+        tree.make(hierarchy, &daemons).unwrap();
+    }
+    let config = format!(
+        "enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: {daemons}\n\
+         kubeReserved: {{cpu: 100m, memory: 100Mi, pid: \"500\"}}"
+    );
+    let mut env = TestEnv::configured("m-reserved", &config).await;
+    env.apply("plain.yaml", &shell("plain", "HOLD"));
+    env.ready("plain").await;
+    env.logged(&["NodeAllocatableEnforced"]).await;
+    let kubepods = env.containerd.cgroup_layout().kubepods();
+    let limit = |cgroup: &str| value(cgroup, "memory", ["memory.limit_in_bytes", "memory.max"]);
+    let shares = ["cpu.shares", "cpu.weight"];
+    eventually("the daemons are limited", SOON, async || {
+        let found = limit(&daemons);
+        (found == "104857600").then_some(()).ok_or(found)
+    })
+    .await;
+    expect(&daemons, "cpu", shares, ["102", "4"]);
+    expect(&daemons, "pids", ["pids.max"; 2], ["500"; 2]);
+    let memory = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = memory.split_whitespace().nth(1).unwrap();
+    let total: u64 = total.parse().unwrap();
+    let allocatable = (total << 10) - (100 << 20);
+    assert_eq!(limit(&kubepods), allocatable.to_string());
+    let processes = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+    let processes: u64 = processes.trim().parse().unwrap();
+    let allocatable = (processes - 500).to_string();
+    let allocatable = [allocatable.as_str(); 2];
+    expect(&kubepods, "pids", ["pids.max"; 2], allocatable);
+    env.stop().await;
+    for hierarchy in &hierarchies {
+        tree.remove(hierarchy, &daemons).unwrap();
+    }
 }
 
 async fn uid(env: &TestEnv, name: &str) -> PodUid {

@@ -16,6 +16,7 @@ mod disk_faults;
 mod edits;
 mod hooks;
 mod hung_call;
+mod image_gc;
 mod image_volumes;
 mod ip_families;
 mod isolation;

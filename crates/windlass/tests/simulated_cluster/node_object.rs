@@ -295,3 +295,41 @@ fn node_condition_and_cordon_changes_are_node_events() {
         assert_eq!(counts(sim), [1, ready_before + 1, 1, 1, 1]);
     });
 }
+
+#[test]
+fn system_oom_is_node_event_and_others_are_not() {
+    simulate_cluster(8, async |sim| {
+        latencies(sim);
+        let kill = |cgroups: &str, pid: u32| {
+            format!(
+                "oom-kill:constraint=C,nodemask=(null),cpuset=/,mems_allowed=0,{cgroups},\
+                 task=dd,pid={pid},uid=0"
+            )
+        };
+        // before the agent starts
+        sim.log_of_kernel(&kill("global_oom,task_memcg=/a", 1))
+            .await;
+        sim.start_agent().await;
+        sim.log_of_kernel(&kill("oom_memcg=/a,task_memcg=/a/b", 2))
+            .await;
+        sim.log_of_kernel(&kill("global_oom,task_memcg=/a", 3))
+            .await;
+        let messages = |sim: &NodeSim| {
+            let events = sim.api.list::<Event>().into_iter();
+            let ooms = events.filter(|it| it.reason.as_deref() == Some("SystemOOM"));
+            let shown = ooms.map(|it| {
+                let object = it.involved_object;
+                let parts = [object.kind, object.name, it.type_, it.message];
+                parts.map(Option::unwrap_or_default).join(" ")
+            });
+            shown.collect::<Vec<_>>()
+        };
+        sim.until("it is reported", 5 * SECOND, |sim| {
+            !messages(sim).is_empty()
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        let expected = "Node sim Warning System OOM encountered, victim process: dd, pid: 3";
+        assert_eq!(messages(sim), [expected]);
+    });
+}

@@ -80,6 +80,8 @@ fn overhead_counts_in_sandbox_cgroup_and_admission() {
                 pids: 100,
             },
             pids_limit: None,
+            reserved: Vec::new(),
+            qos_memory: None,
         });
         sim.start_agent().await;
         let with_overhead = |name: &str, cpu: &str| {
@@ -98,7 +100,7 @@ fn overhead_counts_in_sandbox_cgroup_and_admission() {
         })
         .await;
         let status = sim.view("huge").expect("an entry").status;
-        assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+        assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"));
 
         let config = sandbox(sim, "web");
         let overhead = config.overhead.expect("passed to the runtime");

@@ -27,16 +27,16 @@ fn check(config: &str, flags: &[&str], expected: &[&str]) {
 #[test]
 fn fields_are_supported_ignored_or_rejected() {
     check(
-        "maxPods: 50\nimageGCHighThresholdPercent: 90\nhealthzPort: 70000\nmaxPodz: 3\n\
+        "maxPods: 50\ntopologyManagerPolicy: restricted\nhealthzPort: 70000\nmaxPodz: 3\n\
          logging: {vmodule: [{filePattern: x, verbosity: 3}]}\n",
         &[],
         &[
             "rejected healthzPort (@/c): must be between 0 and 65535, got 70000",
-            "ignored imageGCHighThresholdPercent (@/c): not implemented: requires image garbage \
-             collection",
             "ignored logging.vmodule (@/c): ignored: use RUST_LOG to set the level of a module",
             "ignored maxPodz (@/c): unknown field (line 6, column 10) ignored; remove or correct \
              it",
+            "ignored topologyManagerPolicy (@/c): not implemented: requires the CPU, memory and \
+             topology managers",
             "supported maxPods (@/c)",
         ],
     );
@@ -124,27 +124,23 @@ fn partial_and_default_settings_are_distinguished() {
     check(
         "evictionHard: {memory.available: 1Gi}\nkubeletCgroups: /kubelet\n\
          enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /k\n\
-         cpuManagerPolicy: none\nimageMaximumGCAge: 0s\nlocalStorageCapacityIsolation: true\n\
+         cpuManagerPolicy: none\nlocalStorageCapacityIsolation: true\n\
          featureGates: {RotateKubeletServerCertificate: true}\nlogging: {flushFrequency: 0, \
          options: {json: {infoBufferSize: \"0\"}}}\nmaxPods: 10\nmaxPods: 20\n",
         &["--help"],
         &[
             "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods; the last value \
              is used, remove the others",
-            "ignored kubeReservedCgroup (@/c): not implemented: requires node-wide limits and \
-             reservations",
-            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version; \
-             only pods is",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
              process is moved into the cgroup",
             "default cpuManagerPolicy (@/c): not implemented: requires the CPU, memory and \
              topology managers",
             "default featureGates.RotateKubeletServerCertificate (@/c): not implemented in this \
              version",
-            "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
-            "default localStorageCapacityIsolation (@/c): partially supported: adds \
-             ephemeral-storage to the capacity; eviction is not implemented",
+            "supported enforceNodeAllocatable (@/c)",
             "supported evictionHard (@/c)",
+            "supported kubeReservedCgroup (@/c)",
+            "supported localStorageCapacityIsolation (@/c)",
             "supported maxPods (@/c)",
         ],
     );

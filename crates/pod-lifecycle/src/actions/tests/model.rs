@@ -270,6 +270,8 @@ impl<'a> Fixture<'a> {
                     user: None,
                     stop_signal: String::new(),
                     recursive_read_only: Vec::new(),
+                    image_mounts: Vec::new(),
+                    oom_kills: None,
                     resources: None,
                 },
             );

@@ -13,45 +13,49 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::log_rotation::{COMPRESSED, UNFINISHED, last_of, rotation};
+use windlass_pod_lifecycle::log_rotation::{COMPRESSED, UNFINISHED, last_of, older_of, rotation};
 use windlass_types::Timestamp;
 
+use super::writes::WriteWatches;
 use crate::logs::file::directory_beneath;
 use crate::logs::{BLOCK_BYTES, LogSource};
 
-/// Size of a log; `None` if it does not exist.
-pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
-    match directory_if_any(source)? {
-        Some(directory) => size_in(&directory, name_of(source)?),
-        None => Ok(None),
-    }
+/// Size of a log, `None` if it does not exist, and the watch of its next write.
+pub(super) fn check(
+    source: &LogSource,
+    watches: &WriteWatches,
+) -> io::Result<(Option<u64>, Option<i32>)> {
+    let Some(directory) = directory_if_any(source)? else {
+        return Ok((None, None));
+    };
+    let name = name_of(source)?;
+    // before the size: a write in between is noticed
+    let watch = watches.add(&directory, name);
+    Ok((size_in(&directory, name)?, watch))
 }
 
-/// Removes and compresses older files, and renames the current one.
+/// Removes excess files, and renames the current one. Returns the files to compress. `compresses`:
+/// a compression is in progress, whose unfinished file stays.
 ///
 /// # Errors
 /// Also at shutdown, before the rename: the runtime would not reopen the log.
 pub(super) fn rotate(
     source: &LogSource,
     (max_files, now): (usize, Timestamp),
+    compresses: bool,
     shutdown: &CancellationToken,
-) -> io::Result<Renamed> {
+) -> io::Result<(Renamed, Vec<String>)> {
     let directory = directory_beneath(source)?;
     let log = name_of(source)?;
     let names = names_in(&directory)?;
     let plan = rotation(log, names.iter().map(String::as_str), max_files, now);
     tracing::debug!(path = %source.path.display(), %plan, "rotating container log");
-    // a failed removal or compression must not block the rotation; the next one retries
-    for name in &plan.remove {
+    // a failed removal must not block the rotation; the next one retries
+    let stays = |name: &String| compresses && name.ends_with(UNFINISHED);
+    for name in plan.remove.iter().filter(|name| !stays(name)) {
         if let Err(error) = remove(&directory, name) {
             let path = source.path.with_file_name(name);
             tracing::warn!(path = %path.display(), %error, "removing rotated container log failed");
-        }
-    }
-    for name in &plan.compress {
-        if let Err(error) = compress(&directory, name, shutdown) {
-            let path = source.path.with_file_name(name);
-            tracing::warn!(path = %path.display(), %error, "compressing container log failed");
         }
     }
     check_shutdown(shutdown)?;
@@ -61,7 +65,25 @@ pub(super) fn rotate(
         directory,
     };
     renamed.exchange(&renamed.log, &renamed.name)?;
-    Ok(renamed)
+    Ok((renamed, plan.compress))
+}
+
+/// Compresses the rotated files but the newest. A file that cannot be compressed stays.
+pub(super) fn compress_older(source: &LogSource, shutdown: &CancellationToken) -> io::Result<()> {
+    let directory = directory_beneath(source)?;
+    let names = names_in(&directory)?;
+    for name in older_of(name_of(source)?, names.iter().map(String::as_str)) {
+        match compress(&directory, name, shutdown) {
+            // removed by a rotation
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let path = source.path.with_file_name(name);
+                tracing::warn!(path = %path.display(), %error, "compressing container log failed");
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Restores the log of an exited container after an interrupted rotation.
@@ -121,6 +143,8 @@ fn compress(directory: &OwnedFd, name: &str, shutdown: &CancellationToken) -> io
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, &unfinished, flags, Mode::from(stat.st_mode))?;
     let written = write_compressed(&mut log, File::from(file), shutdown).and_then(|()| {
+        // a rotation may have removed it
+        size_in(directory, name)?.ok_or(Errno::NOENT)?;
         let compressed = format!("{name}{COMPRESSED}");
         Ok(renameat(directory, &unfinished, directory, compressed)?)
     });

@@ -15,9 +15,12 @@ use windlass_cri::CriCode;
 use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_types::{Clock, ContainerId, Timestamp};
 
-use super::{ContainerLog, LogRotation, LogRotationDeps, files, rotate_logs};
+use super::writes::WriteWatches;
+use super::{ContainerLog, LogList, LogRotation, LogRotationDeps, files, rotate_logs};
 use crate::logs::{LogReader, LogSource};
 use crate::tests::Fake;
+
+mod bursts;
 
 /// Twenty checks.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -67,8 +70,12 @@ impl TestEnv {
         }
     }
 
+    /// Rotates and compresses.
     fn rotate(&self, max_files: usize) -> std::io::Result<files::Renamed> {
-        self.rotate_until(max_files, &CancellationToken::new())
+        let shutdown = CancellationToken::new();
+        let renamed = self.rotate_until(max_files, &shutdown)?;
+        files::compress_older(&self.source(), &shutdown)?;
+        Ok(renamed)
     }
 
     fn rotate_until(
@@ -76,7 +83,13 @@ impl TestEnv {
         max_files: usize,
         shutdown: &CancellationToken,
     ) -> std::io::Result<files::Renamed> {
-        files::rotate(&self.source(), (max_files, self.clock.now()), shutdown)
+        let now = self.clock.now();
+        let rotated = files::rotate(&self.source(), (max_files, now), false, shutdown);
+        rotated.map(|(renamed, _)| renamed)
+    }
+
+    fn size(&self, source: &LogSource) -> std::io::Result<Option<u64>> {
+        files::check(source, &WriteWatches::new()).map(|(size, _)| size)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -111,14 +124,12 @@ impl TestEnv {
             },
             shutdown: CancellationToken::new(),
         };
-        let logs = || {
-            let log = |id: &&str| ContainerLog {
-                container: ContainerId::from(*id),
-                path: self.dir.path().join(id).join("0.log"),
-                runs: !self.ended.contains(id),
-            };
-            containers.iter().map(log).collect()
+        let log = |id: &&str| ContainerLog {
+            container: ContainerId::from(*id),
+            path: self.dir.path().join(id).join("0.log"),
+            runs: !self.ended.contains(id),
         };
+        let logs = FixedLogs(containers.iter().map(log).collect());
         let look = async {
             while !done(self) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -133,6 +144,18 @@ impl TestEnv {
         };
         let ended = tokio::time::timeout(DEADLINE, both).await;
         assert!(ended.is_ok(), "{} {:?}", self.files(), self.runtime.calls());
+    }
+}
+
+struct FixedLogs(Vec<ContainerLog>);
+
+impl LogList for FixedLogs {
+    fn version(&self) -> u64 {
+        1
+    }
+
+    fn logs(&self) -> Vec<ContainerLog> {
+        self.0.clone()
     }
 }
 
@@ -296,13 +319,29 @@ async fn panicked_rotation_is_retried() {
 #[test]
 fn compression_stops_at_shutdown_without_partial_files() {
     let env = TestEnv::new();
-    env.write("0.log", "now");
     env.write("0.log.20261122-050000", "before");
+    env.write("0.log.20261122-060000", "newest");
     let shutdown = CancellationToken::new();
     shutdown.cancel();
-    env.rotate_until(5, &shutdown)
-        .expect_err("the agent is shutting down");
-    assert_eq!(env.files(), "0.log 0.log.20261122-050000");
+    files::compress_older(&env.source(), &shutdown).expect("read");
+    assert_eq!(env.files(), "0.log.20261122-050000 0.log.20261122-060000");
+}
+
+#[test]
+fn rotation_keeps_unfinished_file_of_compression_in_progress() {
+    let env = TestEnv::new();
+    env.write("0.log", "now");
+    env.write("0.log.20261122-050000", "before");
+    env.write("0.log.20261122-050000.tmp", "part");
+    let shutdown = CancellationToken::new();
+    for (compresses, expected) in [(true, true), (false, false)] {
+        let now = env.clock.now();
+        let rotated = files::rotate(&env.source(), (5, now), compresses, &shutdown);
+        let (renamed, to_compress) = rotated.expect("rotated");
+        assert_eq!(to_compress, ["0.log.20261122-050000"]);
+        assert_eq!(env.files().contains(".tmp"), expected, "{compresses}");
+        renamed.undo().expect("given back");
+    }
 }
 
 #[test]
@@ -316,14 +355,14 @@ fn rotation_stops_before_the_rename_at_shutdown() {
     assert_eq!(env.files(), "0.log");
 }
 
-#[test]
-fn symlinks_of_a_pod_are_not_followed() {
+#[tokio::test]
+async fn symlinks_of_a_pod_are_not_followed() {
     let env = TestEnv::new();
     let outside = TempDir::new().expect("directory");
     let secret = outside.path().join("0.log");
     fs::write(&secret, "0123456789").expect("written");
     std::os::unix::fs::symlink(&secret, env.log()).expect("link");
-    files::size(&env.source()).expect_err("no file");
+    env.size(&env.source()).expect_err("no file");
 
     let planted = outside.path().join("0.log.20261122-050000");
     fs::write(&planted, "secret").expect("written");
@@ -339,9 +378,9 @@ fn symlinks_of_a_pod_are_not_followed() {
         path: directory.join("0.log"),
         ..env.source()
     };
-    files::size(&source).expect_err("a link in the path");
+    env.size(&source).expect_err("a link in the path");
     let shutdown = CancellationToken::new();
-    let error = files::rotate(&source, (5, env.clock.now()), &shutdown);
+    let error = files::rotate(&source, (5, env.clock.now()), false, &shutdown);
     error.expect_err("a link in the path");
     assert!(secret.exists());
 }

@@ -205,7 +205,7 @@ fn removed_victim_counts_until_it_has_ended() {
     let mut failed = parse("b 1");
     failed.status.get_or_insert_default().phase = Some("Failed".to_owned());
     node.apply(PodOp::Reconcile, failed, "terminate(b)");
-    node.tick("", "admit run(m!)");
+    node.tick("", "end(b cpu) admit run(m!)");
 }
 
 #[test]

@@ -155,3 +155,21 @@ fn disk_pressure_rejects_all_but_critical_pods() {
         run(sim, requesting("vital", 0, 2_000_000_000)).await;
     });
 }
+
+#[test]
+fn disk_that_cannot_be_freed_is_reclaimed_every_10_s() {
+    on_a_node(128, settings(HARD, &[], &[]), async |sim| {
+        let vital = run(sim, requesting("vital", 0, 2_000_000_000)).await;
+        disk(sim, &vital, 85);
+        sim.until("the condition", 11 * SECOND, |sim| {
+            pressures(sim) == "DiskPressure"
+        })
+        .await;
+        let before = sim.pressure.reclaims().len();
+        sim.pass(10 * MINUTE).await;
+        let reclaims = sim.pressure.reclaims().len() - before;
+        // of both kinds
+        assert!((110..=122).contains(&reclaims), "{reclaims}");
+        assert!(runs(sim, &vital));
+    });
+}
