@@ -133,6 +133,7 @@ fn node_settings() -> NodeSettings {
         max_images: Some(50),
         resources: ResourceSettings {
             max_pods: 2000,
+            local_storage: true,
             ..ResourceSettings::default()
         },
         ..NodeSettings::default()

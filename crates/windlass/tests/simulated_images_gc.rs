@@ -145,7 +145,7 @@ fn images_in_use_stay_and_full_disk_is_reported() {
                 images(sim) == kept
             })
             .await;
-            sim.pass(SECOND).await;
+            sim.pass(10 * SECOND).await;
             let expected = "Insufficient free disk space on the node's image filesystem (100% of \
                         100.0 MiB used). Failed to free sufficient space by deleting unused \
                         images (freed 10485760 bytes). Investigate disk usage, as it could be \

@@ -47,7 +47,7 @@ fn stalls_make_page_cache_needed() {
     check(&format!("{cache} full=10 some=40"), [true, false]);
     check(&format!("{cache} full=10.1"), [true, true]);
     check(&format!("{cache} some=40.1"), [true, true]);
-    // stalls without a crossed threshold
+    // stalls alone make no shortage
     check("memory.available=500Mi/1Gi full=90 some=90", [false, false]);
     check(&format!("{cache} some=NaN full=NaN"), [true, false]);
 }
