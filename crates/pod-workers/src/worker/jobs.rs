@@ -166,94 +166,195 @@ pub struct SyncJob {
     pub network_ready: bool,
 }
 
+/// Why a sync ends before it changes anything.
+#[derive(Debug)]
+enum Hold {
+    /// The worker terminates the pod: it is past its deadline or in a terminal phase.
+    Ended,
+    /// The runtime could not be read.
+    Failed(JobError),
+    /// The pod cannot start yet.
+    NotStarted {
+        /// The cause.
+        failure: StartFailure,
+        /// Issues of its volumes; `None` if not checked.
+        issues: Option<Vec<String>>,
+    },
+}
+
+impl From<StartFailure> for Hold {
+    fn from(failure: StartFailure) -> Self {
+        Self::NotStarted {
+            failure,
+            issues: None,
+        }
+    }
+}
+
+impl Hold {
+    /// The report of the sync that it ends.
+    fn report(self, job: SyncJob, observed: Arc<ObservedPod>) -> SyncReport {
+        match self {
+            Self::Ended => SyncReport::without_outcome(Ok(observed)),
+            Self::Failed(error) => SyncReport::without_outcome(Err(error)),
+            Self::NotStarted { failure, issues } => SyncReport {
+                issues,
+                ..not_started(job, observed, failure)
+            },
+        }
+    }
+}
+
+/// What a sync needs besides the pod: its references and volumes.
+#[derive(Debug)]
+struct Prepared {
+    inputs: PodInputs,
+    volumes: ReadyVolumes,
+    /// Volumes of a running pod that could not be refreshed.
+    unready: Option<StartFailure>,
+    /// Issues of the volumes; `None` if not checked.
+    issues: Option<Vec<String>>,
+}
+
 /// Reconciles a pod: compares desired and observed state and executes the plan.
 ///
-/// `progress` receives a new observation and the time of the start slot. References are resolved
-/// before the slot is taken, so that a missing object does not delay other pods.
+/// In upstream's order: the observed pod, checks that may end the sync, references, volumes, then
+/// the runtime. `progress` receives a new observation and the time of the start slot. References
+/// are resolved before the slot is taken, so that a missing object does not delay other pods.
 pub async fn sync_pod(
     deps: &WorkerDeps,
     job: SyncJob,
     cancel: CancellationToken,
     progress: &(impl Fn(Progress) + Sync),
 ) -> SyncReport {
-    let uid = job.pod.uid();
-    let observed = match deps.pleg.observed(&uid).await {
+    let observed = match observe(deps, &job.pod).await {
         Ok(observed) => observed,
-        Err(error) => return SyncReport::without_outcome(Err(error.into())),
+        Err(error) => return SyncReport::without_outcome(Err(error)),
     };
-    let observed = with_termination_messages(deps, &job.pod, observed).await;
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }
-    // its worker terminates it after the progress event
-    if past_deadline(deps, &job, &observed) {
-        return SyncReport::without_outcome(Ok(observed));
-    }
     let starts = starts_something(deps, &job, &observed);
-    // it may have been deleted while the agent was down; remains of a reboot do not show otherwise
-    if starts && !observed.is_alive() && job.pod.annotation(names::ANN_RESTORED).is_some() {
-        let failure = StartFailure {
-            container: None,
-            reason: Reason::WaitingForApiServer,
-            message: "restored from the checkpoint; waiting for the API server to confirm the pod"
-                .to_owned(),
-            retry: Retry::Later,
-            retry_at: None,
-        };
-        return not_started(job, observed, failure);
+    if let Err(hold) = check(deps, &job, &observed, starts).await {
+        return hold.report(job, observed);
     }
-    if starts && is_terminal(deps, &job, &observed) {
-        return SyncReport::without_outcome(Ok(observed));
+    if starts
+        && observed.is_empty()
+        && let Some(begun) = begin_sandbox_first(deps, &job.pod).await
+    {
+        let started = start_sandbox_first(deps, job, observed, begun, cancel, progress);
+        return Box::pin(started).await;
     }
-    // a pod with objects in the runtime has passed this check before
-    if starts && job.pod.is_static() && observed.is_empty() {
-        match deps.runtime.live_pod_with_same_name(&job.pod).await {
-            Ok(None) => {}
-            Ok(Some(uid)) => return wait_for_pod_termination(deps, job, observed, &uid),
-            Err(error) => {
-                let error = JobError {
-                    message: error.to_string(),
-                    retry: error.retry(),
-                };
-                return SyncReport::without_outcome(Err(error));
-            }
-        }
-    }
-    if starts && observed.is_empty() && deps.objects.sandbox_inputs(&job.pod).is_some() {
-        let slot = start_slot(deps, &uid, true).await;
-        // resolved again: the wait for the slot may have been long
-        if let Some(inputs) = deps.objects.sandbox_inputs(&job.pod) {
-            let started = (inputs, slot);
-            let job = start_sandbox_first(deps, job, observed, started, cancel, progress);
-            return Box::pin(job).await;
-        }
-    }
-    let mut inputs = match resolved_inputs(deps, &job.pod, starts).await {
-        Ok(inputs) => inputs,
-        Err(error) => return wait_for_inputs(deps, job, observed, error),
+    let prepared = match prepare(deps, &job.pod, starts).await {
+        Ok(prepared) => prepared,
+        Err(hold) => return hold.report(job, observed),
     };
-    let (ready, unready) = match set_up(deps, &job.pod, &inputs.volumes, starts).await {
+    let slot = start_slot(deps, &job.pod.uid(), starts).await;
+    if starts {
+        progress(Progress::Dispatched(deps.clock.now()));
+    }
+    execute(deps, job, observed, (prepared, slot), cancel).await
+}
+
+/// The observed pod, with termination messages.
+async fn observe(deps: &WorkerDeps, pod: &Pod) -> Result<Arc<ObservedPod>, JobError> {
+    let observed = deps.pleg.observed(&pod.uid()).await?;
+    Ok(with_termination_messages(deps, pod, observed).await)
+}
+
+/// Checks whether the pod may be synced; `starts` if something of it is to be started.
+async fn check(
+    deps: &WorkerDeps,
+    job: &SyncJob,
+    observed: &ObservedPod,
+    starts: bool,
+) -> Result<(), Hold> {
+    // its worker terminates it after the progress event
+    if past_deadline(deps, job, observed) {
+        return Err(Hold::Ended);
+    }
+    if !starts {
+        return Ok(());
+    }
+    check_confirmed(&job.pod, observed)?;
+    if is_terminal(deps, job, observed) {
+        return Err(Hold::Ended);
+    }
+    check_full_name(deps, &job.pod, observed).await
+}
+
+/// Holds back a pod from the checkpoint until the API server confirms it: it may have been deleted
+/// while the agent was down. Remains of a reboot do not show otherwise.
+fn check_confirmed(pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
+    if observed.is_alive() || pod.annotation(names::ANN_RESTORED).is_none() {
+        return Ok(());
+    }
+    let failure = StartFailure {
+        container: None,
+        reason: Reason::WaitingForApiServer,
+        message: "restored from the checkpoint; waiting for the API server to confirm the pod"
+            .to_owned(),
+        retry: Retry::Later,
+        retry_at: None,
+    };
+    Err(failure.into())
+}
+
+/// Holds back a new static pod while another with the same full name is running. A pod with objects
+/// in the runtime has passed this check before.
+async fn check_full_name(deps: &WorkerDeps, pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
+    if !pod.is_static() || !observed.is_empty() {
+        return Ok(());
+    }
+    match deps.runtime.live_pod_with_same_name(pod).await {
+        Ok(None) => Ok(()),
+        Ok(Some(other)) => Err(wait_for_pod_termination(deps, &other).into()),
+        Err(error) => Err(Hold::Failed(JobError {
+            message: error.to_string(),
+            retry: error.retry(),
+        })),
+    }
+}
+
+/// Resolves the references of a pod and sets up its volumes.
+async fn prepare(deps: &WorkerDeps, pod: &SharedPod, starts: bool) -> Result<Prepared, Hold> {
+    let resolved = resolved_inputs(deps, pod, starts).await;
+    let mut inputs = resolved.map_err(|error| inputs_failure(deps, pod, error))?;
+    let (volumes, unready) = match set_up(deps, pod, &inputs.volumes, starts).await {
         Ok(ready) => (ready, None),
         Err(error) => {
             let failure = volumes_not_ready(deps, &inputs.volumes, error);
             if starts {
-                return not_started(job, observed, failure);
+                return Err(failure.into());
             }
             // running containers keep their volumes
             (ReadyVolumes::default(), Some(failure))
         }
     };
-    let issues = (!inputs.volumes.is_empty() && unready.is_none()).then_some(ready.kept);
+    let checked = !inputs.volumes.is_empty() && unready.is_none();
+    let issues = checked.then(|| volumes.kept.clone());
     if let Some(error) = inputs.missing.take().filter(|_| starts) {
-        return SyncReport {
+        return Err(Hold::NotStarted {
+            failure: inputs_failure(deps, pod, error),
             issues,
-            ..wait_for_inputs(deps, job, observed, error)
-        };
+        });
     }
-    let slot = start_slot(deps, &uid, starts).await;
-    if starts {
-        progress(Progress::Dispatched(deps.clock.now()));
-    }
+    Ok(Prepared {
+        inputs,
+        volumes,
+        unready,
+        issues,
+    })
+}
+
+/// Executes the plan in the runtime, then frees the start slot and reads the pod again.
+async fn execute(
+    deps: &WorkerDeps,
+    job: SyncJob,
+    observed: Arc<ObservedPod>,
+    (prepared, slot): (Prepared, Option<StartSlot>),
+    cancel: CancellationToken,
+) -> SyncReport {
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
         pod: job.pod,
@@ -261,11 +362,11 @@ pub async fn sync_pod(
         backoff: job.backoff,
         probe_results: job.probe_results,
         network_ready: job.network_ready,
-        inputs: Arc::new(inputs),
-        volumes: ready.mounted,
+        inputs: Arc::new(prepared.inputs),
+        volumes: prepared.volumes.mounted,
     };
     let mut outcome = deps.runtime.sync_pod(request, cancel).await;
-    if let Some(failure) = unready {
+    if let Some(failure) = prepared.unready {
         outcome.retry_at = outcome.retry_at.into_iter().chain(failure.retry_at).min();
         outcome.failures.push(failure);
     }
@@ -273,8 +374,20 @@ pub async fn sync_pod(
     SyncReport {
         observed: observed_after(deps, &pod, &outcome, observed).await,
         outcome: Some(outcome),
-        issues,
+        issues: prepared.issues,
     }
+}
+
+/// Takes a start slot for a pod that needs only tokens from the API server; `None` for others.
+async fn begin_sandbox_first(
+    deps: &WorkerDeps,
+    pod: &SharedPod,
+) -> Option<(PodInputs, Option<StartSlot>)> {
+    deps.objects.sandbox_inputs(pod)?;
+    let slot = start_slot(deps, &pod.uid(), true).await;
+    // resolved again: the wait for the slot may have been long
+    let inputs = deps.objects.sandbox_inputs(pod)?;
+    Some((inputs, slot))
 }
 
 /// Starts a new pod that needs only tokens from the API server: its sandbox is created while they
@@ -491,13 +604,8 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
 
 /// Reports that another pod with the same full name is running. It has no worker: the static pod
 /// was edited while the agent was down. Housekeeping stops it once its sources are ready.
-fn wait_for_pod_termination(
-    deps: &WorkerDeps,
-    job: SyncJob,
-    observed: Arc<ObservedPod>,
-    other: &PodUid,
-) -> SyncReport {
-    let failure = StartFailure {
+fn wait_for_pod_termination(deps: &WorkerDeps, other: &PodUid) -> StartFailure {
+    StartFailure {
         container: None,
         reason: Reason::WaitingForPodTermination,
         message: format!("waiting for the termination of pod {other} with the same name"),
@@ -507,18 +615,7 @@ fn wait_for_pod_termination(
             .now()
             .checked_add(NAME_CONFLICT_RETRY_INTERVAL)
             .ok(),
-    };
-    not_started(job, observed, failure)
-}
-
-fn wait_for_inputs(
-    deps: &WorkerDeps,
-    job: SyncJob,
-    observed: Arc<ObservedPod>,
-    error: InputsError,
-) -> SyncReport {
-    let failure = inputs_failure(deps, &job.pod, error);
-    not_started(job, observed, failure)
+    }
 }
 
 /// Reports a reference that cannot be resolved. A change of the object requeues the pod
