@@ -3,6 +3,8 @@
 
 pub mod actor;
 mod ends;
+#[cfg(test)]
+mod fixture;
 pub mod jobs;
 pub mod report;
 

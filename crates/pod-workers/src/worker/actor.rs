@@ -499,3 +499,6 @@ impl StreamHandler<Delivery<JobEvent>> for PodWorkerActor {
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
+
+#[cfg(test)]
+mod tests;

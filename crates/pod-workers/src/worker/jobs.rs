@@ -764,3 +764,6 @@ pub(crate) async fn sync_terminated_pod(deps: &WorkerDeps, uid: &PodUid) -> Resu
         retry: error.retry(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -460,3 +460,6 @@ fn seen(pod: &Pod) -> Option<Timestamp> {
 fn seconds_between(from: Option<Timestamp>, to: Timestamp) -> Option<f64> {
     Some(to.duration_since(from?).as_secs_f64().max(0.0))
 }
+
+#[cfg(test)]
+mod tests;
