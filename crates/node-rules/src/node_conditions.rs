@@ -38,6 +38,9 @@ pub struct NodeHealth {
     pub disk_pressure: bool,
     /// The node is under PID pressure.
     pub pid_pressure: bool,
+    /// The node was not read yet: pressure conditions keep their status, so that an agent restart
+    /// does not change them.
+    pub keeps_pressure: bool,
 }
 
 /// State of the container runtime.
@@ -89,7 +92,10 @@ pub fn node_conditions(
     let mut conditions = old.to_vec();
     let mut events = Vec::new();
     for pressure in PRESSURES {
-        let present = (pressure.present)(health);
+        let present = match health.keeps_pressure {
+            true => find(&conditions, pressure.name).is_some_and(|it| it.status == "True"),
+            false => (pressure.present)(health),
+        };
         let (reason, message, event) = if present {
             pressure.when_true
         } else {

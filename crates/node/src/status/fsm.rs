@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_actors::{Pressure, RuntimeState};
 use windlass_node_rules::node_conditions::{
-    NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth, find,
+    NodeEvent, NodeHealth, RUNTIME_DOWN_THRESHOLD, RuntimeHealth,
 };
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
@@ -358,7 +358,7 @@ impl NodeStatusFsm {
             return;
         }
         self.dirty = false;
-        let pressure = self.pressure.unwrap_or_else(|| self.reported_pressure());
+        let pressure = self.pressure.unwrap_or_default();
         let report = Report {
             machine,
             runtime: Arc::clone(&self.facts),
@@ -371,6 +371,7 @@ impl NodeStatusFsm {
                 memory_pressure: pressure.memory,
                 disk_pressure: pressure.disk,
                 pid_pressure: pressure.pid,
+                keeps_pressure: self.pressure.is_none(),
             },
             volumes_in_use: self.volumes_in_use.clone(),
         };
@@ -393,21 +394,6 @@ impl NodeStatusFsm {
                 events,
                 report,
             }));
-        }
-    }
-
-    /// Returns the conditions of the object, which stay until the node was read.
-    fn reported_pressure(&self) -> Pressure {
-        let status = self.node.as_ref().and_then(|node| node.status.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_deref());
-        let is_true = |name: &str| {
-            let condition = find(conditions.unwrap_or_default(), name);
-            condition.is_some_and(|condition| condition.status == "True")
-        };
-        Pressure {
-            memory: is_true("MemoryPressure"),
-            disk: is_true("DiskPressure"),
-            pid: is_true("PIDPressure"),
         }
     }
 

@@ -431,7 +431,8 @@ async fn pressure_is_reported_immediately_and_outlives_restart() {
         })
         .await;
         assert!(env.events().contains(&"NodeHasDiskPressure".to_owned()));
-        let node = env.node().expect("a node");
+        let mut node = env.node().expect("a node");
+        (node.metadata.resource_version, node.metadata.uid) = (None, None);
         let next = TestEnv::begin(settings(), |server| {
             server.create(&node);
         });
