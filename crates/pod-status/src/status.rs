@@ -152,6 +152,9 @@ fn phase_and_reason(
     all: &[&ContainerStatus],
 ) -> (Phase, Option<String>, Option<String>) {
     let old = Phase::from_status(previous);
+    if succeeded_when_terminated(input, api, all) {
+        return (Phase::Succeeded, None, None);
+    }
     let settled = settled_phase(previous, api);
     if settled.is_none()
         && let Some(phase_override) = input.phase_override
@@ -176,6 +179,20 @@ fn phase_and_reason(
         or_api(&previous.reason, &api.reason),
         or_api(&previous.message, &api.message),
     )
+}
+
+/// True if all containers of a pod that the node terminated (preemption, eviction, shutdown) exited
+/// with 0. As upstream, exit codes then decide the phase; only `DisruptionTarget` remains.
+fn succeeded_when_terminated(
+    input: &StatusInput<'_>,
+    api: &PodStatus,
+    all: &[&ContainerStatus],
+) -> bool {
+    let disrupted = input.phase_override.is_some_and(|o| o.disruption.is_some());
+    input.terminal
+        && disrupted
+        && !Phase::is_terminal_in(api)
+        && phase::phase(input, all) == Phase::Succeeded
 }
 
 /// Returns the terminal phase that was reached before; no override changes it.

@@ -514,6 +514,31 @@ fn phase_override_fails_pod_but_keeps_terminal_phase() {
 }
 
 #[test]
+fn exit_codes_decide_phase_of_terminated_pod() {
+    let shutdown = || Some(windlass_pod_lifecycle::shutdown::phase_override());
+    let stopping = Case::new("Always a", "sb0 a=run").with(|c| c.phase_override = shutdown());
+    let stopped = |exit: &str| {
+        Case::new("Always a", &format!("sb0 a={exit}")).with(|c| {
+            c.phase_override = shutdown();
+            c.previous = Some(stopping.status());
+            c.terminal = true;
+        })
+    };
+    let shown = |status: &PodStatus| (status.phase.clone(), status.reason.clone());
+    let target = |status: &PodStatus| {
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        conditions.iter().any(|c| c.type_ == "DisruptionTarget")
+    };
+    let succeeded = stopped("exit0").status();
+    assert_eq!(shown(&succeeded), (Some("Succeeded".into()), None));
+    assert!(target(&succeeded));
+    let failed = stopped("exit137").status();
+    let expected = (Some("Failed".into()), Some("Terminated".into()));
+    assert_eq!(shown(&failed), expected);
+    assert!(target(&failed));
+}
+
+#[test]
 fn terminated_pod_is_disrupted_and_rejected_pod_is_not() {
     let target = |status: &PodStatus| {
         let conditions = status.conditions.as_deref().unwrap_or_default();
