@@ -3,10 +3,10 @@
 
 pub mod actor;
 mod ends;
-#[cfg(test)]
-mod fixture;
 pub mod jobs;
 pub mod report;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 use std::sync::Arc;

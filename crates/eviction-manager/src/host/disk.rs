@@ -1,6 +1,6 @@
 //! Space of a file system.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use rustix::fs::{stat, statvfs};
 
@@ -20,7 +20,7 @@ pub(crate) struct DiskSpace {
 }
 
 /// Reads the file system of a directory, or of its nearest existing parent. May hang with the disk.
-pub(crate) fn read_disk(dir: &mut PathBuf) -> Option<DiskSpace> {
+pub(crate) fn read_disk(dir: &Path) -> Option<DiskSpace> {
     dir.ancestors().find_map(|dir| {
         let space = statvfs(dir).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);

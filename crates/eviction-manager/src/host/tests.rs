@@ -57,7 +57,7 @@ async fn signals_of_this_host_are_read() {
         Signal::ContainerFsAvailable,
         Signal::PidAvailable,
     ] {
-        let observed = signals.get(&signal).expect(signal.as_str());
+        let observed = signals.get(&signal).unwrap_or_else(|| panic!("{signal}"));
         assert!(
             observed.available <= observed.capacity,
             "{signal} {observed:?}"

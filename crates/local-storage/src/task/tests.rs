@@ -382,7 +382,10 @@ async fn any_pod_is_measured_on_request() {
     set(&node.volumes, "data", 8);
     set(&node.volumes, "memory", 16);
     let begin = Instant::now();
-    let usages = fixture.local_storage.measure(&[web.clone()]).await;
+    let usages = fixture
+        .local_storage
+        .measure(std::slice::from_ref(&web))
+        .await;
     assert!(begin.elapsed() <= 3 * SECOND);
     let usage = &usages[&web.uid()];
     let mebibytes = |usage: DiskUsage| usage.bytes / MEBIBYTE;

@@ -72,6 +72,7 @@ impl Case {
             policy: &self.policy,
             desired: &self.desired,
             strict_groups: None,
+            pressure: Pressure::default(),
             shutting_down: false,
             restored,
             runs,

@@ -1,3 +1,5 @@
+//! Jobs, kills and timers of a worker.
+
 use std::time::Duration;
 
 use tokio_stream::StreamExt;
@@ -7,7 +9,7 @@ use windlass_status::PodStatusEntry;
 use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_types::{Phase, Pod, PodExt};
 
-use super::super::fixture::{Node, builder, no_inputs, pod, usable};
+use super::super::tests::{Node, builder, no_inputs, pod, usable};
 use super::*;
 
 /// Longer than any wait of a test; the clock is paused.

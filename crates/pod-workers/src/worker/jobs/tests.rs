@@ -1,8 +1,10 @@
+//! Stages of a sync, and the terminated job.
+
 use windlass_testing::PodBuilder;
 use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_types::metav1::Time;
 
-use super::super::fixture::{Node, builder, failures, job, no_inputs, no_volumes, pod};
+use super::super::tests::{Node, builder, failures, job, no_inputs, no_volumes, pod};
 use super::*;
 
 fn seconds(seconds: u64) -> Duration {

@@ -1,3 +1,5 @@
+//! What a job changes in the worker.
+
 use windlass_pod_lifecycle::actions::PodActions;
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_runtime::{StartFailure, SyncPodOutcome};
@@ -5,8 +7,8 @@ use windlass_runtime_config::port::InputsError;
 use windlass_testing::fake_runtime::Behavior;
 use windlass_types::{Phase, Retry};
 
-use super::super::fixture::{Node, builder, job, no_inputs, pod, usable};
 use super::super::jobs::JobError;
+use super::super::tests::{Node, builder, job, no_inputs, pod, usable};
 use super::*;
 
 fn cause(reason: &str) -> PhaseOverride {

@@ -3,6 +3,8 @@
 use windlass_eviction::{MemoryFacts, MemoryRule, Stall, ThresholdState};
 use windlass_testing::fake_runtime::{Fault, Operation};
 
+use std::sync::Arc;
+
 use super::*;
 use crate::MINUTE;
 
@@ -86,8 +88,7 @@ fn users_are_shown_signals_and_why_a_pod_was_evicted() {
         let hog = run(sim, requesting("hog", 0, 0)).await;
         let shown = |sim: &NodeSim| {
             let agent = sim.agent().expect("it runs");
-            let status = agent.eviction.borrow().clone();
-            status
+            Arc::clone(&agent.eviction.borrow())
         };
         let signal = shown(sim).signals[0].clone();
         assert_eq!(signal.signal, Signal::MemoryAvailable);

@@ -30,7 +30,7 @@ use super::*;
 /// Bound of the mailboxes of the other actors.
 const PEER: ActorKind = ActorKind::new("Peer", 16);
 
-/// What the ports were asked, with the seconds since the start.
+/// Calls of the ports, with the seconds since the start.
 #[derive(Clone, Debug)]
 pub(super) struct Log(Arc<Mutex<Vec<String>>>, Instant);
 
@@ -52,7 +52,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What the ports respond.
 #[derive(Debug, Default)]
-struct Answers {
+struct Responses {
     inputs: Option<InputsError>,
     missing: Option<InputsError>,
     inputs_take: Duration,
@@ -68,7 +68,7 @@ struct Answers {
 /// The other actors and the API server.
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
-    answers: Arc<Mutex<Answers>>,
+    answers: Arc<Mutex<Responses>>,
     log: Log,
     cri: FakeRuntime,
     clock: SimClock,
