@@ -150,6 +150,11 @@ async fn pod_workers_learn_each_state_after_its_status() {
         let entry = worker.entry();
         assert_eq!(entry.status.phase.as_deref(), Some("Failed"));
         assert_eq!(entry.status.reason.as_deref(), Some("Evicted"));
+        // the exit code was read after the stop
+        let containers = entry.status.container_statuses.as_deref();
+        let state = containers.and_then(|it| it[0].state.as_ref());
+        let end = state.and_then(|it| it.terminated.as_ref());
+        assert_eq!(end.map(|it| it.exit_code), Some(143));
         assert!(worker.node.files.pod_dirs().is_empty());
     })
     .await;

@@ -1,7 +1,7 @@
 //! Stages of a sync, and the terminated job.
 
 use windlass_testing::PodBuilder;
-use windlass_testing::fake_runtime::{Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_types::metav1::Time;
 
 use super::super::tests::{Node, builder, failures, job, no_inputs, no_volumes, pod};
@@ -98,6 +98,23 @@ async fn failed_refresh_of_volumes_leaves_containers_running() {
     assert_eq!(failures(&report), (vec![text], node.after(7)));
     assert_eq!(node.cri.starts(&"web".into(), "app"), 1);
     assert!(node.cri.running(&"web".into(), "app").is_some());
+
+    // the sync goes on: the sandbox of an ended pod is stopped
+    let once = PodBuilder::new("once").uid("once").empty_dir("data");
+    let once = once.container("once", "img:1").restart_policy("Never");
+    let once = Arc::new(once.build());
+    node.cri
+        .set_behavior("once", Behavior::exits(seconds(1), 0));
+    node.peers.fail_set_up(None);
+    node.sync(job(&once)).await;
+    tokio::time::sleep(seconds(2)).await;
+    let observed = node.peers.observed(&"once".into()).await.expect("observed");
+    node.deps.pleg.cache.record(Arc::new(observed));
+    node.peers.fail_set_up(Some(no_volumes(None)));
+    assert_eq!(
+        node.sync(job(&once)).await.outcome.map(|it| it.changed),
+        Some(true)
+    );
 
     // its references are not awaited for long
     node.peers.delay_inputs(seconds(60));
@@ -212,6 +229,31 @@ async fn static_pod_waits_for_one_with_the_same_name() {
     killed.expect("killed");
     let report = node.sync(job(&edited)).await;
     assert_eq!(failures(&report).0, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_has_ended_is_not_started_again() {
+    let node = Node::new(1);
+    let once = Arc::new(builder("web").restart_policy("Never").build());
+    node.cri.set_behavior("app", Behavior::exits(seconds(1), 0));
+    node.sync(job(&once)).await;
+    tokio::time::sleep(seconds(2)).await;
+    let observed = node.peers.observed(&"web".into()).await.expect("observed");
+    let (results, none) = (PodProbeResults::default(), Failures::new());
+    let status = generate_status(node.deps.status_input(&once, &observed, &results, &none));
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+    // its remains are collected
+    node.deps.pleg.cache.record(Arc::new(ObservedPod {
+        uid: "web".into(),
+        ..ObservedPod::default()
+    }));
+    let ended = SyncJob {
+        status: Arc::new(status),
+        ..job(&once)
+    };
+    let report = node.sync(ended).await;
+    assert!(report.outcome.is_none());
+    assert_eq!(node.cri.starts(&"web".into(), "app"), 1);
 }
 
 #[tokio::test(start_paused = true)]
