@@ -95,11 +95,10 @@ fn mirror_flags_have_the_status_of_their_field() {
         &[
             "ignored --exit-on-lock-contention (command line): not implemented: the agent keeps \
              the lock until it exits",
-            "ignored --image-gc-high-threshold (command line): not implemented: requires image \
-             garbage collection",
             "ignored --pod-infra-container-image (command line): ignored: no longer has an \
              effect; remove it",
             "supported --hostname-override (command line)",
+            "supported --image-gc-high-threshold (command line)",
             "supported --max-pods (command line)",
             "supported featureGates.PodsAPI (--feature-gates)",
         ],
@@ -129,7 +128,7 @@ fn partial_and_default_settings_are_distinguished() {
          options: {json: {infoBufferSize: \"0\"}}}\nmaxPods: 10\nmaxPods: 20\n",
         &["--help"],
         &[
-            "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods; the last value \
+            "ignored  (@/c): line 12, column 1: duplicate mapping key: maxPods; the last value \
              is used, remove the others",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
              process is moved into the cgroup",

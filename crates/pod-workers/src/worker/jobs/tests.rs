@@ -99,7 +99,7 @@ async fn failed_refresh_of_volumes_leaves_containers_running() {
     assert_eq!(node.cri.starts(&"web".into(), "app"), 1);
     assert!(node.cri.running(&"web".into(), "app").is_some());
 
-    // the sync goes on: the sandbox of an ended pod is stopped
+    // the sync continues: the sandbox of an ended pod is stopped
     let once = PodBuilder::new("once").uid("once").empty_dir("data");
     let once = once.container("once", "img:1").restart_policy("Never");
     let once = Arc::new(once.build());
