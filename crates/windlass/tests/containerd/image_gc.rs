@@ -7,7 +7,8 @@ use crate::manifest::shell;
 use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const UNUSED: &str = "windlass.local/unused:1";
-/// Every disk is over these thresholds. The first pass of an agent run removes images.
+/// Every disk is over these thresholds. The first pass of an agent run removes images that an
+/// earlier run has detected.
 const FULL: &str =
     "imageGCHighThresholdPercent: 1\nimageGCLowThresholdPercent: 0\nimageMinimumGCAge: 1ns\n";
 
@@ -32,7 +33,16 @@ async fn on_containerd_unused_image_is_removed_from_full_disk() {
         .add_image(UNUSED, &[("file", "content")])
         .await
         .unwrap();
-    assert!(images(&env).await.contains(UNUSED));
+    let all = images(&env).await;
+    assert!(all.contains(UNUSED));
+    env.kill_and_respawn().await;
+    let uses = env.agent.root_dir().join("windlass/image_uses");
+    eventually("the images are detected", SOON, async || {
+        let known = std::fs::read_to_string(&uses).unwrap_or_default();
+        let mut ids = all.lines().filter(|name| name.starts_with("sha256:"));
+        ids.all(|id| known.contains(id)).then_some(()).ok_or(known)
+    })
+    .await;
 
     let config = env.containerd.base().join("agent/config.yaml");
     let mut config = OpenOptions::new().append(true).open(config).unwrap();
@@ -56,7 +66,6 @@ async fn on_containerd_unused_image_is_removed_from_full_disk() {
     let metrics = env.agent.metrics(false).await.unwrap();
     let counted = "kubelet_image_garbage_collected_total{reason=\"space\"}";
     assert!(metrics.contains(counted), "{metrics}");
-    let uses = env.agent.root_dir().join("windlass/image_uses");
     let uses = std::fs::read_to_string(uses).unwrap();
     assert!(uses.contains("lastUsed"), "{uses}");
     env.stop().await;

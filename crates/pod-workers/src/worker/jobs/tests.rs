@@ -232,31 +232,6 @@ async fn static_pod_waits_for_one_with_the_same_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_has_ended_is_not_started_again() {
-    let node = Node::new(1);
-    let once = Arc::new(builder("web").restart_policy("Never").build());
-    node.cri.set_behavior("app", Behavior::exits(seconds(1), 0));
-    node.sync(job(&once)).await;
-    tokio::time::sleep(seconds(2)).await;
-    let observed = node.peers.observed(&"web".into()).await.expect("observed");
-    let (results, none) = (PodProbeResults::default(), Failures::new());
-    let status = generate_status(node.deps.status_input(&once, &observed, &results, &none));
-    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
-    // its remains are collected
-    node.deps.pleg.cache.record(Arc::new(ObservedPod {
-        uid: "web".into(),
-        ..ObservedPod::default()
-    }));
-    let ended = SyncJob {
-        status: Arc::new(status),
-        ..job(&once)
-    };
-    let report = node.sync(ended).await;
-    assert!(report.outcome.is_none());
-    assert_eq!(node.cri.starts(&"web".into(), "app"), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn stopped_pod_is_read_until_it_shows_its_end() {
     let node = Node::new(1);
     let (web, uid) = (pod("web"), PodUid::from("web"));
