@@ -62,7 +62,8 @@ impl MemoryTree {
     }
 
     /// Removes a file from every cgroup, as a controller that is not delegated.
-    pub fn lose_file(&self, name: &str) {
+    #[cfg(test)]
+    pub(crate) fn lose_file(&self, name: &str) {
         self.lock().missing.insert(name.to_owned());
     }
 

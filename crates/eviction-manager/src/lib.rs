@@ -61,8 +61,6 @@ mod wait;
 mod host;
 mod triggers;
 
-use windlass_mailboxes::ActorKind;
-
 pub use actor::{EvictionManager, EvictionManagerDeps};
 pub use host::{HostFigures, HostFiguresConfig};
 pub use ports::{
@@ -70,6 +68,3 @@ pub use ports::{
     TriggerSink, UsageThresholds,
 };
 pub use triggers::{HostTriggers, TriggerPaths, usage_thresholds};
-
-/// Receives only completions of its own tasks.
-pub const EVICTION_MANAGER: ActorKind = ActorKind::new("EvictionManager", 1);

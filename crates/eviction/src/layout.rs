@@ -46,7 +46,7 @@ enum Disk {
 impl FileSystems {
     /// Returns what to reclaim on the node first, in order (upstream
     /// `buildSignalToNodeReclaimFuncs`); empty for signals other than disk.
-    pub fn node_reclaim(self, signal: Signal) -> &'static [NodeReclaim] {
+    pub(crate) fn node_reclaim(self, signal: Signal) -> &'static [NodeReclaim] {
         use NodeReclaim::{DeadContainers, UnusedImages};
         let Some(disk) = disk_of(signal) else {
             return &[];

@@ -85,7 +85,7 @@ pub mod local_storage;
 pub use amount::Amount;
 pub use interval::{MAX_INTERVAL, MIN_INTERVAL};
 pub use layout::{FileSystems, NodeReclaim};
-pub use memory_rule::{MAX_FULL_STALL, MAX_SOME_STALL, MemoryRule, UnknownMemoryRule, obtainable};
+pub use memory_rule::{MemoryRule, UnknownMemoryRule, obtainable};
 pub use observation::{MemoryFacts, Observation, Observations, Stall};
 pub use pod::{ContainerRequests, ContainerUsage, DiskUsage, PodFigures, PodUsage};
 pub use rank::Rank;
@@ -93,8 +93,4 @@ pub use signal::{NodeCondition, Pressure, Resource, Signal, UnknownSignal};
 pub use state::{Decision, EvictionSettings, EvictionState, Pass};
 pub use status::{EvictionRecord, EvictionStatus, SignalStatus, ThresholdState, ThresholdStatus};
 pub use threshold::{Threshold, ThresholdError, ThresholdFields, Thresholds};
-pub use victim::{
-    EVICTED, Explanation, HARD_GRACE_PERIOD, MetThreshold, OFFENDING_CONTAINERS,
-    OFFENDING_CONTAINERS_USAGE, OFFENDING_POD, OFFENDING_POD_USAGE, STARVED_RESOURCE,
-    THRESHOLD_MET, Victim,
-};
+pub use victim::{EVICTED, Explanation, HARD_GRACE_PERIOD, MetThreshold, Victim};

@@ -12,9 +12,9 @@ use crate::observation::{MemoryFacts, Observation, Stall};
 use crate::signal::Signal;
 
 /// Share of the last 10 s in which all tasks waited for memory: from here on, page cache is needed.
-pub const MAX_FULL_STALL: f64 = 10.0;
+pub(crate) const MAX_FULL_STALL: f64 = 10.0;
 /// As [`MAX_FULL_STALL`], for some tasks.
-pub const MAX_SOME_STALL: f64 = 40.0;
+pub(crate) const MAX_SOME_STALL: f64 = 40.0;
 
 /// When a threshold of a memory signal is met. Each rule includes the ones before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl MemoryRule {
     }
 
     /// Returns whether less than `needed` is there of a memory signal.
-    pub fn is_short(
+    pub(crate) fn is_short(
         self,
         signal: Signal,
         needed: Quantity,
@@ -72,7 +72,7 @@ impl MemoryRule {
 
 impl Stall {
     /// Returns whether tasks wait for memory so much that page cache is needed.
-    pub fn is_high(self) -> bool {
+    pub(crate) fn is_high(self) -> bool {
         self.full_avg10 > MAX_FULL_STALL || self.some_avg10 > MAX_SOME_STALL
     }
 }

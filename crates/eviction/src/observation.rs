@@ -56,7 +56,7 @@ impl Observations {
     }
 
     /// Returns the facts for a memory signal.
-    pub fn memory_facts(&self, signal: Signal) -> Option<&MemoryFacts> {
+    pub(crate) fn memory_facts(&self, signal: Signal) -> Option<&MemoryFacts> {
         match signal {
             Signal::MemoryAvailable => Some(&self.node_memory),
             Signal::AllocatableMemoryAvailable => Some(&self.pods_memory),

@@ -121,7 +121,7 @@ impl Signal {
     }
 
     /// Returns whether the signal measures memory.
-    pub fn is_memory(self) -> bool {
+    pub(crate) fn is_memory(self) -> bool {
         self.resource() == Resource::Memory
     }
 

@@ -85,7 +85,7 @@ impl Default for EvictionSettings {
 
 impl EvictionSettings {
     /// Returns the thresholds with those of containerfs.
-    pub fn effective_thresholds(&self) -> Thresholds {
+    pub(crate) fn effective_thresholds(&self) -> Thresholds {
         self.thresholds.with_container_fs(self.file_systems)
     }
 

@@ -62,7 +62,7 @@ const AMOUNT_EXAMPLE: &str = "100Mi or 5%";
 impl Threshold {
     /// Returns whether pods are evicted at once. A soft threshold without a period counts as hard,
     /// as upstream.
-    pub fn is_hard(&self) -> bool {
+    pub(crate) fn is_hard(&self) -> bool {
         self.grace.is_none_or(|grace| grace.is_zero())
     }
 
@@ -72,7 +72,7 @@ impl Threshold {
     }
 
     /// Returns the amount from which a met threshold is resolved.
-    pub fn resolved_at(&self, capacity: u64) -> Quantity {
+    pub(crate) fn resolved_at(&self, capacity: u64) -> Quantity {
         let reclaim = self.min_reclaim.map(|amount| amount.resolve(capacity));
         self.quantity(capacity) + reclaim.unwrap_or(Quantity::ZERO)
     }
@@ -131,7 +131,7 @@ impl Thresholds {
     /// layers are on (upstream `UpdateContainerFsThresholds`): nodefs, or imagefs where containers
     /// and images share a file system of their own. Configured ones of containerfs are replaced.
     #[must_use]
-    pub fn with_container_fs(&self, file_systems: FileSystems) -> Self {
+    pub(crate) fn with_container_fs(&self, file_systems: FileSystems) -> Self {
         let mut all = self.0.clone();
         all.retain(|threshold| container_source(file_systems, threshold.signal).is_none());
         let derived = Signal::ALL.into_iter().filter_map(|signal| {

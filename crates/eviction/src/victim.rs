@@ -16,20 +16,18 @@ use crate::threshold::Threshold;
 
 /// `status.reason` of an evicted pod, and the reason of its event.
 pub const EVICTED: &str = "Evicted";
-/// Reason of the event on the node when a threshold is met.
-pub const THRESHOLD_MET: &str = "EvictionThresholdMet";
 /// Grace period of a hard eviction (upstream `immediateEvictionGracePeriodSeconds`).
 pub const HARD_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Annotation of the event: containers above their request, joined by commas.
-pub const OFFENDING_CONTAINERS: &str = "offending_containers";
+pub(crate) const OFFENDING_CONTAINERS: &str = "offending_containers";
 /// Annotation of the event: what those containers use.
-pub const OFFENDING_CONTAINERS_USAGE: &str = "offending_containers_usage";
+pub(crate) const OFFENDING_CONTAINERS_USAGE: &str = "offending_containers_usage";
 /// Annotation of the event: the pod, if its pod-level request is compared.
-pub const OFFENDING_POD: &str = "offending_pod";
+pub(crate) const OFFENDING_POD: &str = "offending_pod";
 /// Annotation of the event: what that pod uses.
-pub const OFFENDING_POD_USAGE: &str = "offending_pod_usage";
+pub(crate) const OFFENDING_POD_USAGE: &str = "offending_pod_usage";
 /// Annotation of the event: the resource that is short.
-pub const STARVED_RESOURCE: &str = "starved_resource";
+pub(crate) const STARVED_RESOURCE: &str = "starved_resource";
 
 /// A threshold that is met, with the observation that met it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,7 +83,7 @@ impl MetThreshold {
     }
 
     /// Returns how much is missing; 0 if only the minimum reclaim is.
-    pub fn shortfall(&self) -> Quantity {
+    pub(crate) fn shortfall(&self) -> Quantity {
         let resource = self.signal().resource();
         resource.difference(self.quantity(), self.available())
     }

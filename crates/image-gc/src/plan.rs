@@ -10,7 +10,7 @@ use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
 
 /// Interval between passes (upstream `ImageGCPeriod`).
-pub const IMAGE_GC_PERIOD: Duration = Duration::from_secs(5 * 60);
+pub(crate) const IMAGE_GC_PERIOD: Duration = Duration::from_secs(5 * 60);
 
 /// Settings of the collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +267,7 @@ pub fn removal_order(
 }
 
 /// Text of the event `FreeDiskSpaceFailed`.
-pub fn insufficient_space(used_percent: u64, capacity: u64, freed: u64) -> String {
+pub(crate) fn insufficient_space(used_percent: u64, capacity: u64, freed: u64) -> String {
     format!(
         "Insufficient free disk space on the node's image filesystem ({used_percent}% of {} used). \
          Failed to free sufficient space by deleting unused images (freed {freed} bytes). \
@@ -292,7 +292,7 @@ fn size_text(bytes: u64) -> String {
 }
 
 /// Error text of removals that failed for several images.
-pub fn aggregate(errors: &[String]) -> String {
+pub(crate) fn aggregate(errors: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for error in errors {
         if !distinct.contains(&error.as_str()) {

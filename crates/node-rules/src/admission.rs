@@ -100,7 +100,7 @@ impl Rejection {
     }
 
     /// True for a critical pod that lacks only resources.
-    pub fn would_preempt(&self) -> bool {
+    pub(crate) fn would_preempt(&self) -> bool {
         !self.lacking.is_empty()
     }
 

@@ -177,7 +177,7 @@ pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> Cgrou
 }
 
 /// Returns the shares of the Burstable class: the sum of its pods without a terminal phase.
-pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
+pub(crate) fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
     let has_ended = |pod: &Pod| pod.status.as_ref().is_some_and(Phase::is_terminal_in);
     let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable && !has_ended(pod));
     let requests = burstable.map(|pod| {

@@ -197,7 +197,7 @@ impl AdmittedPodSet {
     }
 
     /// Removes the preempted pods that have ended, or have not ended in time.
-    pub fn end_victims(&mut self, has_ended: impl Fn(&PodUid) -> bool) -> Vec<EndedVictim> {
+    pub(crate) fn end_victims(&mut self, has_ended: impl Fn(&PodUid) -> bool) -> Vec<EndedVictim> {
         let ended = self.preemptions.end_victims(has_ended);
         for victim in &ended {
             self.load.remove(&victim.uid);
@@ -206,7 +206,7 @@ impl AdmittedPodSet {
     }
 
     /// Decides again about the waiting pods, critical ones first.
-    pub fn readmit(&mut self, context: AdmissionContext<'_>) -> Vec<Admission> {
+    pub(crate) fn readmit(&mut self, context: AdmissionContext<'_>) -> Vec<Admission> {
         let mut admissions = Vec::new();
         for pod in self.preemptions.waiting() {
             let admission = self.decide(pod, context);

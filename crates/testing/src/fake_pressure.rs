@@ -92,11 +92,6 @@ impl FakePressure {
         self.lock().facts = facts;
     }
 
-    /// Sets the layout of file systems.
-    pub fn set_file_systems(&self, file_systems: FileSystems) {
-        self.lock().file_systems = file_systems;
-    }
-
     /// While set, a signal keeps its last reading, as with a disk that hangs.
     pub fn hang(&self, signal: Signal, is_hung: bool) {
         let mut state = self.lock();

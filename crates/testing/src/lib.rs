@@ -56,7 +56,7 @@ mod builders;
 pub mod fake_checks;
 mod fake_disk;
 mod fake_image_disk;
-pub mod fake_pressure;
+pub(crate) mod fake_pressure;
 pub mod fake_runtime;
 mod node_sim;
 
