@@ -479,6 +479,7 @@ pub(super) const PURE: &[&str] = &[
     "volume-plan",
     "runtime-config",
     "credentials",
+    "eviction",
 ];
 const IO_CRATES: &[&str] = &[
     "actix",
