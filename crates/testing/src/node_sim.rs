@@ -28,7 +28,7 @@ use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
     self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
-    ObjectParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
+    ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
@@ -305,7 +305,7 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            node: self.node_parts(initial_node, oom_source),
+            node: self.node_parts(initial_node),
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
@@ -314,12 +314,6 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
-            },
-            local_storage: LocalStorageParts {
-                enforce_limits: true,
-                runtime: Arc::new(fence.clone()),
-                images: Arc::new(fence.clone()),
-                disk: Arc::new(self.disk.clone()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),
@@ -331,17 +325,7 @@ impl NodeSim {
                 options: RuntimeOptions::default(),
                 log_rotation: None,
             },
-            image_gc: ImageGcParts {
-                policy: self.image_gc,
-                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, &fence)),
-            },
-            eviction: EvictionParts {
-                settings: self.eviction.clone(),
-                figures: Arc::new(self.pressure.clone()),
-                triggers: Arc::new(self.pressure.clone()),
-                reclaimer: Some(Arc::new(self.pressure.clone())),
-                disk: Some(Arc::new(self.pressure.clone())),
-            },
+            pressure: self.pressure_parts(&fence, oom_source),
             workers: WorkerParts {
                 sync_frequency: Duration::from_secs(60),
                 start_concurrency: 4,
@@ -376,7 +360,7 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    fn node_parts(&self, initial: Node, oom_source: OomSource) -> NodeParts {
+    fn node_parts(&self, initial: Node) -> NodeParts {
         NodeParts {
             facts: Arc::new(NodeFacts {
                 node_name: NODE.into(),
@@ -395,6 +379,28 @@ impl NodeSim {
             resolv_conf_warning: self.resolv_conf_warning.clone(),
             swap_warning: None,
             shutdown: None,
+        }
+    }
+
+    fn pressure_parts(&self, fence: &Fence, oom_source: OomSource) -> PressureParts {
+        PressureParts {
+            local_storage: LocalStorageParts {
+                enforce_limits: true,
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                disk: Arc::new(self.disk.clone()),
+            },
+            image_gc: ImageGcParts {
+                policy: self.image_gc,
+                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, fence)),
+            },
+            eviction: EvictionParts {
+                settings: self.eviction.clone(),
+                figures: Arc::new(self.pressure.clone()),
+                triggers: Arc::new(self.pressure.clone()),
+                reclaimer: Some(Arc::new(self.pressure.clone())),
+                disk: Some(Arc::new(self.pressure.clone())),
+            },
             oom_source: Some(oom_source),
         }
     }

@@ -15,6 +15,7 @@ mod logs;
 mod node;
 mod oom;
 mod pods;
+mod pressure;
 mod probes;
 mod sources;
 mod sync_loop;
@@ -31,7 +32,7 @@ use windlass_actors::{
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
 use windlass_local_storage::LocalStorage;
-use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender, spawn_io};
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
@@ -42,13 +43,10 @@ use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
-use eviction::spawn_eviction;
-use images::spawn_image_gc;
 use links::{Links, Shared, channels};
-use local_storage::spawn_local_storage;
-use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
-use oom::spawn_oom_watcher;
+use node::{spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
+use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
@@ -57,7 +55,7 @@ use volumes::{object_cache, spawn_volumes};
 pub use images::NodeReclaim;
 pub use parts::{
     AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
-    RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
+    PressureParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -164,16 +162,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let cluster = parts.cluster.as_ref();
 
     let objects = object_cache(parts.objects, &node.facts, cluster, &shared, &links);
-    let volume_usages = spawn_volumes(
-        &parts.volumes,
-        &objects,
-        &shared,
-        &links,
-        ends.volumes,
-        ends.volumes_in_use,
-    );
-    let volumes = volume_usages.clone();
-    let local_storage = spawn_local_storage(parts.local_storage, volumes, &shared, &links);
+    let volume_ends = (ends.volumes, ends.volumes_in_use);
+    let volume_usages = spawn_volumes(&parts.volumes, &objects, &shared, &links, volume_ends);
     let pleg_health = spawn_pleg(&shared, &links, ends.pleg);
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
@@ -185,12 +175,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
-    let reclaim = spawn_image_gc(parts.image_gc, state.image_uses, &runtime, &shared, &links);
-    let (limited, stop) = (runtime.clone(), shared.shutdown.token().clone());
-    spawn_io("node-allocatable", async move {
-        stop.run_until_cancelled(limited.enforce_node_allocatable())
-            .await
-    });
+    spawn_node_limits(&runtime, &shared);
+    let pressure = PressureWiring {
+        image_uses: state.image_uses,
+        volumes: volume_usages.clone(),
+        runtime: runtime.clone(),
+        observed: ends.pressure,
+    };
+    let pressure = spawn_pressure(parts.pressure, pressure, &shared, &links);
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
@@ -217,22 +209,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
     };
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
-
-    let eviction = spawn_eviction(
-        parts.eviction,
-        local_storage.clone(),
-        &shared,
-        &links,
-        &reclaim,
-        ends.pressure,
-    );
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
-    if let Some(source) = node.oom_source {
-        spawn_oom_watcher(source, &shared, &links);
-    }
-    if let Some(parts) = node.shutdown {
-        spawn_shutdown(parts, &shared, &links, ends.node_shutdown);
-    }
+    spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
     let csi_node = spawn_plugins(parts.volumes, cluster, &shared, &links);
     let cluster = parts.cluster.map(|cluster| {
         let wiring = ClusterWiring {
@@ -247,11 +225,9 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         volume_usages,
-        reclaim,
-        local_storage,
+        pressure,
         sources,
         rejected,
-        eviction,
         logs,
         probes,
         spans: parts.spans,
@@ -265,11 +241,9 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
-    reclaim: NodeReclaim,
-    local_storage: LocalStorage,
+    pressure: Pressure,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
-    eviction: watch::Receiver<Arc<EvictionStatus>>,
     logs: LogReader,
     probes: ProbesHandle,
     spans: Option<Arc<dyn SpanSink>>,
@@ -282,11 +256,11 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
-            reclaim: self.reclaim,
-            local_storage: self.local_storage,
+            reclaim: self.pressure.reclaim,
+            local_storage: self.pressure.local_storage,
             sources: self.sources,
             rejected: self.rejected,
-            eviction: self.eviction,
+            eviction: self.pressure.eviction,
             logs: self.logs,
             spans: self.spans,
             node: AgentNode {
