@@ -202,6 +202,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         initial_node: node.initial,
         admission_policy: node.admission_policy,
         checkpoint: state.admitted,
+        restored: state.restored.clone(),
         runtime,
         backoff_file,
         pleg_health: pleg_health.clone(),
@@ -212,14 +213,13 @@ pub fn spawn(parts: AgentParts) -> Agent {
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
     let csi_node = spawn_plugins(parts.volumes, cluster, &shared, &links);
-    let cluster = parts.cluster.map(|cluster| {
-        let wiring = ClusterWiring {
-            storage: sources.clone(),
-            csi_node,
-            node: ends.node,
-        };
-        spawn_cluster(cluster, wiring, &shared, &links)
-    });
+    let wiring = ClusterWiring {
+        storage: sources.clone(),
+        csi_node,
+        node: ends.node,
+    };
+    let cluster = parts.cluster;
+    let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
 
     let started = Started {
         sync_loop_health,
