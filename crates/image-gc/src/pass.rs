@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::timeout;
 use windlass_cri::{CriError, CriResult};
+use windlass_stats::DiskSpace;
 use windlass_store::ImageUses;
 use windlass_types::cri::{ContainerSummary, ImageInfo, ListFilter};
 use windlass_types::view::EventType;
@@ -14,7 +15,7 @@ use windlass_units::duration::go_duration;
 
 use crate::actor::ImageGcDeps;
 use crate::plan::{
-    DiskSpace, PassTime, RemovableImage, RemovalOrder, SpaceDecision, aggregate, detect,
+    PassTime, RemovableImage, RemovalOrder, SpaceDecision, aggregate, detect,
     insufficient_space, removal_order, used_images,
 };
 
