@@ -47,6 +47,8 @@ pub struct Report {
     timings: StartTimings,
     stopping: Option<Blocker>,
     issues: Vec<String>,
+    /// Why the pod is terminated; empty if all containers have exited.
+    kill_reason: String,
     phase_override: Option<PhaseOverride>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
@@ -73,6 +75,7 @@ impl Report {
             timings: StartTimings::default(),
             stopping: None,
             issues: Vec::new(),
+            kill_reason: String::new(),
             phase_override: None,
             next_sync: None,
             synced_once: false,
@@ -126,14 +129,19 @@ impl Report {
         }
     }
 
-    /// Records a phase override; the first one applies.
-    pub fn decided(&mut self, phase_override: Option<PhaseOverride>) {
+    /// Records a cause of the termination. The first one stays, unless only a later one has a phase
+    /// override.
+    pub fn decided(&mut self, reason: String, phase_override: Option<PhaseOverride>) {
+        let overrides = self.phase_override.is_none() && phase_override.is_some();
+        if overrides || self.kill_reason.is_empty() {
+            self.kill_reason = reason;
+        }
         self.phase_override = self.phase_override.take().or(phase_override);
     }
 
     /// Records the termination of the pod.
-    pub fn terminating(&mut self, reason: &str, grace: Duration, now: Timestamp) {
-        let grace = grace.as_secs();
+    pub fn terminating(&mut self, grace: Duration, now: Timestamp) {
+        let (grace, reason) = (grace.as_secs(), &self.kill_reason);
         let message = if reason.is_empty() {
             format!("all containers have exited; terminating the pod (grace period {grace} s)")
         } else {
