@@ -17,9 +17,7 @@ use windlass_eviction::{
 };
 use windlass_mailboxes::spawn_io;
 use windlass_stats::usage::MemoryUsage;
-use windlass_stats::{
-    BlockingReader, DiskSpace, KernelRoots, MemoryReader, NodeMemory, PodMemory,
-};
+use windlass_stats::{BlockingReader, DiskSpace, KernelRoots, MemoryReader, NodeMemory, PodMemory};
 use windlass_types::{Clock, ObservedPod, PodUid, Timestamp};
 
 use crate::ports::{NodeFigures, NodeReading};
@@ -140,7 +138,8 @@ async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace,
 }
 
 async fn read_disk(disk: &Disk, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
-    disk.run(READ_TIMEOUT, at, |dir| DiskSpace::read_nearest(dir)).await
+    disk.run(READ_TIMEOUT, at, |dir| DiskSpace::read_nearest(dir))
+        .await
 }
 
 #[async_trait]

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_image_gc::ImageGcPolicy;
-use windlass_image_gc::plan::{
-    PassTime, SpaceDecision, detect, removal_order, used_images,
-};
+use windlass_image_gc::plan::{PassTime, SpaceDecision, detect, removal_order, used_images};
 use windlass_stats::DiskSpace;
 use windlass_store::ImageUses;
 use windlass_types::Timestamp;

@@ -15,8 +15,8 @@ use windlass_units::duration::go_duration;
 
 use crate::actor::ImageGcDeps;
 use crate::plan::{
-    PassTime, RemovableImage, RemovalOrder, SpaceDecision, aggregate, detect,
-    insufficient_space, removal_order, used_images,
+    PassTime, RemovableImage, RemovalOrder, SpaceDecision, aggregate, detect, insufficient_space,
+    removal_order, used_images,
 };
 
 /// A list or the state of a file system that takes longer fails the pass.
