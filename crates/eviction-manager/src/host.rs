@@ -22,9 +22,11 @@ use windlass_types::{Clock, ObservedPod, PodUid, Timestamp};
 
 use crate::ports::{NodeFigures, NodeReading};
 
-/// Time that a reading waits for a disk or for cgroups, which take microseconds normally.
+/// Time that a reading waits for disks and cgroups, all at once: half of the shortest interval of
+/// passes. They take microseconds normally.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time that the runtime may take to report its directories.
+/// Time that the runtime may take to report its directories: two passes at the shortest interval,
+/// none of which waits for it.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Age after which the directories are requested again: a runtime may be reconfigured.
 const LAYOUT_AGE: Duration = Duration::from_secs(600);

@@ -12,7 +12,8 @@ use windlass_cri::RuntimeStats;
 use windlass_stats::{BlockingReader, DiskSpace};
 use windlass_types::SandboxId;
 
-/// A disk that takes longer has hung.
+/// A disk that takes longer has hung. A third of the time of a pass to read it: the runtime is
+/// called first.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the file system of the images.
