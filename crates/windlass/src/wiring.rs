@@ -31,7 +31,6 @@ use windlass_actors::{
 };
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
-use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -89,8 +88,6 @@ pub struct Agent {
     pub reclaim: NodeReclaim,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
-    /// Disk usage of pods.
-    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -257,7 +254,6 @@ impl Started {
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
             reclaim: self.pressure.reclaim,
-            local_storage: self.pressure.local_storage,
             sources: self.sources,
             rejected: self.rejected,
             eviction: self.pressure.eviction,
