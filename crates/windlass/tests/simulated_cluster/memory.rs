@@ -84,6 +84,21 @@ fn swap(limited: bool) -> MemorySettings {
 }
 
 #[test]
+fn container_resources_follow_requests_and_limits() {
+    let tree = MemoryTree::v2();
+    with_memory(125, &tree, MemorySettings::default(), async |sim| {
+        let limits = json!({"cpu": "500m", "memory": "1Gi"});
+        let uid = run(sim, "web", json!({"cpu": "250m"}), limits).await;
+        let found = resources(sim, &uid);
+        assert_eq!((found.cpu_shares, found.cpu_period), (256, 100_000));
+        assert_eq!((found.cpu_quota, found.memory_limit), (50_000, GIB));
+        // an eighth of the memory
+        assert_eq!(found.oom_score_adj, 875);
+        assert_eq!(found.memory_swap_limit, 0);
+    });
+}
+
+#[test]
 fn limited_swap_is_for_burstable_pods_in_proportion() {
     with_memory(120, &MemoryTree::v2(), swap(true), async |sim| {
         let status = serde_json::to_value(node(sim).and_then(|node| node.status));
