@@ -39,6 +39,7 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_runtime_config::node_cgroups::reserve_cpus;
+use windlass_stats::DiskSpace;
 use windlass_store::{AdmittedPods, BackoffFile, ImageUseFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
@@ -513,11 +514,8 @@ fn cpu_count(stat: &str) -> i64 {
 
 /// Size in bytes of the file system of the nearest existing parent.
 fn storage_capacity(root_dir: &Path) -> i64 {
-    let stat = root_dir
-        .ancestors()
-        .find_map(|dir| rustix::fs::statvfs(dir).ok());
-    stat.and_then(|s| i64::try_from(s.f_blocks.saturating_mul(s.f_frsize)).ok())
-        .unwrap_or(0)
+    let space = DiskSpace::read_nearest(root_dir);
+    space.map_or(0, |space| i64::try_from(space.capacity).unwrap_or(0))
 }
 
 fn thermal_throttle_paths() -> Vec<String> {

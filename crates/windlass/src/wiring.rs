@@ -31,7 +31,6 @@ use windlass_actors::{
 };
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
-use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -89,8 +88,6 @@ pub struct Agent {
     pub reclaim: NodeReclaim,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
-    /// Disk usage of pods.
-    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -202,6 +199,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         initial_node: node.initial,
         admission_policy: node.admission_policy,
         checkpoint: state.admitted,
+        restored: state.restored.clone(),
         runtime,
         backoff_file,
         pleg_health: pleg_health.clone(),
@@ -212,14 +210,13 @@ pub fn spawn(parts: AgentParts) -> Agent {
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
     let csi_node = spawn_plugins(parts.volumes, cluster, &shared, &links);
-    let cluster = parts.cluster.map(|cluster| {
-        let wiring = ClusterWiring {
-            storage: sources.clone(),
-            csi_node,
-            node: ends.node,
-        };
-        spawn_cluster(cluster, wiring, &shared, &links)
-    });
+    let wiring = ClusterWiring {
+        storage: sources.clone(),
+        csi_node,
+        node: ends.node,
+    };
+    let cluster = parts.cluster;
+    let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
 
     let started = Started {
         sync_loop_health,
@@ -257,7 +254,6 @@ impl Started {
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
             reclaim: self.pressure.reclaim,
-            local_storage: self.pressure.local_storage,
             sources: self.sources,
             rejected: self.rejected,
             eviction: self.pressure.eviction,

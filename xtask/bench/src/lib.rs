@@ -28,6 +28,7 @@ mod bare;
 mod cluster;
 mod fleet;
 mod lifecycle;
+mod pressure;
 mod process;
 mod report;
 mod scale;
@@ -95,6 +96,9 @@ pub struct Options {
         next_help_heading = "Growing numbers of pods instead of starts"
     )]
     scale: scale::ScaleOptions,
+    /// Measure eviction, image collection and log rotation.
+    #[command(flatten, next_help_heading = "Pressure instead of starts")]
+    pressure: pressure::PressureOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -128,6 +132,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = scale::measure(options, &binary), if !options.scale.scale.is_empty() => {
             (Section::Scale, scale::command(options), report?)
+        }
+        report = pressure::measure(options, &binary), if options.pressure.pressure => {
+            (Section::Pressure, pressure::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -167,6 +174,7 @@ impl Options {
             volumes,
             api,
             scale,
+            pressure,
             ..
         } = self;
         let chosen = [
@@ -174,6 +182,7 @@ impl Options {
             lifecycle.lifecycle,
             volumes.volumes,
             api.api,
+            pressure.pressure,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()
     }

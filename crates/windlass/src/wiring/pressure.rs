@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::EvictionStatus;
-use windlass_local_storage::LocalStorage;
 use windlass_runtime::PodRuntime;
 use windlass_store::{ImageUseFile, ImageUses};
 use windlass_volume_manager::VolumeUsages;
@@ -29,7 +28,6 @@ pub(super) struct PressureWiring {
 pub(super) struct Pressure {
     pub(super) reclaim: NodeReclaim,
     pub(super) eviction: watch::Receiver<Arc<EvictionStatus>>,
-    pub(super) local_storage: LocalStorage,
 }
 
 /// Starts the limits of local storage, image garbage collection, eviction and the OOM watcher.
@@ -44,7 +42,7 @@ pub(super) fn spawn_pressure(
     let reclaim = spawn_image_gc(parts.image_gc, wiring.image_uses, runtime, shared, links);
     let eviction = spawn_eviction(
         parts.eviction,
-        local_storage.clone(),
+        local_storage,
         shared,
         links,
         &reclaim,
@@ -53,9 +51,5 @@ pub(super) fn spawn_pressure(
     if let Some(source) = parts.oom_source {
         spawn_oom_watcher(source, shared, links);
     }
-    Pressure {
-        reclaim,
-        eviction,
-        local_storage,
-    }
+    Pressure { reclaim, eviction }
 }
