@@ -81,6 +81,10 @@ reasons! {
     Created = "Created",
     /// Container started.
     Started = "Started",
+    /// A resize waits until the node admits it.
+    ResizeDeferred = "ResizeDeferred",
+    /// The node cannot do a resize.
+    ResizeInfeasible = "ResizeInfeasible",
     /// Stop requested.
     Killing = "Killing",
     /// A postStart hook failed; its container is killed.
