@@ -56,7 +56,7 @@ mod pull_records;
 mod store;
 mod table_file;
 
-pub use admitted_pods::AdmittedPods;
+pub use admitted_pods::{AdmittedPod, AdmittedPods};
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
 pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};

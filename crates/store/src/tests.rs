@@ -1,12 +1,17 @@
 //! State files whole, torn and foreign.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
-use windlass_types::{ContainerProbeResult, PodProbeResults, PodUid, ProbeKind, Timestamp};
+use windlass_types::{
+    ContainerProbeResult, PodProbeResults, PodUid, ProbeKind, SharedPod, Timestamp,
+};
 
-use crate::{BackoffFile, ProbeResultFile, Store, StoreError};
+use crate::{AdmittedPod, AdmittedPods, BackoffFile, ProbeResultFile, Store, StoreError};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Record {
@@ -224,4 +229,29 @@ async fn probe_results_survive_restart_until_pod_is_forgotten() {
             .insert("app".to_owned(), result(true));
     }
     assert_eq!(after, [(a, expected)].into());
+}
+
+#[tokio::test]
+async fn checkpoint_without_allocated_resources_has_those_of_the_spec() {
+    let (_dir, store) = store();
+    let pod = |cpu: &str| -> SharedPod {
+        let pod = json!({
+            "metadata": {"uid": "u1"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        });
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    };
+    let older = BTreeMap::from([("u1", pod("1"))]);
+    store.save("admitted_pods", &older).expect("saved");
+    let (file, pods) = AdmittedPods::open(store.clone()).expect("opened");
+    assert_eq!(pods, [AdmittedPod::from(pod("1"))]);
+
+    let pending = AdmittedPod {
+        pod: pod("2"),
+        ..AdmittedPod::from(pod("1"))
+    };
+    file.record(&pending);
+    file.flush().await.expect("written");
+    let (_, pods) = AdmittedPods::open(store).expect("opened");
+    assert_eq!(pods, [pending]);
 }

@@ -16,7 +16,7 @@
 
 mod admit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -46,8 +46,8 @@ use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::corev1::Node;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::{
-    Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodSource, PodUid,
-    SharedPod,
+    AllocatedResources, Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind,
+    PodSource, PodUid, SharedPod,
 };
 
 use crate::admissions::AdmittedPodSet;
@@ -119,6 +119,8 @@ pub struct AdmissionDeps {
     pub pressure: watch::Receiver<NodePressure>,
     /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
+    /// Allocated resources of the pods in the checkpoint.
+    pub restored: BTreeMap<PodUid, AllocatedResources>,
     /// Recorder of rejections.
     pub events: Arc<dyn EventRecorder>,
 }
@@ -171,11 +173,12 @@ pub struct SyncLoopStreams {
 
 impl SyncLoop {
     /// Creates a loop.
-    pub fn new(deps: SyncLoopDeps, streams: SyncLoopStreams) -> Self {
+    pub fn new(mut deps: SyncLoopDeps, streams: SyncLoopStreams) -> Self {
         let (completion_sender, completions) = completions();
+        let allocations = std::mem::take(&mut deps.admission.restored);
         Self {
             deps,
-            desired: DesiredPods::default(),
+            desired: DesiredPods::with_allocations(allocations),
             admissions: AdmittedPodSet::default(),
             check: RuntimeCheck::default(),
             rounds: HousekeepingSchedule::default(),

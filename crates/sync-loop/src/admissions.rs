@@ -21,8 +21,9 @@ use windlass_node_rules::admission::{
 use windlass_node_rules::preemption::{
     PREEMPTING, PreemptionError, PreemptionPlan, plan_preemption, preempted,
 };
+use windlass_store::AdmittedPod;
 use windlass_types::corev1::Node;
-use windlass_types::{PhaseOverride, Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{AllocatedResources, PhaseOverride, Pod, PodExt, PodUid, SharedPod};
 
 use crate::desired::DesiredPods;
 use crate::dispatch::{Dispatch, preempt};
@@ -120,8 +121,8 @@ impl fmt::Display for Admission {
 /// Change to the checkpoint of admitted pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CheckpointChange {
-    /// Record the newest version of an admitted pod.
-    Record(SharedPod),
+    /// Record the newest version of an admitted pod and its allocated resources.
+    Record(AdmittedPod),
     /// Remove a deleted or finished pod.
     Forget(PodUid),
     /// No change.
@@ -131,7 +132,7 @@ pub(crate) enum CheckpointChange {
 impl fmt::Display for CheckpointChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Record(pod) => write!(f, "record({})", pod.uid()),
+            Self::Record(admitted) => write!(f, "record({})", admitted.pod.uid()),
             Self::Forget(uid) => write!(f, "forget({uid})"),
             Self::None => f.write_str("none"),
         }
@@ -251,9 +252,14 @@ impl AdmittedPodSet {
         let Some(pod) = pod.filter(is_recorded) else {
             return CheckpointChange::None;
         };
-        CheckpointChange::Record(match self.overrides.get(&pod.uid()) {
-            Some(cause) => overrides::with_override(pod, cause),
-            None => SharedPod::clone(pod),
+        let uid = pod.uid();
+        let live = desired.live(&uid).unwrap_or(pod);
+        CheckpointChange::Record(AdmittedPod {
+            pod: match self.overrides.get(&uid) {
+                Some(cause) => overrides::with_override(live, cause),
+                None => SharedPod::clone(live),
+            },
+            allocated: AllocatedResources::from_pod(pod),
         })
     }
 

@@ -3,19 +3,41 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_types::{
-    Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate, SharedPod,
+    AllocatedResources, Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate,
+    SharedPod,
 };
 
 use crate::dispatch::Dispatch;
 
 /// Desired pods by UID, and the sources that have delivered.
+///
+/// Everything that is done for a pod follows its allocated version: the last spec, with the
+/// resources that the node has allocated.
 #[derive(Debug, Default)]
 pub struct DesiredPods {
-    pods: BTreeMap<PodUid, SharedPod>,
+    pods: BTreeMap<PodUid, DesiredPod>,
+    /// Allocations from the checkpoint of pods that are not desired yet.
+    restored: BTreeMap<PodUid, AllocatedResources>,
     delivered: BTreeSet<PodSource>,
 }
 
+#[derive(Debug)]
+struct DesiredPod {
+    /// As its source has it.
+    live: SharedPod,
+    /// With the allocated resources.
+    allocated: SharedPod,
+}
+
 impl DesiredPods {
+    /// Creates an empty set with the allocations of the checkpoint.
+    pub fn with_allocations(restored: BTreeMap<PodUid, AllocatedResources>) -> Self {
+        Self {
+            restored,
+            ..Self::default()
+        }
+    }
+
     /// Returns the UIDs of all desired pods.
     pub fn uids(&self) -> BTreeSet<PodUid> {
         self.pods.keys().cloned().collect()
@@ -23,18 +45,23 @@ impl DesiredPods {
 
     /// Returns the UIDs of the static pods.
     pub fn static_uids(&self) -> BTreeSet<PodUid> {
-        let statics = self.pods.iter().filter(|(_, pod)| pod.is_static());
+        let statics = self.pods.iter().filter(|(_, pod)| pod.live.is_static());
         statics.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Returns all desired pods.
+    /// Returns all desired pods, with their allocated resources.
     pub fn pods(&self) -> impl Iterator<Item = &SharedPod> + Clone {
-        self.pods.values()
+        self.pods.values().map(|pod| &pod.allocated)
     }
 
-    /// Returns one desired pod.
+    /// Returns one desired pod, with its allocated resources.
     pub fn get(&self, uid: &PodUid) -> Option<&SharedPod> {
-        self.pods.get(uid)
+        self.pods.get(uid).map(|pod| &pod.allocated)
+    }
+
+    /// Returns one desired pod as its source has it.
+    pub(crate) fn live(&self, uid: &PodUid) -> Option<&SharedPod> {
+        self.pods.get(uid).map(|pod| &pod.live)
     }
 
     /// True when all sources are ready.
@@ -50,7 +77,7 @@ impl DesiredPods {
 
     /// Returns the full names of the static pods.
     pub(crate) fn static_names(&self) -> BTreeSet<PodFullName> {
-        let statics = self.pods.values().filter(|pod| pod.is_static());
+        let statics = self.pods().filter(|pod| pod.is_static());
         statics.map(|pod| pod.full_name()).collect()
     }
 
@@ -84,8 +111,27 @@ impl DesiredPods {
         }
     }
 
+    /// Replaces a pod and returns its allocated version. A new pod is allocated what it requests.
+    fn insert(&mut self, live: SharedPod) -> SharedPod {
+        let uid = live.uid();
+        let resources = match self.pods.get(&uid) {
+            Some(known) => Some(AllocatedResources::from_pod(&known.allocated)),
+            None => self.restored.remove(&uid),
+        };
+        let allocated = match resources {
+            Some(resources) => resources.apply(&live),
+            None => SharedPod::clone(&live),
+        };
+        let pod = DesiredPod {
+            live,
+            allocated: SharedPod::clone(&allocated),
+        };
+        self.pods.insert(uid, pod);
+        allocated
+    }
+
     fn run(&mut self, pod: SharedPod) -> Dispatch {
-        self.pods.insert(pod.uid(), SharedPod::clone(&pod));
+        let pod = self.insert(pod);
         if pod.metadata.deletion_timestamp.is_some() {
             Dispatch::Delete(pod)
         } else if is_terminal(&pod) {
@@ -98,12 +144,13 @@ impl DesiredPods {
     /// Handles a status change at the API server, mostly by this agent. The worker is updated only
     /// for a terminal phase or a changed readiness gate.
     fn reconcile(&mut self, pod: SharedPod) -> Option<Dispatch> {
-        let before = self.pods.insert(pod.uid(), SharedPod::clone(&pod));
+        let before = self.live(&pod.uid()).map(|old| readiness_gates(old));
+        let changed = before.is_none_or(|before| before != readiness_gates(&pod));
         if is_terminal(&pod) {
-            return Some(Dispatch::Terminate(pod));
+            return Some(Dispatch::Terminate(self.insert(pod)));
         }
-        let changed = before.is_none_or(|old| readiness_gates(&old) != readiness_gates(&pod));
-        changed.then(|| self.run(pod))
+        let dispatch = self.run(pod);
+        changed.then_some(dispatch)
     }
 
     fn remove(&mut self, uid: &PodUid) -> Option<Dispatch> {
@@ -116,12 +163,12 @@ impl DesiredPods {
         let gone: Vec<_> = self
             .pods
             .iter()
-            .filter(|(uid, pod)| PodExt::source(&***pod) == source && !kept.contains(*uid))
+            .filter(|(uid, pod)| PodExt::source(&*pod.live) == source && !kept.contains(*uid))
             .map(|(uid, _)| uid.clone())
             .collect();
         let mut dispatches: Vec<_> = gone.iter().filter_map(|uid| self.remove(uid)).collect();
         for pod in pods {
-            if self.pods.get(&pod.uid()).is_none_or(|known| *known != pod) {
+            if self.live(&pod.uid()).is_none_or(|known| *known != pod) {
                 dispatches.push(self.run(pod));
             }
         }
@@ -154,6 +201,7 @@ fn readiness_gates(pod: &Pod) -> Vec<(&str, Option<&str>)> {
 mod tests {
     use std::sync::Arc;
 
+    use serde_json::json;
     use windlass_types::corev1::{PodCondition, PodReadinessGate, PodSpec, PodStatus};
     use windlass_types::names;
 
@@ -242,6 +290,32 @@ mod tests {
         check(PodOp::Reconcile, "Running", "True", "run(a)");
         check(PodOp::Reconcile, "Succeeded", "True", "terminate(a)");
         check(PodOp::Add, "Failed", "False", "terminate(a)");
+    }
+
+    #[test]
+    fn changed_resources_are_not_dispatched_until_allocated() {
+        let pod = |cpu: &str, label: &str| {
+            let pod = json!({
+                "metadata": {"uid": "a", "labels": {"app": label}},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            });
+            Arc::new(serde_json::from_value::<Pod>(pod).expect("a pod"))
+        };
+        let allocated = AllocatedResources::from_pod(&pod("1", ""));
+        let mut restored = DesiredPods::with_allocations([("a".into(), allocated)].into());
+        let mut new = DesiredPods::default();
+        let mut check = |op, live: &SharedPod, expected: &SharedPod| {
+            for desired in [&mut restored, &mut new] {
+                let (source, pods) = (PodSource::Api, vec![live.clone()]);
+                let dispatches = desired.apply(PodUpdate { op, source, pods });
+                assert_eq!(dispatches, [Dispatch::Run(expected.clone())], "{op}");
+                assert_eq!(desired.get(&"a".into()), Some(expected));
+                assert_eq!(desired.live(&"a".into()), Some(live));
+            }
+        };
+        check(PodOp::Add, &pod("1", "x"), &pod("1", "x"));
+        check(PodOp::Update, &pod("2", "y"), &pod("1", "y"));
+        check(PodOp::Set, &pod("3", "z"), &pod("1", "z"));
     }
 
     #[test]

@@ -49,7 +49,9 @@ use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
-use windlass_store::{ImageUseFile, ImageUses, ProbeResultTables, Store};
+use windlass_store::{
+    AdmittedPod, AdmittedPods, ImageUseFile, ImageUses, ProbeResultTables, Store,
+};
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
@@ -98,8 +100,10 @@ pub struct NodeSim {
     pub metrics: Metrics,
     /// Random numbers of the scenario.
     pub dice: SmallRng,
-    /// Checkpoint of admitted pods for the next agent start.
+    /// Checkpoint of admitted pods for the next agent start, without [`Self::admitted_pods`].
     pub checkpoint: Vec<SharedPod>,
+    /// Directory of the checkpoint of admitted pods; default none.
+    pub admitted_pods: Option<PathBuf>,
     /// Persisted probe results for the next agent start; a kill sets it.
     pub probe_results: ProbeResultTables,
     /// Warning about `resolv.conf` at the next agent start.
@@ -138,6 +142,12 @@ fn node_settings() -> NodeSettings {
         },
         ..NodeSettings::default()
     }
+}
+
+#[expect(clippy::expect_used, reason = "a test requires the directory")]
+fn admitted_pods(dir: &Path) -> (AdmittedPods, Vec<AdmittedPod>) {
+    let store = Store::open(dir).expect("a directory");
+    AdmittedPods::open(store).expect("a state file")
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
@@ -243,6 +253,7 @@ impl NodeSim {
             dice: SmallRng::seed_from_u64(seed),
             api: FakeApiServer::with_clock(Arc::new(time)),
             checkpoint: Vec::new(),
+            admitted_pods: None,
             probe_results: ProbeResultTables::new(),
             resolv_conf_warning: None,
             change_detection: ChangeDetection::Watch,
@@ -287,6 +298,13 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
+        let (admitted, restored) = match self.admitted_pods.as_deref().map(admitted_pods) {
+            Some((file, pods)) => (Some(file), pods),
+            None => {
+                let pods = self.checkpoint.iter().cloned();
+                (None, pods.map(AdmittedPod::from).collect())
+            }
+        };
         let (kernel_log, records) = mpsc::channel(KERNEL_RECORDS);
         self.kernel_log = Some(kernel_log);
         let oom_source = OomSource {
@@ -349,7 +367,8 @@ impl NodeSim {
             },
             state: StateParts {
                 probe_results: std::mem::take(&mut self.probe_results),
-                restored: self.checkpoint.clone(),
+                restored,
+                admitted,
                 image_uses: self.image_uses.as_deref().map(image_uses),
                 ..StateParts::default()
             },

@@ -45,6 +45,7 @@ pub mod pod;
 mod time;
 
 mod access;
+mod allocated;
 mod event;
 mod update;
 
@@ -67,6 +68,7 @@ pub mod top;
 pub mod view;
 
 pub use access::{NodePermission, UserInfo};
+pub use allocated::AllocatedResources;
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};

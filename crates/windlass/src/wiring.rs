@@ -37,7 +37,7 @@ use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
 use windlass_sync_loop::SyncLoopHealth;
 use windlass_timelines::Timelines;
-use windlass_types::{PodUid, SpanSink};
+use windlass_types::{PodExt, PodUid, SpanSink};
 use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
@@ -206,19 +206,25 @@ pub fn spawn(parts: AgentParts) -> Agent {
         backoff: backoff.unwrap_or_default(),
     };
     spawn_workers(workers, &shared, &links, ends.updates, ends.workers);
+    let restored = state.restored.iter();
     let sync_loop = SyncLoopWiring {
         sources: parts.sources.configured(),
         orphan_grace: parts.workers.orphan_grace,
         initial_node: node.initial,
         admission_policy: node.admission_policy,
         checkpoint: state.admitted,
+        restored: restored
+            .clone()
+            .map(|it| (it.pod.uid(), it.allocated.clone()))
+            .collect(),
         runtime,
         backoff_file,
         pleg_health: pleg_health.clone(),
         probes: probe_updates,
     };
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
-    let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
+    let restored = restored.map(|it| it.pod.clone()).collect();
+    let (sources, rejected) = spawn_sources(parts.sources, restored, &shared, &links);
 
     let eviction = spawn_eviction(
         parts.eviction,

@@ -110,7 +110,7 @@ impl SyncLoop {
             return;
         };
         match self.admissions.checkpoint_change(dispatch, &self.desired) {
-            CheckpointChange::Record(pod) => checkpoint.record(&pod),
+            CheckpointChange::Record(admitted) => checkpoint.record(&admitted),
             CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
             CheckpointChange::None => {}
         }

@@ -132,6 +132,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
             pressure: watch::Sender::new(NodePressure::default()).subscribe(),
             checkpoint: None,
+            restored: BTreeMap::new(),
             events,
         },
         timelines: Timelines::new(Arc::clone(&clock), None),

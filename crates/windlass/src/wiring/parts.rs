@@ -25,11 +25,11 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
-    AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses, ProbeResultFile,
-    ProbeResultTables,
+    AdmittedPod, AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses,
+    ProbeResultFile, ProbeResultTables,
 };
 use windlass_types::corev1::Node;
-use windlass_types::{Clock, SharedPod, SpanSink};
+use windlass_types::{Clock, SpanSink};
 use windlass_volumes::VolumePlugins;
 
 use super::sources::SourceParts;
@@ -208,5 +208,5 @@ pub struct StateParts {
     /// Checkpoint of admitted pods.
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.
-    pub restored: Vec<SharedPod>,
+    pub restored: Vec<AdmittedPod>,
 }

@@ -1,6 +1,6 @@
 //! The sync loop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams};
 use windlass_types::corev1::Node;
-use windlass_types::{PodSource, PodUid};
+use windlass_types::{AllocatedResources, PodSource, PodUid};
 
 use super::links::{Links, Shared, SyncLoopEnds};
 
@@ -22,6 +22,7 @@ pub(super) struct SyncLoopWiring {
     pub(super) initial_node: Arc<Node>,
     pub(super) admission_policy: Arc<AdmissionPolicy>,
     pub(super) checkpoint: Option<AdmittedPods>,
+    pub(super) restored: BTreeMap<PodUid, AllocatedResources>,
     pub(super) runtime: PodRuntime,
     pub(super) backoff_file: Option<BackoffFile>,
     pub(super) pleg_health: PlegHealth,
@@ -56,6 +57,7 @@ pub(super) fn spawn_sync_loop(
             shutdown: links.node_shutdown.clone(),
             pressure: links.pressure.clone(),
             checkpoint: wiring.checkpoint,
+            restored: wiring.restored,
             events: Arc::clone(&shared.events),
         },
         timelines: shared.timelines.clone(),

@@ -96,7 +96,7 @@ impl Scenario {
     fn record(&mut self, admission: &Admission) {
         for dispatch in &admission.dispatches {
             match self.admissions.checkpoint_change(dispatch, &self.desired) {
-                CheckpointChange::Record(pod) => {
+                CheckpointChange::Record(AdmittedPod { pod, .. }) => {
                     self.recorded.insert(pod.uid(), pod);
                 }
                 CheckpointChange::Forget(uid) => {
