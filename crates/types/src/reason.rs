@@ -85,6 +85,12 @@ reasons! {
     ResizeDeferred = "ResizeDeferred",
     /// The node cannot do a resize.
     ResizeInfeasible = "ResizeInfeasible",
+    /// New sizes of the pod are allocated.
+    ResizeStarted = "ResizeStarted",
+    /// The running containers have their allocated sizes.
+    ResizeCompleted = "ResizeCompleted",
+    /// The running containers could not be resized.
+    ResizeError = "ResizeError",
     /// Stop requested.
     Killing = "Killing",
     /// A postStart hook failed; its container is killed.

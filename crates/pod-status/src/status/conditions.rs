@@ -4,19 +4,21 @@ use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
 use windlass_types::metav1::Time;
 
+use super::pod_sizes::RESIZE_IN_PROGRESS;
 use super::{StatusInput, reset, settled_phase, whole_seconds};
 use windlass_pod_lifecycle::actions::{SandboxDecision, restarts_all_containers, sandbox_decision};
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 
 /// Types computed here; other conditions are copied from the API.
-const OWNED: [&str; 6] = [
+const OWNED: [&str; 7] = [
     READY_TO_START,
     INITIALIZED,
     READY,
     CONTAINERS_READY,
     SCHEDULED,
     ALL_RESTARTING,
+    RESIZE_IN_PROGRESS,
 ];
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
@@ -71,6 +73,9 @@ pub(super) fn conditions(
         list.push(disrupted);
     }
 
+    if let Some(resize) = input.sizes.in_progress.filter(|_| !phase.is_terminal()) {
+        list.push(resize.condition(input, before));
+    }
     let containers_ready = containers_ready(input, status, phase);
     let ready = if containers_ready.value {
         readiness_gates(input, &list)

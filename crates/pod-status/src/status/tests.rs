@@ -132,6 +132,7 @@ impl Case {
             previous: self.previous.as_ref(),
             host_ips: &["192.168.0.1".parse().expect("ip")],
             stop_signals: self.stop_signals,
+            sizes: PodSizes::default(),
             runtime_name: "containerd",
             terminal: self.terminal,
             phase_override: self.phase_override.as_ref(),
