@@ -8,6 +8,7 @@ use serde_json::json;
 use windlass_cgroups::MemoryTree;
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
+use windlass_status::PodExplainer;
 use windlass_store::Store;
 use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, PodBuilder};
@@ -270,6 +271,42 @@ fn deferred_resize_is_retried_every_three_minutes() {
         .await;
         let accepted = &sim.metrics.sync_loop.deferred_accepted_resizes;
         assert_eq!(accepted.with_label_values(&["periodic_retry"]).get(), 1.0);
+    });
+}
+
+#[test]
+fn explanation_says_why_a_resize_waits() {
+    on_a_ready_node(211, async |sim| {
+        run_all(sim, [sized("web", "2", "64Mi")]).await;
+        request_resize(sim, "web", "2000", "64Mi");
+        let message = lacks_cpu(2000, 0);
+        until_pending(sim, "web", &format!("Deferred 2: {message}")).await;
+        let agent = sim.agent().expect("an agent");
+        let explainer = PodExplainer {
+            status_store: agent.status_store.clone(),
+            timelines: agent.timelines.clone(),
+            eviction: agent.eviction.clone(),
+            node_name: NODE.to_owned(),
+        };
+        let explain = || explainer.explanation("default", "web").expect("known");
+        let resize = explain().resize.expect("a resize");
+        assert_eq!((&*resize.reason, &*resize.message), ("Deferred", &*message));
+        assert!(resize.next_retry.expect("a retry") > sim.now());
+        let store = &agent.status_store;
+        let uid = get(sim, "web").expect("a pod").uid();
+        let requested = store.requested(&uid).expect("sizes").resources;
+        let container = requested.containers.get("app").expect("a container");
+        let requests = container.requests.clone().unwrap_or_default();
+        assert_eq!(requests["cpu"].0, "2000");
+        let failed = format!("admission resize failed: {message}");
+        let records = explain().records.into_iter().map(|record| record.to_string());
+        let decisions = records.filter(|line| line.starts_with("admission resize"));
+        assert_eq!(decisions.collect::<Vec<_>>(), [failed]);
+
+        request_resize(sim, "web", "4", "64Mi");
+        until_allocated(sim, "web", "4").await;
+        assert_eq!(explain().resize, None);
+        assert_eq!(store.requested(&uid), None);
     });
 }
 
