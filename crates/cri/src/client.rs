@@ -470,7 +470,11 @@ impl RuntimeService for CriClient {
         };
         let mut client = self.runtime();
         let call = client.update_container_resources(request(message, deadline));
-        missing_is_not_found(self.call("update_container", deadline, call).await.map(drop))
+        missing_is_not_found(
+            self.call("update_container", deadline, call)
+                .await
+                .map(drop),
+        )
     }
 
     async fn exec_sync(

@@ -129,10 +129,7 @@ pub fn resize_plan(input: ResizeInput<'_>) -> ResizePlan {
 
 /// Containers that change while they run: app containers, sidecars and, with their feature gate,
 /// the other init containers.
-fn resizable_containers<'a>(
-    pod: &'a Pod,
-    node: &NodeFacts,
-) -> impl Iterator<Item = &'a Container> {
+fn resizable_containers<'a>(pod: &'a Pod, node: &NodeFacts) -> impl Iterator<Item = &'a Container> {
     let all_init = node.resize_init_containers;
     let init = pod.init_containers().iter();
     init.filter(move |c| all_init || is_sidecar(c))

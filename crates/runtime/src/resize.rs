@@ -10,9 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 use windlass_cgroups::PodCgroups;
 use windlass_cri::{CriCode, CriError};
-use windlass_pod_inputs::resources::{
-    QosClass, overhead_resources, qos_class, sandbox_resources,
-};
+use windlass_pod_inputs::resources::{QosClass, overhead_resources, qos_class, sandbox_resources};
 use windlass_runtime_config::pod_cgroup::{CgroupValues, pod_cgroup};
 use windlass_runtime_config::resize::{
     AcceptedResources, MemoryUsage, ResizeInput, ResizePlan, check_memory, resize_plan,
@@ -199,7 +197,9 @@ impl SyncPass<'_> {
             None => {
                 let (cgroups, pod) = (cgroups.clone(), uid.clone());
                 let read = move || Ok(cgroups.read(class, &pod));
-                let read = self.runtime.in_queue(&uid, "reading the pod's cgroup", read);
+                let read = self
+                    .runtime
+                    .in_queue(&uid, "reading the pod's cgroup", read);
                 let read = read.await;
                 read.map_err(|error| ResizeError::new(&error, error.retry()))?
             }
@@ -244,7 +244,9 @@ impl SyncPass<'_> {
         let ids: Vec<_> = plan.containers.iter().map(|c| c.id.clone()).collect();
         let pod = uid.clone();
         let read = move || Ok(cgroups.memory_usage(class, &pod, &ids));
-        let usage = self.runtime.in_queue(&uid, "reading the memory usage", read);
+        let usage = self
+            .runtime
+            .in_queue(&uid, "reading the memory usage", read);
         let usage = usage.await;
         usage.map_err(|error| ResizeError::new(&error, error.retry()))
     }
@@ -257,9 +259,9 @@ impl SyncPass<'_> {
         let deps = self.runtime.deps();
         let resources = sandbox_resources(self.pod(), &deps.node);
         let overhead = overhead_resources(self.pod(), &deps.node);
-        let announced = deps
-            .runtime
-            .update_pod_sandbox_resources(sandbox, overhead.as_ref(), &resources);
+        let announced =
+            deps.runtime
+                .update_pod_sandbox_resources(sandbox, overhead.as_ref(), &resources);
         match announced.await {
             Err(error) if !is_unimplemented(&error) => Err(ResizeError::from(&error)),
             _ => Ok(()),
@@ -277,7 +279,9 @@ impl SyncPass<'_> {
         let (cgroups, class, uid) = (cgroup.cgroups.clone(), cgroup.class, self.pod().uid());
         let pod = uid.clone();
         let change = move || cgroups.resize(class, &pod, change);
-        let changed = self.runtime.in_queue(&uid, "resizing the pod's cgroup", change);
+        let changed = self
+            .runtime
+            .in_queue(&uid, "resizing the pod's cgroup", change);
         let changed = changed.await;
         changed.map_err(|error| ResizeError::new(&error, error.retry()))
     }

@@ -61,7 +61,12 @@ mod tests {
         };
         assert_eq!(sizes.to_string(), "cpu=100/0 memory=1048576/2097152");
         assert_eq!(ContainerSizes::parse(&sizes.to_string()), Some(sizes));
-        for bad in ["", "cpu=1 memory=1/2", "memory=1/2 cpu=1/2", "cpu=1/2 memory=3/4 x"] {
+        for bad in [
+            "",
+            "cpu=1 memory=1/2",
+            "memory=1/2 cpu=1/2",
+            "cpu=1/2 memory=3/4 x",
+        ] {
             assert_eq!(ContainerSizes::parse(bad), None, "{bad}");
         }
     }

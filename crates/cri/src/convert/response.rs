@@ -8,8 +8,8 @@ use windlass_types::cri::{
     RuntimeStatus, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
-    names,
+    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid,
+    SandboxId, Timestamp, names,
 };
 
 use super::moment;

@@ -3,9 +3,7 @@
 //! A resource with this policy never changes in a running container, so the recorded sizes of the
 //! creation are the current ones. Without a record the reported resources count.
 
-use windlass_pod_inputs::resources::{
-    container_sizes, cpu_shares, milli_cpu_of_quota,
-};
+use windlass_pod_inputs::resources::{container_sizes, cpu_shares, milli_cpu_of_quota};
 use windlass_types::ObservedContainer;
 use windlass_types::corev1::Container;
 

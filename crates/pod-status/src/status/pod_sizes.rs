@@ -89,7 +89,10 @@ pub(super) fn set(status: &mut PodStatus, input: &StatusInput<'_>, previous: &Po
         false => Requirements {
             requests: non_empty(requests.clone()),
             limits: non_empty(limits(input.pod)),
-            ..PodExt::spec(input.pod).resources.clone().unwrap_or_default()
+            ..PodExt::spec(input.pod)
+                .resources
+                .clone()
+                .unwrap_or_default()
         },
     };
     status.resources = Some(resources);
@@ -139,7 +142,10 @@ fn amounts(pod: &Pod, amount: impl Fn(&str) -> Option<Quantity>) -> Amounts {
 
 /// The resources of a running pod: as in its cgroup, else as before.
 fn running(input: &StatusInput<'_>, requests: &Amounts, previous: &PodStatus) -> Requirements {
-    let mut resources = PodExt::spec(input.pod).resources.clone().unwrap_or_default();
+    let mut resources = PodExt::spec(input.pod)
+        .resources
+        .clone()
+        .unwrap_or_default();
     let before = previous.resources.as_ref();
     let resizing = input.sizes.in_progress.is_some();
     let cgroup = input.sizes.cgroup;

@@ -17,9 +17,9 @@ use windlass_types::view::{Blocker, EventType, PodEvent};
 use windlass_types::{ContainerProbeResult, ProbeKind};
 
 use super::*;
-use windlass_types::cri::LinuxResources;
 use windlass_pod_text::{any_found, any_pod};
 use windlass_pod_text::{at, observed, pod};
+use windlass_types::cri::LinuxResources;
 
 /// A pod, refined by closures; the default is a successful first sync.
 struct Case {

@@ -97,8 +97,7 @@ impl Report {
     pub(crate) fn updated(&mut self, pod: SharedPod, deps: &WorkerDeps) {
         let before = self.pod.replace(SharedPod::clone(&pod));
         self.desired(SharedPod::clone(&pod));
-        if before.is_some_and(|before| self.resize.updated(&before, &pod, deps))
-            && self.synced_once
+        if before.is_some_and(|before| self.resize.updated(&before, &pod, deps)) && self.synced_once
         {
             self.renew_status(&pod, deps, false, deps.clock.now());
         }

@@ -142,8 +142,16 @@ fn container_that_only_shrinks_changes_before_others() {
 
 #[test]
 fn sidecars_and_init_containers_are_resized() {
-    let from = ["init:i 100/100 10/10", "sidecar:s 100/100 10/10", "a 100/100 10/10"];
-    let to = ["init:i 100/100 10/12", "sidecar:s 100/100 10/12", "a 100/100 10/10"];
+    let from = [
+        "init:i 100/100 10/10",
+        "sidecar:s 100/100 10/10",
+        "a 100/100 10/10",
+    ];
+    let to = [
+        "init:i 100/100 10/12",
+        "sidecar:s 100/100 10/12",
+        "a 100/100 10/10",
+    ];
     let mut it = case(&from, &to);
     let names = |it: &Case| {
         let names: Vec<_> = it.plan().containers.into_iter().map(|c| c.name).collect();
@@ -235,7 +243,11 @@ fn pod_cgroup_read_back_from_the_kernel_is_equal() {
 
 #[test]
 fn memory_limit_below_the_usage_is_an_error() {
-    let plan = case(&["a 1/1 10/40", "b 1/1 10/40"], &["a 1/1 10/20", "b 1/1 10/40"]).plan();
+    let plan = case(
+        &["a 1/1 10/40", "b 1/1 10/40"],
+        &["a 1/1 10/20", "b 1/1 10/40"],
+    )
+    .plan();
     assert!(plan.lowers_memory());
     let usage = |pod, a: Option<i64>| MemoryUsage {
         pod,

@@ -16,8 +16,8 @@ use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    LinuxResources, ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
-    SandboxSummary,
+    LinuxResources, ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig,
+    SandboxDetail, SandboxSummary,
 };
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};

@@ -14,8 +14,8 @@ use windlass_types::cri::{
     SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
-    names,
+    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid,
+    SandboxId, Timestamp, names,
 };
 
 use super::behavior::Behavior;

@@ -263,7 +263,7 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         let id = SandboxId::from(request.pod_sandbox_id);
         let overhead = request.overhead.map(resources_from_pb);
         let resources = resources_from_pb(request.resources.unwrap_or_default());
-        let updated = 
+        let updated =
             RuntimeService::update_pod_sandbox_resources(self, &id, overhead.as_ref(), &resources);
         updated.await.map_err(refuse)?;
         Ok(Response::new(pb::UpdatePodSandboxResourcesResponse {}))

@@ -131,7 +131,10 @@ fn resize_in_progress_is_a_condition_until_it_ends() {
             condition.reason.as_deref().unwrap_or("-"),
             condition.message.as_deref().unwrap_or("-"),
             condition.observed_generation,
-            condition.last_transition_time.as_ref().map(|t| t.0.as_second() - at(0).as_second()),
+            condition
+                .last_transition_time
+                .as_ref()
+                .map(|t| t.0.as_second() - at(0).as_second()),
         ))
     };
     let mut case = asking("cpu=1", "").with(|c| {

@@ -96,7 +96,11 @@ async fn ended_pod_with_a_failure_is_not_terminal() {
     node.cri.set_behavior("app", exits);
     node.sync(job(&once)).await;
     let observed = node.peers.observed(&"web".into()).await.expect("observed");
-    let mut report = Report::new(Some(Arc::clone(&once)), node.deps.clock.now(), &node.deps.metrics);
+    let mut report = Report::new(
+        Some(Arc::clone(&once)),
+        node.deps.clock.now(),
+        &node.deps.metrics,
+    );
     let mut synced = |error: Option<InputsError>| {
         let failures = error.into_iter().map(|error| StartFailure {
             container: None,
