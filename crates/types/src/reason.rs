@@ -81,6 +81,10 @@ reasons! {
     Created = "Created",
     /// Container started.
     Started = "Started",
+    /// A resize waits until the node admits it.
+    ResizeDeferred = "ResizeDeferred",
+    /// The node cannot do a resize.
+    ResizeInfeasible = "ResizeInfeasible",
     /// New sizes of the pod are allocated.
     ResizeStarted = "ResizeStarted",
     /// The running containers have their allocated sizes.

@@ -21,6 +21,8 @@ const OWNED: [&str; 7] = [
     RESIZE_IN_PROGRESS,
 ];
 const READY_TO_START: &str = "PodReadyToStartContainers";
+/// The sync loop sets it in the pod.
+const RESIZE_PENDING: &str = "PodResizePending";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
@@ -63,6 +65,9 @@ pub(super) fn conditions(
     let pod = input.pod;
     let before: &[PodCondition] = previous.conditions.as_deref().unwrap_or_default();
     let mut list = foreign(input);
+    if phase.is_terminal() {
+        list.retain(|c| c.type_ != RESIZE_PENDING);
+    }
     let disrupted = before.iter().find(|c| c.type_ == DISRUPTION_TARGET);
     if let Some(disrupted) = disrupted {
         list.retain(|c| c.type_ != DISRUPTION_TARGET);
