@@ -30,6 +30,7 @@ mod fleet;
 mod lifecycle;
 mod process;
 mod report;
+mod resize;
 mod scale;
 mod volumes;
 
@@ -95,6 +96,9 @@ pub struct Options {
         next_help_heading = "Growing numbers of pods instead of starts"
     )]
     scale: scale::ScaleOptions,
+    /// Measure in-place resizes.
+    #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
+    resize: resize::ResizeOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -107,7 +111,7 @@ const KIB_PER_MIB: f64 = 1024.0;
 /// # Errors
 /// A program cannot be built or started, or a figure misses its limit.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
-    if options.cluster.cluster || options.volumes.volumes {
+    if options.cluster.cluster || options.volumes.volumes || options.resize.resize {
         cluster::with_a_fast_server(options)?;
     }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
@@ -128,6 +132,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = scale::measure(options, &binary), if !options.scale.scale.is_empty() => {
             (Section::Scale, scale::command(options), report?)
+        }
+        report = resize::measure(options, &binary), if options.resize.resize => {
+            (Section::Resize, resize::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -167,6 +174,7 @@ impl Options {
             volumes,
             api,
             scale,
+            resize,
             ..
         } = self;
         let chosen = [
@@ -174,6 +182,7 @@ impl Options {
             lifecycle.lifecycle,
             volumes.volumes,
             api.api,
+            resize.resize,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()
     }

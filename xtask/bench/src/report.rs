@@ -27,6 +27,8 @@ pub(super) enum Section {
     Api,
     /// Growing numbers of pods.
     Scale,
+    /// In-place resizes.
+    Resize,
 }
 
 impl Section {
@@ -38,6 +40,7 @@ impl Section {
             Self::Volumes => "bench-volumes",
             Self::Api => "bench-api",
             Self::Scale => "bench-scale",
+            Self::Resize => "bench-resize",
         }
     }
 }

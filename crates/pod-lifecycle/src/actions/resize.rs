@@ -52,3 +52,73 @@ impl Decision<'_> {
 
 /// Limits up to this have the same effect, in thousandths of a CPU.
 const MIN_CPU_LIMIT: i64 = 10;
+
+#[cfg(test)]
+mod tests {
+    //! Restarts by resize policy.
+
+    use serde_json::json;
+    use windlass_pod_inputs::node_facts::NodeFacts;
+    use windlass_pod_inputs::resources::container_resources;
+    use windlass_pod_text::{at, observed, pod};
+    use windlass_types::{Pod, PodExt, PodProbeResults};
+
+    use super::*;
+    use crate::actions::{ActionsInput, compute_pod_actions};
+    use crate::backoff::{BackoffPolicy, BackoffTable};
+
+    /// The pod with the sizes of its container `a`, whose memory changes with a restart.
+    fn sized(cpu: &str, memory: &str) -> Pod {
+        let mut pod = pod("Always a b");
+        let spec = pod.spec.get_or_insert_default();
+        spec.containers[0].resources = serde_json::from_value(json!({
+            "requests": {"cpu": cpu, "memory": memory},
+            "limits": {"cpu": cpu, "memory": memory},
+        }))
+        .ok();
+        spec.containers[0].resize_policy = serde_json::from_value(json!([
+            {"resourceName": "memory", "restartPolicy": "RestartContainer"},
+            {"resourceName": "cpu", "restartPolicy": "NotRequired"},
+        ]))
+        .ok();
+        pod
+    }
+
+    fn check(to: &Pod, recorded: bool, expected: &str) {
+        let from = sized("100m", "10Mi");
+        let mut observed = observed(&from, "sb0 a=run b=run");
+        let spec = &from.containers()[0];
+        for instance in observed.containers.iter_mut().filter(|c| c.name == "a") {
+            instance.created_sizes = recorded.then(|| container_sizes(&from, spec));
+            instance.resources = Some(container_resources(&from, spec, &NodeFacts::default()));
+        }
+        let actions = compute_pod_actions(ActionsInput {
+            pod: to,
+            observed: &observed,
+            backoff: &BackoffTable::default(),
+            probe_results: &PodProbeResults::default(),
+            policy: BackoffPolicy::DEFAULT,
+            now: at(100),
+        });
+        assert_eq!(actions.to_string(), expected);
+    }
+
+    #[test]
+    fn container_is_restarted_if_its_policy_requires_it() {
+        for recorded in [true, false] {
+            check(&sized("100m", "10Mi"), recorded, "nothing");
+            check(&sized("200m", "10Mi"), recorded, "nothing");
+            check(&sized("200m", "20Mi"), recorded, "kill(a) start(a#1)");
+        }
+        // no runtime reports the memory request
+        let mut request = sized("100m", "10Mi");
+        let spec = request.spec.get_or_insert_default();
+        spec.containers[0].resources = serde_json::from_value(json!({
+            "requests": {"cpu": "100m", "memory": "5Mi"},
+            "limits": {"cpu": "100m", "memory": "10Mi"},
+        }))
+        .ok();
+        check(&request, true, "kill(a) start(a#1)");
+        check(&request, false, "nothing");
+    }
+}

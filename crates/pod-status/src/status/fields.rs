@@ -42,8 +42,8 @@ impl RuntimeResources {
 }
 
 /// Returns `resources` of a container in the runtime: reported by the runtime while it runs, else
-/// from `before`, the previous status of the instance, else from the spec. The memory request, which
-/// no runtime reports, changes at the end of a resize.
+/// from the spec. During a resize, what is not reported is from `before`, the previous status of the
+/// instance; that is always the memory request.
 pub(super) fn resources(
     spec: &Container,
     instance: &ObservedContainer,
@@ -56,6 +56,7 @@ pub(super) fn resources(
     }
     let now = RuntimeResources::new(instance.resources.as_ref());
     let running = before.filter(|b| b.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let running = running.filter(|_| resizing);
     let before = running.and_then(|b| b.resources.as_ref());
     if let Some(limits) = &mut resources.limits {
         let old = before.and_then(|b| b.limits.as_ref());
@@ -71,7 +72,7 @@ pub(super) fn resources(
             MIN_EFFECTIVE_CPU_REQUEST,
             old,
         );
-        settle(requests, "memory", None, 0, old.filter(|_| resizing));
+        settle(requests, "memory", None, 0, old);
     }
     resources
 }

@@ -3,9 +3,8 @@
 use windlass_metrics::{Metrics, WorkerMetrics};
 use windlass_pod_status::status::ResizeInProgress;
 use windlass_pod_status::status::pod_sizes::resize_event;
-use windlass_types::corev1::ResourceRequirements;
 use windlass_types::view::EventType;
-use windlass_types::{Pod, PodExt, Reason};
+use windlass_types::{AllocatedResources, Pod, Reason};
 
 use super::WorkerDeps;
 
@@ -50,7 +49,7 @@ impl ResizeReport {
     /// Handles a changed pod; true if new sizes were allocated. They replace a resize in progress
     /// and its error.
     pub(crate) fn updated(&mut self, before: &Pod, pod: &Pod, deps: &WorkerDeps) -> bool {
-        if sizes(before).eq(sizes(pod)) {
+        if AllocatedResources::from_pod(before) == AllocatedResources::from_pod(pod) {
             return false;
         }
         let generation = pod.metadata.generation;
@@ -93,11 +92,4 @@ impl ResizeReport {
         events.record(pod, None, EventType::Warning, Reason::ResizeError, &text);
         resize.error = Some(error);
     }
-}
-
-/// The resources of a pod and of its containers.
-fn sizes(pod: &Pod) -> impl Iterator<Item = Option<&ResourceRequirements>> {
-    let containers = pod.init_containers().iter().chain(pod.containers());
-    let pod_level = PodExt::spec(pod).resources.as_ref();
-    containers.map(|c| c.resources.as_ref()).chain([pod_level])
 }
