@@ -38,11 +38,11 @@ impl SyncLoop {
                 requested.with_label_values(&labels).inc();
             }
         }
-        if self.desired.is_resized(uid) {
-            self.resizes.push(uid.clone());
-        } else {
+        if !self.desired.is_resized(uid) {
             self.resizes.remove(uid);
+            return before.map(|_| RetryTrigger::PodUpdated);
         }
+        self.resizes.push(uid.clone());
         Some(match before {
             Some(_) => RetryTrigger::PodUpdated,
             None => RetryTrigger::PodsAdded,
