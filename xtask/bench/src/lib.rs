@@ -31,6 +31,7 @@ mod lifecycle;
 mod pressure;
 mod process;
 mod report;
+mod resize;
 mod scale;
 mod volumes;
 
@@ -99,6 +100,9 @@ pub struct Options {
     /// Measure eviction, image collection and log rotation.
     #[command(flatten, next_help_heading = "Pressure instead of starts")]
     pressure: pressure::PressureOptions,
+    /// Measure in-place resizes.
+    #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
+    resize: resize::ResizeOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -111,7 +115,7 @@ const KIB_PER_MIB: f64 = 1024.0;
 /// # Errors
 /// A program cannot be built or started, or a figure misses its limit.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
-    if options.cluster.cluster || options.volumes.volumes {
+    if options.cluster.cluster || options.volumes.volumes || options.resize.resize {
         cluster::with_a_fast_server(options)?;
     }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
@@ -135,6 +139,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = pressure::measure(options, &binary), if options.pressure.pressure => {
             (Section::Pressure, pressure::command(options), report?)
+        }
+        report = resize::measure(options, &binary), if options.resize.resize => {
+            (Section::Resize, resize::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -175,6 +182,7 @@ impl Options {
             api,
             scale,
             pressure,
+            resize,
             ..
         } = self;
         let chosen = [
@@ -183,6 +191,7 @@ impl Options {
             volumes.volumes,
             api.api,
             pressure.pressure,
+            resize.resize,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()
     }

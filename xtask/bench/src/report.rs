@@ -29,6 +29,8 @@ pub(super) enum Section {
     Scale,
     /// Eviction, image collection and log rotation.
     Pressure,
+    /// In-place resizes.
+    Resize,
 }
 
 impl Section {
@@ -41,6 +43,7 @@ impl Section {
             Self::Api => "bench-api",
             Self::Scale => "bench-scale",
             Self::Pressure => "bench-pressure",
+            Self::Resize => "bench-resize",
         }
     }
 }
