@@ -222,7 +222,7 @@ fn times_of_use_survive_an_agent_kill() {
         };
         simulate_cluster(305, async |sim| {
             sim.image_gc = policy;
-            sim.image_uses = Some(folder.path().join(expected));
+            sim.state_dir = Some(folder.path().join(expected));
             sim.runtime.set_image_disk(100 * MIB, 0);
             sim.runtime.add_image("busybox:1");
             add(sim, "unused:1");

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::local_storage::PodDiskUsage;
-use windlass_eviction::{ContainerUsage, EvictionStatus};
+use windlass_eviction::{ContainerUsage, EvictionRecord, EvictionStatus};
 use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
 use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
+use windlass_store::EvictionFile;
 use windlass_types::{PodUid, SharedPod};
 
 use super::images::NodeReclaim;
@@ -25,6 +26,7 @@ pub(super) fn spawn_eviction(
     links: &Links,
     reclaim: &NodeReclaim,
     pressure: watch::Sender<NodePressure>,
+    file: Option<(EvictionFile, Vec<EvictionRecord>)>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
     let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(reclaim.clone()));
@@ -40,6 +42,7 @@ pub(super) fn spawn_eviction(
         observed: links.pleg.cache.clone(),
         terminations: links.terminations.clone(),
         pressure,
+        file,
         status: sender,
         events: Arc::clone(&shared.events),
         clock: Arc::clone(&shared.clock),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
-use windlass_eviction::EvictionStatus;
+use windlass_eviction::{EvictionRecord, EvictionStatus};
 use windlass_runtime::PodRuntime;
-use windlass_store::{ImageUseFile, ImageUses};
+use windlass_store::{EvictionFile, ImageUseFile, ImageUses};
 use windlass_volume_manager::VolumeUsages;
 
 use super::eviction::spawn_eviction;
@@ -19,6 +19,7 @@ use super::parts::PressureParts;
 /// Dependencies beyond what most actors hold.
 pub(super) struct PressureWiring {
     pub(super) image_uses: Option<(ImageUseFile, ImageUses)>,
+    pub(super) evictions: Option<(EvictionFile, Vec<EvictionRecord>)>,
     pub(super) volumes: VolumeUsages,
     pub(super) runtime: PodRuntime,
     pub(super) observed: watch::Sender<NodePressure>,
@@ -47,6 +48,7 @@ pub(super) fn spawn_pressure(
         links,
         &reclaim,
         wiring.observed,
+        wiring.evictions,
     );
     if let Some(source) = parts.oom_source {
         spawn_oom_watcher(source, shared, links);
