@@ -206,3 +206,22 @@ fn agent_kill_during_eviction_leaves_no_victim() {
         });
     }
 }
+
+#[test]
+fn pods_are_measured_every_10_s_only_with_limits() {
+    on_a_node(66, async |sim| {
+        let measured = |sim: &NodeSim| {
+            let calls = sim.runtime.calls_of(Operation::ListContainerStats, "");
+            calls.len()
+        };
+        let plain = PodBuilder::new("plain").bound_to("sim");
+        running(sim, plain.container("app", "busybox:1")).await;
+        sim.pass(5 * MINUTE).await;
+        assert_eq!(measured(sim), 0);
+        running(sim, pod("limited", &[("app", 10), ("side", 10)])).await;
+        running(sim, pod("other", &[("app", 10)])).await;
+        let before = measured(sim);
+        sim.pass(MINUTE).await;
+        assert_eq!(measured(sim) - before, 6);
+    });
+}
