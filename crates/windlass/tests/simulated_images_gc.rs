@@ -328,6 +328,26 @@ fn reclaim_removes_unused_images_and_dead_containers() {
 }
 
 #[test]
+fn failed_container_collection_is_node_event() {
+    on_a_node(312, ImageGcPolicy::default(), &[], async |sim| {
+        sim.pass(2 * MINUTE).await;
+        assert!(events(sim, "ContainerGCFailed").is_empty());
+        let fault = Fault::fail(
+            Operation::ListContainers,
+            usize::MAX,
+            CriCode::Other,
+            "broken",
+        );
+        sim.runtime.inject(fault);
+        sim.pass(2 * MINUTE).await;
+        let [message] = &events(sim, "ContainerGCFailed")[..] else {
+            panic!("one event")
+        };
+        assert_eq!(message, "rpc error: code = Unknown desc = broken");
+    });
+}
+
+#[test]
 fn image_of_a_pod_start_in_progress_stays() {
     on_a_node(309, ImageGcPolicy::default(), &["web:1"], async |sim| {
         sim.pass(3 * MINUTE).await;
