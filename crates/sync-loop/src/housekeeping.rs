@@ -255,7 +255,8 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         tracing::debug!(%report, "garbage collected");
         if let Some(error) = &report.list_error {
             let (kind, reason) = (EventType::Warning, Reason::ContainerGcFailed);
-            deps.events.record_node(kind, reason, error);
+            let events = &deps.admission.events;
+            events.record_node(kind, reason, error);
         }
     }
     let took = begin.elapsed();

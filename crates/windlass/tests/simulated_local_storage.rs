@@ -185,7 +185,7 @@ fn agent_kill_during_eviction_leaves_no_victim() {
             sim.runtime.set_behavior("app", Behavior::stubborn());
             let hog = running(sim, pod("hog", &[("app", 10)])).await;
             sim.runtime.set_layer(&hog, "app", 11 * MEBIBYTE);
-            sim.until("its eviction begins", 15 * SECOND, |sim| is_counted(sim))
+            sim.until("its eviction begins", 15 * SECOND, is_counted)
                 .await;
             sim.kill_agent().await;
             sim.checkpoint = checkpoint(sim);
