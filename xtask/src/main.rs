@@ -51,7 +51,7 @@ enum Command {
     /// Measure windlass against the bare CRI sequence on the same private containerd.
     ///
     /// Prints a Markdown table. Takes about ten minutes, mostly for the release build.
-    Bench(bench::Options),
+    Bench(Box<bench::Options>),
     /// Build the images of the agent, its container runtime and sandboxes, without a container
     /// engine.
     ///

@@ -307,7 +307,7 @@ async fn each_call_ends_at_its_deadline() {
         "slow",
         Pull {
             takes: Duration::from_millis(700),
-            error: None,
+            ..Pull::default()
         },
     );
     client

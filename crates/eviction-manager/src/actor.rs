@@ -1,6 +1,7 @@
 //! The EvictionManager actor.
 //!
-//! * owns: the eviction state, the pods that it evicted and that have not ended
+//! * owns: the eviction state, the pods that it evicted and that have not ended, the state file of
+//!   the last evictions
 //! * receives: completions of its own tasks, its timer, notifications of the kernel
 //! * sends: `NodePressure` to NodeStatus and the SyncLoop, `TerminatePod` to the SyncLoop, its
 //!   status to readers
@@ -9,7 +10,8 @@
 //! * bound and overflow: one task, and one watch of the kernel that notifies once a second; a
 //!   notification during a step causes one more pass
 //! * restart: the next pass finds what is short; a pod whose eviction was in progress is terminated
-//!   by the SyncLoop, which has its cause in the checkpoint, and is not chosen again
+//!   by the SyncLoop, which has its cause in the checkpoint, and is not chosen again; the last
+//!   evictions come from the state file
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,7 +29,9 @@ use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
 };
 use windlass_metrics::Metrics;
+use windlass_stats::BlockingReader;
 use windlass_status::PodStatusStore;
+use windlass_store::EvictionFile;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ClockReading, EventRecorder, PodUid, Reason};
 
@@ -36,6 +40,7 @@ use crate::ports::{
     MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDiskMeter,
     UsageThresholds,
 };
+use crate::records::save;
 use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
 
@@ -60,6 +65,8 @@ pub struct EvictionManagerDeps {
     pub terminations: SlotSender<PodUid, TerminatePod>,
     /// Publishes the conditions.
     pub pressure: watch::Sender<NodePressure>,
+    /// State file of the last evictions, and those of previous agent runs; `None` without a disk.
+    pub file: Option<(EvictionFile, Vec<EvictionRecord>)>,
     /// Publishes what users are shown.
     pub status: watch::Sender<Arc<EvictionStatus>>,
     /// Records events.
@@ -112,6 +119,7 @@ pub struct EvictionManager {
     cadence: Cadence,
     /// The last pass as it was logged.
     logged: String,
+    file: Option<Arc<BlockingReader<EvictionFile, ()>>>,
     armed: watch::Sender<UsageThresholds>,
     completions: CompletionSender<EvictionEvent>,
     stream: Option<Completions<EvictionEvent>>,
@@ -119,13 +127,19 @@ pub struct EvictionManager {
 
 impl EvictionManager {
     /// Creates an actor that has read nothing.
-    pub fn new(deps: EvictionManagerDeps) -> Self {
+    pub fn new(mut deps: EvictionManagerDeps) -> Self {
         let (sender, stream) = completions();
+        let (file, evictions) = deps.file.take().unzip();
+        let status = EvictionStatus {
+            evictions: evictions.unwrap_or_default(),
+            ..EvictionStatus::default()
+        };
+        deps.status.send_replace(Arc::new(status.clone()));
         Self {
             settings: deps.settings.clone(),
             deps,
             state: EvictionState::default(),
-            status: EvictionStatus::default(),
+            status,
             evicted: BTreeSet::new(),
             step: Step::Idle,
             is_triggered: false,
@@ -133,6 +147,7 @@ impl EvictionManager {
             began: Instant::now(),
             cadence: Cadence::default(),
             logged: String::new(),
+            file: file.map(|file| Arc::new(BlockingReader::new(file))),
             armed: watch::Sender::default(),
             completions: sender,
             stream: Some(stream),
@@ -316,9 +331,11 @@ impl EvictionManager {
         self.step = Step::Waiting;
         let store = self.deps.status_store.clone();
         let completions = self.completions.clone();
+        let (file, records) = (self.file.clone(), self.status.evictions.clone());
         spawn_io("wait-for-evicted-pod", async move {
             let Victim { uid, grace, .. } = victim;
-            let has_ended = wait_for_end(&store, &uid, grace).await;
+            let ended = wait_for_end(&store, &uid, grace);
+            let (has_ended, ()) = tokio::join!(ended, save(file, records));
             completions.send(EvictionEvent::VictimEnded(uid, has_ended));
         });
     }

@@ -56,6 +56,7 @@ mod ports;
 
 mod actor;
 mod measure;
+mod records;
 mod wait;
 
 mod host;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use windlass_types::{ClockReading, PodUid, Timestamp};
 use windlass_units::duration::go_duration;
 use windlass_units::quantity::Quantity;
@@ -73,7 +74,7 @@ pub enum ThresholdState {
 }
 
 /// A pod that was evicted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionRecord {
     /// UID.
     pub uid: PodUid,

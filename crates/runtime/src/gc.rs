@@ -38,6 +38,8 @@ pub struct GcReport {
     pub links: usize,
     /// Failures; the next collection retries.
     pub failures: Vec<String>,
+    /// Why nothing could be listed, in the words of upstream.
+    pub list_error: Option<String>,
 }
 
 impl fmt::Display for GcReport {
@@ -140,6 +142,7 @@ impl PodRuntime {
             // both lists are needed to detect dead containers
             Err(error) => {
                 report.failures.push(error.to_string());
+                report.list_error = Some(error.go_text());
                 return report;
             }
         };

@@ -9,7 +9,7 @@
 //! * [`Store`] is a directory of state files: [`Store::save`], [`Store::load`], [`Store::remove`]
 //! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] have one value
 //!   per pod and are written in the background
-//! * [`ImageUseFile`] has the times of use of images
+//! * [`ImageUseFile`] has the times of use of images, [`EvictionFile`] the last evictions
 //! * [`PullRecords`] are the records of image pulls, in the upstream files
 //! * [`StoreError`] is the error type
 //!
@@ -50,6 +50,7 @@
 mod admitted_pods;
 mod backoff_file;
 mod error;
+mod eviction_file;
 mod image_use_file;
 mod probe_result_file;
 mod pull_records;
@@ -59,6 +60,7 @@ mod table_file;
 pub use admitted_pods::{AdmittedPod, AdmittedPods};
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
+pub use eviction_file::EvictionFile;
 pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};
 pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 pub use pull_records::{PullFiles, PullRecords};

@@ -12,7 +12,8 @@ use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_runtime::{FilesError, KnownPods, PodRuntime};
 use windlass_types::cri::ListFilter;
-use windlass_types::{PodFullName, PodUid};
+use windlass_types::view::EventType;
+use windlass_types::{PodFullName, PodUid, Reason};
 
 use crate::actor::SyncLoopDeps;
 
@@ -252,6 +253,11 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         };
         let report = deps.runtime.collect_garbage(&pods).await;
         tracing::debug!(%report, "garbage collected");
+        if let Some(error) = &report.list_error {
+            let (kind, reason) = (EventType::Warning, Reason::ContainerGcFailed);
+            let events = &deps.admission.events;
+            events.record_node(kind, reason, error);
+        }
     }
     let took = begin.elapsed();
     if took > SLOW_THRESHOLD {

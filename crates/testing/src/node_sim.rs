@@ -51,7 +51,7 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_store::{
-    AdmittedPod, AdmittedPods, ImageUseFile, ImageUses, ProbeResultTables, Store,
+    AdmittedPod, AdmittedPods, EvictionFile, ImageUseFile, ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
@@ -83,8 +83,8 @@ pub struct NodeSim {
     pub volumes: MemoryVolumes,
     /// Thresholds and ages of image garbage collection for the next agent start; default off.
     pub image_gc: ImageGcPolicy,
-    /// Directory of the state file of the times of use of images; default none.
-    pub image_uses: Option<PathBuf>,
+    /// Directory of the state files of image garbage collection and eviction; default none.
+    pub state_dir: Option<PathBuf>,
     /// Memory, disks and processes of the node.
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
@@ -156,9 +156,13 @@ fn admitted_pods(dir: &Path) -> (AdmittedPods, Vec<AdmittedPod>) {
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
-fn image_uses(dir: &Path) -> (ImageUseFile, ImageUses) {
+fn state_parts(dir: &Path) -> StateParts {
     let store = Store::open(dir).expect("a directory");
-    ImageUseFile::open(store).expect("a state file")
+    StateParts {
+        image_uses: Some(ImageUseFile::open(store.clone()).expect("a state file")),
+        evictions: Some(EvictionFile::open(store).expect("a state file")),
+        ..StateParts::default()
+    }
 }
 
 fn machine() -> MachineFacts {
@@ -246,7 +250,7 @@ impl NodeSim {
                 high_threshold_percent: 100,
                 ..ImageGcPolicy::default()
             },
-            image_uses: None,
+            state_dir: None,
             pressure,
             eviction: EvictionSettings::default(),
             disk: FakeDisk::default(),
@@ -364,8 +368,11 @@ impl NodeSim {
                 probe_results: std::mem::take(&mut self.probe_results),
                 restored,
                 admitted,
-                image_uses: self.image_uses.as_deref().map(image_uses),
-                ..StateParts::default()
+                ..self
+                    .state_dir
+                    .as_deref()
+                    .map(state_parts)
+                    .unwrap_or_default()
             },
         });
         let actors = LocalSet::new();

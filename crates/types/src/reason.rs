@@ -216,6 +216,8 @@ reasons! {
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
+    /// Containers and sandboxes could not be listed for garbage collection.
+    ContainerGcFailed = "ContainerGCFailed",
     /// Passes of image garbage collection fail.
     ImageGcFailed = "ImageGCFailed",
     /// Removing images did not free enough space.

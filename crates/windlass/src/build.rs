@@ -40,7 +40,9 @@ use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_runtime_config::node_cgroups::reserve_cpus;
 use windlass_stats::DiskSpace;
-use windlass_store::{AdmittedPods, BackoffFile, ImageUseFile, ProbeResultFile, Store};
+use windlass_store::{
+    AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultFile, Store,
+};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
@@ -294,6 +296,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
     let (probe_result_file, probe_results) =
         ProbeResultFile::open(store.clone()).context("probe results")?;
     let image_uses = ImageUseFile::open(store.clone()).context("times of image use")?;
+    let evictions = EvictionFile::open(store.clone()).context("evictions")?;
     let (admitted, restored) = match in_cluster {
         true => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -306,6 +309,7 @@ fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> 
         probe_result_file: Some(probe_result_file),
         probe_results,
         image_uses: Some(image_uses),
+        evictions: Some(evictions),
         admitted,
         restored,
     })

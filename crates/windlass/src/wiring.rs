@@ -176,6 +176,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     spawn_node_limits(&runtime, &shared);
     let pressure = PressureWiring {
         image_uses: state.image_uses,
+        evictions: state.evictions,
         volumes: volume_usages.clone(),
         runtime: runtime.clone(),
         observed: ends.pressure,

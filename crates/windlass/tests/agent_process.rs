@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use tokio::time::Instant;
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer};
 use windlass_mailboxes::SystemClock;
 use windlass_testing::FakeRuntime;
-use windlass_testing::fake_runtime::ServeGuard;
+use windlass_testing::fake_runtime::{Fault, Operation, Pull, ServeGuard};
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
-use windlass_types::corev1::{Event, Node, NodeAddress};
+use windlass_types::corev1::{Event, Node, NodeAddress, Secret};
 use windlass_types::cri::ContainerConfig;
 use windlass_types::{ContainerState, Pod};
 
@@ -453,4 +454,159 @@ async fn invalid_manifests_are_reported_with_all_errors() {
     .await;
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(lines("pod-level resources").len(), 1);
+}
+
+#[test]
+fn invalid_eviction_settings_are_reported_all_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                evictionHard: {bogus: 5%, nodefs.available: -1Gi}\n\
+                evictionSoft: {memory.available: 5%}\n\
+                evictionMinimumReclaim: {pid.available: 0%}\n";
+    fs::write(&config, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .arg(format!("--config={}", config.display()))
+        .arg(format!("--root-dir={}", dir.path().join("root").display()))
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    for error in [
+        "got \"bogus\"",
+        "nodefs.available: invalid value \"-1Gi\"",
+        "memory.available requires a period in evictionSoftGracePeriod, for example 90s",
+        "evictionMinimumReclaim: pid.available: invalid value \"0%\"",
+    ] {
+        assert!(told.contains(error), "{error}: {told}");
+    }
+}
+
+/// Files with the names of rotated logs.
+fn rotated(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("0.log.")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hung_or_interrupted_rotation_stops_no_other() {
+    let settings = "containerLogMaxSize: 1Ki\ncontainerLogMonitorInterval: 3s";
+    let manifests = ["hung", "web"].map(|name| manifest(name, json!({}), json!({})));
+    let env = TestEnv::start(settings, &[], &manifests).await;
+    let running = |env: &TestEnv| {
+        ["hung", "web"]
+            .iter()
+            .all(|name| env.running(name).is_some())
+    };
+    env.until("both run", running).await;
+    let log_dir = |name: &str| {
+        let pods = fs::read_dir(env.dir.path().join("logs")).unwrap().flatten();
+        let mut pods = pods.map(|entry| entry.path());
+        let of_pod = |path: &PathBuf| path.to_str().unwrap().contains(&format!("_{name}-"));
+        pods.find(of_pod).unwrap().join(name)
+    };
+    let hangs = Fault::hang(Operation::ReopenContainerLog);
+    env.runtime.inject(hangs.on("default/hung-n1/hung"));
+    let lines = "a line of the log\n".repeat(100);
+    for name in ["hung", "web"] {
+        fs::create_dir_all(log_dir(name)).unwrap();
+        fs::write(log_dir(name).join("0.log"), &lines).unwrap();
+    }
+    env.until("one is rotated", |_| rotated(&log_dir("web")) == 1)
+        .await;
+    assert_eq!(rotated(&log_dir("hung")), 1);
+    // as if the agent had been killed after the rename: the runtime opens the log again
+    let reopened = |env: &TestEnv| {
+        let calls = env.runtime.calls_of(Operation::ReopenContainerLog, "");
+        calls
+            .iter()
+            .filter(|call| call.subject.contains("/web"))
+            .count()
+    };
+    env.until("the missing log is reopened", |env| reopened(env) > 1)
+        .await;
+}
+
+/// A pod of the API server with an image and the names of its pull secrets.
+fn pod_with_image(name: &str, image: &str, secrets: &Value) -> Pod {
+    let mut pod = pod(name, json!({}), json!({ "nodeName": NODE }));
+    pod["spec"]["containers"][0]["image"] = json!(image);
+    pod["spec"]["imagePullSecrets"] = secrets.clone();
+    object(pod)
+}
+
+fn for_user(username: &str) -> Pull {
+    Pull {
+        username: Some(username.to_owned()),
+        ..Pull::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_come_from_plugin_file_and_secret() {
+    let plugins = tempfile::tempdir().unwrap();
+    let at = |name: &str| plugins.path().join(name);
+    let response = json!({
+        "kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry",
+        "auth": { "plugin.local": { "username": "robot", "password": "x" } },
+    });
+    let script = format!("#!/bin/sh\ncat > /dev/null\necho '{response}'\n");
+    fs::write(at("plugin"), script).unwrap();
+    fs::set_permissions(at("plugin"), Permissions::from_mode(0o755)).unwrap();
+    let config = json!({
+        "kind": "CredentialProviderConfig",
+        "apiVersion": "kubelet.config.k8s.io/v1",
+        "providers": [{
+            "name": "plugin",
+            "matchImages": ["plugin.local"],
+            "defaultCacheDuration": "1m",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        }],
+    });
+    fs::write(at("config.json"), config.to_string()).unwrap();
+    let flag = |name: &str, value: &Path| {
+        format!("--image-credential-provider-{name}={}", value.display())
+    };
+    let flags = [
+        flag("config", &at("config.json")),
+        flag("bin-dir", plugins.path()),
+    ];
+    let env = TestEnv::start("", &flags.each_ref().map(String::as_str), &[]).await;
+    // node:x and robot:secret
+    let auths = r#"{"auths": {"file.local": {"auth": "bm9kZTp4"}}}"#;
+    fs::write(env.dir.path().join("root/config.json"), auths).unwrap();
+    let login = "eyJhdXRocyI6eyJyZWdpc3RyeS5sb2NhbCI6eyJhdXRoIjoiY205aWIzUTZjMlZqY21WMCJ9fX0=";
+    env.api.create::<Secret>(&object(json!({
+        "metadata": { "name": "login", "namespace": "default" },
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": { ".dockerconfigjson": login },
+    })));
+    let secrets = json!([{ "name": "login" }]);
+    let private = "registry.local/a:1";
+    for (name, image, username, secrets) in [
+        ("plugin", "plugin.local/a:1", "robot", &Value::Null),
+        ("file", "file.local/a:1", "node", &Value::Null),
+        ("secret", private, "robot", &secrets),
+    ] {
+        env.runtime.set_pull(image, for_user(username));
+        env.api.create(&pod_with_image(name, image, secrets));
+    }
+    env.until("all run", |env| {
+        let mut all = ["plugin", "file", "secret"].iter();
+        all.all(|name| env.running(name).is_some())
+    })
+    .await;
+    // the image is on the node, but not for every pod
+    env.api
+        .create(&pod_with_image("other", private, &Value::Null));
+    env.until("the other pod is refused", |env| {
+        let state = &env.pod("other")["status"]["containerStatuses"][0]["state"];
+        ["ErrImagePull", "ImagePullBackOff"]
+            .contains(&state["waiting"]["reason"].as_str().unwrap_or(""))
+    })
+    .await;
+    assert!(env.running("other").is_none());
 }

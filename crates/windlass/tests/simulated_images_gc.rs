@@ -222,7 +222,7 @@ fn times_of_use_survive_an_agent_kill() {
         };
         simulate_cluster(305, async |sim| {
             sim.image_gc = policy;
-            sim.image_uses = Some(folder.path().join(expected));
+            sim.state_dir = Some(folder.path().join(expected));
             sim.runtime.set_image_disk(100 * MIB, 0);
             sim.runtime.add_image("busybox:1");
             add(sim, "unused:1");
@@ -325,6 +325,26 @@ fn reclaim_removes_unused_images_and_dead_containers() {
             sim.runtime.assert_invariants();
         },
     );
+}
+
+#[test]
+fn failed_container_collection_is_node_event() {
+    on_a_node(312, ImageGcPolicy::default(), &[], async |sim| {
+        sim.pass(2 * MINUTE).await;
+        assert!(events(sim, "ContainerGCFailed").is_empty());
+        let fault = Fault::fail(
+            Operation::ListContainers,
+            usize::MAX,
+            CriCode::Other,
+            "broken",
+        );
+        sim.runtime.inject(fault);
+        sim.pass(2 * MINUTE).await;
+        let [message] = &events(sim, "ContainerGCFailed")[..] else {
+            panic!("one event")
+        };
+        assert_eq!(message, "rpc error: code = Unknown desc = broken");
+    });
 }
 
 #[test]

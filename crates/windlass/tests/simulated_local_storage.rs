@@ -185,7 +185,7 @@ fn agent_kill_during_eviction_leaves_no_victim() {
             sim.runtime.set_behavior("app", Behavior::stubborn());
             let hog = running(sim, pod("hog", &[("app", 10)])).await;
             sim.runtime.set_layer(&hog, "app", 11 * MEBIBYTE);
-            sim.until("its eviction begins", 15 * SECOND, |sim| is_counted(sim))
+            sim.until("its eviction begins", 15 * SECOND, is_counted)
                 .await;
             sim.kill_agent().await;
             sim.checkpoint = checkpoint(sim);
@@ -205,4 +205,23 @@ fn agent_kill_during_eviction_leaves_no_victim() {
             assert!(is_counted(sim), "evicted once");
         });
     }
+}
+
+#[test]
+fn pods_are_measured_every_10_s_only_with_limits() {
+    on_a_node(66, async |sim| {
+        let measured = |sim: &NodeSim| {
+            let calls = sim.runtime.calls_of(Operation::ListContainerStats, "");
+            calls.len()
+        };
+        let plain = PodBuilder::new("plain").bound_to("sim");
+        running(sim, plain.container("app", "busybox:1")).await;
+        sim.pass(5 * MINUTE).await;
+        assert_eq!(measured(sim), 0);
+        running(sim, pod("limited", &[("app", 10), ("side", 10)])).await;
+        running(sim, pod("other", &[("app", 10)])).await;
+        let before = measured(sim);
+        sim.pass(MINUTE).await;
+        assert_eq!(measured(sim) - before, 6);
+    });
 }

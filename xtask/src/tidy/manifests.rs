@@ -51,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "metrics",
             "stats",
             "status",
+            "store",
         ],
     ),
     (
@@ -78,7 +79,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "store",
-        &["credentials", "manifests", "pod-lifecycle", "units"],
+        &[
+            "credentials",
+            "eviction",
+            "manifests",
+            "pod-lifecycle",
+            "units",
+        ],
     ),
     ("client", &["metrics", "pacing"]),
     ("certs", &["client", "metrics", "units"]),

@@ -77,6 +77,8 @@ pub struct Pull {
     pub takes: Duration,
     /// Error.
     pub error: Option<(CriCode, String)>,
+    /// User without whose credentials it fails.
+    pub username: Option<String>,
 }
 
 impl Pull {
@@ -89,6 +91,7 @@ impl Pull {
         Self {
             takes: Duration::ZERO,
             error: Some((CriCode::NotFound, message)),
+            username: None,
         }
     }
 }

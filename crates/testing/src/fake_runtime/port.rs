@@ -355,14 +355,18 @@ impl ImageService for FakeRuntime {
     async fn pull_image(
         &self,
         image: &str,
-        _auth: Option<&ImageAuth>,
+        auth: Option<&ImageAuth>,
         _sandbox_config: &SandboxConfig,
     ) -> CriResult<String> {
         let ticket = self
             .driver
             .begin(Operation::PullImage, image.to_owned())
             .await?;
-        let pull = self.driver.change(|state| state.model.images.pull(image));
+        let mut pull = self.driver.change(|state| state.model.images.pull(image));
+        let username = auth.map(|auth| auth.username.as_str());
+        if pull.username.is_some() && pull.username.as_deref() != username {
+            pull.error = Some((CriCode::Other, "authorization failed".to_owned()));
+        }
         if !pull.takes.is_zero() {
             tokio::time::sleep(pull.takes).await;
         }

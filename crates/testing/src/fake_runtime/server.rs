@@ -269,6 +269,16 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         Ok(Response::new(pb::UpdatePodSandboxResourcesResponse {}))
     }
 
+    async fn reopen_container_log(
+        &self,
+        request: Request<pb::ReopenContainerLogRequest>,
+    ) -> RpcResult<pb::ReopenContainerLogResponse> {
+        let id = ContainerId::from(request.into_inner().container_id);
+        let reopened = RuntimeService::reopen_container_log(self, &id).await;
+        reopened.map_err(refuse)?;
+        Ok(Response::new(pb::ReopenContainerLogResponse {}))
+    }
+
     async fn remove_container(
         &self,
         request: Request<pb::RemoveContainerRequest>,

@@ -398,7 +398,7 @@ async fn images_are_absent_pulled_or_rejected() {
         "nginx:1",
         Pull {
             takes: seconds(4),
-            error: None,
+            ..Pull::default()
         },
     );
     let before = tokio::time::Instant::now();

@@ -7,39 +7,47 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
 use windlass_eviction::local_storage::PodDiskUsage;
-use windlass_eviction::{ContainerUsage, EvictionStatus};
+use windlass_eviction::{ContainerUsage, EvictionRecord, EvictionStatus};
 use windlass_eviction_manager::{EvictionManager, EvictionManagerDeps, PodDisk, PodDiskMeter};
 use windlass_local_storage::LocalStorage;
 use windlass_mailboxes::start_actor;
+use windlass_store::EvictionFile;
 use windlass_types::{PodUid, SharedPod};
 
 use super::images::NodeReclaim;
 use super::links::{Links, Shared};
 use super::parts::EvictionParts;
 
+/// Dependencies beyond what most actors hold.
+pub(super) struct EvictionWiring {
+    pub(super) local_storage: LocalStorage,
+    pub(super) reclaim: NodeReclaim,
+    pub(super) pressure: watch::Sender<NodePressure>,
+    pub(super) file: Option<(EvictionFile, Vec<EvictionRecord>)>,
+}
+
 /// Starts the manager; returns what users are shown.
 pub(super) fn spawn_eviction(
     parts: EvictionParts,
-    local_storage: LocalStorage,
+    wiring: EvictionWiring,
     shared: &Shared,
     links: &Links,
-    reclaim: &NodeReclaim,
-    pressure: watch::Sender<NodePressure>,
 ) -> watch::Receiver<Arc<EvictionStatus>> {
     let (sender, status) = watch::channel(Arc::default());
-    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(reclaim.clone()));
+    let reclaimer = parts.reclaimer.unwrap_or_else(|| Arc::new(wiring.reclaim));
     start_actor(EvictionManager::new(EvictionManagerDeps {
         settings: parts.settings,
         figures: parts.figures,
         disk: parts
             .disk
-            .unwrap_or_else(|| Arc::new(AgentDisk(local_storage))),
+            .unwrap_or_else(|| Arc::new(AgentDisk(wiring.local_storage))),
         reclaimer,
         triggers: parts.triggers,
         status_store: shared.status_store.clone(),
         observed: links.pleg.cache.clone(),
         terminations: links.terminations.clone(),
-        pressure,
+        pressure: wiring.pressure,
+        file: wiring.file,
         status: sender,
         events: Arc::clone(&shared.events),
         clock: Arc::clone(&shared.clock),

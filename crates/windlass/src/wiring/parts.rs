@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_checks::Checks;
 use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
-use windlass_eviction::EvictionSettings;
+use windlass_eviction::{EvictionRecord, EvictionSettings};
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
 use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
 use windlass_local_storage::NodeDisk;
@@ -25,7 +25,7 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
-    AdmittedPod, AdmittedPods, BackoffFile, BackoffTables, ImageUseFile, ImageUses,
+    AdmittedPod, AdmittedPods, BackoffFile, BackoffTables, EvictionFile, ImageUseFile, ImageUses,
     ProbeResultFile, ProbeResultTables,
 };
 use windlass_types::corev1::Node;
@@ -212,6 +212,8 @@ pub struct StateParts {
     pub probe_results: ProbeResultTables,
     /// Times of use of images.
     pub image_uses: Option<(ImageUseFile, ImageUses)>,
+    /// The last evictions.
+    pub evictions: Option<(EvictionFile, Vec<EvictionRecord>)>,
     /// Checkpoint of admitted pods.
     pub admitted: Option<AdmittedPods>,
     /// Pods admitted by previous runs.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodePressure;
-use windlass_eviction::EvictionStatus;
+use windlass_eviction::{EvictionRecord, EvictionStatus};
 use windlass_runtime::PodRuntime;
-use windlass_store::{ImageUseFile, ImageUses};
+use windlass_store::{EvictionFile, ImageUseFile, ImageUses};
 use windlass_volume_manager::VolumeUsages;
 
-use super::eviction::spawn_eviction;
+use super::eviction::{EvictionWiring, spawn_eviction};
 use super::images::{NodeReclaim, spawn_image_gc};
 use super::links::{Links, Shared};
 use super::local_storage::spawn_local_storage;
@@ -19,6 +19,7 @@ use super::parts::PressureParts;
 /// Dependencies beyond what most actors hold.
 pub(super) struct PressureWiring {
     pub(super) image_uses: Option<(ImageUseFile, ImageUses)>,
+    pub(super) evictions: Option<(EvictionFile, Vec<EvictionRecord>)>,
     pub(super) volumes: VolumeUsages,
     pub(super) runtime: PodRuntime,
     pub(super) observed: watch::Sender<NodePressure>,
@@ -40,14 +41,13 @@ pub(super) fn spawn_pressure(
     let runtime = &wiring.runtime;
     let local_storage = spawn_local_storage(parts.local_storage, wiring.volumes, shared, links);
     let reclaim = spawn_image_gc(parts.image_gc, wiring.image_uses, runtime, shared, links);
-    let eviction = spawn_eviction(
-        parts.eviction,
+    let eviction = EvictionWiring {
         local_storage,
-        shared,
-        links,
-        &reclaim,
-        wiring.observed,
-    );
+        reclaim: reclaim.clone(),
+        pressure: wiring.observed,
+        file: wiring.evictions,
+    };
+    let eviction = spawn_eviction(parts.eviction, eviction, shared, links);
     if let Some(source) = parts.oom_source {
         spawn_oom_watcher(source, shared, links);
     }

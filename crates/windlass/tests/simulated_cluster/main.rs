@@ -12,6 +12,7 @@ mod certificates;
 mod claims;
 mod deletion;
 mod eviction;
+mod images;
 mod kept;
 mod many_volumes;
 mod memory;

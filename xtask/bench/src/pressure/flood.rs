@@ -95,8 +95,7 @@ pub(super) async fn measure(
         .start_manifests(vec![(POD.to_owned(), manifest())])
         .await?;
     let dir = log_dir(&containerd.base().join("logs"))?;
-    let period = Duration::from_secs(seconds);
-    let sizes = tokio::task::spawn_blocking(move || sample(&dir, period)).await??;
+    let sizes = sample(&dir, Duration::from_secs(seconds)).await?;
     fleet.remove_pods(&[POD.to_owned()]).await?;
     fleet.settle().await?;
     fleet.stop().await?;
@@ -138,7 +137,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-fn sample(dir: &Path, period: Duration) -> anyhow::Result<Sizes> {
+async fn sample(dir: &Path, period: Duration) -> anyhow::Result<Sizes> {
     let mut sizes = Sizes::default();
     let begin = Instant::now();
     loop {
@@ -161,7 +160,7 @@ fn sample(dir: &Path, period: Duration) -> anyhow::Result<Sizes> {
                 .iter()
                 .map(|(name, inode, size)| (name.as_str(), *inode, *size)),
         );
-        std::thread::sleep(SAMPLE_INTERVAL);
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
     }
     Ok(sizes)
 }

@@ -277,6 +277,86 @@ fn pods_are_admitted_by_pressure() {
 }
 
 #[test]
+fn first_failing_admission_handler_gives_the_reason() {
+    on_a_node(120, settings(HARD, &[], &[]), async |sim| {
+        let reason = |sim: &NodeSim, name: &str| get(sim, name).and_then(|pod| pod.status?.reason);
+        let unfit = |name: &str, sysctl: bool| {
+            requesting(name, 0, 0).with(|pod| {
+                let spec = pod.spec.get_or_insert_default();
+                spec.node_selector = Some([("zone".to_owned(), "none".to_owned())].into());
+                let sysctls = json!({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]});
+                if sysctl {
+                    spec.security_context = serde_json::from_value(sysctls).ok();
+                }
+            })
+        };
+        create(sim, unfit("selector", false));
+        create(sim, unfit("sysctl", true));
+        sim.until("they are rejected", 2 * SECOND, |sim| {
+            phase(sim, "selector") == "Failed" && phase(sim, "sysctl") == "Failed"
+        })
+        .await;
+        assert_eq!(reason(sim, "selector").as_deref(), Some("NodeAffinity"));
+        assert_eq!(reason(sim, "sysctl").as_deref(), Some("SysctlForbidden"));
+        sim.pressure
+            .set(Signal::MemoryAvailable, 10 * GIB, 10 * GIB - MIB);
+        sim.until("the condition", 11 * SECOND, |sim| {
+            pressures(sim) == "MemoryPressure"
+        })
+        .await;
+        create(sim, unfit("late", true));
+        sim.until("it is rejected", 2 * SECOND, |sim| {
+            reason(sim, "late").as_deref() == Some("Evicted")
+        })
+        .await;
+    });
+}
+
+/// Names of the evicted pods, in order.
+fn evicted(sim: &NodeSim) -> Vec<String> {
+    let agent = sim.agent().expect("it runs");
+    let status = agent.eviction.borrow();
+    let names = status.evictions.iter().map(|record| record.name.clone());
+    names.collect()
+}
+
+#[test]
+fn pods_are_evicted_by_request_priority_and_usage() {
+    on_a_node(121, settings(HARD, &[], &[]), async |sim| {
+        let pods = [
+            ("within", 3000, 0, 2900),
+            ("small", 0, 0, 1000),
+            ("important", 0, 100, 3000),
+            ("large", 500, 0, 2000),
+        ];
+        for (name, request, priority, usage) in pods {
+            let uid = run(sim, requesting(name, request, priority)).await;
+            memory(sim, &uid, usage);
+        }
+        sim.pressure
+            .set(Signal::MemoryAvailable, 10 * GIB, 10 * GIB - MIB);
+        sim.until("all are evicted", MINUTE, |sim| evicted(sim).len() == 4)
+            .await;
+        assert_eq!(evicted(sim), ["large", "small", "important", "within"]);
+    });
+}
+
+#[test]
+fn memory_comes_before_processes() {
+    let hard: &[_] = &[("pid.available", "10%"), ("memory.available", "100Mi")];
+    on_a_node(122, settings(hard, &[], &[]), async |sim| {
+        let forker = run(sim, requesting("forker", 0, 0)).await;
+        let hog = run(sim, requesting("hog", 0, 0)).await;
+        memory(sim, &hog, 9200);
+        sim.pressure.pod_uses(Signal::PidAvailable, &forker, 32_000);
+        sim.until("both are evicted", MINUTE, |sim| evicted(sim).len() == 2)
+            .await;
+        assert_eq!(evicted(sim), ["hog", "forker"]);
+        assert_eq!(evictions(sim, Signal::PidAvailable), 1.0);
+    });
+}
+
+#[test]
 fn page_cache_evicts_only_with_the_rule_of_upstream() {
     let check = |rule: MemoryRule, facts: MemoryFacts, evicts: bool| {
         let settings = EvictionSettings {

@@ -88,3 +88,26 @@ fn relieved_node_still_ends_the_eviction_that_began() {
 fn lost_checkpoint_repeats_the_eviction() {
     check(134, false, false, false);
 }
+
+#[test]
+fn why_a_pod_was_evicted_survives_an_agent_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    on_a_node(135, settings(HARD, &[], &[]), async |sim| {
+        sim.kill_agent().await;
+        sim.state_dir = Some(folder.path().to_owned());
+        sim.start_agent().await;
+        let hog = run(sim, requesting("hog", 0, 0)).await;
+        let explanation = |sim: &NodeSim| {
+            let status = Arc::clone(&sim.agent()?.eviction.borrow());
+            status.eviction(&hog).map(|it| it.explanation.clone())
+        };
+        sim.pressure
+            .pod_uses(Signal::MemoryAvailable, &hog, 9200 * MIB);
+        until_evicted(sim, "hog", 20 * SECOND).await;
+        let before = explanation(sim).expect("explained");
+        sim.pass(MINUTE).await;
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        assert_eq!(explanation(sim), Some(before));
+    });
+}
