@@ -27,6 +27,7 @@ async fn on_vm_page_cache_evicts_only_with_the_upstream_rule() {
     };
     let mut table = Vec::new();
     for rule in RULES {
+        env.agent.terminate().await.unwrap();
         let flag = format!("--memory-eviction-rule={rule}");
         env.agent.spawn_with(&[&flag]).unwrap();
         env.node_ready().await;
@@ -35,7 +36,6 @@ async fn on_vm_page_cache_evicts_only_with_the_upstream_rule() {
             let (active, outcome) = run(&env, &name, script).await;
             table.push((rule, case, active, outcome));
         }
-        env.agent.terminate().await.unwrap();
     }
     println!("rule               case        active page cache  outcome");
     for (rule, case, active, outcome) in &table {
@@ -43,7 +43,6 @@ async fn on_vm_page_cache_evicts_only_with_the_upstream_rule() {
     }
     let outcomes: Vec<&str> = table.iter().map(|row| row.3).collect();
     assert_eq!(outcomes, ["kept", "Evicted", "Evicted", "Evicted"]);
-    env.agent.spawn().unwrap();
     env.stop().await;
 }
 
