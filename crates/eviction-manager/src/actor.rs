@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
     Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
-    MetThreshold, Pass, PodFigures, Pressure, Victim,
+    MetThreshold, Pass, PodFigures, Pressure, Resource, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -296,7 +296,7 @@ impl EvictionManager {
         self.cadence.chose(true);
         let noticed = self.noticed_by();
         tracing::info!(%victim, reason = %victim.explanation, %noticed, "evicting a pod");
-        if met.signal().is_memory() && met.threshold.is_hard() {
+        if met.signal().resource() == Resource::Memory && met.threshold.grace.is_none() {
             let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
             spawn_io("hold-evicted-pod", async move { figures.hold_memory(uid).await });
         }
