@@ -13,8 +13,9 @@ use super::{assert_unharmed, create, delete, kernel_kills, log_lines, pods_cgrou
 use crate::objects::{HOLD, phase};
 use crate::test_env::TestEnv;
 
-/// Allocates 2800 MiB, which is more than is free, in two processes. The shell ignores SIGTERM.
-const HOG: &str = "for i in 1 2; do dd if=/dev/zero of=/dev/null bs=1400M count=100000 & done; \
+/// Allocates 4200 MiB, more than a machine of 3 GiB has, in three processes. The shell ignores
+/// SIGTERM.
+const HOG: &str = "for i in 1 2 3; do dd if=/dev/zero of=/dev/null bs=1400M count=100000 & done; \
                    wait; exit 3";
 /// Interval in which memory is sampled, and the shortest time for a rate.
 const SAMPLE: Duration = Duration::from_millis(10);
