@@ -38,8 +38,8 @@ const PACKAGES: &[Package] = &[
         probe: &["/usr/bin/cpio", "/bin/cpio"],
     },
 ];
-/// Tests on containerd without an API server.
-const TESTS: &str = "test(/(^|::)on_containerd_/)";
+/// Tests on containerd without an API server, and those that use up a machine.
+const TESTS: &str = "test(/(^|::)on_(containerd|vm)_/)";
 /// The tests of `--short`: one for each part that depends on cgroup v2 or systemd, and a pod
 /// lifecycle.
 const SHORT: &[&str] = &[
@@ -53,7 +53,10 @@ const SHORT: &[&str] = &[
     "on_containerd_tmpfs_size_and_fs_group_survive_kill",
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
+    "on_vm_memory_hog_is_evicted_before_others_are_killed",
 ];
+/// Rounds of tests that use up the machine, and those of `--short`.
+const ROUNDS: [u32; 2] = [10, 2];
 /// Timeout of the short form.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Timeout of all tests.
@@ -64,12 +67,15 @@ pub(crate) struct Options {
     /// Run only tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "shell")]
     filters: Vec<String>,
-    /// Run the ten tests of the short form.
+    /// Run only some tests, with fewer rounds.
     #[arg(long, conflicts_with_all = ["filters", "shell"])]
     short: bool,
     /// Open a root shell on a machine with Windlass and containerd.
     #[arg(long)]
     shell: bool,
+    /// Rounds of tests that use up the memory or a disk of the machine.
+    #[arg(long, value_name = "N", conflicts_with = "shell")]
+    rounds: Option<u32>,
     #[command(flatten)]
     hardware: Hardware,
 }
@@ -93,7 +99,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         return machine.shell().await;
     }
     run::ensure_installed("nextest", "https://nexte.st")?;
-    let payload = payload::of_tests(&work, &filter(options))?;
+    let rounds = options.rounds.unwrap_or(ROUNDS[usize::from(options.short)]);
+    let payload = payload::of_tests(&work, &filter(options), rounds)?;
     let machine = Machine {
         system: &system,
         payload: &payload,
@@ -114,6 +121,7 @@ pub(crate) async fn short() -> anyhow::Result<()> {
         filters: Vec::new(),
         short: true,
         shell: false,
+        rounds: None,
         hardware: Hardware::default(),
     };
     run(&options).await
@@ -156,6 +164,7 @@ mod tests {
             filters: filters.iter().map(|&part| part.to_owned()).collect(),
             short,
             shell: false,
+            rounds: None,
             hardware: Hardware::default(),
         }
     }

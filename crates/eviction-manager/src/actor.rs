@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
     Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
-    MetThreshold, Pass, PodFigures, Pressure, Victim,
+    MetThreshold, Pass, PodFigures, Pressure, Resource, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -114,6 +114,8 @@ pub struct EvictionManager {
     step: Step,
     /// A notification arrived during a step.
     is_triggered: bool,
+    /// The notification that began this pass.
+    trigger: Option<MemoryTrigger>,
     timer: Option<SpawnHandle>,
     began: Instant,
     cadence: Cadence,
@@ -143,6 +145,7 @@ impl EvictionManager {
             evicted: BTreeSet::new(),
             step: Step::Idle,
             is_triggered: false,
+            trigger: None,
             timer: None,
             began: Instant::now(),
             cadence: Cadence::default(),
@@ -174,7 +177,10 @@ impl EvictionManager {
             EvictionEvent::Trigger(trigger) => {
                 tracing::debug!(%trigger, "notified by the kernel");
                 match self.step {
-                    Step::Idle => self.read(ctx),
+                    Step::Idle => {
+                        self.trigger = Some(trigger);
+                        self.read(ctx);
+                    }
                     _ => self.is_triggered = true,
                 }
             }
@@ -199,6 +205,7 @@ impl EvictionManager {
     /// Ends a pass.
     fn rest(&mut self, ctx: &mut Context<Self>) {
         self.step = Step::Idle;
+        self.trigger = None;
         let is_triggered = std::mem::take(&mut self.is_triggered);
         let delay = self.cadence.next(is_triggered);
         self.timer = Some(ctx.run_later(delay, |this, ctx| {
@@ -302,7 +309,12 @@ impl EvictionManager {
             return self.rest(ctx);
         };
         self.cadence.chose(true);
-        tracing::info!(%victim, reason = %victim.explanation, "evicting a pod");
+        let noticed = self.noticed_by();
+        tracing::info!(%victim, reason = %victim.explanation, %noticed, "evicting a pod");
+        if met.signal().resource() == Resource::Memory && met.threshold.grace.is_none() {
+            let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
+            spawn_io("hold-evicted-pod", async move { figures.hold_memory(uid).await });
+        }
         self.deps.events.record_annotated(
             &entry.pod,
             EventType::Warning,
@@ -327,8 +339,15 @@ impl EvictionManager {
         self.wait(victim);
     }
 
+    /// What began this pass.
+    fn noticed_by(&self) -> String {
+        let by_timer = || "timer".to_owned();
+        self.trigger.map_or_else(by_timer, |it| it.to_string())
+    }
+
     fn wait(&mut self, victim: Victim) {
         self.step = Step::Waiting;
+        self.trigger = None;
         let store = self.deps.status_store.clone();
         let completions = self.completions.clone();
         let (file, records) = (self.file.clone(), self.status.evictions.clone());

@@ -198,6 +198,18 @@ impl NodeFigures for HostFigures {
         let pods = read.await.unwrap_or_default().into_iter();
         pods.map(|(uid, pod)| (uid, pod_usage(pod))).collect()
     }
+
+    async fn hold_memory(&self, pod: PodUid) {
+        let named = pod.clone();
+        let held = self
+            .memory
+            .run_once(READ_TIMEOUT, move |reader| reader.hold_pod(&pod));
+        match held.await {
+            Some(Ok(())) => tracing::debug!(pod = %named, "held the memory of the pod"),
+            Some(Err(error)) => tracing::debug!(pod = %named, %error, "memory is not held"),
+            None => tracing::debug!(pod = %named, "holding its memory takes long"),
+        }
+    }
 }
 
 fn pod_usage(pod: PodMemory) -> PodUsage {

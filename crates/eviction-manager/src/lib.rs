@@ -43,8 +43,9 @@
 //! * A hung disk, runtime or reclaim delays nothing beyond its timeout. An old reading evicts
 //!   nothing.
 //! * Conditions are published before anything is reclaimed or evicted.
-//! * Without thresholds nothing is read. Otherwise the node is read every 1 to 10 s, depending on
-//!   the distance to the thresholds, and when the kernel reports a shortage of memory.
+//! * Without thresholds nothing is read. Otherwise the node is read every 50 ms to 10 s, depending
+//!   on the distance to the thresholds, and when the kernel reports a shortage of memory.
+//! * A pod that is evicted for a hard memory threshold hardly grows in its grace period (cgroup v2).
 //! * No process is started, and no tree of files is walked.
 //!
 //! # Limits

@@ -34,6 +34,9 @@ pub trait NodeFigures: Send + Sync + Debug + 'static {
     /// Reads memory and processes of pods; their disk usage is empty. A pod without a cgroup is
     /// absent.
     async fn pods(&self, pods: Vec<Arc<ObservedPod>>) -> BTreeMap<PodUid, PodUsage>;
+
+    /// Slows down a pod that allocates more memory than it has now, as far as the kernel can.
+    async fn hold_memory(&self, pod: PodUid);
 }
 
 /// Disk usage of one pod.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::interval::{MAX_INTERVAL, MIN_INTERVAL};
+use crate::interval::{MAX_INTERVAL, MIN_INTERVAL, URGENT_INTERVAL};
 use crate::signal::Signal;
 
 /// Passes that wait for the file systems of the runtime, without which signals of disks are
@@ -65,7 +65,7 @@ impl Cadence {
     /// Returns the time until the next pass; `is_triggered` if the kernel notified during this one.
     pub fn next(&self, is_triggered: bool) -> Duration {
         match is_triggered {
-            true => MIN_INTERVAL,
+            true => URGENT_INTERVAL.min(self.next),
             false => self.next,
         }
     }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn next_pass_is_at_the_time_of_the_last_one_or_a_trigger() {
-        check(&[("pass 7", "7s"), ("trigger", "1s"), ("pass 10", "10s")]);
+        check(&[("pass 7", "7s"), ("trigger", "50ms"), ("pass 10", "10s")]);
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         check(&[
             ("pass 1", "1s"),
             ("no victim", "error 10s"),
-            ("trigger", "1s"),
+            ("trigger", "50ms"),
             ("pass 1", "1s"),
             ("no victim", "- 10s"),
             ("victim", "-"),

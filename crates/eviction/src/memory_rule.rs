@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use windlass_units::quantity::Quantity;
 
-use crate::observation::{MemoryFacts, Observation, Stall};
+use crate::observation::{MemoryFacts, Observation, Observations, Stall};
 use crate::signal::Signal;
 
 /// Share of the last 10 s in which all tasks waited for memory: from here on, page cache is needed.
@@ -47,6 +47,15 @@ impl MemoryRule {
         match self {
             Self::Upstream => "upstream",
             Self::ReclaimableAware => "reclaimable-aware",
+        }
+    }
+
+    /// Returns what is available of a signal, by which the time until its threshold is reached is
+    /// estimated.
+    pub(crate) fn available(self, signal: Signal, observed: &Observation, all: &Observations) -> u64 {
+        match all.memory_facts(signal) {
+            Some(facts) if self == Self::ReclaimableAware => obtainable(observed.available, facts),
+            _ => observed.available,
         }
     }
 

@@ -164,7 +164,8 @@ impl EvictionState {
             .last
             .as_ref()
             .map(|(at, last)| (now.saturating_sub(*at), last));
-        let next = interval::until_next(&thresholds, observations, previous, &waiting);
+        let rule = settings.memory_rule;
+        let next = interval::until_next(&thresholds, rule, observations, previous, &waiting);
         self.last = Some((now, observations.clone()));
         Pass {
             pressure,

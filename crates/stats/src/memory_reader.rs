@@ -158,6 +158,22 @@ impl MemoryReader {
         usages
     }
 
+    /// Sets the limit above which the kernel slows down a pod (`memory.high`) to what it uses. It
+    /// then has time to end before it uses up the memory of others. Does nothing with cgroup v1.
+    ///
+    /// # Errors
+    /// The cgroup is absent or read-only.
+    pub fn hold_pod(&mut self, uid: &PodUid) -> io::Result<()> {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
+            return Ok(());
+        };
+        let path = self.paths.pod(cgroups, uid);
+        let dir = path.and_then(|path| cgroups.memory_dir(&path));
+        let dir = dir.ok_or(io::ErrorKind::NotFound)?;
+        let used = std::fs::read(dir.join("memory.current"))?;
+        std::fs::write(dir.join("memory.high"), used)
+    }
+
     fn complete(&self, node: Option<MemoryUsage>, info: &MemInfo) -> Option<MemoryUsage> {
         if info.total == 0 {
             return node;

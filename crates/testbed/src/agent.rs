@@ -134,11 +134,17 @@ impl Agent {
 
     /// Starts the process, for the first time or again after [`Agent::kill`].
     pub fn spawn(&mut self) -> anyhow::Result<()> {
+        self.spawn_with(&[])
+    }
+
+    /// The same with more flags for this process only.
+    pub fn spawn_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         std::fs::create_dir_all(self.root_dir())?;
         let mut options = std::fs::OpenOptions::new();
         let log = options.create(true).append(true).open(self.log_file())?;
         let child = Command::new(&self.binary)
             .args(&self.args)
+            .args(flags)
             .envs(self.env.clone())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

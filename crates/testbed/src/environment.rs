@@ -1,6 +1,6 @@
-//! Environment variables of tests: timeout factor, cgroup driver and image directory.
+//! Environment variables of tests: timeout factor, cgroup driver, image directory and rounds.
 //!
-//! `cargo xtask vm` sets all three.
+//! `cargo xtask vm` sets them all.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -12,6 +12,8 @@ pub const TIMEOUT_FACTOR: &str = "WINDLASS_TEST_TIMEOUT_FACTOR";
 pub const CGROUP_DRIVER: &str = "WINDLASS_TEST_CGROUP_DRIVER";
 /// Directory with prebuilt image archives.
 pub const IMAGES: &str = "WINDLASS_TEST_IMAGES";
+/// Rounds of tests that use up the memory or a disk of their host, which is a virtual machine.
+pub const ROUNDS: &str = "WINDLASS_TEST_ROUNDS";
 
 /// Returns `timeout` times [`TIMEOUT_FACTOR`].
 ///
@@ -28,6 +30,11 @@ pub fn scaled(timeout: Duration) -> Duration {
 /// Whether tests use the systemd cgroup driver.
 pub fn uses_systemd_driver() -> bool {
     std::env::var_os(CGROUP_DRIVER).is_some_and(|value| value == "systemd")
+}
+
+/// Returns [`ROUNDS`]; `None` on a host whose memory must not be used up.
+pub fn rounds() -> Option<u32> {
+    std::env::var(ROUNDS).ok()?.parse().ok()
 }
 
 /// Returns the directory of prebuilt images.

@@ -44,6 +44,7 @@ struct State {
     is_reclaim_failing: bool,
     reclaims: Vec<&'static str>,
     reads: usize,
+    held: Vec<PodUid>,
     has_notifications: bool,
     thresholds: UsageThresholds,
 }
@@ -124,6 +125,11 @@ impl FakePressure {
     /// Returns how often the node was read.
     pub fn reads(&self) -> usize {
         self.lock().reads
+    }
+
+    /// Returns the pods whose memory was held, in order.
+    pub fn held(&self) -> Vec<PodUid> {
+        self.lock().held.clone()
     }
 
     /// The kernel has notifications from the next agent start on.
@@ -230,6 +236,10 @@ impl NodeFigures for FakePressure {
             (pod.uid.clone(), usage)
         });
         usages.collect()
+    }
+
+    async fn hold_memory(&self, pod: PodUid) {
+        self.lock().held.push(pod);
     }
 }
 

@@ -48,6 +48,9 @@ pub(crate) struct Hardware {
     /// Size in MiB of an empty disk (/dev/disk/by-id/virtio-disk0, …); may be repeated.
     #[arg(long, value_name = "MIB")]
     disk: Vec<u64>,
+    /// Argument of the kernel, such as psi=0; may be repeated.
+    #[arg(long, value_name = "ARG")]
+    kernel: Vec<String>,
 }
 
 impl Default for Hardware {
@@ -58,6 +61,7 @@ impl Default for Hardware {
             numa: 1,
             swap: 0,
             disk: Vec::new(),
+            kernel: Vec::new(),
         }
     }
 }
@@ -235,6 +239,7 @@ impl Machine<'_> {
         } else {
             ""
         };
+        let more = self.hardware.kernel.join(" ");
         let mut command = Command::new("qemu-system-x86_64");
         command
             // not KVM, which hangs where it is broken
@@ -251,7 +256,7 @@ impl Machine<'_> {
             .arg(&self.system.kernel)
             .arg("-initrd")
             .arg(&self.system.initramfs)
-            .args(["-append", &format!("console=ttyS0 panic=-1 {wanted}{swap}")])
+            .args(["-append", &format!("console=ttyS0 panic=-1 {wanted}{swap} {more}")])
             .args(["-device", "virtio-rng-pci", "-netdev", network])
             .args(["-device", "virtio-net-pci,netdev=net"])
             // changes of the disks are stored in unnamed files

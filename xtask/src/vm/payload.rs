@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use windlass_testbed::containerd::VARIABLE;
-use windlass_testbed::environment::{CGROUP_DRIVER, IMAGES, TIMEOUT_FACTOR};
+use windlass_testbed::environment::{CGROUP_DRIVER, IMAGES, ROUNDS, TIMEOUT_FACTOR};
 use windlass_testbed::images;
 
 use super::system::succeed;
@@ -29,6 +29,7 @@ const TARGETS: &[&str] = &[
     "daemonset",
     "host",
     "cli",
+    "cluster",
 ];
 const MIB: u64 = 1 << 20;
 
@@ -38,8 +39,9 @@ pub(super) struct Payload {
     pub(super) disk: PathBuf,
 }
 
-/// The tests of a nextest filterset, with a script that runs them.
-pub(super) fn of_tests(work: &Path, filter: &str) -> anyhow::Result<Payload> {
+/// The tests of a nextest filterset, with a script that runs them; `rounds` of those that use up
+/// the machine.
+pub(super) fn of_tests(work: &Path, filter: &str, rounds: u32) -> anyhow::Result<Payload> {
     let images = images(work)?;
     let mut list = vec!["nextest", "list", "--workspace", "--message-format", "json"];
     for target in TARGETS {
@@ -78,7 +80,12 @@ pub(super) fn of_tests(work: &Path, filter: &str) -> anyhow::Result<Payload> {
     staging.write("metadata.json", &metadata)?;
     staging.write(
         "run",
-        &script(filter, &images, containerd.as_deref().map(Path::new)),
+        &script(
+            filter,
+            &images,
+            containerd.as_deref().map(Path::new),
+            rounds,
+        ),
     )?;
     staging.link(&nextest()?, &staging.folder.join("cargo-nextest"))?;
     staging.finish(&directories)
@@ -158,7 +165,7 @@ fn nextest() -> anyhow::Result<PathBuf> {
 }
 
 /// Script to run in the machine.
-fn script(filter: &str, images: &Path, containerd: Option<&Path>) -> String {
+fn script(filter: &str, images: &Path, containerd: Option<&Path>, rounds: u32) -> String {
     let root = run::root();
     let mut variables = vec![
         ("CI", "true".to_owned()),
@@ -166,6 +173,7 @@ fn script(filter: &str, images: &Path, containerd: Option<&Path>) -> String {
         (TIMEOUT_FACTOR, SLOWNESS.to_string()),
         (CGROUP_DRIVER, "systemd".to_owned()),
         (IMAGES, images.display().to_string()),
+        (ROUNDS, rounds.to_string()),
     ];
     variables.extend(containerd.map(|folder| (VARIABLE, folder.display().to_string())));
     let exports: String = variables

@@ -22,7 +22,9 @@ fn interval_follows_distance_to_threshold() {
     check(disk, &[(0, "nodefs.available=21G/200G")], 10_000);
     check(disk, &[(0, "nodefs.available=11G/200G")], 5_000);
     check(disk, &[(0, "nodefs.available=3G/200G")], 1_000);
-    check(disk, &[(0, "nodefs.available=2G/200G")], 1_000);
+    check(disk, &[(0, "nodefs.available=2G/200G")], 500);
+    check(disk, &[(0, "nodefs.available=1001M/200G")], 50);
+    check(disk, &[(0, "nodefs.available=1G/200G")], 1_000);
     check(disk, &[(0, "nodefs.available=0/200G")], 1_000);
     check(
         "hard nodefs.inodesFree=1k",
@@ -33,6 +35,11 @@ fn interval_follows_distance_to_threshold() {
         "hard pid.available=1k",
         &[(0, "pid.available=31k/32k")],
         1_500,
+    );
+    check(
+        "hard pid.available=1k",
+        &[(0, "pid.available=2k/32k")],
+        1_000,
     );
     check("", &[(0, "nodefs.available=1/200G")], 10_000);
     check(disk, &[(0, "")], 10_000);

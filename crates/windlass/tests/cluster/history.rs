@@ -51,7 +51,7 @@ impl History {
         let mut seen = self.seen.clone();
         let mut found = None;
         let waited = tokio::time::timeout(
-            deadline,
+            windlass_testing::environment::scaled(deadline),
             seen.wait_for(|seen| {
                 found = wanted(seen);
                 found.is_some()

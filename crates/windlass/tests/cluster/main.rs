@@ -41,6 +41,7 @@ mod node_api;
 mod outages;
 mod pod_watch;
 mod pods;
+mod pressure;
 mod proxy;
 mod references;
 mod resize;

@@ -10,6 +10,7 @@ use windlass_client::{ApiClient, ApiErrorKind, ApiObject, Delete, List, ObjectKe
 use windlass_mailboxes::SystemClock;
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::PodWatch;
 use windlass_types::corev1::{ConfigMap, Event, Node, Pod, ServiceAccount};
 use windlass_types::{Clock, Timestamp};
@@ -70,13 +71,14 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Waits until `look` returns a value; its last error is in the message.
+/// Waits until `look` returns a value, for `deadline` scaled by the host's factor; its last error
+/// is in the message.
 pub(crate) async fn eventually<T>(
     what: &str,
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Result<T, String>,
 ) -> T {
-    let end = Instant::now() + deadline;
+    let end = Instant::now() + scaled(deadline);
     loop {
         match look().await {
             Ok(found) => return found,

@@ -36,6 +36,7 @@ fn memory_hog_is_evicted_with_status_and_events_of_upstream() {
         .await;
         until_evicted(sim, "hog", 5 * SECOND).await;
         assert!(!runs(sim, &hog));
+        assert_eq!(sim.pressure.held(), [hog.clone()], "it grew no further");
         let status = get(sim, "hog").and_then(|pod| pod.status);
         let status = status.expect("a status");
         let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
@@ -452,6 +453,21 @@ fn fork_bomb_is_evicted_for_processes() {
             Some("The node was low on resource: pids. Threshold quantity: 3276, available: 1465. ")
         );
         assert!(runs(sim, &quiet));
+    });
+}
+
+#[test]
+fn pod_that_allocates_1_gb_a_second_is_found_in_time() {
+    on_a_node(121, settings(HARD, &[], &[]), async |sim| {
+        stubborn(sim, "hog");
+        let hog = run(sim, requesting("hog", 1024, 0)).await;
+        let mut used = 0;
+        while sim.blocker("hog") != "Terminating" {
+            used += 10;
+            assert!(used < 9 << 10, "the memory is used up");
+            memory(sim, &hog, used);
+            sim.pass(Duration::from_millis(10)).await;
+        }
     });
 }
 
