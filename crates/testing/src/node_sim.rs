@@ -94,6 +94,10 @@ pub struct NodeSim {
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
     pub cgroups: Option<CgroupSettings>,
+    /// Facts about the node for the next agent start.
+    pub facts: NodeFacts,
+    /// Facts of the host for the next agent start.
+    pub machine: MachineFacts,
     /// The API server of [`simulate_cluster`].
     pub api: FakeApiServer,
     /// Metrics of all agent runs.
@@ -249,6 +253,12 @@ impl NodeSim {
             checks: FakeChecks::default(),
             files,
             cgroups: None,
+            facts: NodeFacts {
+                node_name: NODE.into(),
+                pod_certificates: true,
+                ..NodeFacts::default()
+            },
+            machine: machine(),
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
             api: FakeApiServer::with_clock(Arc::new(time)),
@@ -278,7 +288,7 @@ impl NodeSim {
         let volumes = self.volumes.new_agent_run();
         let fence = Fence::new(self.runtime.clone(), volumes.clone());
         let settings = node_settings();
-        let machine = machine();
+        let machine = self.machine.clone();
         let initial_node = node_before_registration(&settings, &machine, self.clock.now());
         let clients = ApiClients::in_process(FencedApi {
             server: self.api.service(User::node(NODE)),
@@ -381,11 +391,7 @@ impl NodeSim {
 
     fn node_parts(&self, initial: Node) -> NodeParts {
         NodeParts {
-            facts: Arc::new(NodeFacts {
-                node_name: NODE.into(),
-                pod_certificates: true,
-                ..NodeFacts::default()
-            }),
+            facts: Arc::new(self.facts.clone()),
             initial: Arc::new(initial),
             admission_policy: Arc::new(AdmissionPolicy {
                 sysctls: SysctlAllowList::default(),

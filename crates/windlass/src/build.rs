@@ -3,6 +3,7 @@
 mod cgroups;
 mod eviction;
 mod images;
+mod memory;
 pub mod node;
 mod oom;
 mod pressure;
@@ -193,6 +194,7 @@ fn node_parts(
 ) -> anyhow::Result<NodeParts> {
     let facts = NodeFacts {
         root_shared: root_is_shared(&config.flags.root_dir),
+        memory: memory::memory_settings(&config.kubelet, &config.gates, machine, &initial),
         ..node_facts(config, identity, &initial)
     };
     // upstream records shutdown times only with this gate
