@@ -42,6 +42,7 @@ fn shares(burstable: i64) -> ClassValues {
         ..CgroupValues::default()
     };
     ClassValues {
+        all: CgroupValues::default(),
         burstable: values(burstable),
         best_effort: values(2),
     }
