@@ -21,7 +21,7 @@ use windlass_units::quantity::{Quantity, lookup};
 
 use crate::admission::{AdmissionInput, Rejection, admit};
 
-pub use changes::{ResizeChange, resize_changes};
+pub use changes::{ResizeChange, required_features, resize_changes};
 
 /// Condition of a pod whose resize is not allocated.
 const RESIZE_PENDING: &str = "PodResizePending";

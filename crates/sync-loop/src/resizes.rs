@@ -101,3 +101,26 @@ impl ResizeQueue {
         ordered.into_iter().map(|(_, uid)| uid).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Times of periodic retries.
+
+    use super::*;
+
+    #[test]
+    fn retries_are_due_after_30_s_then_every_3_min() {
+        let desired = DesiredPods::default();
+        let mut queue = ResizeQueue::default();
+        let mut check = |sources_ready: Option<bool>, ticks: usize| {
+            if let Some(ready) = sources_ready {
+                queue.begin(&desired, ready);
+            }
+            let due = (1..).find(|_| queue.tick());
+            assert_eq!(due, Some(ticks), "{sources_ready:?}");
+        };
+        check(None, 30);
+        check(Some(false), 30);
+        check(Some(true), 180);
+    }
+}

@@ -81,6 +81,8 @@ reasons! {
     Created = "Created",
     /// Container started.
     Started = "Started",
+    /// A changed pod requires features that the node does not declare.
+    FailedNodeDeclaredFeaturesCheck = "FailedNodeDeclaredFeaturesCheck",
     /// A resize waits until the node admits it.
     ResizeDeferred = "ResizeDeferred",
     /// The node cannot do a resize.

@@ -249,7 +249,9 @@ impl Bare {
     pub(super) async fn container_of(&self, uid: &str) -> anyhow::Result<String> {
         let containers = self.cri.list_containers(&ListFilter::default()).await?;
         let mut of_pod = containers.into_iter().filter(|c| c.uid.as_str() == uid);
-        let container = of_pod.next().with_context(|| format!("no container of {uid}"))?;
+        let container = of_pod
+            .next()
+            .with_context(|| format!("no container of {uid}"))?;
         Ok(container.id.to_string())
     }
 

@@ -1,10 +1,11 @@
 //! What a changed spec requests of its containers.
 
-use windlass_types::Pod;
 use windlass_types::corev1::{Container, ResourceRequirements};
+use windlass_types::pod::is_sidecar;
+use windlass_types::{Pod, PodExt};
 use windlass_units::quantity::{Quantity, lookup};
 
-use super::{ResizePolicy, find};
+use super::{ResizePolicy, find, is_same};
 
 /// One changed quantity: the labels of `kubelet_container_requested_resizes_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,24 @@ pub fn resize_changes(before: &Pod, after: &Pod, policy: ResizePolicy) -> Vec<Re
         }
     }
     changes
+}
+
+/// Returns the declared features that the changed sizes of a pod require, sorted.
+pub fn required_features(before: &Pod, after: &Pod) -> Vec<&'static str> {
+    let pod_level = |pod| PodExt::spec(pod).resources.as_ref();
+    let pod_level = !is_same(pod_level(before), pod_level(after));
+    let mut inits = before.init_containers().iter().filter(|c| !is_sidecar(c));
+    let inits = inits.any(|old| {
+        let new = find(after, old).and_then(|new| new.resources.as_ref());
+        !is_same(old.resources.as_ref(), new)
+    });
+    [
+        (pod_level, "InPlacePodLevelResourcesVerticalScaling"),
+        (inits, "InPlacePodVerticalScalingInitContainers"),
+    ]
+    .into_iter()
+    .filter_map(|(is_required, name)| is_required.then_some(name))
+    .collect()
 }
 
 /// 0 if absent.

@@ -261,6 +261,32 @@ fn changes_of_containers_are_named_as_in_the_metric() {
 }
 
 #[test]
+fn changed_sizes_require_declared_features() {
+    let pod = |pod_level: &str, init: &str, sidecar: &str| {
+        let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        with_spec(json!({
+            "containers": [{"name": "c"}],
+            "initContainers": [
+                {"name": "i", "resources": requests(init)},
+                {"name": "s", "restartPolicy": "Always", "resources": requests(sidecar)},
+            ],
+            "resources": requests(pod_level),
+        }))
+    };
+    let check = |after: Pod, expected: &[&str]| {
+        assert_eq!(required_features(&pod("1", "1", "1"), &after), expected);
+    };
+    let [pod_level, init] = [
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+    ];
+    check(pod("1", "1", "1"), &[]);
+    check(pod("1", "1", "2"), &[]);
+    check(pod("2", "1", "1"), &[pod_level]);
+    check(pod("2", "2", "1"), &[pod_level, init]);
+}
+
+#[test]
 fn shrinking_container_counts_until_its_status_is_smaller() {
     let capacity_left = |actual: &str| {
         let mut shrunk = pod("1 1Gi");

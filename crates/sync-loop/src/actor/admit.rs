@@ -104,9 +104,6 @@ impl SyncLoop {
         for victim in ended {
             self.report_end(victim);
         }
-        if has_ended {
-            self.retry_resizes(RetryTrigger::PodTerminated);
-        }
         let deps = &self.deps.admission;
         let seen = deps.node.borrow().0.clone();
         let context = AdmissionContext {
@@ -115,6 +112,9 @@ impl SyncLoop {
         };
         for admission in self.admissions.readmit(context) {
             self.execute(admission);
+        }
+        if has_ended {
+            self.retry_resizes(RetryTrigger::PodTerminated);
         }
     }
 

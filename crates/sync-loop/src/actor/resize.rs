@@ -1,6 +1,8 @@
 //! Resizes in the loop: what queues and retries them, and what follows from a decision.
 
-use windlass_node_rules::resize::{PendingReason, PendingResize, ResizeDecision, resize_changes};
+use windlass_node_rules::resize::{
+    PendingReason, PendingResize, ResizeDecision, required_features, resize_changes,
+};
 use windlass_pod_status::status::pod_sizes::resize_event;
 use windlass_status::RequestedSizes;
 use windlass_types::view::EventType;
@@ -28,6 +30,7 @@ impl SyncLoop {
             if AllocatedResources::from_pod(before) == AllocatedResources::from_pod(live) {
                 return None;
             }
+            self.check_features(before, live);
             let policy = self.deps.admission.admission_policy.resize;
             for change in resize_changes(before, live, policy) {
                 let labels = [change.resource, change.requirement, change.operation];
@@ -35,15 +38,33 @@ impl SyncLoop {
                 requested.with_label_values(&labels).inc();
             }
         }
-        if self.desired.is_resized(uid) {
-            self.resizes.push(uid.clone());
-        } else {
+        if !self.desired.is_resized(uid) {
             self.resizes.remove(uid);
+            return before.map(|_| RetryTrigger::PodUpdated);
         }
+        self.resizes.push(uid.clone());
         Some(match before {
             Some(_) => RetryTrigger::PodUpdated,
             None => RetryTrigger::PodsAdded,
         })
+    }
+
+    /// Reports changed sizes that require features of another node.
+    fn check_features(&self, before: &SharedPod, live: &SharedPod) {
+        let deps = &self.deps.admission;
+        let Some(declared) = &deps.admission_policy.declared_features else {
+            return;
+        };
+        let mut missing = required_features(before, live);
+        missing.retain(|name| !declared.contains(*name));
+        if missing.is_empty() {
+            return;
+        }
+        let list = missing.join(", ");
+        let message = format!("Pod requires node features that are not available: {list}");
+        let reason = Reason::FailedNodeDeclaredFeaturesCheck;
+        let (events, kind) = (&deps.events, EventType::Warning);
+        events.record(live, None, kind, reason, &message);
     }
 
     /// Retries the queued resizes.

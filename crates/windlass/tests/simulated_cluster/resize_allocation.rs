@@ -8,12 +8,13 @@ use serde_json::json;
 use windlass_cgroups::MemoryTree;
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
+use windlass_status::PodExplainer;
 use windlass_store::Store;
 use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{Event, Node};
 use windlass_types::cri::CgroupDriver;
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{AllocatedResources, Pod, PodExt, PodUid};
 
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
@@ -274,6 +275,45 @@ fn deferred_resize_is_retried_every_three_minutes() {
 }
 
 #[test]
+fn explanation_says_why_a_resize_waits() {
+    on_a_ready_node(211, async |sim| {
+        run_all(sim, [sized("web", "2", "64Mi")]).await;
+        request_resize(sim, "web", "2000", "64Mi");
+        let message = lacks_cpu(2000, 0);
+        until_pending(sim, "web", &format!("Deferred 2: {message}")).await;
+        let agent = sim.agent().expect("an agent");
+        let explainer = PodExplainer {
+            status_store: agent.status_store.clone(),
+            timelines: agent.timelines.clone(),
+            eviction: agent.eviction.clone(),
+            node_name: NODE.to_owned(),
+        };
+        let explain = || explainer.explanation("default", "web").expect("known");
+        let resize = explain().resize.expect("a resize");
+        assert_eq!((&*resize.reason, &*resize.message), ("Deferred", &*message));
+        assert!(resize.next_retry.expect("a retry") > sim.now());
+        let store = &agent.status_store;
+        let uid = get(sim, "web").expect("a pod").uid();
+        let requested = store.requested(&uid).expect("sizes").resources;
+        let container = requested.containers.get("app").expect("a container");
+        let requests = container.requests.clone().unwrap_or_default();
+        assert_eq!(requests["cpu"].0, "2000");
+        let failed = format!("admission resize failed: {message}");
+        let records = explain()
+            .records
+            .into_iter()
+            .map(|record| record.to_string());
+        let decisions = records.filter(|line| line.starts_with("admission resize"));
+        assert_eq!(decisions.collect::<Vec<_>>(), [failed]);
+
+        request_resize(sim, "web", "4", "64Mi");
+        until_allocated(sim, "web", "4").await;
+        assert_eq!(explain().resize, None);
+        assert_eq!(store.requested(&uid), None);
+    });
+}
+
+#[test]
 fn waiting_resizes_are_allocated_by_growth_and_priority() {
     on_a_ready_node(204, async |sim| {
         let priority = |builder: PodBuilder, priority: i32| {
@@ -483,4 +523,57 @@ fn old_or_damaged_checkpoint_allocates_nothing() {
             assert_eq!(restarts(sim, "web"), 0);
         });
     }
+}
+
+#[test]
+fn sidecars_init_containers_and_pod_level_are_allocated() {
+    on_a_ready_node(250, async |sim| {
+        let resources = |cpus: &str| serde_json::from_value(json!({"requests": {"cpu": cpus}}));
+        let set = |pod: &mut Pod, cpus: [&str; 4]| {
+            let spec = pod.spec.get_or_insert_default();
+            spec.resources = resources(cpus[0]).expect("resources");
+            let inits = spec.init_containers.iter_mut().flatten();
+            for (container, cpus) in spec.containers.iter_mut().chain(inits).zip(&cpus[1..]) {
+                container.resources = resources(cpus).expect("resources");
+            }
+        };
+        sim.runtime
+            .set_behavior("default/web/init", Behavior::exits(SECOND, 0));
+        let web = pod("web").init_container("init", "busybox:1");
+        let web = web.init_container_with("sidecar", "busybox:1", |container| {
+            container.restart_policy = Some("Always".to_owned());
+        });
+        run_all(sim, [web.with(|pod| set(pod, ["9", "1", "1", "1"]))]).await;
+        let live = sim.api.modify::<Pod>(Some("default"), "web", |pod| {
+            set(pod, ["12", "2", "3", "4"]);
+        });
+        sim.until("all are allocated", 10 * SECOND, |sim| {
+            let pod = sim.view("web").expect("an entry").pod;
+            AllocatedResources::from_pod(&pod) == AllocatedResources::from_pod(&live)
+        })
+        .await;
+        assert_eq!(restarts(sim, "web"), 0);
+    });
+}
+
+#[test]
+fn container_in_back_off_restarts_with_new_sizes() {
+    on_a_ready_node(251, async |sim| {
+        run_all(sim, [sized("web", "2", "64Mi")]).await;
+        let web = get(sim, "web").expect("a pod").uid();
+        restart_container(sim, &web).await;
+        let running = sim.runtime.running(&web, "app").expect("a container");
+        sim.runtime.kill_container(&running.id, 1);
+        sim.until("it waits", 5 * SECOND, |sim| {
+            waiting_for(sim, "web") == "CrashLoopBackOff"
+        })
+        .await;
+        request_resize(sim, "web", "4", "64Mi");
+        until_allocated(sim, "web", "4").await;
+        sim.until("it restarts", 2 * MINUTE, |sim| runs(sim, &web))
+            .await;
+        let running = sim.runtime.running(&web, "app").expect("a container");
+        let config = sim.runtime.container_config(&running.id).expect("a config");
+        assert_eq!(config.resources.cpu_shares, 4096);
+    });
 }
