@@ -7,6 +7,7 @@
 //! are needed.
 
 mod node;
+mod resize;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

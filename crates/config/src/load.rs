@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 23] = [
+pub const IMPLEMENTED_GATES: [&str; 25] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -216,6 +216,8 @@ pub const IMPLEMENTED_GATES: [&str; 23] = [
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
     "KubeletEnsureSecretPulledImages",
     "KubeletPodResourcesListUseActivePods",
     "KubeletSeparateDiskGC",

@@ -27,7 +27,7 @@ use windlass_stats::{StatsSelection, StatsSource};
 use windlass_status::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 use windlass_status::{PodExplainer, PodStatusEntry, PodStatusStore, StatusSubscription};
 use windlass_types::view::{NodeSummary, RejectedManifest};
-use windlass_types::{Clock, PodExt, PodUid};
+use windlass_types::{AllocatedResources, Clock, PodExt, PodUid};
 
 use crate::convert;
 
@@ -94,7 +94,13 @@ impl Windlass for ControlService {
             .snapshot()
             .iter()
             .filter(|view| matches(view, &filter))
-            .map(encode)
+            .map(|view| {
+                let requested = self.status_store.requested(&view.pod.uid());
+                encode(
+                    view,
+                    requested.as_ref().map(|requested| &requested.resources),
+                )
+            })
             .collect::<Result<_, _>>()?;
         Ok(Response::new(proto::ListPodsResponse { pods }))
     }
@@ -292,7 +298,8 @@ impl PodWatch {
                 .filter(|view| matches(view, &self.filter));
             let changed: Vec<_> = changed.collect();
             self.sent.extend(changed.iter().map(|view| view.pod.uid()));
-            let pods: Result<Vec<_>, Status> = changed.into_iter().map(encode).collect();
+            let pods: Result<Vec<_>, Status> =
+                changed.into_iter().map(|view| encode(view, None)).collect();
             let pods = match pods {
                 Ok(pods) => pods,
                 Err(status) => return Some(Err(status)),
@@ -320,8 +327,11 @@ fn matches(view: &PodStatusEntry, filter: &proto::ListPodsRequest) -> bool {
     is(&filter.namespace, view.pod.namespace()) && is(&filter.name, view.pod.name())
 }
 
-fn encode(view: &PodStatusEntry) -> Result<proto::PodEntry, Status> {
-    convert::entry(view).map_err(|error| Status::internal(error.to_string()))
+fn encode(
+    view: &PodStatusEntry,
+    requested: Option<&AllocatedResources>,
+) -> Result<proto::PodEntry, Status> {
+    convert::entry(view, requested).map_err(|error| Status::internal(error.to_string()))
 }
 
 fn count(field: &str, value: Option<i64>) -> Result<Option<u64>, Status> {

@@ -7,12 +7,15 @@ use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::{PodStatusEntry, blocker_message};
 use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
-use windlass_types::{PodExt, Timestamp};
+use windlass_types::{AllocatedResources, PodExt, Timestamp};
 use windlass_units::duration::go_duration;
 use windlass_units::quantity::Quantity;
 
 /// Converts one pod. Fails only if the pod cannot be serialized as JSON.
-pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json::Error> {
+pub(crate) fn entry(
+    view: &PodStatusEntry,
+    requested: Option<&AllocatedResources>,
+) -> Result<proto::PodEntry, serde_json::Error> {
     let mut pod = (*view.pod).clone();
     let source = PodExt::source(&pod);
     pod.status = Some((*view.status).clone());
@@ -25,6 +28,10 @@ pub(crate) fn entry(view: &PodStatusEntry) -> Result<proto::PodEntry, serde_json
         timings: Some(timings(&view.timings)),
         unsupported_fields: view.unsupported_fields.clone(),
         issues: view.issues.clone(),
+        requested_json: match requested {
+            Some(requested) => Bytes::from(serde_json::to_vec(requested)?),
+            None => Bytes::new(),
+        },
     })
 }
 

@@ -16,8 +16,8 @@ use windlass_proto::cri_v1::{self as pb};
 use windlass_timelines::traceparent;
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
-    ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
-    SandboxSummary,
+    ImageInfo, LinuxResources, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig,
+    SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -352,6 +352,24 @@ impl RuntimeService for CriClient {
         Ok(convert::sandbox_detail_from_pb(status))
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.to_string(),
+            overhead: overhead.map(convert::resources_to_pb),
+            resources: Some(convert::resources_to_pb(resources)),
+        };
+        let mut client = self.runtime();
+        let call = client.update_pod_sandbox_resources(request(message, deadline));
+        let answer = self.call("update_podsandbox_resources", deadline, call);
+        missing_is_not_found(answer.await.map(drop))
+    }
+
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         let items = self.sandbox_list(convert::sandbox_filter_to_pb(filter));
         let items = items.await?.into_iter();
@@ -437,6 +455,26 @@ impl RuntimeService for CriClient {
             .status
             .ok_or_else(|| incomplete(OPERATION, "status"))?;
         Ok(convert::container_detail_from_pb(status))
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::UpdateContainerResourcesRequest {
+            container_id: id.to_string(),
+            linux: Some(convert::resources_to_pb(resources)),
+            ..Default::default()
+        };
+        let mut client = self.runtime();
+        let call = client.update_container_resources(request(message, deadline));
+        missing_is_not_found(
+            self.call("update_container", deadline, call)
+                .await
+                .map(drop),
+        )
     }
 
     async fn exec_sync(

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
-    ImageInfo, ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig,
-    SandboxDetail, SandboxSummary,
+    ImageInfo, LinuxResources, ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion,
+    SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -40,6 +40,14 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()>;
     /// One sandbox in detail.
     async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail>;
+    /// Announces the resources of a pod without its overhead; the caller changes the pod's cgroup.
+    /// `Unimplemented` in older runtimes.
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> CriResult<()>;
     /// Sandboxes that match.
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>>;
 
@@ -61,6 +69,12 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
     /// One container in detail. The CRI leaves `sandbox_id` empty here.
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
+    /// Changes the resources of a container; an unset value keeps the current one.
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> CriResult<()>;
     /// Runs a command in a container and waits for its end. After `timeout` (whole seconds, at
     /// least one) the command is killed and the call fails with `DeadlineExceeded`.
     async fn exec_sync(

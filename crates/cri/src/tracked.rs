@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
-    ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
-    SandboxSummary,
+    ImageInfo, LinuxResources, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig,
+    SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, PodUid, SandboxId, names};
 
@@ -221,6 +221,19 @@ impl RuntimeService for TrackedRuntime {
         self.read("PodSandboxStatus", object, call).await
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let inner = &self.inner;
+        let call = inner.update_pod_sandbox_resources(id, overhead, resources);
+        let object = CallObject::Sandbox(id.clone());
+        self.change("UpdatePodSandboxResources", object, Duration::ZERO, call)
+            .await
+    }
+
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         let call = self.inner.list_pod_sandboxes(filter);
         let rows = self
@@ -282,6 +295,17 @@ impl RuntimeService for TrackedRuntime {
         let call = self.inner.container_status(id);
         let object = CallObject::Container(id.clone());
         self.read("ContainerStatus", object, call).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let call = self.inner.update_container_resources(id, resources);
+        let object = CallObject::Container(id.clone());
+        self.change("UpdateContainerResources", object, Duration::ZERO, call)
+            .await
     }
 
     async fn exec_sync(

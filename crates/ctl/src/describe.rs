@@ -14,8 +14,10 @@ use crate::{age, args, explain, get, table};
 mod container;
 mod page;
 mod probe;
+mod sizes;
 
 use page::Page;
+use sizes::Sizes;
 
 pub(crate) async fn run(mut client: Client, args: &args::PodArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.namespace, &args.name).await?;
@@ -30,23 +32,36 @@ fn text(view: &PodView, now: Timestamp) -> String {
     let mut page = Page::default();
     head(&mut page, view, now);
     let status = view.status();
+    let requested = view.requested();
+    let pod_level = Sizes {
+        allocated: PodExt::spec(&view.pod).resources.as_ref(),
+        requested: requested.as_ref().and_then(|all| all.pod.as_ref()),
+        actual: status.resources.as_ref(),
+    };
+    if pod_level.allocated.is_some() || pod_level.requested.is_some() {
+        page.section("Resources");
+        sizes::fields(&mut page, 1, pod_level);
+    }
     container::section(
         &mut page,
         "Init Containers",
         view.pod.init_containers(),
         status.init_container_statuses.as_deref(),
+        requested.as_ref(),
     );
     container::section(
         &mut page,
         "Containers",
         view.pod.containers(),
         status.container_statuses.as_deref(),
+        requested.as_ref(),
     );
     container::section(
         &mut page,
         "Ephemeral Containers",
         &ephemeral_containers(view),
         status.ephemeral_container_statuses.as_deref(),
+        None,
     );
     conditions(&mut page, view);
     volumes(&mut page, view);

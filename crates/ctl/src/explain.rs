@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use windlass_types::explain::{BlockerView, EvictionView, Explanation};
+use windlass_types::explain::{BlockerView, EvictionView, Explanation, ResizeView};
 use windlass_types::{PodExt, Reason, Timestamp, api_time};
 
 use crate::age::{age, human};
@@ -45,6 +45,7 @@ pub(crate) fn from_view(view: &PodView) -> Explanation {
             waiting_for: blocker.waiting_for,
         }),
         eviction: eviction(view),
+        resize: ResizeView::from_status(&view.status()),
         issues: view.entry.issues.clone(),
         records: Vec::new(),
     }
@@ -73,6 +74,9 @@ pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
     if let Some(eviction) = &pod.eviction {
         text.push_str(&eviction_text(eviction, now));
     }
+    if let Some(resize) = &pod.resize {
+        text.push_str(&resize_text(resize, now));
+    }
     let issues = pod.issues.iter();
     text.extend(issues.map(|issue| format!("  issue:       {issue}\n")));
     if !pod.records.is_empty() {
@@ -98,10 +102,26 @@ fn eviction_text(eviction: &EvictionView, now: Timestamp) -> String {
     text
 }
 
-fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
-    let container = blocker.container.as_ref();
-    let container = container.map_or_else(String::new, |name| format!(", container {name}"));
-    let next = match blocker.next_retry {
+fn resize_text(resize: &ResizeView, now: Timestamp) -> String {
+    let since = resize.since.map_or_else(String::new, |since| {
+        format!(
+            "  since:       {} ago ({})\n",
+            age(Some(since), now),
+            api_time(since)
+        )
+    });
+    let next = match resize.next_retry {
+        Some(_) => format!("  next retry:  {}\n", next_retry(resize.next_retry, now)),
+        None => String::new(),
+    };
+    format!(
+        "  resize:      {}: {}\n{since}  waiting for: {}\n{next}",
+        resize.reason, resize.message, resize.waiting_for
+    )
+}
+
+fn next_retry(at: Option<Timestamp>, now: Timestamp) -> String {
+    match at {
         None => "none (no automatic retry)".to_owned(),
         Some(at) if at <= now => "now".to_owned(),
         Some(at) => format!(
@@ -109,7 +129,13 @@ fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
             human(at.as_second() - now.as_second()),
             api_time(at)
         ),
-    };
+    }
+}
+
+fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
+    let container = blocker.container.as_ref();
+    let container = container.map_or_else(String::new, |name| format!(", container {name}"));
+    let next = next_retry(blocker.next_retry, now);
     let since = blocker.since;
     format!(
         "pod {path}{container}: {}\n  message:     {}\n  since:       {} ago ({})\n  \
@@ -125,7 +151,7 @@ fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use windlass_types::explain::{BlockerView, EvictionView, Explanation};
+    use windlass_types::explain::{BlockerView, EvictionView, Explanation, ResizeView};
 
     use super::text;
 
@@ -140,6 +166,7 @@ mod tests {
             worker_state: "Sync".to_owned(),
             blocker,
             eviction: None,
+            resize: None,
             issues: Vec::new(),
             records: Vec::new(),
         }
@@ -238,6 +265,31 @@ mod tests {
         check(
             &evicted,
             &format!("pod default/web: Evicted (Failed)\n{lines}"),
+        );
+    }
+
+    #[test]
+    fn pending_resize_says_what_it_waits_for() {
+        let mut waits = pod("Running", None);
+        let status = json!({"conditions": [{
+            "type": "PodResizePending", "status": "True", "reason": "Deferred",
+            "message": "Node didn't have enough resource: cpu, requested: 2000, used: 100, \
+                        capacity: 2000",
+            "lastTransitionTime": "2026-11-21T04:00:00Z",
+        }]});
+        let status = serde_json::from_value(status).expect("a status");
+        waits.resize = Some(ResizeView {
+            next_retry: "2026-11-21T04:02:30Z".parse().ok(),
+            ..ResizeView::from_status(&status).expect("a resize")
+        });
+        check(
+            &waits,
+            "pod default/web: no blocker (Running)\n  \
+             resize:      Deferred: Node didn't have enough resource: cpu, requested: 2000, \
+             used: 100, capacity: 2000\n  \
+             since:       30s ago (2026-11-21T04:00:00Z)\n  \
+             waiting for: agent, when other pods have freed the resources (automatic retry)\n  \
+             next retry:  in 2m (2026-11-21T04:02:30Z)\n",
         );
     }
 

@@ -3,7 +3,7 @@
 use windlass_proto::windlass_v1 as proto;
 use windlass_types::corev1::PodStatus;
 use windlass_types::pod::pod_from_json;
-use windlass_types::{Pod, PodExt, Timestamp};
+use windlass_types::{AllocatedResources, Pod, PodExt, Timestamp};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -29,6 +29,11 @@ impl PodView {
     /// Returns the status, empty if absent.
     pub(crate) fn status(&self) -> PodStatus {
         self.pod.status.clone().unwrap_or_default()
+    }
+
+    /// Returns the resources that the pod requests and the node has not allocated.
+    pub(crate) fn requested(&self) -> Option<AllocatedResources> {
+        serde_json::from_slice(&self.entry.requested_json).ok()
     }
 
     /// Returns the creation time in the API server, else when the agent received the pod.

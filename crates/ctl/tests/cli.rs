@@ -135,6 +135,7 @@ fn explanation() -> Explanation {
             waiting_for: "user: add the image to the node".to_owned(),
         }),
         eviction: None,
+        resize: None,
         issues: Vec::new(),
         records: Vec::new(),
     }

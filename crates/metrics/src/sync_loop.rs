@@ -13,6 +13,18 @@ families! {
     pub preemptions: counters("kubelet_preemptions",
         "Number of pods preempted for critical pods, by the resource that was lacking.",
         &["preemption_signal"]);
+    pub pending_resizes: gauges("kubelet_pod_pending_resizes",
+        "Number of pods whose resize is not allocated, by reason.",
+        &["reason"]);
+    pub infeasible_resizes: counters("kubelet_pod_infeasible_resizes_total",
+        "Number of resizes that the node cannot do, by cause.",
+        &["reason_detail"]);
+    pub deferred_accepted_resizes: counters("kubelet_pod_deferred_accepted_resizes_total",
+        "Number of deferred resizes that were allocated, by the trigger of the retry.",
+        &["retry_trigger"]);
+    pub requested_resizes: counters("kubelet_container_requested_resizes_total",
+        "Number of changed sizes of containers, by resource, requirement and operation.",
+        &["resource", "requirement", "operation"]);
     pub orphan_pods_cleaned: gauge("kubelet_orphan_pod_cleaned_volumes",
         "Number of orphaned pods whose directories the last housekeeping round removed.");
     pub orphan_pods_not_cleaned: gauge("kubelet_orphan_pod_cleaned_volumes_errors",

@@ -30,5 +30,13 @@ families! {
     pub containers_per_pod: histogram("kubelet_containers_per_pod_count",
         "Number of containers per started pod.",
         exponential(1.0, 2.0, 5));
+    pub resize_duration: histograms("kubelet_pod_resize_duration_milliseconds",
+        "Duration in milliseconds of the actuation of a pod resize, by success.",
+        vec![
+            10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0,
+            60_000.0, 120_000.0, 300_000.0, 600_000.0,
+        ], &["success"]);
+    pub resizes_in_progress: gauge("kubelet_pod_in_progress_resizes",
+        "Number of pods with a resize in progress.");
     pub start_slots_in_use: gauge("windlass_start_slots_in_use", "Number of start slots in use.");
 }

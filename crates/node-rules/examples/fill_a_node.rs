@@ -11,6 +11,7 @@ use serde_json::json;
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, NodeLoad, Pressure, SysctlAllowList, admit,
 };
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodExt};
 
@@ -25,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         app_armor: false,
         pod_level_resources: true,
         declared_features: None,
+        resize: ResizePolicy::default(),
     };
     let mut pods = Vec::new();
     for index in 0..5 {

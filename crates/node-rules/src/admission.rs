@@ -26,6 +26,8 @@ use windlass_types::{Pod, PodExt, Reason};
 use windlass_pod_inputs::resources::{QosClass, is_critical, qos_class};
 use windlass_types::{Phase, PhaseOverride};
 
+use crate::resize::ResizePolicy;
+
 pub use affinity::matches_node_selector;
 pub use fit::Insufficient;
 pub(crate) use load::PodRequests;
@@ -75,6 +77,8 @@ pub struct AdmissionPolicy {
     pub pod_level_resources: bool,
     /// Declared features of the node; `None` without the gate `NodeDeclaredFeatures`.
     pub declared_features: Option<BTreeSet<String>>,
+    /// What resizes are possible.
+    pub resize: ResizePolicy,
 }
 
 /// Why a pod is rejected.

@@ -7,6 +7,7 @@
 //!
 //! * [`admission::admit`] admits or rejects a pod; [`admission::NodeLoad`] sums the requests of the
 //!   other pods; [`preemption::plan_preemption`] chooses the pods that a critical pod preempts
+//! * [`resize::decide_resize`] allocates the changed sizes of a pod, or says why not
 //! * [`node_conditions::node_conditions`] returns the conditions of the node and their events
 //! * [`node_object::initial_node`], [`node_object::reconciled_node`] and
 //!   [`node_object::updated_node`] return the Node object; [`node_object::plan_node_status`]
@@ -20,6 +21,7 @@
 //! use windlass_node_rules::admission::{
 //!     AdmissionInput, AdmissionPolicy, NodeLoad, Pressure, SysctlAllowList, admit,
 //! };
+//! use windlass_node_rules::resize::ResizePolicy;
 //! use windlass_types::Pod;
 //! use windlass_types::corev1::Node;
 //!
@@ -34,6 +36,7 @@
 //!     app_armor: false,
 //!     pod_level_resources: true,
 //!     declared_features: None,
+//!     resize: ResizePolicy::default(),
 //! };
 //! let rejection = admit(AdmissionInput {
 //!     pod: &pod,
@@ -65,6 +68,7 @@
 
 pub mod admission;
 pub mod preemption;
+pub mod resize;
 
 pub mod node_conditions;
 pub mod node_object;

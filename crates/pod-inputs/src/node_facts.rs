@@ -50,6 +50,10 @@ pub struct NodeFacts {
     pub pod_certificates: bool,
     /// Feature gate `ContainerStopSignals`.
     pub stop_signals: bool,
+    /// Feature gate `InPlacePodVerticalScalingInitContainers`.
+    pub resize_init_containers: bool,
+    /// Feature gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub resize_pod_level: bool,
     /// SELinux is enabled on the node.
     pub selinux_enabled: bool,
     /// Existing `/sys/devices/system/cpu/cpuN/thermal_throttle`, which are masked.
@@ -113,6 +117,8 @@ impl Default for NodeFacts {
             trust_bundles: false,
             pod_certificates: false,
             stop_signals: false,
+            resize_init_containers: true,
+            resize_pod_level: true,
             selinux_enabled: false,
             thermal_throttle_paths: Vec::new(),
             hostname_override: true,

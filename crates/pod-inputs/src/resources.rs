@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::cri::LinuxResources;
-use windlass_types::{Pod, PodExt, names};
+use windlass_types::{ContainerSizes, Pod, PodExt, names};
 
 use crate::node_facts::NodeFacts;
 use windlass_types::pod::is_sidecar;
@@ -203,6 +203,31 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
     resources.oom_score_adj = oom_score_adj(pod, container, node.memory_capacity);
     memory::set_limits(&mut resources, pod, container, node);
     resources
+}
+
+/// Returns the amounts of a container that an in-place resize may change; the pod-level limit is the
+/// default of its limit (upstream `containerResourcesFromRequirements`).
+pub fn container_sizes(pod: &Pod, container: &Container) -> ContainerSizes {
+    let own = container.resources.as_ref();
+    let pod_level = PodExt::spec(pod).resources.as_ref();
+    let limit_of = |name| positive(limit(own, name)).or_else(|| positive(limit(pod_level, name)));
+    let milli = |amount: Option<Quantity>| amount.map_or(0, Quantity::milli_value);
+    let bytes = |amount: Option<Quantity>| amount.map_or(0, Quantity::value);
+    ContainerSizes {
+        cpu_request: milli(request(own, "cpu")),
+        cpu_limit: milli(limit_of("cpu")),
+        memory_request: bytes(request(own, "memory")),
+        memory_limit: bytes(limit_of("memory")),
+    }
+}
+
+/// Returns whether a quota allows the same CPU time as another: in microseconds, with their
+/// periods. A quota of 0 or less is unlimited.
+pub fn is_same_quota(a: (i64, i64), b: (i64, i64)) -> bool {
+    if a.0 <= 0 || b.0 <= 0 {
+        return a.0 <= 0 && b.0 <= 0;
+    }
+    i128::from(a.0) * i128::from(b.1) == i128::from(b.0) * i128::from(a.1)
 }
 
 /// Returns the kernel settings of a pod without its overhead, for runtimes that create a VM.

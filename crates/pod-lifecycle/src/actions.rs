@@ -13,6 +13,7 @@
 mod ephemeral;
 mod kill;
 mod reset;
+mod resize;
 mod restart;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -437,7 +438,7 @@ impl<'a> Decision<'a> {
         let probe = cause.probe();
         let restart = probe.is_none() || policy_of(self.input.pod, spec) != RestartPolicy::Never;
         let mut message = cause.message("Container", &spec.name);
-        if restart {
+        if restart && cause != KillCause::Resized {
             message.push_str(RESTARTED);
         }
         let grace = probe.and_then(|kind| probe_grace_period(spec, kind));
@@ -450,7 +451,7 @@ impl<'a> Decision<'a> {
             return Some(KillCause::SpecChanged);
         }
         let probe_results = self.input.probe_results;
-        [
+        let failed_probe = [
             (ProbeKind::Liveness, &spec.liveness_probe),
             (ProbeKind::Startup, &spec.startup_probe),
         ]
@@ -458,7 +459,9 @@ impl<'a> Decision<'a> {
         .filter(|(_, probe)| probe.is_some())
         .map(|(kind, _)| kind)
         .find(|kind| probe_results.result(*kind, &spec.name, &instance.id) == Some(false))
-        .map(KillCause::ProbeFailed)
+        .map(KillCause::ProbeFailed);
+        let resized = || self.restarts_to_resize(spec, instance);
+        failed_probe.or_else(|| resized().then_some(KillCause::Resized))
     }
 
     /// True for a running sidecar whose startup probe has succeeded.

@@ -53,6 +53,7 @@ fn print_status(desired: &str, text: &str) {
         previous: None,
         host_ips: &[],
         stop_signals: false,
+        sizes: Default::default(),
         runtime_name: "containerd",
         terminal: false,
         phase_override: None,

@@ -34,6 +34,7 @@
 //!     previous: None,
 //!     host_ips: &[],
 //!     stop_signals: false,
+//!     sizes: Default::default(),
 //!     runtime_name: "containerd",
 //!     terminal: false,
 //!     phase_override: None,
@@ -68,8 +69,7 @@
 //!
 //! # Limits
 //!
-//! Nothing is sent: the caller sends the requests and events, and returns their results. There are
-//! no resize conditions, because pods are not resized in place.
+//! Nothing is sent: the caller sends the requests and events, and returns their results.
 
 pub mod event_correlator;
 pub mod mirror;

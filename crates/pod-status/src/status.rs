@@ -10,6 +10,7 @@ mod containers;
 mod exit_reason;
 mod fields;
 mod phase;
+pub mod pod_sizes;
 mod readiness;
 mod reset;
 #[cfg(test)]
@@ -29,6 +30,8 @@ use windlass_pod_inputs::node_facts::by_family;
 use windlass_pod_inputs::resources::qos_class;
 use windlass_pod_lifecycle::actions::DelayedRestart;
 use windlass_pod_lifecycle::stop::with_unobserved_exits;
+
+pub use pod_sizes::{PodSizes, ResizeInProgress};
 
 pub use blocker::{BlockerInput, blocker, last_probe_failure, waiting_for};
 
@@ -54,6 +57,8 @@ pub struct StatusInput<'a> {
     pub host_ips: &'a [IpAddr],
     /// Feature gate `ContainerStopSignals`: reports stop signals.
     pub stop_signals: bool,
+    /// Sizes of the pod besides those of its containers.
+    pub sizes: PodSizes<'a>,
     /// Scheme of container IDs, for example `containerd`.
     pub runtime_name: &'a str,
     /// All containers have stopped and none is restarted.
@@ -105,6 +110,7 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
         ..PodStatus::default()
     };
     set_ips(&mut status, &input, previous);
+    pod_sizes::set(&mut status, &input, previous);
     status.conditions = Some(conditions::conditions(&input, &status, previous, phase));
     status
 }

@@ -230,6 +230,7 @@ pub fn observed(pod: &Pod, text: &str) -> ObservedPod {
                 image_mounts: Vec::new(),
                 oom_kills: None,
                 resources: None,
+                created_sizes: None,
             },
         );
     }

@@ -5,6 +5,7 @@ pub mod actor;
 mod ends;
 pub mod jobs;
 pub mod report;
+mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +18,7 @@ use windlass_actors::{PlegHandle, ProbesHandle, RuntimeName, RuntimeState, Volum
 use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
-use windlass_pod_status::status::{Failures, StatusInput};
+use windlass_pod_status::status::{Failures, PodSizes, StatusInput};
 use windlass_runtime::PodRuntime;
 use windlass_runtime_config::port::PodObjects;
 use windlass_status::{EventRecorder, PodStatusStore};
@@ -70,6 +71,7 @@ impl WorkerDeps {
         observed: &'a ObservedPod,
         probe_results: &'a PodProbeResults,
         failures: &'a Failures,
+        sizes: PodSizes<'a>,
     ) -> StatusInput<'a> {
         StatusInput {
             pod,
@@ -80,6 +82,10 @@ impl WorkerDeps {
             previous: None,
             host_ips: &self.settings.host_ips,
             stop_signals: self.settings.stop_signals,
+            sizes: PodSizes {
+                pod_level: self.settings.resize_pod_level,
+                ..sizes
+            },
             runtime_name: self.settings.runtime_name.get().unwrap_or_default(),
             terminal: false,
             phase_override: None,
@@ -99,6 +105,8 @@ pub struct WorkerSettings {
     pub host_ips: Vec<IpAddr>,
     /// Feature gate `ContainerStopSignals`.
     pub stop_signals: bool,
+    /// Feature gate `InPlacePodLevelResourcesVerticalScaling`.
+    pub resize_pod_level: bool,
     /// Runtime name, part of container IDs.
     pub runtime_name: RuntimeName,
 }

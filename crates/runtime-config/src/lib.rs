@@ -9,6 +9,7 @@
 //! * [`dns::pod_dns`] is the `resolv.conf` of a pod, [`hosts`] its host name and `/etc/hosts`
 //! * [`pod_cgroup`], [`node_cgroups`] and [`cgroup_names`] are the cgroups of pods, QoS classes and
 //!   the node's daemons
+//! * [`resize`] is the change of the sizes of a running pod
 //! * [`userns::UserNamespaces`] allocates the IDs of pods with a user namespace
 //! * [`port`] declares what resolves the references of a pod
 //! * [`unsupported::unsupported_fields`] lists the fields of a pod without an effect
@@ -49,6 +50,7 @@ pub mod image_volumes;
 pub mod node_cgroups;
 pub mod pod_cgroup;
 pub mod port;
+pub mod resize;
 pub mod runtime_gaps;
 pub mod sandbox_config;
 pub mod unsupported;

@@ -21,6 +21,8 @@ const SYSTEMD_QUOTA_STEP: u64 = 10_000;
 /// Default quota period of systemd, in microseconds.
 const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
 
+/// The kernel of cgroup v1 reports an unset memory limit as a number of about this size.
+const NO_LIMIT: i64 = 1 << 62;
 /// Page sizes in [`HugePageLimits`]; no architecture has more.
 const MAX_PAGE_SIZES: usize = 4;
 
@@ -203,9 +205,49 @@ impl CgroupValues {
     }
 }
 
+/// Reads values from the files of a cgroup, without huge pages. `read` returns the content of a file
+/// of a controller. Limits that are not set are absent, except a quota, which is -1.
+pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> CgroupValues {
+    let number = |controller, file| read(controller, file)?.trim().parse::<i64>().ok();
+    let limit = |controller, file| {
+        let limit = number(controller, file)?;
+        (limit < NO_LIMIT).then_some(limit)
+    };
+    if v2 {
+        let quota = read("cpu", "cpu.max").and_then(|text| {
+            let (quota, period) = text.trim().split_once(' ')?;
+            Some((quota.parse().unwrap_or(-1), period.parse().ok()?))
+        });
+        return CgroupValues {
+            cpu_shares: number("cpu", "cpu.weight").map(shares_of_weight),
+            cpu_quota: quota,
+            memory_limit: limit("memory", "memory.max"),
+            pids_limit: limit("pids", "pids.max"),
+            memory_min: number("memory", "memory.min"),
+            memory_low: number("memory", "memory.low"),
+            huge_pages: HugePageLimits::default(),
+        };
+    }
+    let quota = number("cpu", "cpu.cfs_quota_us");
+    let period = number("cpu", "cpu.cfs_period_us");
+    CgroupValues {
+        cpu_shares: number("cpu", "cpu.shares"),
+        cpu_quota: quota.zip(period),
+        memory_limit: limit("memory", "memory.limit_in_bytes"),
+        pids_limit: limit("pids", "pids.max"),
+        ..CgroupValues::default()
+    }
+}
+
+/// Returns the least shares with this weight.
+fn shares_of_weight(weight: i64) -> i64 {
+    let above = weight.saturating_sub(1).saturating_mul(262_142);
+    2 + above.saturating_add(9998) / 9999
+}
+
 /// Converts shares of cgroup v1 (2 to 262144) to a weight of v2 (1 to 10000), linearly as upstream
 /// for pods and classes.
-fn cpu_weight(shares: i64) -> i64 {
+pub(crate) fn cpu_weight(shares: i64) -> i64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }
 

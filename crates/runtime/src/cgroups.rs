@@ -72,8 +72,13 @@ impl PodCgroupError {
 }
 
 impl PodRuntime {
-    /// Creates the pod's cgroup and returns the cgroup parent for the runtime.
-    pub(crate) async fn ensure_cgroup(&self, pod: &Pod) -> Result<String, PodCgroupError> {
+    /// Creates the pod's cgroup and returns the cgroup parent for the runtime. With `keep` an
+    /// existing one keeps its values: they change with the containers in it.
+    pub(crate) async fn ensure_cgroup(
+        &self,
+        pod: &Pod,
+        keep: bool,
+    ) -> Result<String, PodCgroupError> {
         let deps = self.deps();
         let (Some(settings), Some(cgroups)) = (&deps.cgroups, self.cgroups().await?) else {
             return Ok(deps.options.cgroup_parent.clone());
@@ -81,6 +86,10 @@ impl PodRuntime {
         let (uid, class) = (pod.uid(), qos_class(pod));
         let values = pod_cgroup(pod, &deps.node, settings.pids_limit);
         let parent = cgroups.parent_of(class, &uid).unwrap_or_default();
+        // a few path lookups in kernel memory need no thread
+        if keep && cgroups.exists(class, &uid) {
+            return Ok(parent);
+        }
         let cgroups = cgroups.clone();
         let written = self
             .in_queue(&pod.uid(), "making the pod's cgroup", move || {
@@ -187,7 +196,7 @@ impl PodRuntime {
     }
 
     /// The cgroups, created on first use; `None` if the runtime chooses them.
-    async fn cgroups(&self) -> Result<Option<&PodCgroups>, PodCgroupError> {
+    pub(crate) async fn cgroups(&self) -> Result<Option<&PodCgroups>, PodCgroupError> {
         let deps = self.deps();
         let Some(settings) = &deps.cgroups else {
             return Ok(None);
@@ -217,7 +226,7 @@ impl PodRuntime {
         self.in_queue(&PodUid::from(NODE_QUEUE), action, work).await
     }
 
-    async fn in_queue<T: Send + 'static>(
+    pub(crate) async fn in_queue<T: Send + 'static>(
         &self,
         queue: &PodUid,
         action: &'static str,

@@ -75,6 +75,7 @@ mod options;
 mod pull;
 mod request;
 mod reset;
+mod resize;
 mod start;
 mod stop_limits;
 mod sync;
@@ -116,6 +117,7 @@ struct Inner {
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
     finished_hooks: hooks::FinishedPreStopHooks,
+    accepted: resize::Accepted,
 }
 
 impl PodRuntime {
@@ -132,6 +134,7 @@ impl PodRuntime {
             cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
             finished_hooks: hooks::FinishedPreStopHooks::default(),
+            accepted: resize::Accepted::default(),
             deps,
         }))
     }
@@ -144,6 +147,7 @@ impl PodRuntime {
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
         self.finished_hooks().forget_pod(uid);
+        self.0.accepted.forget(uid);
         let failed = |source| CleanupError {
             uid: uid.clone(),
             source,

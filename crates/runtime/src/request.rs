@@ -63,7 +63,10 @@ pub struct SyncPodOutcome {
     pub backoff: BackoffTable,
     /// Start timings of this sync.
     pub timings: StartTimings,
-    /// An object of the runtime was created, started, stopped or removed.
+    /// Whether the running containers have their allocated sizes, or why not; `None` if that is
+    /// not known.
+    pub resized: Option<Result<(), String>>,
+    /// An object of the runtime was created, started, stopped, resized or removed.
     pub changed: bool,
     /// Time of the next sync without an event: the earliest end of a back-off or retry.
     pub retry_at: Option<Timestamp>,

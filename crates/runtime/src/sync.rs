@@ -17,7 +17,7 @@ use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::pod::is_sidecar;
 use windlass_types::view::{EventType, StartTimings};
-use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
+use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId, Timestamp};
 use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
@@ -63,7 +63,11 @@ impl PodRuntime {
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "sync planned");
         pass.report_back_off();
         pass.outside = pass.has_lost_cgroup();
-        if !pass.actions.is_empty() || pass.outside {
+        let resizes = pass.may_resize();
+        if !resizes && pass.actions.sandbox_id.is_some() {
+            pass.resized = Some(Ok(()));
+        }
+        if !pass.actions.is_empty() || pass.outside || resizes {
             let starting = Arc::clone(&pass.starting);
             let given_up = async {
                 cancel.cancelled().await;
@@ -95,6 +99,9 @@ pub(crate) struct SyncPass<'a> {
     pub(crate) again: bool,
     /// Held while the runtime starts a container.
     pub(crate) starting: Arc<Mutex<()>>,
+    /// Result of the resize; `None` if none was possible.
+    pub(crate) resized: Option<Result<(), String>>,
+    pub(crate) resize_retry_at: Option<Timestamp>,
     cancelled: bool,
     /// The pod's cgroup was removed.
     outside: bool,
@@ -120,6 +127,8 @@ impl<'a> SyncPass<'a> {
             images: SyncImages::default(),
             again: false,
             starting: Arc::default(),
+            resized: None,
+            resize_retry_at: None,
             outside: false,
             cancelled: false,
         }
@@ -142,6 +151,7 @@ impl<'a> SyncPass<'a> {
         if !self.stop_planned().await {
             return;
         }
+        self.resize().await;
         if !self.actions.starts_something() {
             return;
         }
@@ -312,7 +322,8 @@ impl<'a> SyncPass<'a> {
     }
 
     async fn cgroup_parent(&self) -> Result<String, StartFailure> {
-        let ensured = self.runtime.ensure_cgroup(self.pod()).await;
+        let keep = !self.actions.create_sandbox;
+        let ensured = self.runtime.ensure_cgroup(self.pod(), keep).await;
         ensured.map_err(|error| {
             let message = format!("unable to ensure pod container exists: {error}");
             let reason = Reason::FailedCreatePodContainer;
@@ -480,7 +491,8 @@ impl<'a> SyncPass<'a> {
         let resyncs = failed_pulls.filter_map(|f| pull_resync_at(now, f.retry_at?, policy));
         let retries = self.failures.iter().filter_map(|f| f.retry_at);
         SyncPodOutcome {
-            retry_at: retries.chain(again).min(),
+            retry_at: retries.chain(again).chain(self.resize_retry_at).min(),
+            resized: self.resized,
             resync_at: resyncs.min(),
             actions: self.actions,
             failures: self.failures,

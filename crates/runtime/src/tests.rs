@@ -240,6 +240,7 @@ pub(crate) fn seen(
         image_mounts: Vec::new(),
         oom_kills: None,
         resources: None,
+        created_sizes: None,
     }
 }
 

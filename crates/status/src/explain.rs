@@ -9,7 +9,7 @@ use windlass_pod_status::status::{last_probe_failure, waiting_for};
 use windlass_pod_status::timeline::relevant_records;
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
-use windlass_types::explain::{BlockerView, EvictionView, Explanation, PodTimeline};
+use windlass_types::explain::{BlockerView, EvictionView, Explanation, PodTimeline, ResizeView};
 use windlass_types::view::Blocker;
 
 use crate::{PodStatusEntry, PodStatusStore, current_entry};
@@ -48,7 +48,9 @@ impl PodExplainer {
     fn explain(&self, entry: &PodStatusEntry) -> Explanation {
         let uid = entry.pod.uid();
         let blocker = entry.blocker.as_ref();
-        let timeline = blocker.and_then(|_| self.timelines.get(&uid));
+        let resize = self.resize(entry);
+        let explains = blocker.is_some() || resize.is_some();
+        let timeline = explains.then(|| self.timelines.get(&uid)).flatten();
         Explanation {
             namespace: entry.pod.namespace().to_owned(),
             pod: entry.pod.name().to_owned(),
@@ -60,9 +62,18 @@ impl PodExplainer {
                 BlockerView::new(blocker, message, waiting_for(blocker))
             }),
             eviction: self.eviction(entry),
+            resize,
             issues: entry.issues.clone(),
             records: timeline.map_or_else(Vec::new, |timeline| relevant_records(&timeline.records)),
         }
+    }
+
+    fn resize(&self, entry: &PodStatusEntry) -> Option<ResizeView> {
+        let requested = self.status_store.requested(&entry.pod.uid());
+        Some(ResizeView {
+            next_retry: requested.and_then(|requested| requested.next_retry),
+            ..ResizeView::from_status(&entry.status)?
+        })
     }
 
     fn eviction(&self, entry: &PodStatusEntry) -> Option<EvictionView> {

@@ -63,7 +63,7 @@ pub use events::EventLog;
 pub use explain::{PodExplainer, blocker_message};
 pub use manager::{StatusManager, StatusManagerDeps};
 pub use status_store::{
-    PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription, current_entry,
+    PodStatusEntry, PodStatusStore, RequestedSizes, StatusChange, StatusSubscription, current_entry,
 };
 pub use windlass_types::EventRecorder;
 

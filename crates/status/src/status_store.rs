@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, PodEvent, PodWorkerState, StartTimings};
-use windlass_types::{PodExt, PodUid, SharedPod};
+use windlass_types::{AllocatedResources, PodExt, PodUid, SharedPod, Timestamp};
 
 /// User-visible state of one pod.
 #[derive(Clone, Debug)]
@@ -90,6 +90,15 @@ pub fn current_entry(entries: &[PodStatusEntry]) -> Option<&PodStatusEntry> {
     })
 }
 
+/// Sizes that a pod requests and the node has not allocated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestedSizes {
+    /// Resources of the spec.
+    pub resources: AllocatedResources,
+    /// Time of the next periodic retry; `None` without one.
+    pub next_retry: Option<Timestamp>,
+}
+
 /// Changes since the last read of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct StatusChange {
@@ -102,6 +111,7 @@ pub struct StatusChange {
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PodUid, PodStatusEntry>,
+    requested: BTreeMap<PodUid, RequestedSizes>,
     /// Number of changes.
     version: u64,
     /// Changed pods since the last read, by reader.
@@ -162,6 +172,16 @@ impl PodStatusStore {
     /// Removes a pod.
     pub fn remove(&self, uid: &PodUid) {
         self.change(uid, |entries| entries.remove(uid).is_some());
+    }
+
+    /// Replaces the sizes that are not allocated. The status of their pods says so too.
+    pub fn publish_requested(&self, requested: BTreeMap<PodUid, RequestedSizes>) {
+        self.with(|state| state.requested = requested);
+    }
+
+    /// Returns the sizes that a pod requests and the node has not allocated.
+    pub fn requested(&self, uid: &PodUid) -> Option<RequestedSizes> {
+        self.with(|state| state.requested.get(uid).cloned())
     }
 
     /// Returns all entries, ordered by namespace and name.

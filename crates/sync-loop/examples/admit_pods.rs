@@ -9,6 +9,7 @@ use std::error::Error;
 
 use serde_json::{Value, json};
 use windlass_node_rules::admission::{AdmissionPolicy, Pressure, SysctlAllowList};
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet, Decision};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
@@ -68,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             app_armor: false,
             pod_level_resources: true,
             declared_features: None,
+            resize: ResizePolicy::default(),
         },
         desired: DesiredPods::default(),
         admissions: AdmittedPodSet::default(),

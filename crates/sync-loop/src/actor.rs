@@ -1,6 +1,7 @@
 //! The SyncLoop actor.
 //!
-//! * owns: the desired pods, the admitted pods, the preemptions in progress, the runtime state
+//! * owns: the desired pods and their allocated resources, the admitted pods, the preemptions and
+//!   resizes in progress, the runtime state
 //! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
 //!   managers, `TerminatePod` from NodeShutdown and the EvictionManager (coalesced per pod), its timers, completions of its
@@ -15,6 +16,7 @@
 //! * restart: the desired pods are rebuilt from the sources; it ends when PodStorage has stopped
 
 mod admit;
+mod resize;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,6 +58,7 @@ use crate::dispatch::{Dispatch, volumes_changed};
 use crate::event::SyncLoopEvent;
 use crate::housekeeping::{self, Snapshots};
 use crate::pods_to_sync::{SyncCandidate, pods_to_sync};
+use crate::resizes::ResizeQueue;
 use crate::runtime_check::RuntimeCheck;
 
 /// Interval of the sync timer.
@@ -144,6 +147,7 @@ pub struct SyncLoop {
     deps: SyncLoopDeps,
     desired: DesiredPods,
     admissions: AdmittedPodSet,
+    resizes: ResizeQueue,
     check: RuntimeCheck,
     rounds: HousekeepingSchedule,
     /// Version of the status cache in the gauges; `None` after a change to the desired pods.
@@ -178,10 +182,12 @@ impl SyncLoop {
     pub fn new(mut deps: SyncLoopDeps, streams: SyncLoopStreams) -> Self {
         let (completion_sender, completions) = completions();
         let allocations = std::mem::take(&mut deps.admission.restored);
+        let policy = deps.admission.admission_policy.resize;
         Self {
             deps,
-            desired: DesiredPods::with_allocations(allocations),
+            desired: DesiredPods::new(policy, allocations),
             admissions: AdmittedPodSet::default(),
+            resizes: ResizeQueue::default(),
             check: RuntimeCheck::default(),
             rounds: HousekeepingSchedule::default(),
             gauges: None,
@@ -226,6 +232,7 @@ impl SyncLoop {
             }
             SyncLoopEvent::SyncTick => {
                 self.continue_preemptions();
+                self.tick_resizes();
                 self.sync_due_pods();
                 self.publish_gauges();
             }

@@ -9,6 +9,7 @@
 
 mod overrides;
 mod preemptions;
+mod resize;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_node_rules::admission::{
-    AdmissionInput, AdmissionPolicy, NodeLoad, Pressure, Rejection, admit,
+    AdmissionInput, AdmissionPolicy, Insufficient, NodeLoad, Pressure, Rejection, admit,
 };
 use windlass_node_rules::preemption::{
     PREEMPTING, PreemptionError, PreemptionPlan, plan_preemption, preempted,
@@ -263,6 +264,16 @@ impl AdmittedPodSet {
         })
     }
 
+    /// True for a pod that can be resized: admitted, and not terminated by the node.
+    pub(crate) fn can_resize(&self, uid: &PodUid) -> bool {
+        self.is_admitted(uid) && !self.overrides.contains_key(uid)
+    }
+
+    /// Counts a pod again after a change of its status; true if it frees resources.
+    pub(crate) fn count_again(&mut self, pod: &Pod) -> bool {
+        self.load.update(pod)
+    }
+
     fn admit(&mut self, pod: SharedPod, context: AdmissionContext<'_>) -> Admission {
         let uid = pod.uid();
         if self.rejected.contains(&uid) {
@@ -337,14 +348,25 @@ impl AdmittedPodSet {
         if lacking.is_empty() {
             return self.reject(pod, rejection);
         }
-        let running = context.desired.pods().filter(|other| {
-            let uid = other.uid();
-            load.contains(&uid) && uid != pod.uid() && !self.preemptions.is_waiting(&uid)
-        });
-        match plan_preemption(&pod, running.map(|other| &**other), &lacking) {
+        match self.plan(&pod, &load, &lacking, context.desired) {
             Ok(plan) => self.preempt(pod, plan, context.desired),
             Err(error) => self.reject(pod, no_victims(&error)),
         }
+    }
+
+    /// Chooses the pods to preempt beside those that do not count in `load`.
+    fn plan(
+        &self,
+        pod: &Pod,
+        load: &NodeLoad,
+        lacking: &[Insufficient],
+        desired: &DesiredPods,
+    ) -> Result<PreemptionPlan, PreemptionError> {
+        let running = desired.pods().filter(|other| {
+            let uid = other.uid();
+            load.contains(&uid) && uid != pod.uid() && !self.preemptions.is_waiting(&uid)
+        });
+        plan_preemption(pod, running.map(|other| &**other), lacking)
     }
 
     fn preempt(
@@ -354,6 +376,11 @@ impl AdmittedPodSet {
         desired: &DesiredPods,
     ) -> Admission {
         self.wait(&pod);
+        let dispatches = self.preempt_all(&plan, desired);
+        Admission::decided(pod, Decision::Preempt(plan), dispatches)
+    }
+
+    fn preempt_all(&mut self, plan: &PreemptionPlan, desired: &DesiredPods) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
         for uid in &plan.victims {
             if let Some(victim) = desired.get(uid) {
@@ -364,7 +391,7 @@ impl AdmittedPodSet {
             self.overridden(uid, &preempted());
             dispatches.push(preempt(uid.clone()));
         }
-        Admission::decided(pod, Decision::Preempt(plan), dispatches)
+        dispatches
     }
 
     fn wait(&mut self, pod: &SharedPod) {
@@ -407,7 +434,15 @@ impl AdmittedPodSet {
 }
 
 fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<(), Rejection> {
-    admit(AdmissionInput {
+    admit(input(pod, load, context))
+}
+
+fn input<'a>(
+    pod: &'a Pod,
+    load: &'a NodeLoad,
+    context: AdmissionContext<'a>,
+) -> AdmissionInput<'a> {
+    AdmissionInput {
         pod,
         node: context.node,
         load,
@@ -415,7 +450,7 @@ fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<()
         strict_groups: context.strict_groups,
         pressure: context.pressure,
         shutting_down: context.shutting_down,
-    })
+    }
 }
 
 fn no_victims(error: &PreemptionError) -> Rejection {

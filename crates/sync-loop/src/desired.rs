@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use windlass_node_rules::resize::{PendingReason, PendingResize, ResizePolicy, is_resized};
 use windlass_types::{
     AllocatedResources, Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate,
     SharedPod,
@@ -18,6 +19,7 @@ pub struct DesiredPods {
     pods: BTreeMap<PodUid, DesiredPod>,
     /// Allocations from the checkpoint of pods that are not desired yet.
     restored: BTreeMap<PodUid, AllocatedResources>,
+    policy: ResizePolicy,
     delivered: BTreeSet<PodSource>,
 }
 
@@ -25,15 +27,16 @@ pub struct DesiredPods {
 struct DesiredPod {
     /// As its source has it.
     live: SharedPod,
-    /// With the allocated resources.
+    /// With the allocated resources, and the condition of a resize that is not allocated.
     allocated: SharedPod,
 }
 
 impl DesiredPods {
     /// Creates an empty set with the allocations of the checkpoint.
-    pub fn with_allocations(restored: BTreeMap<PodUid, AllocatedResources>) -> Self {
+    pub fn new(policy: ResizePolicy, restored: BTreeMap<PodUid, AllocatedResources>) -> Self {
         Self {
             restored,
+            policy,
             ..Self::default()
         }
     }
@@ -62,6 +65,38 @@ impl DesiredPods {
     /// Returns one desired pod as its source has it.
     pub(crate) fn live(&self, uid: &PodUid) -> Option<&SharedPod> {
         self.pods.get(uid).map(|pod| &pod.live)
+    }
+
+    /// True if the pod waits for other resources than those that are allocated.
+    pub(crate) fn is_resized(&self, uid: &PodUid) -> bool {
+        let pod = self.pods.get(uid);
+        pod.is_some_and(|pod| is_resized(&pod.live, &pod.allocated, self.policy))
+    }
+
+    /// Returns the pods whose resize is not allocated, with the reason.
+    pub(crate) fn pending_resizes(&self) -> impl Iterator<Item = (&SharedPod, PendingReason)> {
+        self.pods.values().filter_map(|pod| {
+            let pending = PendingResize::from_pod(&pod.allocated)?;
+            Some((&pod.live, pending.reason))
+        })
+    }
+
+    /// Allocates the resources of the spec; returns the pod.
+    pub(crate) fn allocate(&mut self, uid: &PodUid) -> Option<SharedPod> {
+        let pod = self.pods.get_mut(uid)?;
+        pod.allocated = without_condition(&pod.live);
+        Some(SharedPod::clone(&pod.allocated))
+    }
+
+    /// Sets the condition of a resize; returns the pod if it changed.
+    pub(crate) fn set_pending(
+        &mut self,
+        uid: &PodUid,
+        pending: &PendingResize,
+    ) -> Option<SharedPod> {
+        let pod = self.pods.get_mut(uid)?;
+        let changed = PendingResize::set(Some(pending), &mut pod.allocated);
+        changed.then(|| SharedPod::clone(&pod.allocated))
     }
 
     /// True when all sources are ready.
@@ -111,17 +146,28 @@ impl DesiredPods {
         }
     }
 
-    /// Replaces a pod and returns its allocated version. A new pod is allocated what it requests.
+    /// Replaces a pod and returns its allocated version. A pod without an allocation is allocated
+    /// what its status says, a new one what it requests.
     fn insert(&mut self, live: SharedPod) -> SharedPod {
         let uid = live.uid();
-        let resources = match self.pods.get(&uid) {
-            Some(known) => Some(AllocatedResources::from_pod(&known.allocated)),
-            None => self.restored.remove(&uid),
+        let (resources, pending) = match self.pods.get(&uid) {
+            Some(DesiredPod { allocated, .. }) => (
+                AllocatedResources::from_pod(allocated),
+                PendingResize::from_pod(allocated),
+            ),
+            None => (
+                self.restored
+                    .remove(&uid)
+                    .unwrap_or_else(|| AllocatedResources::from_status(&live)),
+                PendingResize::from_pod(&live),
+            ),
         };
-        let allocated = match resources {
-            Some(resources) => resources.apply(&live),
-            None => SharedPod::clone(&live),
-        };
+        let mut allocated = resources.apply(&live);
+        if is_resized(&live, &allocated, self.policy) {
+            PendingResize::set(pending.as_ref(), &mut allocated);
+        } else {
+            allocated = without_condition(&live);
+        }
         let pod = DesiredPod {
             live,
             allocated: SharedPod::clone(&allocated),
@@ -174,6 +220,13 @@ impl DesiredPods {
         }
         dispatches
     }
+}
+
+/// Returns a pod whose resources are allocated.
+fn without_condition(live: &SharedPod) -> SharedPod {
+    let mut pod = SharedPod::clone(live);
+    PendingResize::set(None, &mut pod);
+    pod
 }
 
 /// True for a pod with a terminal phase at the API server.
@@ -302,7 +355,8 @@ mod tests {
             Arc::new(serde_json::from_value::<Pod>(pod).expect("a pod"))
         };
         let allocated = AllocatedResources::from_pod(&pod("1", ""));
-        let mut restored = DesiredPods::with_allocations([("a".into(), allocated)].into());
+        let mut restored =
+            DesiredPods::new(ResizePolicy::default(), [("a".into(), allocated)].into());
         let mut new = DesiredPods::default();
         let mut check = |op, live: &SharedPod, expected: &SharedPod| {
             for desired in [&mut restored, &mut new] {

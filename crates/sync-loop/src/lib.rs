@@ -44,6 +44,7 @@
 //! * No orphaned pod is terminated before all sources are ready, except a pod replaced by a static
 //!   pod.
 //! * A pod is admitted once: a running or previously admitted pod is not checked again.
+//! * A changed size changes nothing until it is allocated; what the node has no room for is retried.
 //! * A critical pod without room waits for the end of the pods that it preempts; other pods are
 //!   admitted meanwhile. A termination that the node began continues after an agent restart.
 //!
@@ -56,7 +57,8 @@
 //!
 //! * `event` the events
 //! * `desired` the desired pods, `dispatch` the updates of workers: pure
-//! * `admissions` the admitted pods and the preemptions: pure
+//! * `admissions` the admitted pods, the preemptions and the allocation of sizes: pure
+//! * `resizes` the queue of resizes: pure
 //! * `pods_to_sync` the pods that are due at a sync tick: pure
 //! * `actor` the loop
 //! * `housekeeping` the housekeeping rounds, outside the loop
@@ -68,6 +70,7 @@ pub mod admissions;
 pub mod desired;
 mod dispatch;
 pub(crate) mod pods_to_sync;
+mod resizes;
 mod runtime_check;
 
 mod actor;

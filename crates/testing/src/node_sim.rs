@@ -41,6 +41,7 @@ use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_objects::ApiCsiObjects;
 use windlass_oom_watcher::{KernelLog, OomSource};
 use windlass_pod_inputs::node_facts::NodeFacts;
@@ -398,6 +399,7 @@ impl NodeSim {
                 app_armor: false,
                 pod_level_resources: true,
                 declared_features: None,
+                resize: ResizePolicy::default(),
             }),
             host_ips: Vec::new(),
             pod_cidr: String::new(),

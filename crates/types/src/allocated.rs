@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 use crate::corev1::{Container, ResourceRequirements};
 use crate::pod::{Pod, PodExt, SharedPod};
+
+type Amounts = BTreeMap<String, Quantity>;
 
 /// Resources of a container without any.
 static NONE: ResourceRequirements = ResourceRequirements {
@@ -38,6 +41,31 @@ impl AllocatedResources {
         }
     }
 
+    /// Returns the resources in the status of a pod, for a pod that a previous agent run started
+    /// without a checkpoint. A resource that the status lacks is as in the spec.
+    pub fn from_status(pod: &Pod) -> Self {
+        let mut resources = Self::from_pod(pod);
+        let Some(status) = &pod.status else {
+            return resources;
+        };
+        let lists = [&status.container_statuses, &status.init_container_statuses];
+        for container in lists.into_iter().flatten().flatten() {
+            if let Some(own) = resources.containers.get_mut(&container.name) {
+                let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+                replace(&mut own.requests, container.allocated_resources.as_ref());
+                replace(&mut own.limits, limits);
+            }
+        }
+        // the status of the pod includes its overhead
+        let pod_level = resources.pod.as_mut();
+        if let Some(own) = pod_level.filter(|_| PodExt::spec(pod).overhead.is_none()) {
+            let limits = status.resources.as_ref().and_then(|r| r.limits.as_ref());
+            replace(&mut own.requests, status.allocated_resources.as_ref());
+            replace(&mut own.limits, limits);
+        }
+        resources
+    }
+
     /// Returns the pod with these resources. A container that is not allocated keeps its own.
     #[must_use]
     pub fn apply(&self, pod: &SharedPod) -> SharedPod {
@@ -67,6 +95,18 @@ impl AllocatedResources {
     }
 }
 
+/// Replaces the CPU and memory of a list by those of another.
+fn replace(own: &mut Option<Amounts>, others: Option<&Amounts>) {
+    let (Some(own), Some(others)) = (own, others) else {
+        return;
+    };
+    for name in ["cpu", "memory"] {
+        if let (Some(own), Some(other)) = (own.get_mut(name), others.get(name)) {
+            own.clone_from(other);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -91,6 +131,16 @@ mod tests {
         for after in [pod("4", "2", Some("3")), pod("1", "4", None)] {
             assert_eq!(allocated.apply(&after), before);
         }
+        let mut reported = Arc::unwrap_or_clone(pod("4", "2", Some("5")));
+        let container = json!({
+            "name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "allocatedResources": {"cpu": "1"},
+        });
+        let status = json!({
+            "containerStatuses": [container], "allocatedResources": {"cpu": "3", "memory": "1"},
+        });
+        reported.status = serde_json::from_value(status).expect("a status");
+        assert_eq!(AllocatedResources::from_status(&reported), allocated);
         let text = serde_json::to_string(&allocated).expect("JSON");
         assert_eq!(
             serde_json::from_str::<AllocatedResources>(&text).ok(),

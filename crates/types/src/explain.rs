@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::corev1::PodStatus;
 use crate::view::Blocker;
 
 /// Kind of a timeline record.
@@ -198,6 +199,44 @@ pub struct EvictionView {
     pub explanation: Option<String>,
 }
 
+/// Why a resize is not allocated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResizeView {
+    /// `Deferred` or `Infeasible`.
+    pub reason: String,
+    /// The cause in one sentence.
+    pub message: String,
+    /// Since when it has been pending for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Time of the next periodic retry; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_retry: Option<Timestamp>,
+    /// The component or person that resolves it.
+    pub waiting_for: String,
+}
+
+impl ResizeView {
+    /// Reads the condition `PodResizePending`.
+    pub fn from_status(status: &PodStatus) -> Option<Self> {
+        let mut conditions = status.conditions.iter().flatten();
+        let condition = conditions.find(|c| c.type_ == "PodResizePending")?;
+        let reason = condition.reason.clone().unwrap_or_default();
+        let waiting_for = match reason.as_str() {
+            "Infeasible" => "user: request other sizes (no automatic retry)",
+            _ => "agent, when other pods have freed the resources (automatic retry)",
+        };
+        Some(Self {
+            reason,
+            message: condition.message.clone().unwrap_or_default(),
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+            next_retry: None,
+            waiting_for: waiting_for.to_owned(),
+        })
+    }
+}
+
 /// Why a pod is not in its desired state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -217,6 +256,9 @@ pub struct Explanation {
     /// Why the pod was evicted; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionView>,
+    /// Why its resize is not allocated; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<ResizeView>,
     /// Problems that block nothing.
     pub issues: Vec<String>,
     /// The newest records relevant to the blocker; empty without one.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use crate::Timestamp;
 use crate::cri::LinuxResources;
 use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::sizes::ContainerSizes;
 
 /// The state of one pod in the runtime at `observed_at`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -140,6 +141,8 @@ pub struct ObservedContainer {
     pub stop_signal: String,
     /// The resources in force; `None` if not reported.
     pub resources: Option<LinuxResources>,
+    /// CPU and memory with which it was created; `None` if not recorded.
+    pub created_sizes: Option<ContainerSizes>,
     /// Paths in the container that are read-only with everything mounted below them.
     pub recursive_read_only: Vec<String>,
     /// Images mounted as volumes, as passed to the runtime.

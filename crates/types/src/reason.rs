@@ -81,6 +81,18 @@ reasons! {
     Created = "Created",
     /// Container started.
     Started = "Started",
+    /// A changed pod requires features that the node does not declare.
+    FailedNodeDeclaredFeaturesCheck = "FailedNodeDeclaredFeaturesCheck",
+    /// A resize waits until the node admits it.
+    ResizeDeferred = "ResizeDeferred",
+    /// The node cannot do a resize.
+    ResizeInfeasible = "ResizeInfeasible",
+    /// New sizes of the pod are allocated.
+    ResizeStarted = "ResizeStarted",
+    /// The running containers have their allocated sizes.
+    ResizeCompleted = "ResizeCompleted",
+    /// The running containers could not be resized.
+    ResizeError = "ResizeError",
     /// Stop requested.
     Killing = "Killing",
     /// A postStart hook failed; its container is killed.

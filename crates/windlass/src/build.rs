@@ -434,6 +434,12 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
         trust_bundles: config.gates.enabled("ClusterTrustBundleProjection"),
         pod_certificates: config.gates.enabled("PodCertificateRequest"),
         stop_signals: config.gates.enabled("ContainerStopSignals"),
+        resize_init_containers: config
+            .gates
+            .enabled("InPlacePodVerticalScalingInitContainers"),
+        resize_pod_level: config
+            .gates
+            .enabled("InPlacePodLevelResourcesVerticalScaling"),
         selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
         thermal_throttle_paths: thermal_throttle_paths(),
         hostname_override: config.gates.enabled("HostnameOverride"),

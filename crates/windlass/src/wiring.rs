@@ -170,6 +170,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         shared: &shared,
     });
     let stop_signals = node.facts.stop_signals;
+    let resize_pod_level = node.facts.resize_pod_level;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
     spawn_node_limits(&runtime, &shared);
@@ -185,6 +186,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         parts: parts.workers,
         host_ips: node.host_ips,
         stop_signals,
+        resize_pod_level,
         restart_policy,
         runtime: runtime.clone(),
         objects,

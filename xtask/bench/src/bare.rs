@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
 use windlass_cri::{CriClient, CriOptions, RuntimeService, RuntimeStreams, StreamSet};
@@ -243,6 +243,48 @@ impl Bare {
             tokio::time::sleep(DEATH_POLL).await;
         }
         Ok(())
+    }
+
+    /// ID of the container of a pod.
+    pub(super) async fn container_of(&self, uid: &str) -> anyhow::Result<String> {
+        let containers = self.cri.list_containers(&ListFilter::default()).await?;
+        let mut of_pod = containers.into_iter().filter(|c| c.uid.as_str() == uid);
+        let container = of_pod
+            .next()
+            .with_context(|| format!("no container of {uid}"))?;
+        Ok(container.id.to_string())
+    }
+
+    /// Sets the CPU limit of a container, in thousandths.
+    pub(super) async fn resize(&self, container: &str, milli_cpu: i64) -> anyhow::Result<()> {
+        let container = ContainerId::from(container);
+        let resources = LinuxResources {
+            cpu_period: 100_000,
+            cpu_quota: milli_cpu * 100,
+            cpu_shares: 10,
+            memory_limit: 32 << 20,
+            ..LinuxResources::default()
+        };
+        self.cri
+            .update_container_resources(&container, &resources)
+            .await?;
+        Ok(())
+    }
+
+    /// The same for many, `concurrency` at a time; returns the seconds it took.
+    pub(super) async fn resize_all(
+        &self,
+        containers: impl Iterator<Item = &str>,
+        milli_cpu: i64,
+        concurrency: usize,
+    ) -> anyhow::Result<f64> {
+        let begin = Instant::now();
+        stream::iter(containers)
+            .map(|container| self.resize(container, milli_cpu))
+            .buffer_unordered(concurrency)
+            .try_collect::<()>()
+            .await?;
+        Ok(begin.elapsed().as_secs_f64())
     }
 
     /// Runs `true` in a container.

@@ -31,6 +31,7 @@ mod lifecycle;
 mod pressure;
 mod process;
 mod report;
+mod resize;
 mod scale;
 mod volumes;
 
@@ -96,6 +97,9 @@ pub struct Options {
         next_help_heading = "Growing numbers of pods instead of starts"
     )]
     scale: scale::ScaleOptions,
+    /// Measure in-place resizes.
+    #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
+    resize: resize::ResizeOptions,
     /// Measure eviction, image collection and log rotation.
     #[command(flatten, next_help_heading = "Pressure instead of starts")]
     pressure: pressure::PressureOptions,
@@ -111,7 +115,7 @@ const KIB_PER_MIB: f64 = 1024.0;
 /// # Errors
 /// A program cannot be built or started, or a figure misses its limit.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
-    if options.cluster.cluster || options.volumes.volumes {
+    if options.cluster.cluster || options.volumes.volumes || options.resize.resize {
         cluster::with_a_fast_server(options)?;
     }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
@@ -132,6 +136,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = scale::measure(options, &binary), if !options.scale.scale.is_empty() => {
             (Section::Scale, scale::command(options), report?)
+        }
+        report = resize::measure(options, &binary), if options.resize.resize => {
+            (Section::Resize, resize::command(options), report?)
         }
         report = pressure::measure(options, &binary), if options.pressure.pressure => {
             (Section::Pressure, pressure::command(options), report?)
@@ -174,6 +181,7 @@ impl Options {
             volumes,
             api,
             scale,
+            resize,
             pressure,
             ..
         } = self;
@@ -182,6 +190,7 @@ impl Options {
             lifecycle.lifecycle,
             volumes.volumes,
             api.api,
+            resize.resize,
             pressure.pressure,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()

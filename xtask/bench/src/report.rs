@@ -27,6 +27,8 @@ pub(super) enum Section {
     Api,
     /// Growing numbers of pods.
     Scale,
+    /// In-place resizes.
+    Resize,
     /// Eviction, image collection and log rotation.
     Pressure,
 }
@@ -40,6 +42,7 @@ impl Section {
             Self::Volumes => "bench-volumes",
             Self::Api => "bench-api",
             Self::Scale => "bench-scale",
+            Self::Resize => "bench-resize",
             Self::Pressure => "bench-pressure",
         }
     }

@@ -67,7 +67,7 @@ impl PodCgroups {
     /// True if the values were set as they are.
     fn set_class(&self, class: QosClass, values: CgroupValues) -> Result<bool, CgroupError> {
         let path = self.0.layout.qos(class);
-        let usage = self.memory_usage(&path);
+        let usage = self.usage(&path).unwrap_or(0);
         let limit = values.memory_limit.map(|limit| limit.max(usage));
         let possible = CgroupValues {
             memory_limit: limit,
@@ -77,16 +77,16 @@ impl PodCgroups {
         Ok(possible == values)
     }
 
-    /// Returns the memory usage of a cgroup in bytes; 0 if it is unknown.
-    fn memory_usage(&self, path: &str) -> i64 {
+    /// Returns the memory usage of a cgroup in bytes; `None` if it is unknown.
+    pub(super) fn usage(&self, path: &str) -> Option<i64> {
         let tree = &self.0.tree;
         let file = match tree.unified() {
             true => "memory.current",
             false => "memory.usage_in_bytes",
         };
-        let hierarchy = tree.hierarchy_of("memory");
-        let text = hierarchy.and_then(|hierarchy| tree.read(&hierarchy, path, file).ok());
-        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        let hierarchy = tree.hierarchy_of("memory")?;
+        let text = tree.read(&hierarchy, path, file).ok()?;
+        text.trim().parse().ok()
     }
 
     /// Sets values in an existing cgroup; unlike for a pod, each of them has to take effect.

@@ -8,8 +8,8 @@ use windlass_types::cri::{
     RuntimeStatus, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
-    names,
+    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid,
+    SandboxId, Timestamp, names,
 };
 
 use super::moment;
@@ -149,6 +149,7 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
     let restart_count = annotation(names::ANN_RESTART_COUNT)
         .and_then(|text| text.parse().ok())
         .unwrap_or(metadata.attempt);
+    let sizes = annotation(names::ANN_SIZES).and_then(ContainerSizes::parse);
     let mounts: Vec<_> = status.mounts.into_iter().map(mount_from_pb).collect();
     ContainerDetail {
         observed: ObservedContainer {
@@ -180,6 +181,7 @@ pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> Container
                 .resources
                 .and_then(|resources| resources.linux)
                 .map(resources_from_pb),
+            created_sizes: sizes,
             recursive_read_only: mounts
                 .iter()
                 .filter(|mount| mount.recursive_read_only)

@@ -1,10 +1,11 @@
 //! Container sections of a page.
 
+use windlass_types::AllocatedResources;
 use windlass_types::api_time;
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, EnvVar};
 
 use super::page::Page;
-use super::probe;
+use super::{probe, sizes};
 
 /// Adds a section with containers, if any.
 pub(super) fn section(
@@ -12,6 +13,7 @@ pub(super) fn section(
     name: &str,
     containers: &[Container],
     statuses: Option<&[ContainerStatus]>,
+    requested: Option<&AllocatedResources>,
 ) {
     if containers.is_empty() {
         return;
@@ -19,11 +21,17 @@ pub(super) fn section(
     page.section(name);
     for container in containers {
         let mut statuses = statuses.unwrap_or_default().iter();
-        one(page, container, statuses.find(|s| s.name == container.name));
+        let status = statuses.find(|s| s.name == container.name);
+        one(page, container, status, requested);
     }
 }
 
-fn one(page: &mut Page, container: &Container, status: Option<&ContainerStatus>) {
+fn one(
+    page: &mut Page,
+    container: &Container,
+    status: Option<&ContainerStatus>,
+    requested: Option<&AllocatedResources>,
+) {
     page.line(1, &format!("{}:", container.name));
     page.optional(
         2,
@@ -51,20 +59,15 @@ fn one(page: &mut Page, container: &Container, status: Option<&ContainerStatus>)
         page.field(2, "Ready", truth(status.ready));
         page.field(2, "Restart Count", &status.restart_count.to_string());
     }
-    if let Some(resources) = &container.resources {
-        for (name, amounts) in [
-            ("Limits", &resources.limits),
-            ("Requests", &resources.requests),
-        ] {
-            let Some(amounts) = amounts.as_ref().filter(|amounts| !amounts.is_empty()) else {
-                continue;
-            };
-            page.line(2, &format!("{name}:"));
-            for (resource, quantity) in amounts {
-                page.field(3, resource, &quantity.0);
-            }
-        }
-    }
+    sizes::fields(
+        page,
+        2,
+        sizes::Sizes {
+            allocated: container.resources.as_ref(),
+            requested: requested.and_then(|all| all.containers.get(&container.name)),
+            actual: status.and_then(|status| status.resources.as_ref()),
+        },
+    );
     probe::fields(page, container);
     environment(page, container);
     mounts(page, container);

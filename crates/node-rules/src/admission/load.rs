@@ -1,5 +1,7 @@
 //! Requests of pods and their sum on the node, which is updated incrementally.
 
+mod actual;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_types::corev1::{Container, ResourceRequirements};
@@ -74,11 +76,12 @@ impl PodRequests {
 }
 
 impl NodeLoad {
-    /// Adds or replaces a pod.
+    /// Adds or replaces a pod. A container counts with the requests in its status while smaller ones
+    /// are allocated, but not in effect.
     pub fn add(&mut self, pod: &Pod) {
         let uid = pod.uid();
         self.remove(&uid);
-        let requests = PodRequests::from_pod(pod);
+        let requests = PodRequests::from_pod(&actual::with_actual_requests(pod));
         for (name, amount) in &requests.resources {
             let sum = self.requests.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*amount);
@@ -107,6 +110,21 @@ impl NodeLoad {
                 }
             }
         }
+    }
+
+    /// Replaces a counted pod after a change of its status; true if it requests less CPU or memory.
+    pub fn update(&mut self, pod: &Pod) -> bool {
+        let uid = pod.uid();
+        let counted = |load: &Self| {
+            let requests = load.pods.get(&uid)?;
+            let amount = |name| requests.resources.get(name).copied().unwrap_or(0);
+            Some([amount("cpu"), amount("memory")])
+        };
+        let Some(before) = counted(self) else {
+            return false;
+        };
+        self.add(pod);
+        counted(self).is_some_and(|after| after[0] < before[0] || after[1] < before[1])
     }
 
     /// Returns whether the pod is counted.

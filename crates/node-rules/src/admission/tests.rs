@@ -27,6 +27,7 @@ fn policy() -> AdmissionPolicy {
         app_armor: false,
         pod_level_resources: true,
         declared_features: Some(BTreeSet::new()),
+        resize: ResizePolicy::default(),
     }
 }
 

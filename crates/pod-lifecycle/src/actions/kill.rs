@@ -11,6 +11,8 @@ use super::Decision;
 pub enum KillCause {
     /// Its definition changed.
     SpecChanged,
+    /// Its allocated resources changed, and its `resizePolicy` requires a restart.
+    Resized,
     /// Its liveness or startup probe failed.
     ProbeFailed(ProbeKind),
     /// It is not in the pod spec.
@@ -40,6 +42,7 @@ impl KillCause {
     pub(super) fn message(self, label: &str, name: &str) -> String {
         match self {
             Self::SpecChanged => format!("{label} {name} definition changed"),
+            Self::Resized => format!("Container {name} resize requires restart"),
             Self::ProbeFailed(kind) => {
                 let kind = kind.as_str().to_ascii_lowercase();
                 format!("{label} {name} failed {kind} probe")

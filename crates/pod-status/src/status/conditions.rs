@@ -4,21 +4,25 @@ use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
 use windlass_types::metav1::Time;
 
+use super::pod_sizes::RESIZE_IN_PROGRESS;
 use super::{StatusInput, reset, settled_phase, whole_seconds};
 use windlass_pod_lifecycle::actions::{SandboxDecision, restarts_all_containers, sandbox_decision};
 use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 
 /// Types computed here; other conditions are copied from the API.
-const OWNED: [&str; 6] = [
+const OWNED: [&str; 7] = [
     READY_TO_START,
     INITIALIZED,
     READY,
     CONTAINERS_READY,
     SCHEDULED,
     ALL_RESTARTING,
+    RESIZE_IN_PROGRESS,
 ];
 const READY_TO_START: &str = "PodReadyToStartContainers";
+/// The sync loop sets it in the pod.
+const RESIZE_PENDING: &str = "PodResizePending";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
@@ -61,6 +65,9 @@ pub(super) fn conditions(
     let pod = input.pod;
     let before: &[PodCondition] = previous.conditions.as_deref().unwrap_or_default();
     let mut list = foreign(input);
+    if phase.is_terminal() {
+        list.retain(|c| c.type_ != RESIZE_PENDING);
+    }
     let disrupted = before.iter().find(|c| c.type_ == DISRUPTION_TARGET);
     if let Some(disrupted) = disrupted {
         list.retain(|c| c.type_ != DISRUPTION_TARGET);
@@ -71,6 +78,9 @@ pub(super) fn conditions(
         list.push(disrupted);
     }
 
+    if let Some(resize) = input.sizes.in_progress.filter(|_| !phase.is_terminal()) {
+        list.push(resize.condition(input, before));
+    }
     let containers_ready = containers_ready(input, status, phase);
     let ready = if containers_ready.value {
         readiness_gates(input, &list)

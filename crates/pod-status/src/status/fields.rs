@@ -14,9 +14,9 @@ use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
 use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 
 /// CPU requests up to this have the same effect (2 shares), in millicores.
-const MIN_EFFECTIVE_CPU_REQUEST: i64 = 2;
+pub(super) const MIN_EFFECTIVE_CPU_REQUEST: i64 = 2;
 /// CPU limits up to this have the same effect (a quota of 1 ms in 100 ms), in millicores.
-const MIN_EFFECTIVE_CPU_LIMIT: i64 = 10;
+pub(super) const MIN_EFFECTIVE_CPU_LIMIT: i64 = 10;
 
 /// Resources that the runtime reports; never the memory request, nothing from older runtimes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,11 +42,13 @@ impl RuntimeResources {
 }
 
 /// Returns `resources` of a container in the runtime: reported by the runtime while it runs, else
-/// from `before`, the previous status of the instance, else from the spec.
+/// from the spec. During a resize, what is not reported is from `before`, the previous status of the
+/// instance; that is always the memory request.
 pub(super) fn resources(
     spec: &Container,
     instance: &ObservedContainer,
     before: Option<&ContainerStatus>,
+    resizing: bool,
 ) -> ResourceRequirements {
     let mut resources = spec.resources.clone().unwrap_or_default();
     if instance.state != ContainerState::Running {
@@ -54,6 +56,7 @@ pub(super) fn resources(
     }
     let now = RuntimeResources::new(instance.resources.as_ref());
     let running = before.filter(|b| b.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let running = running.filter(|_| resizing);
     let before = running.and_then(|b| b.resources.as_ref());
     if let Some(limits) = &mut resources.limits {
         let old = before.and_then(|b| b.limits.as_ref());
@@ -75,7 +78,7 @@ pub(super) fn resources(
 }
 
 /// Replaces a desired quantity by the reported one. Amounts up to `least` thousandths are equal.
-fn settle(
+pub(super) fn settle(
     list: &mut BTreeMap<String, ApiQuantity>,
     name: &str,
     reported: Option<Quantity>,
@@ -97,14 +100,9 @@ fn settle(
     list.insert(name.to_owned(), ApiQuantity(reported.to_string()));
 }
 
-/// Returns `allocatedResources`: the requests at the creation of the container. There is no
-/// in-place resize.
-pub(super) fn allocated(
-    spec: &Container,
-    before: Option<&ContainerStatus>,
-) -> Option<BTreeMap<String, ApiQuantity>> {
-    let before = before.and_then(|b| b.allocated_resources.clone());
-    before.or_else(|| spec.resources.as_ref()?.requests.clone())
+/// Returns `allocatedResources`: the allocated requests.
+pub(super) fn allocated(spec: &Container) -> Option<BTreeMap<String, ApiQuantity>> {
+    spec.resources.as_ref()?.requests.clone()
 }
 
 /// Returns `user`, if the runtime reports it.

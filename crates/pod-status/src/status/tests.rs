@@ -19,6 +19,7 @@ use windlass_types::{ContainerProbeResult, ProbeKind};
 use super::*;
 use windlass_pod_text::{any_found, any_pod};
 use windlass_pod_text::{at, observed, pod};
+use windlass_types::cri::LinuxResources;
 
 /// A pod, refined by closures; the default is a successful first sync.
 struct Case {
@@ -30,6 +31,8 @@ struct Case {
     previous: Option<PodStatus>,
     stop_signals: bool,
     terminal: bool,
+    resize: Option<ResizeInProgress>,
+    cgroup: Option<LinuxResources>,
     phase_override: Option<PhaseOverride>,
     events: Vec<PodEvent>,
     before: Option<Blocker>,
@@ -79,6 +82,8 @@ impl Case {
             previous: None,
             stop_signals: false,
             terminal: false,
+            resize: None,
+            cgroup: None,
             phase_override: None,
             events: Vec::new(),
             before: None,
@@ -132,6 +137,11 @@ impl Case {
             previous: self.previous.as_ref(),
             host_ips: &["192.168.0.1".parse().expect("ip")],
             stop_signals: self.stop_signals,
+            sizes: PodSizes {
+                in_progress: self.resize.as_ref(),
+                pod_level: self.cgroup.is_some(),
+                cgroup: self.cgroup.as_ref(),
+            },
             runtime_name: "containerd",
             terminal: self.terminal,
             phase_override: self.phase_override.as_ref(),

@@ -357,8 +357,12 @@ fn conditions(
     list
 }
 
-/// Keeps the transition time of a condition with an unchanged status.
+/// Keeps the transition time of a condition with an unchanged status. Those of a resize are always
+/// true; their time is that of their reason.
 fn since(mut condition: PodCondition, before: &[PodCondition]) -> PodCondition {
+    if condition.type_.starts_with("PodResize") {
+        return condition;
+    }
     let same = |c: &&PodCondition| c.type_ == condition.type_ && c.status == condition.status;
     if let Some(time) = before.iter().find(same).map(|c| &c.last_transition_time) {
         prefer(&mut condition.last_transition_time, time);

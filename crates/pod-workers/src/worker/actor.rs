@@ -108,7 +108,7 @@ impl PodWorkerActor {
             InitialState::Terminate(pod, kill) => (Some(pod), BackoffTable::default(), Some(kill)),
             InitialState::TerminateOrphan(kill) => (None, BackoffTable::default(), Some(kill)),
         };
-        let mut report = Report::new(pod.clone(), deps.clock.now());
+        let mut report = Report::new(pod.clone(), deps.clock.now(), &deps.metrics);
         let input = match kill {
             None => Input::PodUpdated,
             Some(kill) => {
@@ -383,7 +383,7 @@ impl PodWorkerActor {
             self.machine
                 .set_grace_period(effective_grace_period(&pod, None));
             self.deps.objects.register(&pod);
-            self.report.desired(Arc::clone(&pod));
+            self.report.updated(Arc::clone(&pod), &self.deps);
             self.pod = Some(pod);
         }
         if let Some(kill) = kill {

@@ -11,7 +11,7 @@ use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_pod_lifecycle::pod_worker::JobId;
 use windlass_pod_lifecycle::stop::with_unobserved_exits;
-use windlass_pod_status::status::{Failures, StatusInput, generate_status};
+use windlass_pod_status::status::{Failures, PodSizes, StatusInput, generate_status};
 use windlass_runtime::{
     KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
 };
@@ -495,7 +495,13 @@ fn is_terminal(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool
     let failures = Failures::new();
     let status = generate_status(StatusInput {
         previous: Some(&*job.status).filter(|status| status.phase.is_some()),
-        ..deps.status_input(&job.pod, observed, &job.probe_results, &failures)
+        ..deps.status_input(
+            &job.pod,
+            observed,
+            &job.probe_results,
+            &failures,
+            PodSizes::default(),
+        )
     });
     Phase::is_terminal_in(&status)
 }
@@ -665,6 +671,7 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
         failures: vec![failure],
         backoff: job.backoff,
         timings: StartTimings::default(),
+        resized: None,
         changed: false,
         retry_at,
         resync_at: None,

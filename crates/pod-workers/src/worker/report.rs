@@ -10,7 +10,9 @@ use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::actions::DelayedRestart;
 use windlass_pod_lifecycle::deadline::{DeadlineInput, is_past_deadline};
 use windlass_pod_lifecycle::pod_worker::State;
-use windlass_pod_status::status::{BlockerInput, Failures, StatusInput, blocker, generate_status};
+use windlass_pod_status::status::{
+    BlockerInput, Failures, PodSizes, StatusInput, blocker, generate_status,
+};
 use windlass_pod_status::timeline::start_outcome;
 use windlass_runtime_config::unsupported::unsupported_fields;
 use windlass_status::PodStatusEntry;
@@ -24,6 +26,7 @@ use windlass_types::{
 use super::WorkerDeps;
 use super::ends::count_ends;
 use super::jobs::SyncReport;
+use super::resize::ResizeReport;
 
 /// Result of a sync for the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,7 @@ pub struct Report {
     /// Containers that the agent stopped: an OOM kill before does not explain their exit.
     stopped: BTreeSet<ContainerId>,
     issues: Vec<String>,
+    resize: ResizeReport,
     /// Why the pod is terminated; empty if all containers have exited.
     kill_reason: String,
     phase_override: Option<PhaseOverride>,
@@ -66,7 +70,7 @@ pub struct Report {
 impl Report {
     /// Creates the report of a pod before its first sync; `None` for an orphaned pod, which has no
     /// entry.
-    pub fn new(pod: Option<SharedPod>, now: Timestamp) -> Self {
+    pub fn new(pod: Option<SharedPod>, now: Timestamp, metrics: &Metrics) -> Self {
         let mut this = Self {
             pod: None,
             warnings: Vec::new(),
@@ -80,6 +84,7 @@ impl Report {
             stopping: None,
             stopped: BTreeSet::new(),
             issues: Vec::new(),
+            resize: ResizeReport::default(),
             kill_reason: String::new(),
             phase_override: None,
             next_sync: None,
@@ -90,9 +95,20 @@ impl Report {
         };
         if let Some(pod) = pod {
             this.timings.seen = Some(seen(&pod).unwrap_or(now));
+            this.resize = ResizeReport::from_previous_run(&pod, metrics);
             this.desired(pod);
         }
         this
+    }
+
+    /// Handles a changed desired pod. Newly allocated sizes are published immediately.
+    pub(crate) fn updated(&mut self, pod: SharedPod, deps: &WorkerDeps) {
+        let before = self.pod.replace(SharedPod::clone(&pod));
+        self.desired(SharedPod::clone(&pod));
+        if before.is_some_and(|before| self.resize.updated(&before, &pod, deps)) && self.synced_once
+        {
+            self.renew_status(&pod, deps, false, deps.clock.now());
+        }
     }
 
     /// Handles a new or changed desired pod.
@@ -206,6 +222,11 @@ impl Report {
                 actions.kill_pod || killed.any(|killed| killed == id)
             });
             self.backing_off = actions.backing_off;
+            if let (Some(pod), Some(resized)) = (&self.pod, outcome.resized)
+                && !outcome.cancelled
+            {
+                self.resize.resized(pod, resized, deps);
+            }
             self.take_timings(outcome.timings);
         }
         match report.observed {
@@ -255,13 +276,19 @@ impl Report {
     fn generate(&self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) -> PodStatus {
         let previous = (!self.repeated).then_some(&*self.status);
         let probe_results = deps.probes.results.get(&pod.uid());
+        let cgroup = deps.runtime.cgroup_resources(&pod.uid());
+        let sizes = PodSizes {
+            in_progress: self.resize.in_progress(),
+            cgroup: cgroup.as_ref(),
+            ..PodSizes::default()
+        };
         generate_status(StatusInput {
             backing_off: &self.backing_off,
             previous,
             terminal,
             phase_override: self.phase_override.as_ref(),
             now,
-            ..deps.status_input(pod, &self.observed, &probe_results, &self.failures)
+            ..deps.status_input(pod, &self.observed, &probe_results, &self.failures, sizes)
         })
     }
 

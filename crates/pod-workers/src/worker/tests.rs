@@ -282,6 +282,7 @@ impl Node {
                 restart_policy: RuntimeOptions::default().restart_backoff,
                 host_ips: Vec::new(),
                 stop_signals: false,
+                resize_pod_level: false,
                 runtime_name: RuntimeName::default(),
             },
         };

@@ -259,6 +259,7 @@ fn observed(found: &FakeContainer) -> ObservedContainer {
         image_mounts: Vec::new(),
         oom_kills: None,
         resources: None,
+        created_sizes: None,
     }
 }
 

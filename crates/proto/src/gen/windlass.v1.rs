@@ -248,6 +248,10 @@ pub struct PodEntry {
     /// Problems that block nothing.
     #[prost(string, repeated, tag = "8")]
     pub issues: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Resources that the pod requests and the node has not allocated, as JSON; empty if there are
+    /// none.
+    #[prost(bytes = "bytes", tag = "9")]
+    pub requested_json: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Blocker {

@@ -9,6 +9,7 @@ use windlass_types::corev1::{Container, ContainerPort, Lifecycle, LifecycleHandl
 use windlass_types::{Pod, PodExt, names};
 
 use super::termination_message_path;
+use windlass_pod_inputs::resources::container_sizes;
 use windlass_units::hash::container_hash_text;
 
 /// Returns all annotations of an instance.
@@ -21,6 +22,10 @@ pub(super) fn annotations(
     let mut out: BTreeMap<String, String> = [
         (names::ANN_CONTAINER_HASH, container_hash_text(container)),
         (names::ANN_RESTART_COUNT, restart_count.to_string()),
+        (
+            names::ANN_SIZES,
+            container_sizes(pod, container).to_string(),
+        ),
         (
             names::ANN_TERMINATION_MESSAGE_PATH,
             termination_message_path(container).to_owned(),

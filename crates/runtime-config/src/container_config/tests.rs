@@ -194,7 +194,8 @@ fn container_config_follows_spec() {
 fn annotations(container: Value, spec: Value) -> Vec<String> {
     let c = case(container, spec).config().expect("config");
     let mut lines = Vec::new();
-    for (key, value) in &c.annotations {
+    let of_kubelet = |key: &str| key.starts_with("io.kubernetes.");
+    for (key, value) in c.annotations.iter().filter(|(key, _)| of_kubelet(key)) {
         lines.push(format!(
             "{}={value}",
             key.trim_start_matches("io.kubernetes.")
@@ -242,6 +243,17 @@ fn annotations_match_go_kubelet() {
             "pod.terminationGracePeriod=7",
         ]
     );
+}
+
+#[test]
+fn sizes_are_stored_in_an_annotation() {
+    let resources = json!({"requests": {"cpu": "100m"}, "limits": {"memory": "1Ki"}});
+    let container = json!({"name": "c", "resources": resources});
+    let pod_level = json!({"resources": {"limits": {"cpu": "1"}}});
+    let c = case(container, pod_level).config().expect("config");
+    let sizes = c.annotations.get("windlass.dev/sizes");
+    let expected = "cpu=100/1000 memory=1024/1024";
+    assert_eq!(sizes.map(String::as_str), Some(expected));
 }
 
 #[test]

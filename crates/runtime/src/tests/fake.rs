@@ -16,8 +16,8 @@ use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
-    SandboxSummary,
+    LinuxResources, ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig,
+    SandboxDetail, SandboxSummary,
 };
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
@@ -272,6 +272,15 @@ impl RuntimeService for Fake {
         })
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        _: Option<&LinuxResources>,
+        _: &LinuxResources,
+    ) -> CriResult<()> {
+        self.call("resize-sandbox", id).await
+    }
+
     async fn list_pod_sandboxes(&self, _: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         self.call("list-sandboxes", "").await?;
         Ok(self.0.lock().expect("lock").sandboxes.clone())
@@ -313,6 +322,14 @@ impl RuntimeService for Fake {
         let detail = model.details.get(id).cloned();
         let (operation, code) = ("container_status", CriCode::NotFound);
         detail.ok_or_else(|| CriError::new(operation, code, id.as_str()))
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        _: &LinuxResources,
+    ) -> CriResult<()> {
+        self.call("resize", id).await
     }
 
     async fn exec_sync(

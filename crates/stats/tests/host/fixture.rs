@@ -165,6 +165,7 @@ pub(crate) fn running_container(
         user: None,
         stop_signal: String::new(),
         resources: None,
+        created_sizes: None,
         recursive_read_only: Vec::new(),
         image_mounts: Vec::new(),
         oom_kills: None,

@@ -16,6 +16,7 @@ use crate::admissions::{
 };
 use crate::desired::DesiredPods;
 use crate::dispatch::Dispatch;
+use crate::resizes::RetryTrigger;
 use windlass_actors::SourcesReady;
 
 impl SyncLoop {
@@ -30,13 +31,34 @@ impl SyncLoop {
                 }
             }
         }
+        let op = update.op;
+        let before = update.pods.iter().map(|pod| {
+            let uid = pod.uid();
+            let live = self.desired.live(&uid).cloned();
+            (uid, live)
+        });
+        let before: Vec<_> = before.collect();
+        let mut trigger = None;
         for dispatch in self.desired.apply(update) {
+            trigger = match dispatch {
+                Dispatch::Remove(_) => Some(RetryTrigger::PodsRemoved),
+                Dispatch::Terminate(_) => Some(RetryTrigger::PodTerminated),
+                _ => trigger,
+            };
             self.admit(dispatch, restored);
         }
+        for (uid, live) in before {
+            trigger = self.queue_resize(op, &uid, live.as_ref()).or(trigger);
+        }
         let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
-        self.deps
+        let became_ready = self
+            .deps
             .sources_ready
             .send_if_modified(|known| std::mem::replace(known, ready) != ready);
+        let trigger = trigger.or(became_ready.then_some(RetryTrigger::PodsAdded));
+        if let Some(trigger) = trigger {
+            self.retry_resizes(trigger);
+        }
     }
 
     /// Admits the pod of a dispatch and updates its worker.
@@ -77,7 +99,9 @@ impl SyncLoop {
             statuses.get(uid).is_none_or(stopped)
                 && !cache.get(uid).is_some_and(|observed| observed.is_alive())
         };
-        for victim in self.admissions.end_victims(has_ended) {
+        let ended = self.admissions.end_victims(has_ended);
+        let has_ended = !ended.is_empty();
+        for victim in ended {
             self.report_end(victim);
         }
         let deps = &self.deps.admission;
@@ -89,6 +113,9 @@ impl SyncLoop {
         for admission in self.admissions.readmit(context) {
             self.execute(admission);
         }
+        if has_ended {
+            self.retry_resizes(RetryTrigger::PodTerminated);
+        }
     }
 
     fn execute(&self, admission: Admission) {
@@ -99,13 +126,10 @@ impl SyncLoop {
             Some((pod, Decision::Wait)) => self.report_waiting(pod),
             None => {}
         }
-        for dispatch in admission.dispatches {
-            self.record(&dispatch);
-            self.dispatch(dispatch);
-        }
+        self.dispatch_all(admission.dispatches);
     }
 
-    fn record(&self, dispatch: &Dispatch) {
+    pub(super) fn record(&self, dispatch: &Dispatch) {
         let Some(checkpoint) = &self.deps.admission.checkpoint else {
             return;
         };
@@ -116,7 +140,12 @@ impl SyncLoop {
         }
     }
 
-    fn record_decision(&self, pod: &SharedPod, name: &'static str, result: Result<(), &String>) {
+    pub(super) fn record_decision(
+        &self,
+        pod: &SharedPod,
+        name: &'static str,
+        result: Result<(), &String>,
+    ) {
         let key = RecordKey::new(RecordKind::Admission, name);
         let outcome = RecordOutcome::from_result(&result);
         let timelines = &self.deps.timelines;
@@ -137,13 +166,17 @@ impl SyncLoop {
     }
 
     fn report_preemption(&self, pod: &SharedPod, plan: &PreemptionPlan) {
+        self.report_victims(pod, plan);
+        self.report_waiting(pod);
+    }
+
+    pub(super) fn report_victims(&self, pod: &SharedPod, plan: &PreemptionPlan) {
         tracing::info!(pod = %pod.full_name(), %plan, "preempting pods");
         for victim in plan.victims.iter().filter_map(|uid| self.desired.get(uid)) {
             let (kind, reason) = (EventType::Warning, Reason::Preempting);
             let events = &self.deps.admission.events;
             events.record(victim, None, kind, reason, PREEMPTED);
         }
-        self.report_waiting(pod);
     }
 
     /// Publishes a pod that has no worker yet.
@@ -190,7 +223,7 @@ impl SyncLoop {
     }
 }
 
-fn context<'a>(
+pub(super) fn context<'a>(
     deps: &'a AdmissionDeps,
     seen: Option<&'a Arc<Node>>,
     desired: &'a DesiredPods,

@@ -4,6 +4,7 @@ use futures::StreamExt;
 use windlass_actors::{MountedVolumeCache, UpdatePod};
 use windlass_mailboxes::{MailboxSender, SimClock, SlotSender, mailbox, slots, start_actor};
 use windlass_node_rules::admission::SysctlAllowList;
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_runtime::{MemoryFiles, PodRuntimeDeps, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_testing::fake_checks::FakeChecks;
@@ -128,6 +129,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
                 app_armor: false,
                 pod_level_resources: true,
                 declared_features: None,
+                resize: ResizePolicy::default(),
             }),
             shutdown: watch::Sender::new(ShutdownState::default()).subscribe(),
             pressure: watch::Sender::new(NodePressure::default()).subscribe(),

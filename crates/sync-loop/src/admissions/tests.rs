@@ -5,6 +5,7 @@ mod preemption;
 use std::sync::Arc;
 
 use windlass_node_rules::admission::SysctlAllowList;
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
 use windlass_types::metav1::Time;
 use windlass_types::{Timestamp, names};
@@ -49,6 +50,7 @@ fn policy() -> AdmissionPolicy {
         app_armor: false,
         pod_level_resources: true,
         declared_features: None,
+        resize: ResizePolicy::default(),
     }
 }
 

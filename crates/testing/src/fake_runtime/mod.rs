@@ -19,6 +19,7 @@ mod model;
 mod driver;
 mod events;
 mod port;
+mod resize;
 mod server;
 mod stats;
 
@@ -27,6 +28,7 @@ pub use events::EventMode;
 pub use exec::Exec;
 pub use fault::Fault;
 pub use operation::{Call, Operation, Outcome};
+pub use resize::ReportedResources;
 pub use server::ServeGuard;
 
 use std::fmt;

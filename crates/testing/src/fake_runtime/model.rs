@@ -14,12 +14,13 @@ use windlass_types::cri::{
     SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
-    names,
+    ContainerId, ContainerSizes, ContainerState, ObservedContainer, ObservedUser, PodUid,
+    SandboxId, Timestamp, names,
 };
 
 use super::behavior::Behavior;
 use super::images::ImageStore;
+use super::resize::ReportedResources;
 
 /// Error of a call.
 pub(super) type CallError = (CriCode, String);
@@ -40,6 +41,7 @@ pub(super) struct Model {
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
     /// Bytes of writable layers by pod and container name.
     pub(super) layers: BTreeMap<(PodUid, String), u64>,
+    pub(super) reported_resources: ReportedResources,
     pub(super) network_error: Option<String>,
     pub(super) handlers: Vec<RuntimeHandler>,
     pub(super) strict_groups: Option<bool>,
@@ -597,7 +599,8 @@ impl Model {
                     "" => "SIGTERM".to_owned(),
                     signal => signal.to_owned(),
                 },
-                resources: Some(c.config.resources.clone()),
+                resources: self.reported_resources.report(&c.config.resources),
+                created_sizes: annotation(names::ANN_SIZES).and_then(ContainerSizes::parse),
                 recursive_read_only: c
                     .config
                     .mounts
@@ -689,12 +692,12 @@ fn has_labels(labels: &BTreeMap<String, String>, filter: &ListFilter) -> bool {
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn no_sandbox(id: &SandboxId) -> CallError {
+pub(super) fn no_sandbox(id: &SandboxId) -> CallError {
     let message = format!("an error occurred when try to find sandbox \"{id}\": not found");
     (CriCode::NotFound, message)
 }
 
-fn no_container(id: &ContainerId) -> CallError {
+pub(super) fn no_container(id: &ContainerId) -> CallError {
     let message = format!("an error occurred when try to find container \"{id}\": not found");
     (CriCode::NotFound, message)
 }

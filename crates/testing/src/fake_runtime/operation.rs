@@ -22,6 +22,8 @@ pub enum Operation {
     RemovePodSandbox,
     /// `podsandbox_status`.
     PodSandboxStatus,
+    /// `update_podsandbox_resources`.
+    UpdatePodSandbox,
     /// `list_podsandbox`.
     ListPodSandboxes,
     /// `create_container`.
@@ -36,6 +38,8 @@ pub enum Operation {
     ListContainers,
     /// `container_status`.
     ContainerStatus,
+    /// `update_container`.
+    UpdateContainer,
     /// `list_container_stats`.
     ListContainerStats,
     /// `image_fs_info`.
@@ -67,6 +71,7 @@ impl Operation {
             Self::StopPodSandbox => "stop_podsandbox",
             Self::RemovePodSandbox => "remove_podsandbox",
             Self::PodSandboxStatus => "podsandbox_status",
+            Self::UpdatePodSandbox => "update_podsandbox_resources",
             Self::ListPodSandboxes => "list_podsandbox",
             Self::CreateContainer => "create_container",
             Self::StartContainer => "start_container",
@@ -74,6 +79,7 @@ impl Operation {
             Self::RemoveContainer => "remove_container",
             Self::ListContainers => "list_containers",
             Self::ContainerStatus => "container_status",
+            Self::UpdateContainer => "update_container",
             Self::ListContainerStats => "list_container_stats",
             Self::ImageFsInfo => "image_fs_info",
             Self::ExecSync => "exec_sync",

@@ -8,7 +8,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use windlass_cri::{CriCode, CriResult, ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    LinuxResources, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -199,6 +200,20 @@ impl RuntimeService for FakeRuntime {
             .await
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        _overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let subject = self.driver.change(|state| state.model.sandbox_subject(id));
+        self.driver
+            .call(Operation::UpdatePodSandbox, subject, |model, _| {
+                model.resize_sandbox(id, resources)
+            })
+            .await
+    }
+
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         self.driver
             .call(Operation::ListPodSandboxes, String::new(), |model, _| {
@@ -270,6 +285,19 @@ impl RuntimeService for FakeRuntime {
         self.driver
             .call(Operation::ContainerStatus, subject, |model, _| {
                 model.container_detail(id)
+            })
+            .await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let subject = self.container_subject(id);
+        self.driver
+            .call(Operation::UpdateContainer, subject, |model, _| {
+                model.resize_container(id, resources)
             })
             .await
     }

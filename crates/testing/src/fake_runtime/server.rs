@@ -14,6 +14,7 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
+use windlass_cri::convert::resources_from_pb;
 use windlass_cri::{CriCode, CriError, ImageService, RuntimeService};
 use windlass_proto::containerd_events as ctd;
 use windlass_proto::containerd_events::service::events_server::{Events, EventsServer};
@@ -240,6 +241,32 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         let grace = Duration::from_secs(request.timeout.max(0).unsigned_abs());
         self.stop_container_raw(&id, grace).await.map_err(refuse)?;
         Ok(Response::new(pb::StopContainerResponse {}))
+    }
+
+    async fn update_container_resources(
+        &self,
+        request: Request<pb::UpdateContainerResourcesRequest>,
+    ) -> RpcResult<pb::UpdateContainerResourcesResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        let resources = resources_from_pb(request.linux.unwrap_or_default());
+        let updated = RuntimeService::update_container_resources(self, &id, &resources);
+        updated.await.map_err(refuse)?;
+        Ok(Response::new(pb::UpdateContainerResourcesResponse {}))
+    }
+
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: Request<pb::UpdatePodSandboxResourcesRequest>,
+    ) -> RpcResult<pb::UpdatePodSandboxResourcesResponse> {
+        let request = request.into_inner();
+        let id = SandboxId::from(request.pod_sandbox_id);
+        let overhead = request.overhead.map(resources_from_pb);
+        let resources = resources_from_pb(request.resources.unwrap_or_default());
+        let updated =
+            RuntimeService::update_pod_sandbox_resources(self, &id, overhead.as_ref(), &resources);
+        updated.await.map_err(refuse)?;
+        Ok(Response::new(pb::UpdatePodSandboxResourcesResponse {}))
     }
 
     async fn remove_container(

@@ -16,7 +16,8 @@ use windlass_cri::{
 };
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    LinuxResources, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 use windlass_volumes::MemoryVolumes;
@@ -92,6 +93,17 @@ impl RuntimeService for Fence {
         self.pass(self.runtime.pod_sandbox_status(id)).await
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        overhead: Option<&LinuxResources>,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        let runtime = &self.runtime;
+        let call = runtime.update_pod_sandbox_resources(id, overhead, resources);
+        self.pass(call).await
+    }
+
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
         self.pass(self.runtime.list_pod_sandboxes(filter)).await
     }
@@ -132,6 +144,15 @@ impl RuntimeService for Fence {
 
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
         self.pass(self.runtime.container_status(id)).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        id: &ContainerId,
+        resources: &LinuxResources,
+    ) -> CriResult<()> {
+        self.pass(self.runtime.update_container_resources(id, resources))
+            .await
     }
 
     async fn exec_sync(

@@ -13,6 +13,7 @@ use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
+use windlass_node_rules::resize::ResizePolicy;
 use windlass_objects::{CredentialProviders, CredentialProvidersError};
 use windlass_pod_lifecycle::shutdown::{PriorityPeriod, ShutdownPeriods};
 use windlass_runtime_config::port::ImageCredentials;
@@ -105,7 +106,21 @@ pub(super) fn admission_policy(
         app_armor,
         pod_level_resources: config.gates.enabled("PodLevelResources"),
         declared_features: declared_features(&config.gates),
+        resize: resize_policy(config),
     }))
+}
+
+fn resize_policy(config: &Config) -> ResizePolicy {
+    let (gates, kubelet) = (&config.gates, &config.kubelet);
+    ResizePolicy {
+        init_containers: gates.enabled("InPlacePodVerticalScalingInitContainers"),
+        pod_level: gates.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        exclusive_cpus: kubelet.cpu_manager_policy == "static"
+            && !gates.enabled("InPlacePodVerticalScalingExclusiveCPUs"),
+        exclusive_memory: kubelet.memory_manager_policy == "Static"
+            && !gates.enabled("InPlacePodVerticalScalingExclusiveMemory"),
+        swap: kubelet.memory_swap.swap_behavior == "LimitedSwap",
+    }
 }
 
 /// Features to declare in the node status, which scheduler and API server check. `None` without the
@@ -113,6 +128,8 @@ pub(super) fn admission_policy(
 fn declared_features(gates: &FeatureGates) -> Option<BTreeSet<String>> {
     let features = [
         "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
         "RestartAllContainersOnContainerExits",
     ];
     let on = features.into_iter().filter(|name| gates.enabled(name));
@@ -212,9 +229,15 @@ mod tests {
                 expected.map(|names| names.iter().map(|&name| name.to_owned()).collect());
             assert_eq!(declared, expected, "{off:?}");
         };
-        check(&[], Some(&[websockets, restarts_all]));
-        check(&[restarts_all], Some(&[websockets]));
-        check(&[websockets], Some(&[restarts_all]));
+        let sizes = [
+            "InPlacePodLevelResourcesVerticalScaling",
+            "InPlacePodVerticalScalingInitContainers",
+        ];
+        let [pod_level, init] = sizes;
+        check(&[], Some(&[websockets, pod_level, init, restarts_all]));
+        check(&[restarts_all], Some(&[websockets, pod_level, init]));
+        check(&[websockets], Some(&[pod_level, init, restarts_all]));
+        check(&sizes, Some(&[websockets, restarts_all]));
         // with every gate that depends on it
         check(
             &[

@@ -92,6 +92,7 @@ pub(super) struct WorkerWiring {
     pub(super) parts: WorkerParts,
     pub(super) host_ips: Vec<IpAddr>,
     pub(super) stop_signals: bool,
+    pub(super) resize_pod_level: bool,
     pub(super) restart_policy: BackoffPolicy,
     pub(super) runtime: PodRuntime,
     pub(super) objects: Arc<ObjectCache>,
@@ -114,6 +115,7 @@ pub(super) fn spawn_workers(
         restart_policy: wiring.restart_policy,
         host_ips: wiring.host_ips,
         stop_signals: wiring.stop_signals,
+        resize_pod_level: wiring.resize_pod_level,
         runtime_name: shared.runtime_name.clone(),
     };
     let worker = WorkerDeps {

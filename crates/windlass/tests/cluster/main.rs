@@ -43,6 +43,7 @@ mod pod_watch;
 mod pods;
 mod proxy;
 mod references;
+mod resize;
 mod restarts;
 mod tokens;
 mod usage;

@@ -24,6 +24,7 @@ mod outages;
 mod peers;
 mod pod_watch;
 mod preemption;
+mod resize_actuation;
 mod resize_allocation;
 mod restored;
 mod slow_runtime;

@@ -51,7 +51,10 @@ impl ClusterNode {
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests)?;
         let options = AgentOptions {
-            config: "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local".to_owned(),
+            // no eviction, however full the disks of this host are
+            config: "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
+                     evictionHard: {memory.available: 1Mi}"
+                .to_owned(),
             kubeconfig: Some(kubeconfig),
             ..AgentOptions::default()
         };

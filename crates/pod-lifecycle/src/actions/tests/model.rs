@@ -273,6 +273,7 @@ impl<'a> Fixture<'a> {
                     image_mounts: Vec::new(),
                     oom_kills: None,
                     resources: None,
+                    created_sizes: None,
                 },
             );
         }

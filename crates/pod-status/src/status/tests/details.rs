@@ -102,22 +102,97 @@ fn resources_are_from_runtime_in_spelling_of_spec() {
 }
 
 #[test]
-fn running_container_keeps_allocated_resources() {
+fn unreported_resources_change_at_the_end_of_a_resize() {
     let first = asking("cpu=1 memory=1Gi", "memory=2Gi").status_at(1000);
-    let later = |found: &str| {
+    let later = |found: &str, resizing: bool| {
         let (first, found) = (first.clone(), found.to_owned());
         let case = asking("cpu=2 memory=3Gi", "memory=4Gi").with(|c| c.previous = Some(first));
         let case = case.with(|c| c.observed = observed(&c.pod, &found));
-        shown(&case.status())
+        let resize = resizing.then(ResizeInProgress::default);
+        shown(&case.with(|c| c.resize = resize).status())
     };
     assert_eq!(
-        later("sb0 a=run"),
-        "cpu=1 memory=1Gi | memory=2Gi | cpu=1 memory=1Gi"
+        later("sb0 a=run", true),
+        "cpu=1 memory=1Gi | memory=2Gi | cpu=2 memory=3Gi"
     );
+    let new = "cpu=2 memory=3Gi | memory=4Gi | cpu=2 memory=3Gi";
+    assert_eq!(later("sb0 a=run", false), new);
+    assert_eq!(later("sb0 a=exit1 a#1=run", true), new);
+}
+
+#[test]
+fn resize_in_progress_is_a_condition_until_it_ends() {
+    let condition = |status: &PodStatus| {
+        let mut conditions = status.conditions.iter().flatten();
+        let condition = conditions.find(|c| c.type_ == "PodResizeInProgress")?;
+        Some(format!(
+            "{} {} {} generation={:?} since={:?}",
+            condition.status,
+            condition.reason.as_deref().unwrap_or("-"),
+            condition.message.as_deref().unwrap_or("-"),
+            condition.observed_generation,
+            condition
+                .last_transition_time
+                .as_ref()
+                .map(|t| t.0.as_second() - at(0).as_second()),
+        ))
+    };
+    let mut case = asking("cpu=1", "").with(|c| {
+        c.resize = Some(ResizeInProgress {
+            generation: Some(2),
+            error: None,
+        });
+    });
+    let mut show = |seconds, error: Option<&str>| {
+        if let Some(resize) = &mut case.resize {
+            resize.error = error.map(str::to_owned);
+        }
+        let status = case.status_at(seconds);
+        let shown = condition(&status).unwrap_or_default();
+        assert_eq!(ResizeInProgress::from_status(&status), case.resize);
+        case.previous = Some(status.clone());
+        case.pod.status = Some(status);
+        shown
+    };
+    assert_eq!(show(10, None), "True - - generation=Some(2) since=Some(10)");
+    assert_eq!(show(20, None), "True - - generation=Some(2) since=Some(10)");
+    let failed = "True Error too small generation=Some(2) since=Some(30)";
+    assert_eq!(show(30, Some("too small")), failed);
+    assert_eq!(show(40, Some("too small")), failed);
+    case.resize = None;
+    assert_eq!(condition(&case.status_at(50)), None);
+    let failed_pod = case.with(|c| {
+        c.resize = Some(ResizeInProgress::default());
+        c.terminal = true;
+    });
+    assert_eq!(condition(&failed_pod.status_at(60)), None);
+}
+
+#[test]
+fn pod_level_resources_are_those_of_the_cgroup() {
+    let show = |case: &Case| {
+        let status = case.status();
+        let resources = status.resources.unwrap_or_default();
+        format!(
+            "{} | {} | {}",
+            text(&resources.requests),
+            text(&resources.limits),
+            text(&status.allocated_resources)
+        )
+    };
+    let mut case = asking("cpu=250m memory=64Mi", "cpu=500m memory=128Mi");
+    assert_eq!(show(&case), " |  | ");
+    case.cgroup = reported(256, 50_000, 128 << 20);
+    let as_allocated = "cpu=250m memory=64Mi | cpu=500m memory=128Mi | cpu=250m memory=64Mi";
+    assert_eq!(show(&case), as_allocated);
+    case.cgroup = reported(512, 100_000, 256 << 20);
     assert_eq!(
-        later("sb0 a=exit1 a#1=run"),
-        "cpu=2 memory=3Gi | memory=4Gi | cpu=2 memory=3Gi"
+        show(&case),
+        "cpu=500m memory=64Mi | cpu=1 memory=256Mi | cpu=250m memory=64Mi"
     );
+    // a pod that does not run has what is allocated
+    let waiting = case.with(|c| c.observed = ObservedPod::default());
+    assert_eq!(show(&waiting), as_allocated);
 }
 
 #[test]

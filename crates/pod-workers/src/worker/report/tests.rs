@@ -29,7 +29,7 @@ fn blocker_line(node: &Node) -> String {
 #[tokio::test(start_paused = true)]
 async fn new_pod_waits_for_a_slot_until_it_is_dispatched() {
     let node = Node::new(3);
-    let mut report = Report::new(Some(pod("web")), node.deps.clock.now());
+    let mut report = Report::new(Some(pod("web")), node.deps.clock.now(), &node.deps.metrics);
     report.publish(State::SyncPod, &usable(), &node.deps);
     assert_eq!(
         blocker_line(&node),
@@ -50,7 +50,7 @@ async fn new_pod_waits_for_a_slot_until_it_is_dispatched() {
 #[tokio::test(start_paused = true)]
 async fn first_cause_with_a_phase_override_stays() {
     let node = Node::new(1);
-    let mut report = Report::new(Some(pod("web")), node.deps.clock.now());
+    let mut report = Report::new(Some(pod("web")), node.deps.clock.now(), &node.deps.metrics);
     let kills = [
         ("deleted", None, "deleted"),
         ("deleted again", None, "deleted"),
@@ -80,7 +80,7 @@ async fn first_cause_with_a_phase_override_stays() {
 #[tokio::test(start_paused = true)]
 async fn unreadable_pod_is_retried_and_keeps_its_status() {
     let node = Node::new(1);
-    let mut report = Report::new(Some(pod("web")), node.deps.clock.now());
+    let mut report = Report::new(Some(pod("web")), node.deps.clock.now(), &node.deps.metrics);
     let synced = node.sync(job(&pod("web"))).await;
     report.synced(synced, &node.deps, node.deps.clock.now());
     let before = report.status();
@@ -110,7 +110,11 @@ async fn ended_pod_with_a_failure_is_not_terminal() {
     node.cri.set_behavior("app", exits);
     node.sync(job(&once)).await;
     let observed = node.peers.observed(&"web".into()).await.expect("observed");
-    let mut report = Report::new(Some(Arc::clone(&once)), node.deps.clock.now());
+    let mut report = Report::new(
+        Some(Arc::clone(&once)),
+        node.deps.clock.now(),
+        &node.deps.metrics,
+    );
     let mut synced = |error: Option<InputsError>| {
         let failures = error.into_iter().map(|error| StartFailure {
             container: None,
@@ -124,6 +128,7 @@ async fn ended_pod_with_a_failure_is_not_terminal() {
             failures: failures.collect(),
             backoff: BackoffTable::default(),
             timings: StartTimings::default(),
+            resized: None,
             changed: false,
             retry_at: None,
             resync_at: None,
