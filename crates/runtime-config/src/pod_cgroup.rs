@@ -205,8 +205,8 @@ impl CgroupValues {
     }
 }
 
-/// Reads values from the files of a cgroup. `read` returns the content of a file of a controller.
-/// Limits that are not set are absent, except a quota, which is -1.
+/// Reads values from the files of a cgroup, without huge pages. `read` returns the content of a file
+/// of a controller. Limits that are not set are absent, except a quota, which is -1.
 pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> CgroupValues {
     let number = |controller, file| read(controller, file)?.trim().parse::<i64>().ok();
     let limit = |controller, file| {

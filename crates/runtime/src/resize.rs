@@ -16,13 +16,14 @@ use windlass_runtime_config::resize::{
     AcceptedResources, MemoryUsage, ResizeInput, ResizePlan, check_memory, resize_plan,
 };
 use windlass_types::cri::LinuxResources;
-use windlass_types::{ContainerState, PodExt, PodUid, Retry};
+use windlass_types::{ContainerId, ContainerState, PodExt, PodUid, Retry};
 
 use crate::PodRuntime;
 use crate::request::retry_time;
 use crate::sync::SyncPass;
 
-/// Resources that the runtime accepted, by pod. Runtimes may round them or not report them.
+/// Resources of containers that the runtime accepted, by pod. Runtimes and their plugins may change
+/// them, or not report them.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted(Mutex<BTreeMap<PodUid, AcceptedResources>>);
 
@@ -287,7 +288,6 @@ impl SyncPass<'_> {
     }
 
     async fn change_containers(&self, plan: &ResizePlan) -> Result<(), ResizeError> {
-        let uid = self.pod().uid();
         let runtime = &self.runtime.deps().runtime;
         for container in &plan.containers {
             let (id, resources) = (&container.id, &container.resources);
@@ -298,13 +298,23 @@ impl SyncPass<'_> {
                 container = container.name,
                 "container resized"
             );
-            let mut accepted = self.runtime.0.accepted.of(&uid);
-            let observed = &self.req.observed.containers;
-            accepted.retain(|id, _| observed.iter().any(|c| c.id == *id));
-            accepted.insert(id.clone(), resources.clone());
-            self.runtime.0.accepted.record(&uid, accepted);
+            self.accept(id, resources);
         }
         Ok(())
+    }
+
+    /// Records the resources of a created or resized container.
+    pub(crate) fn accept(&self, id: &ContainerId, resources: &LinuxResources) {
+        let uid = self.pod().uid();
+        let mut accepted = self.runtime.0.accepted.of(&uid);
+        let observed = &self.req.observed.containers;
+        let ended = |id: &ContainerId| {
+            let instance = observed.iter().find(|c| c.id == *id);
+            instance.is_some_and(|c| c.state == ContainerState::Exited)
+        };
+        accepted.retain(|id, _| !ended(id));
+        accepted.insert(id.clone(), resources.clone());
+        self.runtime.0.accepted.record(&uid, accepted);
     }
 }
 
