@@ -31,7 +31,7 @@ const CLASSES: [QosClass; 3] = [
     QosClass::BestEffort,
 ];
 /// Controllers with values for pods. In the others the runtime creates the pod's cgroup.
-const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+const POD_CONTROLLERS: [&str; 4] = ["cpu", "memory", "pids", "hugetlb"];
 /// The kernel's minimum CPU shares, used for a class without requests.
 const MIN_SHARES: i64 = 2;
 /// Stands for the hierarchy in errors of slices.
@@ -317,14 +317,14 @@ impl PodCgroups {
             let Some(hierarchy) = hierarchy.filter(|h| self.lock().usable.contains(h)) else {
                 continue;
             };
-            match tree.write(&hierarchy, path, file.name, &file.content) {
+            match tree.write(&hierarchy, path, &file.name, &file.content) {
                 // such as a kernel without CFS quotas
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && tree.exists(&hierarchy, path) =>
                 {
                     tracing::debug!(
                         path,
-                        file = file.name,
+                        file = &*file.name,
                         "cgroup file not supported by the kernel"
                     );
                 }

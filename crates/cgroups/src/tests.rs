@@ -14,6 +14,7 @@ use windlass_types::cri::CgroupDriver;
 use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups, Property, Slices};
 
 mod node;
+mod resize;
 
 const V1: [&str; 4] = ["cpu", "freezer", "memory", "pids"];
 const BURSTABLE: &str = "/test/kubepods/burstable";
@@ -42,6 +43,7 @@ fn shares(burstable: i64) -> ClassValues {
         ..CgroupValues::default()
     };
     ClassValues {
+        all: CgroupValues::default(),
         burstable: values(burstable),
         best_effort: values(2),
     }

@@ -31,7 +31,6 @@ use Support::{Full, Ignored, NotImplemented, Partial};
 
 const IPTABLES: &str = "iptables chains";
 const MANAGERS: &str = "the CPU, memory and topology managers";
-const QOS: &str = "throttled memory, and swap";
 const STATISTICS: &str = "used for statistics only; no process is moved into the cgroup";
 const VOLUMES: &str = "flexvolume drivers";
 const IMMEDIATE: Support = Ignored("lines are written immediately");
@@ -181,8 +180,8 @@ pub static FIELDS: &[Field] = &[
     plain("enableProfilingHandler", Full),
     plain("enableDebugFlagsHandler", Full),
     plain("seccompDefault", Full),
-    plain("memoryThrottlingFactor", NotImplemented(QOS)),
-    zero("memoryReservationPolicy", NotImplemented(QOS)),
+    plain("memoryThrottlingFactor", Full),
+    zero("memoryReservationPolicy", Full),
     plain("registerWithTaints", Full),
     plain("registerNode", Full),
     plain("localStorageCapacityIsolation", Full),
@@ -196,7 +195,7 @@ pub static FIELDS: &[Field] = &[
     zero("authorization.mode", Full),
     zero("authorization.webhook.cacheAuthorizedTTL", Full),
     zero("authorization.webhook.cacheUnauthorizedTTL", Full),
-    plain("memorySwap.swapBehavior", NotImplemented(QOS)),
+    plain("memorySwap.swapBehavior", Full),
     plain("crashLoopBackOff.maxContainerRestartPeriod", Full),
     plain("userNamespaces.idsPerPod", Full),
     plain("tracing.endpoint", Full),

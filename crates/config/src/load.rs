@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 24] = [
+pub const IMPLEMENTED_GATES: [&str; 25] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -222,6 +222,7 @@ pub const IMPLEMENTED_GATES: [&str; 24] = [
     "KubeletPodResourcesListUseActivePods",
     "KubeletSeparateDiskGC",
     "KubeletServiceAccountTokenForCredentialProviders",
+    "MemoryQoS",
     "NodeDeclaredFeatures",
     "NodeLogQuery",
     "PodCertificateRequest",
@@ -418,12 +419,21 @@ impl Layers {
         let eviction = eviction
             .into_iter()
             .map(|(field, message)| warning(field, message));
-        let ungated = !kubelet.qos_reserved.is_empty() && !gates.enabled("QOSReserved");
-        let ungated = ungated.then(|| {
-            warning(
+        let factor = KubeletConfiguration::default().memory_throttling_factor;
+        let changes_factor = kubelet.memory_throttling_factor != factor;
+        let gated = [
+            (
                 "qosReserved",
-                "no effect without feature gate QOSReserved".into(),
-            )
+                !kubelet.qos_reserved.is_empty(),
+                "QOSReserved",
+            ),
+            ("memoryThrottlingFactor", changes_factor, "MemoryQoS"),
+        ];
+        let ungated = gated
+            .into_iter()
+            .filter(|(_, is_set, gate)| *is_set && !gates.enabled(gate));
+        let ungated = ungated.map(|(field, _, gate)| {
+            warning(field, format!("no effect without feature gate {gate}"))
         });
         let warnings: Vec<_> = suites
             .into_iter()

@@ -2,6 +2,7 @@
 
 use windlass_proto::windlass_v1 as proto;
 use windlass_types::corev1::PodStatus;
+use windlass_types::pod::pod_from_json;
 use windlass_types::{AllocatedResources, Pod, PodExt, Timestamp};
 
 use crate::client::Client;
@@ -20,8 +21,8 @@ impl PodView {
     /// Decodes the message of the agent.
     pub(crate) fn decode(mut entry: proto::PodEntry) -> Result<Self, Error> {
         let json = std::mem::take(&mut entry.pod_json);
-        let pod = serde_json::from_slice(&json)
-            .map_err(|error| Error::InvalidResponse(error.to_string()))?;
+        let pod =
+            pod_from_json(&json).map_err(|error| Error::InvalidResponse(error.to_string()))?;
         Ok(Self { pod, entry })
     }
 

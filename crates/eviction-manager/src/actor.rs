@@ -14,15 +14,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
-    Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus, MAX_INTERVAL,
-    MIN_INTERVAL, MetThreshold, Pass, PodFigures, Pressure, Signal, Victim,
+    Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
+    MetThreshold, Pass, PodFigures, Pressure, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -39,9 +38,6 @@ use crate::ports::{
 };
 use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
-
-/// Number of passes that wait for the file systems of the runtime.
-const LAYOUT_PASSES: u32 = 60;
 
 /// Dependencies of [`EvictionManager`].
 #[derive(Debug)]
@@ -113,16 +109,9 @@ pub struct EvictionManager {
     is_triggered: bool,
     timer: Option<SpawnHandle>,
     began: Instant,
-    /// Time until the pass after this one.
-    next: Duration,
-    /// Passes without the file systems of the runtime.
-    without_layout: u32,
+    cadence: Cadence,
     /// The last pass as it was logged.
     logged: String,
-    /// The last event on the node.
-    announced: Option<(Signal, Instant)>,
-    /// No pod could be evicted in the last pass.
-    is_stuck: bool,
     armed: watch::Sender<UsageThresholds>,
     completions: CompletionSender<EvictionEvent>,
     stream: Option<Completions<EvictionEvent>>,
@@ -142,11 +131,8 @@ impl EvictionManager {
             is_triggered: false,
             timer: None,
             began: Instant::now(),
-            next: MIN_INTERVAL,
-            without_layout: 0,
+            cadence: Cadence::default(),
             logged: String::new(),
-            announced: None,
-            is_stuck: false,
             armed: watch::Sender::default(),
             completions: sender,
             stream: Some(stream),
@@ -198,10 +184,8 @@ impl EvictionManager {
     /// Ends a pass.
     fn rest(&mut self, ctx: &mut Context<Self>) {
         self.step = Step::Idle;
-        let delay = match std::mem::take(&mut self.is_triggered) {
-            true => MIN_INTERVAL,
-            false => self.next,
-        };
+        let is_triggered = std::mem::take(&mut self.is_triggered);
+        let delay = self.cadence.next(is_triggered);
         self.timer = Some(ctx.run_later(delay, |this, ctx| {
             this.timer = None;
             this.read(ctx);
@@ -214,12 +198,8 @@ impl EvictionManager {
         }
         let now = self.now();
         let pass = self.state.pass(now, &reading.observations, &self.settings);
-        self.next = pass.next;
-        if reading.file_systems.is_none() && self.without_layout < LAYOUT_PASSES {
-            // signals of disks are missing
-            self.without_layout += 1;
-            self.next = MIN_INTERVAL;
-        }
+        let knows_file_systems = reading.file_systems.is_some();
+        self.cadence.passed(pass.next, knows_file_systems);
         self.publish(now, &pass, &reading);
         self.log(&pass);
         let armed = usage_thresholds(&self.settings.thresholds, &reading);
@@ -262,17 +242,14 @@ impl EvictionManager {
         }
     }
 
-    /// Records an event on the node, as often as upstream begins a pass.
+    /// Records an event on the node.
     fn announce(&mut self, met: &MetThreshold) {
-        let signal = met.signal();
-        let known = self.announced.filter(|(known, _)| *known == signal);
-        if known.is_some_and(|(_, at)| at.elapsed() < MAX_INTERVAL) {
-            return;
+        let elapsed = self.began.elapsed();
+        if self.cadence.announces(met.signal(), elapsed) {
+            let (kind, reason) = (EventType::Warning, Reason::EvictionThresholdMet);
+            let events = &self.deps.events;
+            events.record_node(kind, reason, &met.event_message());
         }
-        self.announced = Some((signal, Instant::now()));
-        let (kind, reason) = (EventType::Warning, Reason::EvictionThresholdMet);
-        let events = &self.deps.events;
-        events.record_node(kind, reason, &met.event_message());
     }
 
     fn measure(&mut self, due: &[MetThreshold], met: MetThreshold) {
@@ -303,15 +280,13 @@ impl EvictionManager {
             .as_ref()
             .and_then(|victim| self.deps.status_store.get(&victim.uid));
         let (Some(victim), Some(entry)) = (victim, entry) else {
-            match std::mem::replace(&mut self.is_stuck, true) {
-                false => tracing::error!(%met, pods = pods.len(), "no pod can be evicted"),
-                true => tracing::debug!(%met, "no pod can be evicted"),
+            match self.cadence.chose(false) {
+                true => tracing::error!(%met, pods = pods.len(), "no pod can be evicted"),
+                false => tracing::debug!(%met, "no pod can be evicted"),
             }
-            // reclaiming again at once would free nothing
-            self.next = MAX_INTERVAL;
             return self.rest(ctx);
         };
-        self.is_stuck = false;
+        self.cadence.chose(true);
         tracing::info!(%victim, reason = %victim.explanation, "evicting a pod");
         self.deps.events.record_annotated(
             &entry.pod,
@@ -374,7 +349,7 @@ impl EvictionManager {
         let due = pass.due.iter().map(|met| met.threshold.to_string());
         let line = format!("{names} {}", due.collect::<Vec<_>>().join(" "));
         if std::mem::replace(&mut self.logged, line.clone()) == line {
-            tracing::debug!(%pass, next = ?self.next, "eviction pass");
+            tracing::debug!(%pass, next = ?pass.next, "eviction pass");
         } else {
             tracing::info!(%pass, "eviction pass");
         }

@@ -4,9 +4,6 @@
 //! delays only its own reading, and the last one stays with its time · *bound* one blocking thread
 //! for cgroups and one for each of three disks · *restart* nothing to restore.
 
-mod disk;
-mod lane;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +17,16 @@ use windlass_eviction::{
 };
 use windlass_mailboxes::spawn_io;
 use windlass_stats::usage::MemoryUsage;
-use windlass_stats::{KernelRoots, MemoryReader, NodeMemory, PodMemory};
+use windlass_stats::{BlockingReader, DiskSpace, KernelRoots, MemoryReader, NodeMemory, PodMemory};
 use windlass_types::{Clock, ObservedPod, PodUid, Timestamp};
 
 use crate::ports::{NodeFigures, NodeReading};
-use disk::{DiskSpace, read_disk};
-use lane::Lane;
 
-/// Time that a reading waits for a disk or for cgroups, which take microseconds normally.
+/// Time that a reading waits for disks and cgroups, all at once: half of the shortest interval of
+/// passes. They take microseconds normally.
 const READ_TIMEOUT: Duration = Duration::from_millis(500);
-/// Time that the runtime may take to report its directories.
+/// Time that the runtime may take to report its directories: two passes at the shortest interval,
+/// none of which waits for it.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Age after which the directories are requested again: a runtime may be reconfigured.
 const LAYOUT_AGE: Duration = Duration::from_secs(600);
@@ -59,12 +56,12 @@ pub struct HostFiguresConfig {
 #[derive(Debug)]
 pub struct HostFigures {
     config: HostFiguresConfig,
-    memory: Lane<MemoryReader, NodeMemory>,
+    memory: BlockingReader<MemoryReader, NodeMemory>,
     node_fs: Disk,
     layout: Arc<Mutex<Layout>>,
 }
 
-type Disk = Lane<PathBuf, DiskSpace>;
+type Disk = BlockingReader<PathBuf, DiskSpace>;
 
 /// Directories of the container runtime.
 #[derive(Debug, Default)]
@@ -81,8 +78,8 @@ impl HostFigures {
     pub fn new(config: HostFiguresConfig) -> Self {
         let memory = MemoryReader::open(&config.roots, &config.cgroup_root);
         Self {
-            memory: Lane::new(memory),
-            node_fs: Lane::new(config.root_dir.clone()),
+            memory: BlockingReader::new(memory),
+            node_fs: BlockingReader::new(config.root_dir.clone()),
             layout: Arc::default(),
             config,
         }
@@ -128,7 +125,7 @@ impl Layout {
         ] {
             let Some(dir) = dir else { continue };
             if known.as_ref().is_none_or(|(known, _)| *known != dir) {
-                *known = Some((dir.clone(), Arc::new(Lane::new(dir))));
+                *known = Some((dir.clone(), Arc::new(BlockingReader::new(dir))));
             }
         }
     }
@@ -139,11 +136,12 @@ fn lock(layout: &Mutex<Layout>) -> MutexGuard<'_, Layout> {
 }
 
 async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
-    read_lane(disk.as_deref()?, at).await
+    read_disk(disk.as_deref()?, at).await
 }
 
-async fn read_lane(disk: &Disk, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
-    disk.run(READ_TIMEOUT, at, |dir| read_disk(dir)).await
+async fn read_disk(disk: &Disk, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
+    disk.run(READ_TIMEOUT, at, |dir| DiskSpace::read_nearest(dir))
+        .await
 }
 
 #[async_trait]
@@ -156,7 +154,7 @@ impl NodeFigures for HostFigures {
         let [images, containers] = self.disks();
         let (memory, node_fs, image_fs, container_fs) = tokio::join!(
             memory,
-            read_lane(&self.node_fs, now),
+            read_disk(&self.node_fs, now),
             read_some(images, now),
             read_some(containers, now)
         );

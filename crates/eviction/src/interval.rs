@@ -11,9 +11,9 @@ use crate::threshold::{Threshold, Thresholds};
 use crate::victim::MetThreshold;
 
 /// Interval close to a threshold, or when one is met.
-pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval far from all thresholds (upstream `evictionMonitoringPeriod`).
-pub const MAX_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const MAX_INTERVAL: Duration = Duration::from_secs(10);
 /// Age below which a rate means nothing.
 const MIN_AGE: Duration = Duration::from_millis(100);
 /// Bytes a second.

@@ -76,6 +76,7 @@ mod victim;
 #[cfg(test)]
 mod test_figures;
 
+mod cadence;
 mod interval;
 mod state;
 mod status;
@@ -83,7 +84,7 @@ mod status;
 pub mod local_storage;
 
 pub use amount::Amount;
-pub use interval::{MAX_INTERVAL, MIN_INTERVAL};
+pub use cadence::Cadence;
 pub use layout::{FileSystems, NodeReclaim};
 pub use memory_rule::{MemoryRule, UnknownMemoryRule, obtainable};
 pub use observation::{MemoryFacts, Observation, Observations, Stall};

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_image_gc::ImageGcPolicy;
-use windlass_image_gc::plan::{
-    DiskSpace, PassTime, SpaceDecision, detect, removal_order, used_images,
-};
+use windlass_image_gc::plan::{PassTime, SpaceDecision, detect, removal_order, used_images};
+use windlass_stats::DiskSpace;
 use windlass_store::ImageUses;
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
@@ -35,6 +34,7 @@ fn main() {
     let disk = DiskSpace {
         capacity: 1 << 30,
         available: 100 << 20,
+        ..DiskSpace::default()
     };
     println!("{}", SpaceDecision::new(disk, &policy));
     println!(

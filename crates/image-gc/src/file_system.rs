@@ -2,18 +2,18 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::Deserialize;
-use tokio::time::timeout;
 use windlass_cri::RuntimeStats;
+use windlass_stats::{BlockingReader, DiskSpace};
 use windlass_types::SandboxId;
 
-use crate::plan::DiskSpace;
-
-/// A disk that takes longer has hung.
+/// A disk that takes longer has hung. A third of the time of a pass to read it: the runtime is
+/// called first.
 const STATVFS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the file system of the images.
@@ -29,13 +29,23 @@ pub trait ImageFileSystem: Send + Sync + Debug + 'static {
     async fn sandbox_image(&self, sandbox: &SandboxId) -> Option<String>;
 }
 
-/// The file system that the image service of this host reports.
-#[derive(Clone, Debug)]
+/// The file system that the image service of this host reports. At most one blocking thread.
+#[derive(Debug)]
 pub struct HostImageFileSystem {
-    /// Image service, which knows the file system.
-    pub images: Arc<dyn RuntimeStats>,
-    /// Runtime, which knows the sandboxes.
-    pub runtime: Arc<dyn RuntimeStats>,
+    images: Arc<dyn RuntimeStats>,
+    runtime: Arc<dyn RuntimeStats>,
+    disk: BlockingReader<(), ()>,
+}
+
+impl HostImageFileSystem {
+    /// The image service knows the file system, the runtime the sandboxes.
+    pub fn new(images: Arc<dyn RuntimeStats>, runtime: Arc<dyn RuntimeStats>) -> Self {
+        Self {
+            images,
+            runtime,
+            disk: BlockingReader::new(()),
+        }
+    }
 }
 
 #[async_trait]
@@ -49,12 +59,11 @@ impl ImageFileSystem for HostImageFileSystem {
         if images.mountpoint.is_empty() {
             return Ok(DiskSpace::default());
         }
-        let read = tokio::task::spawn_blocking(move || disk_space(&images.mountpoint));
-        match timeout(STATVFS_TIMEOUT, read).await {
-            Ok(Ok(Ok(space))) => Ok(space),
-            Ok(Ok(Err(error))) => Err(format!("get filesystem info: {error}")),
-            Ok(Err(_)) => Err("get filesystem info: aborted".to_owned()),
-            Err(_) => Err("get filesystem info: timed out".to_owned()),
+        let read = move |(): &mut ()| disk_space(Path::new(&images.mountpoint));
+        match self.disk.run_once(STATVFS_TIMEOUT, read).await {
+            Some(Ok(space)) => Ok(space),
+            Some(Err(error)) => Err(format!("get filesystem info: {error}")),
+            None => Err("get filesystem info: timed out".to_owned()),
         }
     }
 
@@ -73,16 +82,11 @@ impl ImageFileSystem for HostImageFileSystem {
 }
 
 /// As upstream, a directory that does not exist has no capacity.
-fn disk_space(dir: &str) -> io::Result<DiskSpace> {
-    let space = match rustix::fs::statvfs(dir) {
-        Ok(space) => space,
-        Err(rustix::io::Errno::NOENT) => return Ok(DiskSpace::default()),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(DiskSpace {
-        capacity: space.f_blocks.saturating_mul(space.f_frsize),
-        available: space.f_bavail.saturating_mul(space.f_frsize),
-    })
+fn disk_space(dir: &Path) -> io::Result<DiskSpace> {
+    match DiskSpace::read(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DiskSpace::default()),
+        read => read,
+    }
 }
 
 #[cfg(test)]
@@ -92,10 +96,9 @@ mod tests {
     #[test]
     fn missing_directory_has_no_capacity() {
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().to_str().expect("a path");
-        let space = disk_space(path).expect("space");
+        let space = disk_space(dir.path()).expect("space");
         assert!(space.capacity > 0 && space.available <= space.capacity);
-        let missing = disk_space(&format!("{path}/missing"));
+        let missing = disk_space(&dir.path().join("missing"));
         assert_eq!(missing.expect("none"), DiskSpace::default());
     }
 }

@@ -14,10 +14,11 @@
 //! # Example
 //!
 //! ```
-//! use windlass_image_gc::plan::{DiskSpace, SpaceDecision};
 //! use windlass_image_gc::ImageGcPolicy;
+//! use windlass_image_gc::plan::SpaceDecision;
+//! use windlass_stats::DiskSpace;
 //!
-//! let disk = DiskSpace { capacity: 1000, available: 100 };
+//! let disk = DiskSpace { capacity: 1000, available: 100, ..DiskSpace::default() };
 //! let decision = SpaceDecision::new(disk, &ImageGcPolicy::default());
 //! assert_eq!(decision.to_string(), "free 100 bytes (90% used)");
 //! ```

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use windlass_stats::DiskSpace;
 use windlass_store::{ImageUse, ImageUses};
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
@@ -68,15 +69,6 @@ pub struct PassTime {
     pub now: Timestamp,
     /// How long the agent has been running.
     pub running: Duration,
-}
-
-/// Size of a file system in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskSpace {
-    /// Size.
-    pub capacity: u64,
-    /// Free for users other than root.
-    pub available: u64,
 }
 
 /// What disk usage requires.

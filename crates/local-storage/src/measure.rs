@@ -20,7 +20,8 @@ use windlass_eviction::local_storage::{ContainerDiskUsage, PodDiskUsage};
 use windlass_stats::{AgeLimits, DiskUsageTotal, PodFiles, RefreshingCache};
 use windlass_types::{ContainerId, ContainerState, ObservedPod, PodExt, PodUid, SharedPod};
 
-/// Time that a measurement waits for one of its parts.
+/// Time that a measurement waits for one of its parts. A check waits three times at most, for all
+/// parts at once, the runtime's directories and their disk: 9 s of its interval of 10 s.
 pub(crate) const MEASURE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Interval of volume measurements: a little less than that of the checks, which must not miss one.
 const VOLUME_INTERVAL: Duration = Duration::from_secs(9);

@@ -100,13 +100,6 @@ impl LocalStorage {
         self.0.meter.measure(&subjects.collect::<Vec<_>>()).await
     }
 
-    /// Returns the pods that were evicted for a limit and have not ended yet.
-    pub fn evictions_in_progress(&self) -> Vec<PodUid> {
-        let pods = self.lock();
-        let evicted = pods.iter().filter(|(_, limited)| limited.evicted);
-        evicted.map(|(uid, _)| uid.clone()).collect()
-    }
-
     async fn run(self) {
         let cancelled = self.0.deps.cancel.clone();
         let began = Instant::now();

@@ -5,6 +5,7 @@
 //! and the API server (affinity, topology spread, service accounts, cluster volumes) and Windows
 //! options. [`static_pod`](crate::static_pod) rejects references to API objects.
 
+mod amounts;
 mod container;
 mod field;
 mod isolation;

@@ -39,5 +39,11 @@ families! {
     pub working_pods: gauges("kubelet_working_pods",
         "Number of pods with a worker, by lifecycle, config and whether the pod is static.",
         &["lifecycle", "config", "static"]);
+    pub protected_memory: gauges("kubelet_memory_qos_node_memory_min_bytes",
+        "Memory in bytes that is never reclaimed from Guaranteed pods (memory.min).",
+        &[]);
+    pub preferred_memory: gauges("kubelet_memory_qos_node_memory_low_bytes",
+        "Memory in bytes that is reclaimed last from Burstable pods (memory.low).",
+        &[]);
     pub active_pods: gauges("kubelet_active_pods", "Number of pods that count for admission.", &["static"]);
 }

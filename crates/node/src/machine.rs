@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_node_rules::node_object::MachineFacts;
+use windlass_stats::DiskSpace;
 use windlass_types::Timestamp;
 
 /// Source of the host's facts.
@@ -156,10 +157,7 @@ fn cpus(stat: &str) -> u32 {
 
 /// Returns the size of the file system of a directory, or of its nearest existing parent.
 fn storage(root_dir: &Path) -> u64 {
-    let stat = root_dir
-        .ancestors()
-        .find_map(|dir| rustix::fs::statvfs(dir).ok());
-    stat.map_or(0, |s| s.f_blocks.saturating_mul(s.f_frsize))
+    DiskSpace::read_nearest(root_dir).map_or(0, |space| space.capacity)
 }
 
 /// Returns the number of huge pages by page size in KiB.

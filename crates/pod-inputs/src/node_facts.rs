@@ -42,6 +42,8 @@ pub struct NodeFacts {
     pub cgroup_v2: bool,
     /// `singleProcessOOMKill`: the OOM killer kills one process, not the whole container.
     pub single_process_oom_kill: bool,
+    /// Swap, memory protection and huge pages.
+    pub memory: MemorySettings,
     /// Feature gate `ClusterTrustBundleProjection`.
     pub trust_bundles: bool,
     /// Feature gate `PodCertificateRequest`.
@@ -64,6 +66,34 @@ pub struct NodeFacts {
     pub root_shared: bool,
 }
 
+/// Swap, memory protection and huge pages. The default is a node without any of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemorySettings {
+    /// The kernel can limit the swap usage of a cgroup.
+    pub swap_controller: bool,
+    /// `memorySwap.swapBehavior` is `LimitedSwap`.
+    pub limited_swap: bool,
+    /// Swap capacity, in bytes.
+    pub swap_capacity: i64,
+    /// Feature gate `MemoryQoS`; `None` also on cgroup v1.
+    pub qos: Option<MemoryQos>,
+    /// Sizes of the huge pages of the host, in bytes.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+/// Settings of the feature gate `MemoryQoS`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryQos {
+    /// `memoryReservationPolicy` is `TieredReservation`: requests are protected.
+    pub protects_requests: bool,
+    /// `memoryThrottlingFactor`.
+    pub throttling_factor: f64,
+    /// Memory for all pods, in bytes; 0 if unknown.
+    pub allocatable: i64,
+    /// Page size of the host, in bytes.
+    pub page_size: i64,
+}
+
 /// The defaults of upstream, with unknown resources.
 impl Default for NodeFacts {
     fn default() -> Self {
@@ -83,6 +113,7 @@ impl Default for NodeFacts {
             cpu_cfs_quota_period: Duration::from_millis(100),
             cgroup_v2: true,
             single_process_oom_kill: false,
+            memory: MemorySettings::default(),
             trust_bundles: false,
             pod_certificates: false,
             stop_signals: false,

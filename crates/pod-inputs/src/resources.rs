@@ -1,5 +1,7 @@
 //! Kernel settings from requests and limits: CPU shares, CFS quota, memory limit, OOM score.
 
+mod memory;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use windlass_types::{ContainerSizes, Pod, PodExt, names};
 use crate::node_facts::NodeFacts;
 use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, QuantityError, lookup};
+
+pub use memory::{huge_page_resource, huge_page_unit};
 
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
@@ -197,6 +201,7 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
         node,
     );
     resources.oom_score_adj = oom_score_adj(pod, container, node.memory_capacity);
+    memory::set_limits(&mut resources, pod, container, node);
     resources
 }
 

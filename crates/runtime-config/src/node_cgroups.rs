@@ -33,6 +33,8 @@ pub struct Reservations<'a> {
     pub system_cgroup: &'a str,
     /// `kubeReservedCgroup`.
     pub kube_cgroup: &'a str,
+    /// `MemoryQoS`: the reserved memory is protected.
+    pub memory_qos: bool,
 }
 
 /// A limit of node allocatable that is enforced.
@@ -123,7 +125,13 @@ pub fn reserved_limits(enforced: &[String], reservations: Reservations<'_>) -> V
             daemons,
             compressible,
             cgroup: cgroup.to_owned(),
-            values: (!amounts.is_empty()).then(|| reserved_values(amounts, compressible)),
+            values: (!amounts.is_empty()).then(|| {
+                let values = reserved_values(amounts, compressible);
+                CgroupValues {
+                    memory_min: values.memory_limit.filter(|_| reservations.memory_qos),
+                    ..values
+                }
+            }),
         }
     });
     limits.collect()
@@ -137,6 +145,7 @@ fn reserved_values(amounts: &BTreeMap<String, String>, compressible: bool) -> Cg
         cpu_quota: None,
         memory_limit: whole("memory"),
         pids_limit: whole("pid"),
+        ..CgroupValues::default()
     }
 }
 
@@ -160,9 +169,20 @@ pub struct QosMemory {
     pub allocatable: i64,
 }
 
+/// Memory settings of the QoS classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassMemory {
+    /// Memory that is reserved, with `qosReserved`.
+    pub reserved: Option<QosMemory>,
+    /// With `MemoryQoS`: whether requests are protected.
+    pub protects_requests: Option<bool>,
+}
+
 /// Settings of the cgroups of QoS classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassValues {
+    /// All pods: only the protection of memory.
+    pub all: CgroupValues,
     /// The Burstable class.
     pub burstable: CgroupValues,
     /// The BestEffort class.
@@ -171,6 +191,9 @@ pub struct ClassValues {
 
 impl fmt::Display for ClassValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.all != CgroupValues::default() {
+            write!(f, "all({}) ", self.all)?;
+        }
         write!(
             f,
             "burstable({}) besteffort({})",
@@ -179,13 +202,24 @@ impl fmt::Display for ClassValues {
     }
 }
 
+impl ClassValues {
+    /// Returns the memory in bytes that is protected for Guaranteed and for Burstable pods; `None`
+    /// without `MemoryQoS`.
+    pub fn protected(&self) -> Option<(i64, i64)> {
+        let (all, burstable) = (self.all.memory_min?, self.burstable.memory_low?);
+        Some((all - burstable, burstable))
+    }
+}
+
 /// Returns the settings of the classes for the pods of the node. Memory that Guaranteed pods request
 /// is kept from the Burstable class, and the memory that both request from the BestEffort class.
+/// The protection of all pods includes that of the Burstable class, which has no effect otherwise.
 pub fn class_values<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
-    memory: Option<QosMemory>,
+    memory: ClassMemory,
 ) -> ClassValues {
     let limits = memory
+        .reserved
         .filter(|memory| memory.allocatable > 0)
         .map(|memory| {
             let kept = |class| reserved_memory(pods.clone(), class, memory.percent);
@@ -198,8 +232,23 @@ pub fn class_values<'a>(
         memory_limit: limit.map(|limit| limit.max(0)),
         ..CgroupValues::default()
     };
+    let protected = memory.protects_requests.map(|protects| {
+        let request = |class| match protects {
+            true => reserved_memory(pods.clone(), class, 100),
+            false => 0,
+        };
+        (request(QosClass::Guaranteed), request(QosClass::Burstable))
+    });
     ClassValues {
-        burstable: values(burstable_shares(pods), burstable),
+        all: CgroupValues {
+            memory_min: protected
+                .map(|(guaranteed, burstable)| guaranteed.saturating_add(burstable)),
+            ..CgroupValues::default()
+        },
+        burstable: CgroupValues {
+            memory_low: protected.map(|(_, burstable)| burstable),
+            ..values(burstable_shares(pods.clone()), burstable)
+        },
         best_effort: values(MIN_SHARES, best_effort),
     }
 }

@@ -1,6 +1,7 @@
 //! Settings of the cgroups of pods, QoS classes and all pods, as cgroup files or systemd properties
 //! (upstream `ResourceConfigForPod`, `setCPUCgroupConfig`, `getCgroupConfig`).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -10,7 +11,8 @@ use windlass_types::{Phase, Pod, PodExt};
 
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::resources::{
-    self, QosClass, cpu_quota, cpu_shares, pod_limit, pod_request, qos_class,
+    self, QosClass, cpu_quota, cpu_shares, huge_page_resource, huge_page_unit, pod_limit,
+    pod_request, qos_class,
 };
 use windlass_units::quantity::{Quantity, lookup};
 
@@ -21,6 +23,8 @@ const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
 
 /// The kernel of cgroup v1 reports an unset memory limit as a number of about this size.
 const NO_LIMIT: i64 = 1 << 62;
+/// Page sizes in [`HugePageLimits`]; no architecture has more.
+const MAX_PAGE_SIZES: usize = 4;
 
 /// Settings of one cgroup; `None` keeps the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +37,34 @@ pub struct CgroupValues {
     pub memory_limit: Option<i64>,
     /// Limit of processes and threads.
     pub pids_limit: Option<i64>,
+    /// Memory in bytes that is never reclaimed; only on cgroup v2.
+    pub memory_min: Option<i64>,
+    /// Memory in bytes that is reclaimed last; only on cgroup v2.
+    pub memory_low: Option<i64>,
+    /// Limits of huge pages.
+    pub huge_pages: HugePageLimits,
+}
+
+/// Limits of huge pages in bytes, by page size in bytes; other sizes keep the kernel's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePageLimits([Option<(u64, i64)>; MAX_PAGE_SIZES]);
+
+impl HugePageLimits {
+    /// Returns the limits by page size as in `2MB`.
+    fn by_unit(&self) -> impl Iterator<Item = (String, i64)> {
+        let limits = self.0.iter().flatten();
+        limits.map(|(size, limit)| (huge_page_unit(*size), *limit))
+    }
+}
+
+impl FromIterator<(u64, i64)> for HugePageLimits {
+    fn from_iter<T: IntoIterator<Item = (u64, i64)>>(limits: T) -> Self {
+        let mut all = Self::default();
+        for (slot, limit) in all.0.iter_mut().zip(limits) {
+            *slot = Some(limit);
+        }
+        all
+    }
 }
 
 impl fmt::Display for CgroupValues {
@@ -41,10 +73,14 @@ impl fmt::Display for CgroupValues {
         let quota = self.cpu_quota.map(|(q, p)| format!("quota={q}/{p}"));
         let memory = self.memory_limit.map(|v| format!("memory={v}"));
         let pids = self.pids_limit.map(|v| format!("pids={v}"));
-        let words: Vec<String> = [shares, quota, memory, pids]
+        let min = self.memory_min.map(|v| format!("min={v}"));
+        let low = self.memory_low.map(|v| format!("low={v}"));
+        let words = [shares, quota, memory, pids, min, low]
             .into_iter()
-            .flatten()
-            .collect();
+            .flatten();
+        let huge_pages = self.huge_pages.by_unit();
+        let huge_pages = huge_pages.map(|(unit, limit)| format!("{unit}={limit}"));
+        let words: Vec<String> = words.chain(huge_pages).collect();
         if words.is_empty() {
             return f.write_str("nothing");
         }
@@ -58,7 +94,7 @@ pub struct CgroupFile {
     /// The controller.
     pub controller: &'static str,
     /// Name of the file.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Content.
     pub content: String,
 }
@@ -95,17 +131,20 @@ impl CgroupValues {
         });
         let pids = self.pids_limit.map(|pids| ("TasksMax", amount(pids)));
         let period = period.map(|period| ("CPUQuotaPeriodUSec", period));
-        let properties = [shares, quota, period, memory, pids];
+        let protected = |name, bytes: Option<i64>| bytes.filter(|_| v2).map(|b| (name, amount(b)));
+        let min = protected("MemoryMin", self.memory_min);
+        let low = protected("MemoryLow", self.memory_low);
+        let properties = [shares, quota, period, memory, min, low, pids];
         properties.into_iter().flatten().collect()
     }
 
     /// Returns the files of cgroup v1 or v2, in write order.
     pub fn files(&self, v2: bool) -> Vec<CgroupFile> {
         let mut files = Vec::new();
-        let mut file = |controller, name, content: String| {
+        let mut file = |controller, name: &'static str, content: String| {
             files.push(CgroupFile {
                 controller,
-                name,
+                name: name.into(),
                 content,
             });
         };
@@ -134,15 +173,40 @@ impl CgroupValues {
         if let Some(bytes) = self.memory_limit {
             file("memory", memory, bytes.to_string());
         }
+        let protection = [
+            ("memory.min", self.memory_min),
+            ("memory.low", self.memory_low),
+        ];
+        for (name, bytes) in protection {
+            if let Some(bytes) = bytes.filter(|_| v2) {
+                file("memory", name, bytes.to_string());
+            }
+        }
         if let Some(pids) = self.pids_limit {
             file("pids", "pids.max", pids.to_string());
         }
+        files.extend(self.huge_page_files(v2));
         files
+    }
+
+    /// Returns the limits of usage and of reservations for each page size.
+    fn huge_page_files(&self, v2: bool) -> impl Iterator<Item = CgroupFile> {
+        let kinds = match v2 {
+            true => ["max", "rsvd.max"],
+            false => ["limit_in_bytes", "rsvd.limit_in_bytes"],
+        };
+        self.huge_pages.by_unit().flat_map(move |(unit, limit)| {
+            kinds.map(|kind| CgroupFile {
+                controller: "hugetlb",
+                name: format!("hugetlb.{unit}.{kind}").into(),
+                content: limit.to_string(),
+            })
+        })
     }
 }
 
-/// Reads values from the files of a cgroup. `read` returns the content of a file of a controller.
-/// Limits that are not set are absent, except a quota, which is -1.
+/// Reads values from the files of a cgroup, without huge pages. `read` returns the content of a file
+/// of a controller. Limits that are not set are absent, except a quota, which is -1.
 pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> CgroupValues {
     let number = |controller, file| read(controller, file)?.trim().parse::<i64>().ok();
     let limit = |controller, file| {
@@ -159,6 +223,9 @@ pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> Cgr
             cpu_quota: quota,
             memory_limit: limit("memory", "memory.max"),
             pids_limit: limit("pids", "pids.max"),
+            memory_min: number("memory", "memory.min"),
+            memory_low: number("memory", "memory.low"),
+            huge_pages: HugePageLimits::default(),
         };
     }
     let quota = number("cpu", "cpu.cfs_quota_us");
@@ -168,6 +235,7 @@ pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> Cgr
         cpu_quota: quota.zip(period),
         memory_limit: limit("memory", "memory.limit_in_bytes"),
         pids_limit: limit("pids", "pids.max"),
+        ..CgroupValues::default()
     }
 }
 
@@ -212,6 +280,39 @@ pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> Cgrou
         cpu_quota: quota.map(|quota| (quota, period)),
         memory_limit: memory.map(Quantity::value),
         pids_limit,
+        huge_pages: huge_pages(pod, node),
+        ..protection(pod, class, node)
+    }
+}
+
+/// Returns the limits of huge pages: the requests of the pod, for each size that the host has.
+fn huge_pages(pod: &Pod, node: &NodeFacts) -> HugePageLimits {
+    let sizes = node.memory.huge_page_sizes.iter();
+    let limits = sizes.map(|size| {
+        let name = huge_page_resource(*size);
+        let request = with_overhead(pod, &name, pod_request(pod, &name));
+        (*size, request.map_or(0, Quantity::value))
+    });
+    limits.collect()
+}
+
+/// Returns the protection of the memory request for `MemoryQoS`. A value that a previous policy
+/// has set is reset.
+fn protection(pod: &Pod, class: QosClass, node: &NodeFacts) -> CgroupValues {
+    let Some(qos) = node.memory.qos else {
+        return CgroupValues::default();
+    };
+    let request = with_overhead(pod, "memory", pod_request(pod, "memory"));
+    let request = request.map_or(0, Quantity::value);
+    let (min, low) = match class {
+        _ if !qos.protects_requests => (0, 0),
+        QosClass::Guaranteed => (request, 0),
+        QosClass::Burstable | QosClass::BestEffort => (0, request),
+    };
+    CgroupValues {
+        memory_min: Some(min),
+        memory_low: Some(low),
+        ..CgroupValues::default()
     }
 }
 
@@ -274,6 +375,7 @@ impl NodeLimits {
             cpu_quota: None,
             memory_limit: positive(self.memory),
             pids_limit: positive(self.pids),
+            ..CgroupValues::default()
         }
     }
 }

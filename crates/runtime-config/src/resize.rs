@@ -249,6 +249,25 @@ fn cgroup_steps(
             lower.memory_limit = Some(bytes);
         }
     }
+    for (old, new, raised, lowered) in [
+        (
+            current.memory_min,
+            wanted.memory_min,
+            &mut raise.memory_min,
+            &mut lower.memory_min,
+        ),
+        (
+            current.memory_low,
+            wanted.memory_low,
+            &mut raise.memory_low,
+            &mut lower.memory_low,
+        ),
+    ] {
+        let pages = |bytes: Option<i64>| bytes.unwrap_or_default() / PAGE;
+        if v2 && new.is_some() && pages(new) != pages(old) {
+            *(if new > old { raised } else { lowered }) = new;
+        }
+    }
     if wanted.pids_limit.is_some() && wanted.pids_limit != current.pids_limit {
         raise.pids_limit = wanted.pids_limit;
     }

@@ -54,16 +54,11 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
     let lifecycle = container.lifecycle.as_ref();
     let resources = container.resources.clone().unwrap_or_default();
-    let huge_pages = [&resources.limits, &resources.requests]
-        .into_iter()
-        .flatten()
-        .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
     let checks = [
         (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
             "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
         ),
-        (huge_pages, "resources: huge pages are not limited"),
         (
             has(&resources.claims),
             "resources.claims: no devices are allocated",
@@ -119,7 +114,7 @@ mod tests {
                         "postStart": {"exec": {"command": ["true"]}},
                         "preStop": {"sleep": {"seconds": 1}},
                     },
-                    "resources": {"limits": {"cpu": "1"}},
+                    "resources": {"limits": {"cpu": "1", "hugepages-2Mi": "2Mi"}},
                     "envFrom": [{"configMapRef": {"name": "x"}}],
                     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
                     "restartPolicyRules": [
@@ -145,13 +140,11 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "lifecycle": {"stopSignal": "SIGUSR1"},
-                    "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
             }),
             &[
                 "volume odd: glusterfs volumes are not supported",
                 "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-                "container c: resources: huge pages are not limited",
             ],
         );
     }

@@ -14,7 +14,7 @@ use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
 use windlass_cri::error::CriError;
 use windlass_pod_inputs::resources::qos_class;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
-use windlass_runtime_config::node_cgroups::{ClassValues, NodeLimit, QosMemory};
+use windlass_runtime_config::node_cgroups::{ClassMemory, ClassValues, NodeLimit, QosMemory};
 use windlass_runtime_config::pod_cgroup::{NodeLimits, pod_cgroup};
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};
@@ -172,10 +172,13 @@ impl PodRuntime {
         Ok(())
     }
 
-    /// Memory that `qosReserved` keeps for higher classes.
-    pub fn qos_memory(&self) -> Option<QosMemory> {
-        let settings = self.deps().cgroups.as_ref()?;
-        settings.qos_memory
+    /// Memory settings of the QoS classes.
+    pub fn qos_memory(&self) -> ClassMemory {
+        let deps = self.deps();
+        ClassMemory {
+            reserved: deps.cgroups.as_ref().and_then(|it| it.qos_memory),
+            protects_requests: deps.node.memory.qos.map(|qos| qos.protects_requests),
+        }
     }
 
     /// The cgroups, created on first use; `None` if the runtime chooses them.

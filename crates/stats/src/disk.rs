@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor, statvfs};
+use rustix::fs::{major, minor};
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::{Pod, PodExt, PodUid, Timestamp};
 
 use crate::cgroup::read_all;
+use crate::disk_space::DiskSpace;
 use crate::parse::parse_partitions;
 use crate::usage::FsUsage;
 
@@ -20,25 +21,21 @@ const BLOCK: u64 = 512;
 
 /// Returns the usage of the file system of `path` or its nearest existing parent.
 pub(crate) fn file_system(path: &Path, proc: &Path, at: Timestamp) -> Option<FsUsage> {
-    let (dir, stat) = path
-        .ancestors()
-        .find_map(|dir| Some((dir, statvfs(dir).ok()?)))?;
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    let known = |inodes: u64| (stat.f_files > 0).then_some(inodes);
+    let space = DiskSpace::read_nearest(path)?;
+    let known = |inodes: u64| (space.inodes > 0).then_some(inodes);
     Some(FsUsage {
         at,
-        device: device_of(dir, proc),
-        capacity: Some(bytes(stat.f_blocks)),
-        available: Some(bytes(stat.f_bavail)),
-        used: Some(bytes(stat.f_blocks.saturating_sub(stat.f_bfree))),
-        inodes: known(stat.f_files),
-        inodes_free: known(stat.f_ffree),
-        inodes_used: known(stat.f_files.saturating_sub(stat.f_ffree)),
+        device: device_name(space.device, proc),
+        capacity: Some(space.capacity),
+        available: Some(space.available),
+        used: Some(space.capacity.saturating_sub(space.free)),
+        inodes: known(space.inodes),
+        inodes_free: known(space.inodes_free),
+        inodes_used: known(space.inodes.saturating_sub(space.inodes_free)),
     })
 }
 
-fn device_of(dir: &Path, proc: &Path) -> Option<String> {
-    let device = fs::metadata(dir).ok()?.dev();
+fn device_name(device: u64, proc: &Path) -> Option<String> {
     let names = parse_partitions(&read_all(&proc.join("partitions")).ok()?);
     names.get(&(major(device), minor(device))).cloned()
 }

@@ -11,7 +11,8 @@
 //!   CPU and memory
 //! * [`usage`] has the stats as plain data
 //! * [`MemoryReader`] reads memory and processes only, on the caller's thread
-//! * [`PodFiles`] is the disk usage of logs, [`RefreshingCache`] a value refreshed on request
+//! * [`PodFiles`] is the disk usage of logs, [`DiskSpace`] that of a file system,
+//!   [`RefreshingCache`] a value refreshed on request, [`BlockingReader`] one read on a thread
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -67,9 +68,11 @@ mod host;
 pub mod pods;
 
 mod assemble;
+mod blocking_reader;
 mod cgroup;
 mod cgroup_paths;
 mod disk;
+mod disk_space;
 mod machine;
 mod memory_reader;
 mod network;
@@ -79,8 +82,10 @@ mod refreshing_cache;
 pub mod topology;
 mod volumes;
 
+pub use blocking_reader::BlockingReader;
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
+pub use disk_space::DiskSpace;
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use logs::{LogUsage, log_metrics};
 pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};

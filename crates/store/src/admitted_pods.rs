@@ -3,7 +3,11 @@
 //! With it, a restarted agent knows its pods before the API server is reachable. Pods contain no
 //! Secrets, only references to them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use windlass_types::pod::pod_from_json;
 use windlass_types::{AllocatedResources, PodExt, PodUid, SharedPod};
 
 use crate::error::StoreError;
@@ -12,7 +16,7 @@ use crate::table_file::TableFile;
 
 /// An admitted pod in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored")]
+#[serde(try_from = "Box<RawValue>")]
 pub struct AdmittedPod {
     /// The pod as the API server had it.
     pub pod: SharedPod,
@@ -30,24 +34,28 @@ impl From<SharedPod> for AdmittedPod {
     }
 }
 
-/// Forms of an entry on the disk.
+/// An entry on the disk. One that was written before allocated resources had a value of their own
+/// is the pod itself.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Stored {
-    Current {
-        pod: SharedPod,
-        allocated: AllocatedResources,
-    },
-    /// Written before allocated resources had a value of their own.
-    PodOnly(SharedPod),
+struct Entry {
+    pod: Option<SharedPod>,
+    allocated: Option<AllocatedResources>,
 }
 
-impl From<Stored> for AdmittedPod {
-    fn from(stored: Stored) -> Self {
-        match stored {
-            Stored::Current { pod, allocated } => Self { pod, allocated },
-            Stored::PodOnly(pod) => pod.into(),
-        }
+impl TryFrom<Box<RawValue>> for AdmittedPod {
+    type Error = serde_json::Error;
+
+    fn try_from(json: Box<RawValue>) -> Result<Self, Self::Error> {
+        let json = json.get().as_bytes();
+        let Entry { pod, allocated } = serde_json::from_slice(json)?;
+        let admitted = Self::from(match pod {
+            Some(pod) => pod,
+            None => Arc::new(pod_from_json(json)?),
+        });
+        Ok(Self {
+            allocated: allocated.unwrap_or(admitted.allocated),
+            pod: admitted.pod,
+        })
     }
 }
 

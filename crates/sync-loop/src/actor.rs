@@ -40,7 +40,7 @@ use windlass_pod_lifecycle::housekeeping::{
     HousekeepingPlan, HousekeepingSchedule, Scope, can_remove_pod_content,
 };
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::node_cgroups::class_values;
+use windlass_runtime_config::node_cgroups::{ClassValues, class_values};
 use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_status::PodStatusStore;
 use windlass_store::{AdmittedPods, BackoffFile};
@@ -341,11 +341,26 @@ impl SyncLoop {
         let runtime = self.deps.runtime.clone();
         let pods = self.desired.pods().map(|pod| &**pod);
         let values = class_values(pods, runtime.qos_memory());
+        self.publish_protected(values);
         spawn_io("qos-classes", async move {
             if let Err(error) = runtime.update_classes(values).await {
                 tracing::warn!(%error, "setting values of the QoS classes failed");
             }
         });
+    }
+
+    /// Publishes the memory that `MemoryQoS` protects, with the feature gate only.
+    fn publish_protected(&self, values: ClassValues) {
+        let families = &self.deps.metrics.sync_loop;
+        let Some((guaranteed, burstable)) = values.protected() else {
+            return;
+        };
+        for (family, bytes) in [
+            (&families.protected_memory, guaranteed),
+            (&families.preferred_memory, burstable),
+        ] {
+            family.with_label_values::<&str>(&[]).set(bytes as f64);
+        }
     }
 
     fn snapshots(&self, scope: Scope) -> Snapshots {

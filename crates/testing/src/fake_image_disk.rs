@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use windlass_image_gc::ImageFileSystem;
-use windlass_image_gc::plan::DiskSpace;
+use windlass_stats::DiskSpace;
 use windlass_types::SandboxId;
 
 use crate::fake_runtime::FakeRuntime;
@@ -32,6 +32,7 @@ impl ImageFileSystem for FakeImageDisk {
         Ok(DiskSpace {
             capacity,
             available,
+            ..DiskSpace::default()
         })
     }
 

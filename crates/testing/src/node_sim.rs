@@ -28,7 +28,7 @@ use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
     self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
-    ObjectParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
+    ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
@@ -95,6 +95,10 @@ pub struct NodeSim {
     pub csi_drivers: CsiDrivers,
     /// Pod cgroups for the next agent start; default none.
     pub cgroups: Option<CgroupSettings>,
+    /// Facts about the node for the next agent start.
+    pub facts: NodeFacts,
+    /// Facts of the host for the next agent start.
+    pub machine: MachineFacts,
     /// The API server of [`simulate_cluster`].
     pub api: FakeApiServer,
     /// Metrics of all agent runs.
@@ -250,6 +254,12 @@ impl NodeSim {
             checks: FakeChecks::default(),
             files,
             cgroups: None,
+            facts: NodeFacts {
+                node_name: NODE.into(),
+                pod_certificates: true,
+                ..NodeFacts::default()
+            },
+            machine: machine(),
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
             api: FakeApiServer::with_clock(Arc::new(time)),
@@ -279,7 +289,7 @@ impl NodeSim {
         let volumes = self.volumes.new_agent_run();
         let fence = Fence::new(self.runtime.clone(), volumes.clone());
         let settings = node_settings();
-        let machine = machine();
+        let machine = self.machine.clone();
         let initial_node = node_before_registration(&settings, &machine, self.clock.now());
         let clients = ApiClients::in_process(FencedApi {
             server: self.api.service(User::node(NODE)),
@@ -324,7 +334,7 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            node: self.node_parts(initial_node, oom_source),
+            node: self.node_parts(initial_node),
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
@@ -333,12 +343,6 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
-            },
-            local_storage: LocalStorageParts {
-                enforce_limits: true,
-                runtime: Arc::new(fence.clone()),
-                images: Arc::new(fence.clone()),
-                disk: Arc::new(self.disk.clone()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),
@@ -350,17 +354,7 @@ impl NodeSim {
                 options: RuntimeOptions::default(),
                 log_rotation: None,
             },
-            image_gc: ImageGcParts {
-                policy: self.image_gc,
-                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, &fence)),
-            },
-            eviction: EvictionParts {
-                settings: self.eviction.clone(),
-                figures: Arc::new(self.pressure.clone()),
-                triggers: Arc::new(self.pressure.clone()),
-                reclaimer: Some(Arc::new(self.pressure.clone())),
-                disk: Some(Arc::new(self.pressure.clone())),
-            },
+            pressure: self.pressure_parts(&fence, oom_source),
             workers: WorkerParts {
                 sync_frequency: Duration::from_secs(60),
                 start_concurrency: 4,
@@ -396,13 +390,9 @@ impl NodeSim {
         self.deliver().await;
     }
 
-    fn node_parts(&self, initial: Node, oom_source: OomSource) -> NodeParts {
+    fn node_parts(&self, initial: Node) -> NodeParts {
         NodeParts {
-            facts: Arc::new(NodeFacts {
-                node_name: NODE.into(),
-                pod_certificates: true,
-                ..NodeFacts::default()
-            }),
+            facts: Arc::new(self.facts.clone()),
             initial: Arc::new(initial),
             admission_policy: Arc::new(AdmissionPolicy {
                 sysctls: SysctlAllowList::default(),
@@ -416,6 +406,28 @@ impl NodeSim {
             resolv_conf_warning: self.resolv_conf_warning.clone(),
             swap_warning: None,
             shutdown: None,
+        }
+    }
+
+    fn pressure_parts(&self, fence: &Fence, oom_source: OomSource) -> PressureParts {
+        PressureParts {
+            local_storage: LocalStorageParts {
+                enforce_limits: true,
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                disk: Arc::new(self.disk.clone()),
+            },
+            image_gc: ImageGcParts {
+                policy: self.image_gc,
+                file_system: Arc::new(FakeImageDisk::of_agent_run(&self.runtime, fence)),
+            },
+            eviction: EvictionParts {
+                settings: self.eviction.clone(),
+                figures: Arc::new(self.pressure.clone()),
+                triggers: Arc::new(self.pressure.clone()),
+                reclaimer: Some(Arc::new(self.pressure.clone())),
+                disk: Some(Arc::new(self.pressure.clone())),
+            },
             oom_source: Some(oom_source),
         }
     }

@@ -253,6 +253,10 @@ pub struct LinuxResources {
     pub cpu_shares: i64,
     /// Memory limit in bytes; 0 is unset.
     pub memory_limit: i64,
+    /// Limit of memory and swap together in bytes, on cgroup v1; 0 is unset.
+    pub memory_swap_limit: i64,
+    /// Limits of huge pages in bytes, by page size as in `2MB`.
+    pub huge_page_limits: BTreeMap<String, u64>,
     /// `oom_score_adj`.
     pub oom_score_adj: i64,
     /// cgroup v2 keys.

@@ -5,8 +5,8 @@ use std::fmt;
 use windlass_types::corev1::{EmptyDirVolumeSource, ResourceRequirements};
 use windlass_types::{Pod, PodExt};
 
-use windlass_pod_inputs::resources::pod_limit;
-use windlass_units::quantity::{Quantity, QuantityFormat};
+use windlass_pod_inputs::resources::{huge_page_resource, pod_limit};
+use windlass_units::quantity::Quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 const HUGE_PAGES_MEDIUM: &str = "HugePages";
@@ -88,7 +88,7 @@ pub fn empty_dir_medium(
         }),
         medium => {
             let page_size = page_size(pod, medium)?;
-            let limit = pod_amount(pod, &resource_of(page_size));
+            let limit = pod_amount(pod, &huge_page_resource(page_size));
             let size = smallest([own, limit]).filter(|size| *size >= page_size);
             Ok(EmptyDirMedium::HugePages { page_size, size })
         }
@@ -148,12 +148,6 @@ fn requested_page_sizes(pod: &Pod) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-fn resource_of(page_size: u64) -> String {
-    let size = i64::try_from(page_size).unwrap_or(i64::MAX);
-    let size = Quantity::from_units(size, QuantityFormat::BinarySi);
-    format!("{HUGE_PAGES}{size}")
 }
 
 fn pod_amount(pod: &Pod, resource: &str) -> Option<u64> {

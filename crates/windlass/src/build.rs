@@ -3,8 +3,10 @@
 mod cgroups;
 mod eviction;
 mod images;
+mod memory;
 pub mod node;
 mod oom;
+mod pressure;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,6 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags, cpu_list};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
-use windlass_local_storage::HostDisk;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -38,6 +39,7 @@ use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_runtime_config::node_cgroups::reserve_cpus;
+use windlass_stats::DiskSpace;
 use windlass_store::{AdmittedPods, BackoffFile, ImageUseFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
@@ -50,8 +52,8 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, LocalStorageParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts,
-    ShutdownParts, SourceParts, StateParts, VolumeParts, WorkerParts,
+    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
+    StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
@@ -124,15 +126,8 @@ pub fn agent_parts(
     let node = node_parts(config, &identity, &machine, initial, handles)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
-    let local_storage = LocalStorageParts {
-        enforce_limits: kubelet.local_storage_capacity_isolation,
-        runtime: Arc::clone(&clients.runtime) as _,
-        images: Arc::clone(&clients.images) as _,
-        disk: Arc::new(HostDisk::new(node.facts.paths.clone())),
-    };
+    let pressure = pressure::pressure_parts(config, clients, &node.facts, &clock);
     let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
-    let images = Arc::clone(&clients.images) as _;
-    let eviction = eviction::eviction_parts(config, images, Arc::clone(&clock));
     let change_detection = &kubelet.config_map_and_secret_change_detection_strategy;
     Ok(AgentParts {
         spans: None,
@@ -144,7 +139,6 @@ pub fn agent_parts(
             change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
             credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
         },
-        image_gc: images::image_gc_parts(config, clients),
         state: state_parts(&config.flags.root_dir, cluster.is_some())?,
         workers: WorkerParts {
             sync_frequency: kubelet.sync_frequency.to_std(),
@@ -155,10 +149,9 @@ pub fn agent_parts(
             },
         },
         cluster,
-        eviction,
+        pressure,
         node,
         volumes,
-        local_storage,
         runtime,
         clock,
         metrics,
@@ -201,6 +194,7 @@ fn node_parts(
 ) -> anyhow::Result<NodeParts> {
     let facts = NodeFacts {
         root_shared: root_is_shared(&config.flags.root_dir),
+        memory: memory::memory_settings(&config.kubelet, &config.gates, machine, &initial),
         ..node_facts(config, identity, &initial)
     };
     // upstream records shutdown times only with this gate
@@ -224,7 +218,6 @@ fn node_parts(
             logind_conf_dir: PathBuf::from(LOGIND_CONF),
             record,
         }),
-        oom_source: Some(oom::oom_source(&config.kubelet.cgroup_root)),
         facts: Arc::new(facts),
         initial: Arc::new(initial),
     })
@@ -527,11 +520,8 @@ fn cpu_count(stat: &str) -> i64 {
 
 /// Size in bytes of the file system of the nearest existing parent.
 fn storage_capacity(root_dir: &Path) -> i64 {
-    let stat = root_dir
-        .ancestors()
-        .find_map(|dir| rustix::fs::statvfs(dir).ok());
-    stat.and_then(|s| i64::try_from(s.f_blocks.saturating_mul(s.f_frsize)).ok())
-        .unwrap_or(0)
+    let space = DiskSpace::read_nearest(root_dir);
+    space.map_or(0, |space| i64::try_from(space.capacity).unwrap_or(0))
 }
 
 fn thermal_throttle_paths() -> Vec<String> {

@@ -84,7 +84,7 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     for warning in &config.warnings {
         tracing::warn!(%warning, "configuration");
     }
-    for warning in checks::run(&config.kubelet)? {
+    for warning in checks::run(&config.kubelet, &config.gates)? {
         tracing::warn!(warning, "node check");
     }
     process::prepare(&config.kubelet);

@@ -15,6 +15,7 @@ mod logs;
 mod node;
 mod oom;
 mod pods;
+mod pressure;
 mod probes;
 mod sources;
 mod sync_loop;
@@ -30,25 +31,21 @@ use windlass_actors::{
 };
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
-use windlass_local_storage::LocalStorage;
-use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender, spawn_io};
+use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
 use windlass_sync_loop::SyncLoopHealth;
 use windlass_timelines::Timelines;
-use windlass_types::{PodExt, PodUid, SpanSink};
+use windlass_types::{PodUid, SpanSink};
 use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
-use eviction::spawn_eviction;
-use images::spawn_image_gc;
 use links::{Links, Shared, channels};
-use local_storage::spawn_local_storage;
-use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
-use oom::spawn_oom_watcher;
+use node::{spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
+use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
@@ -57,7 +54,7 @@ use volumes::{object_cache, spawn_volumes};
 pub use images::NodeReclaim;
 pub use parts::{
     AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
-    RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
+    PressureParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
 
@@ -91,8 +88,6 @@ pub struct Agent {
     pub reclaim: NodeReclaim,
     /// Signals, thresholds and evictions.
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
-    /// Disk usage of pods.
-    pub local_storage: LocalStorage,
     /// Reads and rotates container logs.
     pub logs: LogReader,
     /// Trace exporter.
@@ -164,16 +159,8 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let cluster = parts.cluster.as_ref();
 
     let objects = object_cache(parts.objects, &node.facts, cluster, &shared, &links);
-    let volume_usages = spawn_volumes(
-        &parts.volumes,
-        &objects,
-        &shared,
-        &links,
-        ends.volumes,
-        ends.volumes_in_use,
-    );
-    let volumes = volume_usages.clone();
-    let local_storage = spawn_local_storage(parts.local_storage, volumes, &shared, &links);
+    let volume_ends = (ends.volumes, ends.volumes_in_use);
+    let volume_usages = spawn_volumes(&parts.volumes, &objects, &shared, &links, volume_ends);
     let pleg_health = spawn_pleg(&shared, &links, ends.pleg);
     let logs = spawn_logs(parts.runtime.log_rotation, &node.facts, &shared, &links);
     let (probes, probe_updates) = spawn_probes(&ProbeWiring {
@@ -186,12 +173,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let resize_pod_level = node.facts.resize_pod_level;
     let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
-    let reclaim = spawn_image_gc(parts.image_gc, state.image_uses, &runtime, &shared, &links);
-    let (limited, stop) = (runtime.clone(), shared.shutdown.token().clone());
-    spawn_io("node-allocatable", async move {
-        stop.run_until_cancelled(limited.enforce_node_allocatable())
-            .await
-    });
+    spawn_node_limits(&runtime, &shared);
+    let pressure = PressureWiring {
+        image_uses: state.image_uses,
+        volumes: volume_usages.clone(),
+        runtime: runtime.clone(),
+        observed: ends.pressure,
+    };
+    let pressure = spawn_pressure(parts.pressure, pressure, &shared, &links);
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
@@ -206,60 +195,38 @@ pub fn spawn(parts: AgentParts) -> Agent {
         backoff: backoff.unwrap_or_default(),
     };
     spawn_workers(workers, &shared, &links, ends.updates, ends.workers);
-    let restored = state.restored.iter();
     let sync_loop = SyncLoopWiring {
         sources: parts.sources.configured(),
         orphan_grace: parts.workers.orphan_grace,
         initial_node: node.initial,
         admission_policy: node.admission_policy,
         checkpoint: state.admitted,
-        restored: restored
-            .clone()
-            .map(|it| (it.pod.uid(), it.allocated.clone()))
-            .collect(),
+        restored: state.restored.clone(),
         runtime,
         backoff_file,
         pleg_health: pleg_health.clone(),
         probes: probe_updates,
     };
     let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
-    let restored = restored.map(|it| it.pod.clone()).collect();
-    let (sources, rejected) = spawn_sources(parts.sources, restored, &shared, &links);
-
-    let eviction = spawn_eviction(
-        parts.eviction,
-        local_storage.clone(),
-        &shared,
-        &links,
-        &reclaim,
-        ends.pressure,
-    );
+    let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
-    if let Some(source) = node.oom_source {
-        spawn_oom_watcher(source, &shared, &links);
-    }
-    if let Some(parts) = node.shutdown {
-        spawn_shutdown(parts, &shared, &links, ends.node_shutdown);
-    }
+    spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
     let csi_node = spawn_plugins(parts.volumes, cluster, &shared, &links);
-    let cluster = parts.cluster.map(|cluster| {
-        let wiring = ClusterWiring {
-            storage: sources.clone(),
-            csi_node,
-            node: ends.node,
-        };
-        spawn_cluster(cluster, wiring, &shared, &links)
-    });
+    let wiring = ClusterWiring {
+        storage: sources.clone(),
+        csi_node,
+        node: ends.node,
+    };
+    let cluster = parts.cluster;
+    let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
 
     let started = Started {
         sync_loop_health,
         pleg_health,
         volume_usages,
-        reclaim,
-        local_storage,
+        pressure,
         sources,
         rejected,
-        eviction,
         logs,
         probes,
         spans: parts.spans,
@@ -273,11 +240,9 @@ struct Started {
     sync_loop_health: SyncLoopHealth,
     pleg_health: PlegHealth,
     volume_usages: VolumeUsages,
-    reclaim: NodeReclaim,
-    local_storage: LocalStorage,
+    pressure: Pressure,
     sources: MailboxSender<SourceSnapshot>,
     rejected: watch::Receiver<Vec<RejectedManifest>>,
-    eviction: watch::Receiver<Arc<EvictionStatus>>,
     logs: LogReader,
     probes: ProbesHandle,
     spans: Option<Arc<dyn SpanSink>>,
@@ -290,11 +255,10 @@ impl Started {
             sync_loop_health: self.sync_loop_health,
             pleg_health: self.pleg_health,
             volume_usages: self.volume_usages,
-            reclaim: self.reclaim,
-            local_storage: self.local_storage,
+            reclaim: self.pressure.reclaim,
             sources: self.sources,
             rejected: self.rejected,
-            eviction: self.eviction,
+            eviction: self.pressure.eviction,
             logs: self.logs,
             spans: self.spans,
             node: AgentNode {

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use windlass_cri::CriCode;
-use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::PodUid;
 
@@ -315,6 +316,36 @@ fn failure_after_oom_kill_of_child_is_oom_killed() {
         sim.runtime.kill_container(&app(sim, "kept").id, 1);
         sim.until("kept failed", MINUTE, |sim| {
             exit_reason(sim, "kept") == "Error"
+        })
+        .await;
+    });
+}
+
+/// The runtime's reason stands, as upstream.
+#[test]
+fn container_killed_by_the_agent_is_not_oom_killed() {
+    beside_a_bystander(13, async |sim| {
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.runtime.set_exec("app", Exec::exits(0));
+        let probe = json!({"exec": {"command": ["alive"]}, "periodSeconds": 1,
+            "failureThreshold": 1});
+        let web = pod("web").with(|pod| {
+            let containers = &mut pod.spec.get_or_insert_default().containers;
+            containers[0].liveness_probe = serde_json::from_value(probe).ok();
+        });
+        desire(sim, [web]).await;
+        sim.until("it runs", SECOND, |sim| runs(sim, "web")).await;
+        sim.pass(2 * SECOND).await;
+        let message = oom_message(sim, "web", "cgroup");
+        sim.log_of_kernel(&message).await;
+        // its grace period is 5 s
+        sim.runtime.set_exec("app", Exec::exits(1));
+        sim.until("web restarts", 9 * SECOND, |sim| {
+            sim.runtime.starts(&uid("web"), "app") == 2
+        })
+        .await;
+        sim.until("it is reported", SECOND, |sim| {
+            exit_reason(sim, "web") == "Error"
         })
         .await;
     });

@@ -28,6 +28,7 @@ mod bare;
 mod cluster;
 mod fleet;
 mod lifecycle;
+mod pressure;
 mod process;
 mod report;
 mod resize;
@@ -99,6 +100,9 @@ pub struct Options {
     /// Measure in-place resizes.
     #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
     resize: resize::ResizeOptions,
+    /// Measure eviction, image collection and log rotation.
+    #[command(flatten, next_help_heading = "Pressure instead of starts")]
+    pressure: pressure::PressureOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -135,6 +139,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = resize::measure(options, &binary), if options.resize.resize => {
             (Section::Resize, resize::command(options), report?)
+        }
+        report = pressure::measure(options, &binary), if options.pressure.pressure => {
+            (Section::Pressure, pressure::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -175,6 +182,7 @@ impl Options {
             api,
             scale,
             resize,
+            pressure,
             ..
         } = self;
         let chosen = [
@@ -183,6 +191,7 @@ impl Options {
             volumes.volumes,
             api.api,
             resize.resize,
+            pressure.pressure,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()
     }

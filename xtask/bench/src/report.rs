@@ -29,6 +29,8 @@ pub(super) enum Section {
     Scale,
     /// In-place resizes.
     Resize,
+    /// Eviction, image collection and log rotation.
+    Pressure,
 }
 
 impl Section {
@@ -41,6 +43,7 @@ impl Section {
             Self::Api => "bench-api",
             Self::Scale => "bench-scale",
             Self::Resize => "bench-resize",
+            Self::Pressure => "bench-pressure",
         }
     }
 }

@@ -55,7 +55,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "image-gc",
-        &["actors", "cri", "mailboxes", "metrics", "store", "units"],
+        &[
+            "actors",
+            "cri",
+            "mailboxes",
+            "metrics",
+            "stats",
+            "store",
+            "units",
+        ],
     ),
     ("telemetry", &["metrics"]),
     (
@@ -86,6 +94,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "metrics",
             "node-rules",
             "pod-lifecycle",
+            "stats",
             "status",
             "units",
         ],

@@ -52,6 +52,9 @@ impl PodCgroups {
         if self.usable().is_empty() || self.lock().classes == Some(values) {
             return Ok(false);
         }
+        if values.all != CgroupValues::default() {
+            self.set(&self.0.layout.kubepods(), values.all)?;
+        }
         let mut exact = self.set_class(QosClass::Burstable, values.burstable)?;
         // its shares are constant
         if values.best_effort.memory_limit.is_some() {
@@ -107,7 +110,7 @@ impl PodCgroups {
         self.start_slice(path, values)?;
         for file in files {
             let hierarchy = tree.hierarchy_of(file.controller).unwrap_or_default();
-            let written = tree.write(&hierarchy, path, file.name, &file.content);
+            let written = tree.write(&hierarchy, path, &file.name, &file.content);
             let target = format!("{path}/{}={}", file.name, file.content);
             written.map_err(|error| failed("set", &hierarchy, &target, error))?;
         }

@@ -65,6 +65,9 @@ impl PodCgroups {
             cpu_quota: change.cpu_quota.or(known.cpu_quota),
             memory_limit: change.memory_limit.or(known.memory_limit),
             pids_limit: change.pids_limit.or(known.pids_limit),
+            memory_min: change.memory_min.or(known.memory_min),
+            memory_low: change.memory_low.or(known.memory_low),
+            ..known
         };
         self.lock().applied.insert(uid.clone(), (class, values));
         Ok(())

@@ -511,7 +511,8 @@ fn unknown_and_unimplemented_fields_warn_once() {
     check_warnings(
         &[(
             "k.yaml",
-            "HEAD\nmaxPodz: 3\nauthentication: {x509: {clientCA: a}}\nmaxPods: 50\niptablesDropBit: 14\nport: 10250\n",
+            "HEAD\nmaxPodz: 3\nauthentication: {x509: {clientCA: a}}\nmaxPods: 50\niptablesDropBit: 14\nport: 10250\n\
+             memoryThrottlingFactor: 0.8\nmemorySwap: {swapBehavior: LimitedSwap}\n",
         )],
         &[
             "--config=@/k.yaml",
@@ -525,6 +526,7 @@ fn unknown_and_unimplemented_fields_warn_once() {
             "@/k.yaml: maxPodz: unknown field (line 3, column 10) ignored; remove or correct it",
             "@/k.yaml: iptablesDropBit: ignored: no effect in the Go kubelet either",
             "--qos-reserved: qosReserved: no effect without feature gate QOSReserved",
+            "@/k.yaml: memoryThrottlingFactor: no effect without feature gate MemoryQoS",
             "--feature-gates: featureGates.EventedPLEG: set to true; not implemented in this version",
             "--feature-gates: featureGates: NFTablesProxyMode, WatchList: no effect in a kubelet",
             "--exit-on-lock-contention: not implemented: the agent keeps the lock until it exits",

@@ -1,5 +1,7 @@
 //! Requests: sandbox and container configurations, filters, credentials.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use windlass_proto::cri_v1 as pb;
 use windlass_types::SandboxId;
@@ -334,6 +336,8 @@ pub fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResource
         cpu_quota: resources.cpu_quota,
         cpu_shares: resources.cpu_shares,
         memory_limit_in_bytes: resources.memory_limit,
+        memory_swap_limit_in_bytes: resources.memory_swap_limit,
+        hugepage_limits: huge_pages_to_pb(&resources.huge_page_limits),
         oom_score_adj: resources.oom_score_adj,
         unified: resources.unified.clone(),
         ..Default::default()
@@ -347,9 +351,24 @@ pub fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResourc
         cpu_quota: resources.cpu_quota,
         cpu_shares: resources.cpu_shares,
         memory_limit: resources.memory_limit_in_bytes,
+        memory_swap_limit: resources.memory_swap_limit_in_bytes,
+        huge_page_limits: resources
+            .hugepage_limits
+            .into_iter()
+            .map(|it| (it.page_size, it.limit))
+            .collect(),
         oom_score_adj: resources.oom_score_adj,
         unified: resources.unified,
     }
+}
+
+fn huge_pages_to_pb(limits: &BTreeMap<String, u64>) -> Vec<pb::HugepageLimit> {
+    let limits = limits.iter();
+    let limits = limits.map(|(page_size, limit)| pb::HugepageLimit {
+        page_size: page_size.clone(),
+        limit: *limit,
+    });
+    limits.collect()
 }
 
 fn int64_to_pb(value: i64) -> pb::Int64Value {

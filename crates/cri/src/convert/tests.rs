@@ -34,6 +34,8 @@ fn resources() -> LinuxResources {
         cpu_quota: 50_000,
         cpu_shares: 512,
         memory_limit: 1 << 30,
+        memory_swap_limit: 1 << 31,
+        huge_page_limits: [("2MB".to_owned(), 4 << 20), ("1GB".to_owned(), 0)].into(),
         oom_score_adj: -997,
         unified: map(&[("memory.min", "1024")]),
     }

@@ -1,7 +1,5 @@
 //! Readings of this host, and layouts of file systems.
 
-use std::sync::mpsc;
-
 use async_trait::async_trait;
 use windlass_cri::CriResult;
 use windlass_types::ContainerId;
@@ -88,30 +86,4 @@ fn layout_follows_the_devices() {
     check([1, 2, 1], false, "separate images");
     check([1, 0, 0], true, "unknown");
     check([0, 2, 2], true, "unknown");
-}
-
-#[tokio::test]
-async fn hung_disk_keeps_its_last_reading_and_time() {
-    let disk: Lane<u64, u64> = Lane::new(7);
-    let at = |second| Timestamp::from_second(second).expect("a time");
-    let short = Duration::from_millis(20);
-    assert_eq!(
-        disk.run(short, at(1), |it| Some(*it)).await,
-        Some((7, at(1)))
-    );
-    let (resume, hung) = mpsc::channel::<()>();
-    let hang = move |it: &mut u64| {
-        let _ = hung.recv();
-        Some(*it + 1)
-    };
-    assert_eq!(disk.run(short, at(2), hang).await, Some((7, at(1))));
-    // no second thread
-    let later = disk.run(short, at(3), |_| panic!("a second read")).await;
-    assert_eq!(later, Some((7, at(1))));
-    assert_eq!(disk.run_once(short, |it| *it).await, None);
-    drop(resume);
-    let read = disk.run_once(Duration::from_secs(60), |it| *it).await;
-    assert_eq!(read, Some(7));
-    // the hung read ended with a result
-    assert_eq!(disk.run(short, at(4), |_| None).await, Some((8, at(2))));
 }

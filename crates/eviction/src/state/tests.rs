@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{EvictionSettings, EvictionState};
+use crate::interval::{MAX_INTERVAL, MIN_INTERVAL};
 use crate::layout::FileSystems;
 use crate::memory_rule::MemoryRule;
 use crate::signal::Signal;
@@ -384,6 +385,6 @@ fn pass_survives_extreme_values() {
         // time may stand still or run backwards
         let second = second as u64 % 3;
         let pass = state.pass(now(second), &observations(&text.join(" "), 0), &settings);
-        assert!(pass.next <= crate::MAX_INTERVAL && pass.next >= crate::MIN_INTERVAL);
+        assert!(pass.next <= MAX_INTERVAL && pass.next >= MIN_INTERVAL);
     }
 }

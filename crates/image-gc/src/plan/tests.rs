@@ -59,6 +59,7 @@ fn disk_usage_is_compared_with_thresholds() {
         let disk = DiskSpace {
             capacity,
             available,
+            ..DiskSpace::default()
         };
         let decision = SpaceDecision::new(disk, &ImageGcPolicy::default());
         assert_eq!(decision.to_string(), expected, "{available} of {capacity}");
@@ -85,6 +86,7 @@ fn hundred_percent_threshold_needs_a_full_disk() {
     let disk = |available| DiskSpace {
         capacity: 1000,
         available,
+        ..DiskSpace::default()
     };
     let line = |available| SpaceDecision::new(disk(available), &policy).to_string();
     assert_eq!(line(10), "enough (99% used)");

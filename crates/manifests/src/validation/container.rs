@@ -7,13 +7,12 @@ mod security;
 use std::collections::BTreeSet;
 
 use windlass_types::corev1::{
-    Container, ContainerPort, EnvVar, ObjectFieldSelector, PodSpec, ResourceRequirements,
-    VolumeMount,
+    Container, ContainerPort, EnvVar, ObjectFieldSelector, PodSpec, VolumeMount,
 };
 
+use super::amounts::amounts;
 use super::field::Errors;
 use super::names;
-use windlass_units::quantity::Quantity;
 
 pub(super) use security::{numeric_id, seccomp};
 
@@ -288,39 +287,6 @@ pub(super) fn field_path(
         .any(|prefix| text.starts_with(prefix) && text.ends_with("']"));
     if !subscripted {
         errors.one_of(&field, Some(text), supported);
-    }
-}
-
-fn amounts(resources: &ResourceRequirements, path: &str, errors: &mut Errors) {
-    let lists = [
-        ("limits", &resources.limits),
-        ("requests", &resources.requests),
-    ];
-    for (list, amounts) in lists {
-        for (name, amount) in amounts.iter().flatten() {
-            let field = format!("{path}.{list}[{name}]");
-            match amount.0.parse::<Quantity>() {
-                Err(_) => {
-                    let detail = "must be a quantity such as 100m, 0.5 or 128Mi";
-                    errors.invalid(&field, &amount.0, detail);
-                }
-                Ok(quantity) if quantity.nanos() < 0 => {
-                    errors.invalid(&field, &amount.0, "must be greater than or equal to 0");
-                }
-                Ok(_) => {}
-            }
-        }
-    }
-    for (name, request) in resources.requests.iter().flatten() {
-        let limit = resources.limits.as_ref().and_then(|l| l.get(name));
-        let Some(limit) = limit else { continue };
-        if let (Ok(requested), Ok(limited)) =
-            (request.0.parse::<Quantity>(), limit.0.parse::<Quantity>())
-            && requested > limited
-        {
-            let detail = format!("must be less than or equal to {name} limit of {}", limit.0);
-            errors.invalid(&format!("{path}.requests"), &request.0, &detail);
-        }
     }
 }
 

@@ -229,6 +229,24 @@ fn environment_and_resources_are_validated() {
         json!({"limits": {"cpu": "1", "memory": "lots"}, "requests": {"cpu": "1100m"}}),
         "spec.containers[0].resources.limits[memory]: Invalid value: \"lots\": must be a quantity such as 100m, 0.5 or 128Mi; spec.containers[0].resources.requests[memory]: Invalid value: \"lots\": must be a quantity such as 100m, 0.5 or 128Mi; spec.containers[0].resources.requests: Invalid value: \"1100m\": must be less than or equal to cpu limit of 1",
     );
+    let huge = |limits: &str, requests: &str| json!({"limits": {"hugepages-2Mi": limits}, "requests": {"hugepages-2Mi": requests}});
+    check(
+        "/spec/containers/0/resources",
+        huge("4Mi", "2Mi"),
+        "spec.containers[0].resources.requests: Invalid value: \"2Mi\": must be equal to hugepages-2Mi limit of 4Mi; spec.containers[0].resources: Forbidden: HugePages require cpu or memory",
+    );
+    let mut odd = huge("3Mi", "3Mi");
+    odd["limits"]["memory"] = "1Mi".into();
+    check(
+        "/spec/containers/0/resources",
+        odd,
+        "spec.containers[0].resources.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi; spec.containers[0].resources.requests[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi",
+    );
+    check(
+        "/spec/containers/0/resources",
+        json!({"requests": {"cpu": "1", "hugepages-2Mi": "2Mi", "example.com/gpu": "1"}}),
+        "spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources; spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",
+    );
     check(
         "/spec/terminationGracePeriodSeconds",
         json!(-1),

@@ -79,7 +79,6 @@ pub(crate) struct PodWorkerActor {
     probe_results: Arc<PodProbeResults>,
     /// Hung calls for which an event was recorded.
     hung: Vec<HungCall>,
-    kill_reason: String,
     /// A previous agent run began to terminate the pod.
     resumed_stop: bool,
     runtime: RuntimeState,
@@ -110,11 +109,11 @@ impl PodWorkerActor {
             InitialState::TerminateOrphan(kill) => (None, BackoffTable::default(), Some(kill)),
         };
         let mut report = Report::new(pod.clone(), deps.clock.now(), &deps.metrics);
-        let (input, kill_reason) = match kill {
-            None => (Input::PodUpdated, String::new()),
+        let input = match kill {
+            None => Input::PodUpdated,
             Some(kill) => {
-                report.decided(kill.phase_override);
-                (Input::Terminate(kill.grace), kill.reason)
+                report.decided(kill.reason, kill.phase_override);
+                Input::Terminate(kill.grace)
             }
         };
         if let Some(pod) = &pod {
@@ -140,7 +139,6 @@ impl PodWorkerActor {
             machine,
             pod,
             backoff,
-            kill_reason,
             resumed_stop,
             runtime,
             job: None,
@@ -192,8 +190,9 @@ impl PodWorkerActor {
             let events = &self.deps.events;
             events.record(pod, None, EventType::Normal, reason, text);
         }
-        self.report.decided(Some(deadline::phase_override()));
-        self.kill_reason = deadline::MESSAGE.to_owned();
+        let reason = deadline::MESSAGE.to_owned();
+        let phase_override = Some(deadline::phase_override());
+        self.report.decided(reason, phase_override);
         self.handle(Input::Terminate(None), ctx);
     }
 
@@ -257,7 +256,7 @@ impl PodWorkerActor {
                     Some(pod) if self.resumed_stop => remaining_grace_period(pod, grace, now),
                     _ => grace,
                 };
-                self.report.terminating(&self.kill_reason, grace, now);
+                self.report.terminating(grace, now);
                 spawn_io("kill-pod", async move {
                     let kill = Box::pin(jobs::sync_terminating_pod(&deps, &uid, pod, grace));
                     let kill = for_pod(uid.clone(), kill);
@@ -388,8 +387,7 @@ impl PodWorkerActor {
             self.pod = Some(pod);
         }
         if let Some(kill) = kill {
-            self.kill_reason = kill.reason;
-            self.report.decided(kill.phase_override);
+            self.report.decided(kill.reason, kill.phase_override);
             self.handle(Input::Terminate(kill.grace), ctx);
         } else {
             self.handle(

@@ -1,5 +1,6 @@
 //! Builds the pod's status entry: status, blocker, start timings.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
 use windlass_types::{
-    ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names,
+    ContainerId, ObservedContainer, ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodUid, Reason,
+    SharedPod, Timestamp, names,
 };
 
 use super::WorkerDeps;
@@ -49,8 +51,12 @@ pub struct Report {
     blocker: Option<Blocker>,
     timings: StartTimings,
     stopping: Option<Blocker>,
+    /// Containers that the agent stopped: an OOM kill before does not explain their exit.
+    stopped: BTreeSet<ContainerId>,
     issues: Vec<String>,
     resize: ResizeReport,
+    /// Why the pod is terminated; empty if all containers have exited.
+    kill_reason: String,
     phase_override: Option<PhaseOverride>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
@@ -76,8 +82,10 @@ impl Report {
             blocker: None,
             timings: StartTimings::default(),
             stopping: None,
+            stopped: BTreeSet::new(),
             issues: Vec::new(),
             resize: ResizeReport::default(),
+            kill_reason: String::new(),
             phase_override: None,
             next_sync: None,
             synced_once: false,
@@ -131,6 +139,22 @@ impl Report {
     pub fn observed(&mut self, observed: Arc<ObservedPod>) {
         self.observed = observed;
         self.is_observed = true;
+        let (stopped, containers) = (&mut self.stopped, &self.observed.containers);
+        stopped.retain(|id| containers.iter().any(|it| it.id == *id));
+        let is_stopped = |it: &ObservedContainer| stopped.contains(&it.id);
+        if containers.iter().any(is_stopped) {
+            let containers = Arc::make_mut(&mut self.observed).containers.iter_mut();
+            containers
+                .filter(|it| is_stopped(it))
+                .for_each(|it| it.oom_kills = None);
+        }
+    }
+
+    /// Records that running containers are stopped.
+    fn stopped(&mut self, is_stopped: impl Fn(&ContainerId) -> bool) {
+        let running = self.observed.running().map(|it| &it.id);
+        let stopped = running.filter(|id| is_stopped(id)).cloned();
+        self.stopped.extend(stopped);
     }
 
     /// Records the observation at the start of a sync and updates the status, as upstream: an
@@ -142,19 +166,25 @@ impl Report {
         }
     }
 
-    /// Records a phase override; the first one applies.
-    pub fn decided(&mut self, phase_override: Option<PhaseOverride>) {
+    /// Records a cause of the termination. The first one stays, unless only a later one has a phase
+    /// override.
+    pub fn decided(&mut self, reason: String, phase_override: Option<PhaseOverride>) {
+        let overrides = self.phase_override.is_none() && phase_override.is_some();
+        if overrides || self.kill_reason.is_empty() {
+            self.kill_reason = reason;
+        }
         self.phase_override = self.phase_override.take().or(phase_override);
     }
 
     /// Records the termination of the pod.
-    pub fn terminating(&mut self, reason: &str, grace: Duration, now: Timestamp) {
-        let grace = grace.as_secs();
+    pub fn terminating(&mut self, grace: Duration, now: Timestamp) {
+        let (grace, reason) = (grace.as_secs(), &self.kill_reason);
         let message = if reason.is_empty() {
             format!("all containers have exited; terminating the pod (grace period {grace} s)")
         } else {
             format!("{reason}; terminating the pod (grace period {grace} s)")
         };
+        self.stopped(|_| true);
         let since = self.stopping.as_ref().map_or(now, |blocker| blocker.since);
         self.stopping = Some(Blocker {
             reason: Reason::Terminating,
@@ -186,7 +216,12 @@ impl Report {
             }
             retry_at = outcome.retry_at;
             resync_at = outcome.resync_at;
-            self.backing_off = outcome.actions.backing_off;
+            let actions = outcome.actions;
+            self.stopped(|id| {
+                let mut killed = actions.containers_to_kill.iter().map(|it| &it.id);
+                actions.kill_pod || killed.any(|killed| killed == id)
+            });
+            self.backing_off = actions.backing_off;
             if let (Some(pod), Some(resized)) = (&self.pod, outcome.resized)
                 && !outcome.cancelled
             {

@@ -16,7 +16,7 @@ fn reserved_cgroups_get_their_reservation() {
     let system = map(&[("cpu", "100m"), ("memory", "100Mi"), ("pid", "1000")]);
     let kube = map(&[("cpu", "1"), ("ephemeral-storage", "1Gi")]);
     let none = BTreeMap::new();
-    let check = |enforced: &[&str], kube: &BTreeMap<String, String>, expected: &[&str]| {
+    let check_qos = |enforced: &[&str], kube: &BTreeMap<_, _>, memory_qos, expected: &[&str]| {
         let enforced: Vec<String> = enforced.iter().map(|word| (*word).to_owned()).collect();
         let limits = reserved_limits(
             &enforced,
@@ -25,6 +25,7 @@ fn reserved_cgroups_get_their_reservation() {
                 kube,
                 system_cgroup: "/system",
                 kube_cgroup: "/kube",
+                memory_qos,
             },
         );
         let lines: Vec<String> = limits
@@ -39,6 +40,12 @@ fn reserved_cgroups_get_their_reservation() {
             .collect();
         assert_eq!(lines, expected, "{enforced:?}");
     };
+    let check = |enforced: &[&str], kube: &BTreeMap<String, String>, expected: &[&str]| {
+        check_qos(enforced, kube, false, expected);
+    };
+    let protected = "/system shares=102 memory=104857600 pids=1000 min=104857600";
+    let both = ["system-reserved", "system-reserved-compressible"];
+    check_qos(&both, &kube, true, &[protected, "/system shares=102"]);
     check(&["none"], &kube, &[]);
     check(&["pods"], &kube, &[]);
     let system_line = "/system shares=102 memory=104857600 pids=1000";
@@ -124,6 +131,10 @@ fn classes_keep_memory_for_requests_of_higher_classes() {
             percent,
             allocatable,
         });
+        let memory = ClassMemory {
+            reserved: memory,
+            protects_requests: None,
+        };
         let values = class_values(pods.iter(), memory);
         assert_eq!(values.to_string(), expected, "{percent:?}");
     };
@@ -169,5 +180,31 @@ fn classes_keep_memory_for_requests_of_higher_classes() {
         0,
         &pods,
         "burstable(shares=1024) besteffort(shares=2)",
+    );
+}
+
+#[test]
+fn requests_of_classes_are_protected() {
+    let check = |protects: bool, protected: (i64, i64), expected: &str| {
+        let pods = ["guaranteed 100", "guaranteed 50 Failed", "burstable 200"];
+        let pods: Vec<Pod> = pods.iter().map(|text| pod(text)).collect();
+        let memory = ClassMemory {
+            reserved: None,
+            protects_requests: Some(protects),
+        };
+        let values = class_values(pods.iter(), memory);
+        assert_eq!(values.to_string(), expected);
+        assert_eq!(values.protected(), Some(protected));
+    };
+    check(
+        true,
+        (100, 200),
+        "all(min=300) burstable(shares=1024 low=200) besteffort(shares=2)",
+    );
+    // what a previous policy has set is reset
+    check(
+        false,
+        (0, 0),
+        "all(min=0) burstable(shares=1024 low=0) besteffort(shares=2)",
     );
 }

@@ -1,5 +1,6 @@
 //! Values by class and limits, and the files they are written into.
 
+use windlass_pod_inputs::node_facts::MemoryQos;
 use windlass_types::Pod;
 
 use super::*;
@@ -99,6 +100,44 @@ fn pod_cgroup_follows_pod_limits_and_node_settings() {
 }
 
 #[test]
+fn memory_qos_protects_request_of_pod() {
+    fn check(containers: &[&str], none: &str, tiered: &str) {
+        let pod = pod(containers, "- 4096");
+        for (protects_requests, expected) in [(false, none), (true, tiered)] {
+            let mut node = NodeFacts::default();
+            node.memory.qos = Some(MemoryQos {
+                protects_requests,
+                throttling_factor: 0.9,
+                allocatable: 0,
+                page_size: 4096,
+            });
+            let values = pod_cgroup(&pod, &node, None).to_string();
+            assert!(values.ends_with(expected), "{containers:?} {values}");
+        }
+    }
+    check(&["1 8Ki; 1 8Ki"], " min=0 low=0", " min=12288 low=0");
+    check(&["- 8Ki;", "- 4Ki;"], " min=0 low=0", " min=0 low=16384");
+}
+
+#[test]
+fn huge_pages_of_pod_are_limited_by_size() {
+    let mut node = NodeFacts::default();
+    node.memory.huge_page_sizes = vec![2 << 20, 1 << 30];
+    let check = |resources: serde_json::Value, expected: &str| {
+        let pod = serde_json::json!({"spec": {"containers": [
+            {"name": "a", "resources": {"limits": {"hugepages-2Mi": "4Mi"}}},
+            {"name": "b", "resources": {"limits": {"hugepages-2Mi": "2Mi"}}},
+        ], "resources": resources}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let values = pod_cgroup(&pod, &node, None);
+        assert!(values.to_string().ends_with(expected), "{values}");
+    };
+    check(serde_json::json!({}), " 2MB=6291456 1GB=0");
+    let limits = serde_json::json!({"limits": {"hugepages-2Mi": "8Mi", "hugepages-1Gi": "1Gi"}});
+    check(limits, " 2MB=8388608 1GB=1073741824");
+}
+
+#[test]
 fn burstable_class_gets_sum_of_its_running_pods() {
     let mut ended = pod(&["3;"], "");
     let status = serde_json::json!({"phase": "Succeeded"});
@@ -153,6 +192,9 @@ fn cgroup_v1_and_v2_have_their_files() {
         cpu_quota: Some((50_000, 100_000)),
         memory_limit: Some(4096),
         pids_limit: Some(9),
+        memory_min: Some(1),
+        memory_low: Some(0),
+        huge_pages: [(2 << 20, 4 << 20)].into_iter().collect(),
     };
     check(
         values,
@@ -163,6 +205,8 @@ fn cgroup_v1_and_v2_have_their_files() {
             "cpu.cfs_quota_us=50000",
             "memory.limit_in_bytes=4096",
             "pids.max=9",
+            "hugetlb.2MB.limit_in_bytes=4194304",
+            "hugetlb.2MB.rsvd.limit_in_bytes=4194304",
         ],
     );
     check(
@@ -172,7 +216,11 @@ fn cgroup_v1_and_v2_have_their_files() {
             "cpu.weight=39",
             "cpu.max=50000 100000",
             "memory.max=4096",
+            "memory.min=1",
+            "memory.low=0",
             "pids.max=9",
+            "hugetlb.2MB.max=4194304",
+            "hugetlb.2MB.rsvd.max=4194304",
         ],
     );
     let unlimited = CgroupValues {
@@ -200,11 +248,15 @@ fn slice_properties_have_systemd_resolution() {
         cpu_quota: Some((50_000, 100_000)),
         memory_limit: Some(1 << 20),
         pids_limit: Some(64),
+        memory_min: Some(2),
+        memory_low: Some(0),
+        ..CgroupValues::default()
     };
     check(
         values,
         "CPUShares=1024 CPUQuotaPerSecUSec=500000 MemoryLimit=1048576 TasksMax=64",
-        "CPUWeight=39 CPUQuotaPerSecUSec=500000 MemoryMax=1048576 TasksMax=64",
+        "CPUWeight=39 CPUQuotaPerSecUSec=500000 MemoryMax=1048576 MemoryMin=2 MemoryLow=0 \
+         TasksMax=64",
     );
     let quota = |quota, period| CgroupValues {
         cpu_quota: Some((quota, period)),

@@ -54,6 +54,21 @@ fn policy() -> AdmissionPolicy {
     }
 }
 
+impl<'a> AdmissionContext<'a> {
+    fn on(node: &'a Node, policy: &'a AdmissionPolicy, desired: &'a DesiredPods) -> Self {
+        Self {
+            node,
+            policy,
+            desired,
+            strict_groups: None,
+            pressure: Pressure::default(),
+            shutting_down: false,
+            restored: false,
+            runs: false,
+        }
+    }
+}
+
 struct Case {
     admissions: AdmittedPodSet,
     desired: DesiredPods,
@@ -70,14 +85,9 @@ impl Case {
         expected: &str,
     ) -> CheckpointChange {
         let context = AdmissionContext {
-            node: &self.node,
-            policy: &self.policy,
-            desired: &self.desired,
-            strict_groups: None,
-            pressure: Pressure::default(),
-            shutting_down: false,
             restored,
             runs,
+            ..AdmissionContext::on(&self.node, &self.policy, &self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
         let dispatch = admission.dispatches.first().expect("a dispatch");

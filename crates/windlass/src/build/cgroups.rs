@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_cgroups::{HostTree, SystemdSlices};
+use windlass_cgroups::{CgroupTree, HostTree, SystemdSlices};
 use windlass_config::{FeatureGates, KubeletConfiguration, percent};
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::node_cgroups::{QosMemory, Reservations, reserved_limits};
@@ -44,6 +44,7 @@ pub(super) fn cgroup_settings(
         .enforce_node_allocatable
         .iter()
         .any(|key| key == PODS);
+    let is_v2 = tree.unified();
     Some(CgroupSettings {
         tree: Arc::new(tree),
         slices: Some(Arc::new(SystemdSlices::system())),
@@ -59,6 +60,7 @@ pub(super) fn cgroup_settings(
                 kube: &kubelet.kube_reserved,
                 system_cgroup: &kubelet.system_reserved_cgroup,
                 kube_cgroup: &kubelet.kube_reserved_cgroup,
+                memory_qos: is_v2 && gates.enabled("MemoryQoS"),
             },
         ),
         qos_memory: qos_share(kubelet, gates).map(|percent| QosMemory {

@@ -12,10 +12,10 @@ use crate::wiring::ImageGcParts;
 pub(super) fn image_gc_parts(config: &Config, clients: &RuntimeClients) -> ImageGcParts {
     ImageGcParts {
         policy: policy(&config.kubelet),
-        file_system: Arc::new(HostImageFileSystem {
-            images: Arc::clone(&clients.images) as _,
-            runtime: Arc::clone(&clients.runtime) as _,
-        }),
+        file_system: Arc::new(HostImageFileSystem::new(
+            Arc::clone(&clients.images) as _,
+            Arc::clone(&clients.runtime) as _,
+        )),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pod CIDR, graceful node shutdown and plugin registration.
+//! Node allocatable, pod CIDR, graceful node shutdown and plugin registration.
 
 use std::sync::Arc;
 
@@ -7,11 +7,21 @@ use windlass_actors::ShutdownState;
 use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
+use windlass_runtime::PodRuntime;
 
 use super::csi::{CsiWiring, spawn_csi};
 use super::links::{Links, Shared};
 use super::parts::{ShutdownParts, VolumeParts};
 use crate::cluster::ClusterParts;
+
+/// Starts the task that limits all pods together to the node's allocatable resources.
+pub(super) fn spawn_node_limits(runtime: &PodRuntime, shared: &Shared) {
+    let (runtime, stop) = (runtime.clone(), shared.shutdown.token());
+    spawn_io("node-allocatable", async move {
+        stop.run_until_cancelled(runtime.enforce_node_allocatable())
+            .await
+    });
+}
 
 /// Starts the task that gives the runtime the pod CIDR.
 pub(super) fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links) {
@@ -24,13 +34,14 @@ pub(super) fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links)
     spawn_io("pod-cidr", run_pod_cidr_sync(deps));
 }
 
-/// Starts graceful node shutdown.
+/// Starts graceful node shutdown, if there are settings for it.
 pub(super) fn spawn_shutdown(
-    parts: ShutdownParts,
+    parts: Option<ShutdownParts>,
     shared: &Shared,
     links: &Links,
     state: watch::Sender<ShutdownState>,
 ) {
+    let Some(parts) = parts else { return };
     start_actor(NodeShutdown::new(NodeShutdownConfig {
         periods: parts.periods,
         bus: parts.bus,

@@ -54,14 +54,10 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
-    /// Local storage of pods.
-    pub local_storage: LocalStorageParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
-    /// Image garbage collection.
-    pub image_gc: ImageGcParts,
-    /// Eviction of pods.
-    pub eviction: EvictionParts,
+    /// What acts when memory, disk or processes run out.
+    pub pressure: PressureParts,
     /// Pod workers.
     pub workers: WorkerParts,
     /// State files and their contents.
@@ -87,8 +83,6 @@ pub struct NodeParts {
     pub swap_warning: Option<String>,
     /// Graceful node shutdown; `None` in simulations.
     pub shutdown: Option<ShutdownParts>,
-    /// Sources of OOM kills.
-    pub oom_source: Option<OomSource>,
 }
 
 /// Settings of graceful node shutdown.
@@ -122,6 +116,19 @@ pub struct VolumeParts {
     pub csi_drivers: CsiDrivers,
     /// Directory of plugin sockets, `<root-dir>/plugins_registry`; `None` in simulations.
     pub registry: Option<PathBuf>,
+}
+
+/// What acts when memory, disk or processes run out.
+#[derive(Debug)]
+pub struct PressureParts {
+    /// Local storage of pods.
+    pub local_storage: LocalStorageParts,
+    /// Image garbage collection.
+    pub image_gc: ImageGcParts,
+    /// Eviction of pods.
+    pub eviction: EvictionParts,
+    /// Sources of OOM kills.
+    pub oom_source: Option<OomSource>,
 }
 
 /// Local storage of pods.

@@ -13,6 +13,7 @@ use windlass_manifests::merge::Mode;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
+use windlass_store::AdmittedPod;
 use windlass_types::{PodOp, PodSource, SharedPod, names};
 
 use super::links::{Links, Shared};
@@ -55,7 +56,7 @@ impl SourceParts {
 /// Starts PodStorage and its sources; returns its mailbox and the rejected manifests.
 pub(super) fn spawn_sources(
     sources: SourceParts,
-    restored: Vec<SharedPod>,
+    restored: Vec<AdmittedPod>,
     shared: &Shared,
     links: &Links,
 ) -> (
@@ -74,7 +75,8 @@ pub(super) fn spawn_sources(
         rejected: rejected_sender,
     };
     start_actor(PodStorage::new(deps, mailbox));
-    restore(restored, &storage);
+    let restored = restored.into_iter().map(|it| it.pod);
+    restore(restored.collect(), &storage);
     if let Some(path) = sources.file {
         let config = FileSourceConfig {
             path,

@@ -1,6 +1,6 @@
 //! The sync loop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use windlass_actors::{PlegHealth, ProbeUpdate};
 use windlass_mailboxes::{SlotReceiver, start_actor};
 use windlass_node_rules::admission::AdmissionPolicy;
 use windlass_runtime::PodRuntime;
-use windlass_store::{AdmittedPods, BackoffFile};
+use windlass_store::{AdmittedPod, AdmittedPods, BackoffFile};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth, SyncLoopStreams};
 use windlass_types::corev1::Node;
-use windlass_types::{AllocatedResources, PodSource, PodUid};
+use windlass_types::{PodExt, PodSource, PodUid};
 
 use super::links::{Links, Shared, SyncLoopEnds};
 
@@ -22,7 +22,7 @@ pub(super) struct SyncLoopWiring {
     pub(super) initial_node: Arc<Node>,
     pub(super) admission_policy: Arc<AdmissionPolicy>,
     pub(super) checkpoint: Option<AdmittedPods>,
-    pub(super) restored: BTreeMap<PodUid, AllocatedResources>,
+    pub(super) restored: Vec<AdmittedPod>,
     pub(super) runtime: PodRuntime,
     pub(super) backoff_file: Option<BackoffFile>,
     pub(super) pleg_health: PlegHealth,
@@ -37,6 +37,7 @@ pub(super) fn spawn_sync_loop(
     ends: SyncLoopEnds,
 ) -> SyncLoopHealth {
     let health = SyncLoopHealth::default();
+    let restored = wiring.restored.into_iter();
     let deps = SyncLoopDeps {
         sources: wiring.sources,
         workers: links.workers.clone(),
@@ -57,7 +58,7 @@ pub(super) fn spawn_sync_loop(
             shutdown: links.node_shutdown.clone(),
             pressure: links.pressure.clone(),
             checkpoint: wiring.checkpoint,
-            restored: wiring.restored,
+            restored: restored.map(|it| (it.pod.uid(), it.allocated)).collect(),
             events: Arc::clone(&shared.events),
         },
         timelines: shared.timelines.clone(),

@@ -39,14 +39,19 @@ pub(super) fn object_cache(
     }))
 }
 
+/// The volume manager's mailbox and the volumes in use that it publishes.
+pub(super) type VolumeEnds = (
+    Mailbox<VolumeManagerMessage>,
+    watch::Sender<Option<VolumesInUse>>,
+);
+
 /// Starts the volume manager; returns the usage of volumes.
 pub(super) fn spawn_volumes(
     parts: &VolumeParts,
     objects: &Arc<ObjectCache>,
     shared: &Shared,
     links: &Links,
-    mailbox: Mailbox<VolumeManagerMessage>,
-    in_use: watch::Sender<Option<VolumesInUse>>,
+    (mailbox, in_use): VolumeEnds,
 ) -> VolumeUsages {
     parts.plugins.set_event_recorder(Arc::clone(&shared.events));
     let usages = VolumeUsages::new(VolumeUsagesDeps {

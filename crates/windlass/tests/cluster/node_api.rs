@@ -78,6 +78,7 @@ async fn ask_everything(env: &TestEnv, all: &str, none: &str, metrics: &str) {
         .await
         .unwrap();
     assert!(summary.contains("\"nodeName\":\"node\""), "{summary}");
+    assert!(summary.contains("\"swap\":{\"time\""), "{summary}");
 }
 
 #[tokio::test]

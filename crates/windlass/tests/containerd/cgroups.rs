@@ -173,6 +173,67 @@ async fn on_containerd_node_allocatable_limits_pods_and_daemons() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_memory_is_protected_and_not_swapped() {
+    if skipped() {
+        return;
+    }
+    let config = "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation\n\
+                  memorySwap: {swapBehavior: LimitedSwap}";
+    let mut env = TestEnv::configured("m-memory", config).await;
+    env.apply("limited.yaml", &fill(LIMITED));
+    env.ready("limited").await;
+    let layout = env.containerd.cgroup_layout();
+    let pod = layout.pod(QosClass::Burstable, &uid(&env, "limited").await);
+    let process = env.process("limited", "main").await;
+    let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
+    let own = lines.lines().find_map(|line| {
+        let (_, rest) = line.split_once(if unified() { "0::" } else { ":memory:" })?;
+        Some(rest.to_owned())
+    });
+    let own = own.expect("in a cgroup of memory");
+    let has = |cgroup: &str, controller: &str, files| {
+        !value(cgroup, controller, files).contains("No such file")
+    };
+    // a static pod is critical
+    let swap = ["memory.memsw.limit_in_bytes", "memory.swap.max"];
+    if has(&own, "memory", swap) {
+        expect(&own, "memory", swap, ["67108864", "0"]);
+    }
+    let huge = ["hugetlb.2MB.limit_in_bytes", "hugetlb.2MB.max"];
+    for cgroup in [&pod, &own]
+        .into_iter()
+        .filter(|it| has(it, "hugetlb", huge))
+    {
+        expect(cgroup, "hugetlb", huge, ["0"; 2]);
+    }
+    if unified() {
+        let check = |cgroup: &str, file, expected: &str| {
+            assert_eq!(
+                value(cgroup, "memory", [file; 2]),
+                expected,
+                "{file} of {cgroup}"
+            );
+        };
+        check(&own, "memory.low", "33554432");
+        check(&own, "memory.high", "63750144");
+        check(&own, "memory.oom.group", "1");
+        check(&pod, "memory.low", "33554432");
+        eventually("the classes are protected", SOON, async || {
+            let low = value(
+                &layout.qos(QosClass::Burstable),
+                "memory",
+                ["memory.low"; 2],
+            );
+            let min = value(&layout.kubepods(), "memory", ["memory.min"; 2]);
+            let right = low == "33554432" && min == low;
+            right.then_some(()).ok_or(format!("{low} {min}"))
+        })
+        .await;
+    }
+    env.stop().await;
+}
+
 async fn uid(env: &TestEnv, name: &str) -> PodUid {
     let pod = env.pod(name).await;
     PodUid::from(pod["metadata"]["uid"].as_str().unwrap())

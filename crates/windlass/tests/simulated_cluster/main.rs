@@ -14,6 +14,7 @@ mod deletion;
 mod eviction;
 mod kept;
 mod many_volumes;
+mod memory;
 mod mirrors;
 mod node_allocatable;
 mod node_object;

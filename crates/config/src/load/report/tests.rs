@@ -46,7 +46,7 @@ fn fields_are_supported_ignored_or_rejected() {
 fn errors_do_not_hide_other_settings() {
     check(
         "featureGates: {PodsAPI: true, NoSuchGate: true, InPlacePodVerticalScaling: false, \
-         MemoryQoS: true, WatchList: false}\nport: -1\nserializeImagePulls: true\n",
+         EventedPLEG: true, WatchList: false}\nport: -1\nserializeImagePulls: true\n",
         &[
             "--no-such=1",
             "--other",
@@ -71,7 +71,7 @@ fn errors_do_not_hide_other_settings() {
              InPlacePodVerticalScaling to false: locked to true; remove it",
             "rejected featureGates.NoSuchGate (@/c): unknown feature gate NoSuchGate; remove it",
             "rejected port (@/c): must be between 1 and 65535, got -1",
-            "ignored featureGates.MemoryQoS (@/c): set to true; not implemented in this version",
+            "ignored featureGates.EventedPLEG (@/c): set to true; not implemented in this version",
             "ignored featureGates.WatchList (@/c): no effect in a kubelet",
             "supported --root-dir (command line)",
             "supported featureGates.PodsAPI (@/c)",

@@ -48,12 +48,26 @@ async fn new_pod_waits_for_a_slot_until_it_is_dispatched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_phase_override_applies() {
+async fn first_cause_with_a_phase_override_stays() {
     let node = Node::new(1);
     let mut report = Report::new(Some(pod("web")), node.deps.clock.now(), &node.deps.metrics);
-    report.decided(None);
-    report.decided(Some(cause("Evicted")));
-    report.decided(Some(cause("Terminated")));
+    let kills = [
+        ("deleted", None, "deleted"),
+        ("deleted again", None, "deleted"),
+        ("low on memory", Some("Evicted"), "low on memory"),
+        ("node shutdown", Some("Terminated"), "low on memory"),
+        ("deleted", None, "low on memory"),
+    ];
+    let state = State::TerminatingPod {
+        grace: Duration::from_secs(30),
+    };
+    for (reason, phase_override, expected) in kills {
+        report.decided(reason.to_owned(), phase_override.map(cause));
+        report.terminating(Duration::from_secs(30), node.deps.clock.now());
+        report.publish(state, &usable(), &node.deps);
+        let text = format!("Terminating: {expected}; terminating the pod (grace period 30 s)");
+        assert_eq!(blocker_line(&node), text);
+    }
     let state = State::TerminatedPod { released: false };
     report.publish(state, &usable(), &node.deps);
     let entry = node.deps.status_store.get(&"web".into()).expect("entry");

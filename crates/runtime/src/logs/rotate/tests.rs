@@ -107,23 +107,27 @@ impl TestEnv {
         names.join(" ")
     }
 
-    /// Checks once per interval of virtual time until `done`.
-    async fn until(&self, containers: &[&str], done: impl Fn(&Self) -> bool) {
-        let deps = LogRotationDeps {
+    fn deps(&self, max_size: u64, max_files: usize, interval: Duration) -> LogRotationDeps {
+        LogRotationDeps {
             runtime: self.runtime.clone(),
             root: self.dir.path().to_owned(),
             reader: LogReader::default(),
             clock: self.clock.clone(),
             rotation: LogRotation {
                 policy: RotationPolicy {
-                    max_size: 10,
-                    max_files: 3,
+                    max_size,
+                    max_files,
                 },
                 workers: 1,
-                interval: Duration::from_secs(3),
+                interval,
             },
             shutdown: CancellationToken::new(),
-        };
+        }
+    }
+
+    /// Checks once per interval of virtual time until `done`.
+    async fn until(&self, containers: &[&str], done: impl Fn(&Self) -> bool) {
+        let deps = self.deps(10, 3, Duration::from_secs(3));
         let log = |id: &&str| ContainerLog {
             container: ContainerId::from(*id),
             path: self.dir.path().join(id).join("0.log"),

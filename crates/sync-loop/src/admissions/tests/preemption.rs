@@ -79,14 +79,8 @@ impl Scenario {
 
     fn dispatch(&mut self, dispatch: Dispatch, op: PodOp) -> String {
         let context = AdmissionContext {
-            node: &self.node,
-            policy: &self.policy,
-            desired: &self.desired,
-            strict_groups: None,
-            pressure: Pressure::default(),
-            shutting_down: false,
             restored: op == PodOp::Restore,
-            runs: false,
+            ..AdmissionContext::on(&self.node, &self.policy, &self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
         self.record(&admission);
@@ -119,16 +113,8 @@ impl Scenario {
                 (_, false) => format!("late({})", victim.uid),
             })
             .collect();
-        let admissions = self.admissions.readmit(AdmissionContext {
-            node: &self.node,
-            policy: &self.policy,
-            desired: &self.desired,
-            strict_groups: None,
-            pressure: Pressure::default(),
-            shutting_down: false,
-            restored: false,
-            runs: false,
-        });
+        let context = AdmissionContext::on(&self.node, &self.policy, &self.desired);
+        let admissions = self.admissions.readmit(context);
         for admission in &admissions {
             self.record(admission);
         }

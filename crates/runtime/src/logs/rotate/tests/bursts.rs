@@ -4,13 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-use windlass_pod_lifecycle::log_rotation::{MIN_CHECK_INTERVAL, RotationPolicy};
+use windlass_pod_lifecycle::log_rotation::MIN_CHECK_INTERVAL;
 use windlass_types::ContainerId;
 
 use super::{FixedLogs, TestEnv};
-use crate::logs::LogReader;
-use crate::logs::rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
+use crate::logs::rotate::{ContainerLog, rotate_logs};
 
 /// Time between two writes.
 const STEP: Duration = Duration::from_millis(10);
@@ -65,25 +63,20 @@ impl<'a> Writer<'a> {
             tokio::time::sleep(STEP).await;
         }
     }
+
+    /// Compares the largest sizes with the budget, with a first file that may have `more` bytes.
+    fn check(&self, more: u64) {
+        let first = FILE_BUDGET + more;
+        assert!(self.max_file <= first, "{} bytes in a file", self.max_file);
+        let budget = FILE_BUDGET * (MAX_FILES as u64 - 1) + first;
+        let total = self.max_total;
+        assert!(total <= budget, "{total} of {budget} bytes");
+    }
 }
 
 /// Rotates while `scenario` runs.
 async fn while_rotating(env: &TestEnv, scenario: impl Future<Output = ()>) {
-    let deps = LogRotationDeps {
-        runtime: env.runtime.clone(),
-        root: env.dir.path().to_owned(),
-        reader: LogReader::default(),
-        clock: env.clock.clone(),
-        rotation: LogRotation {
-            policy: RotationPolicy {
-                max_size: MAX_SIZE,
-                max_files: MAX_FILES,
-            },
-            workers: 1,
-            interval: Duration::from_secs(10),
-        },
-        shutdown: CancellationToken::new(),
-    };
+    let deps = env.deps(MAX_SIZE, MAX_FILES, Duration::from_secs(10));
     let logs = FixedLogs(vec![ContainerLog {
         container: ContainerId::from("app"),
         path: env.log(),
@@ -105,18 +98,7 @@ async fn log_of_a_burst_stays_within_its_budget() {
         tokio::time::sleep(Duration::from_secs(35)).await;
         writer.write_for(Duration::from_secs(20)).await;
         // one check per interval would leave 5 MB in the first file
-        let burst = FILE_BUDGET + RATE / 10;
-        assert!(
-            writer.max_file <= burst,
-            "{} bytes in a file",
-            writer.max_file
-        );
-        let budget = FILE_BUDGET * (MAX_FILES as u64 - 1) + burst;
-        assert!(
-            writer.max_total <= budget,
-            "{} of {budget} bytes",
-            writer.max_total
-        );
+        writer.check(RATE / 10);
         assert!(writer.reopened > 100, "{} rotations", writer.reopened);
     };
     while_rotating(&env, scenario).await;
@@ -132,18 +114,7 @@ async fn burst_of_a_slow_log_is_noticed_within_a_second() {
             tokio::time::sleep(Duration::from_millis(90)).await;
         }
         writer.write_for(Duration::from_secs(5)).await;
-        let burst = FILE_BUDGET + RATE;
-        assert!(
-            writer.max_file <= burst,
-            "{} bytes in a file",
-            writer.max_file
-        );
-        let budget = FILE_BUDGET * (MAX_FILES as u64 - 1) + burst;
-        assert!(
-            writer.max_total <= budget,
-            "{} of {budget} bytes",
-            writer.max_total
-        );
+        writer.check(RATE);
     };
     while_rotating(&env, scenario).await;
 }

@@ -11,7 +11,7 @@ use windlass_types::Timestamp;
 
 /// Runs reads of `S` on at most one blocking thread. A hung read keeps the thread; until it ends,
 /// callers get the last result without waiting.
-pub(crate) struct Lane<S, T> {
+pub struct BlockingReader<S, T> {
     shared: Arc<Shared<S, T>>,
     thread: Arc<Semaphore>,
 }
@@ -21,14 +21,15 @@ struct Shared<S, T> {
     latest: Mutex<Option<(T, Timestamp)>>,
 }
 
-impl<S: fmt::Debug, T> fmt::Debug for Lane<S, T> {
+impl<S: fmt::Debug, T> fmt::Debug for BlockingReader<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").finish_non_exhaustive()
+        f.debug_struct("BlockingReader").finish_non_exhaustive()
     }
 }
 
-impl<S: Send + 'static, T: Clone + Send + 'static> Lane<S, T> {
-    pub(crate) fn new(source: S) -> Self {
+impl<S: Send + 'static, T: Clone + Send + 'static> BlockingReader<S, T> {
+    /// Creates a reader that has read nothing.
+    pub fn new(source: S) -> Self {
         Self {
             shared: Arc::new(Shared {
                 source: Mutex::new(source),
@@ -39,7 +40,7 @@ impl<S: Send + 'static, T: Clone + Send + 'static> Lane<S, T> {
     }
 
     /// Reads, and returns the last result with the time at which its read began.
-    pub(crate) async fn run(
+    pub async fn run(
         &self,
         limit: Duration,
         at: Timestamp,
@@ -47,29 +48,32 @@ impl<S: Send + 'static, T: Clone + Send + 'static> Lane<S, T> {
     ) -> Option<(T, Timestamp)> {
         if let Ok(permit) = Arc::clone(&self.thread).try_acquire_owned() {
             let shared = Arc::clone(&self.shared);
-            self.spawn(limit, permit, move |source| {
+            let read = self.spawn(permit, move |source| {
                 if let Some(result) = read(source) {
                     *lock(&shared.latest) = Some((result, at));
                 }
-            })
-            .await;
+            });
+            let _ = timeout(limit, read).await;
         }
         lock(&self.shared.latest).clone()
     }
 
-    /// Reads something else, which does not stay; `None` if it does not end in time.
-    pub(crate) async fn run_once<R: Send + 'static>(
+    /// Reads something else, which does not stay; `None` if it, or the read before it, does not end
+    /// in time.
+    pub async fn run_once<R: Send + 'static>(
         &self,
         limit: Duration,
         read: impl FnOnce(&mut S) -> R + Send + 'static,
     ) -> Option<R> {
-        let permit = timeout(limit, Arc::clone(&self.thread).acquire_owned()).await;
-        self.spawn(limit, permit.ok()?.ok()?, read).await
+        let run = async {
+            let permit = Arc::clone(&self.thread).acquire_owned().await.ok()?;
+            self.spawn(permit, read).await
+        };
+        timeout(limit, run).await.ok().flatten()
     }
 
     async fn spawn<R: Send + 'static>(
         &self,
-        limit: Duration,
         permit: OwnedSemaphorePermit,
         read: impl FnOnce(&mut S) -> R + Send + 'static,
     ) -> Option<R> {
@@ -80,10 +84,43 @@ impl<S: Send + 'static, T: Clone + Send + 'static> Lane<S, T> {
             drop(permit);
             result
         });
-        timeout(limit, work).await.ok()?.ok()
+        work.await.ok()
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn hung_read_keeps_the_last_result_and_time() {
+        let disk: BlockingReader<u64, u64> = BlockingReader::new(7);
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let short = Duration::from_millis(20);
+        assert_eq!(
+            disk.run(short, at(1), |it| Some(*it)).await,
+            Some((7, at(1)))
+        );
+        let (resume, hung) = mpsc::channel::<()>();
+        let hang = move |it: &mut u64| {
+            let _ = hung.recv();
+            Some(*it + 1)
+        };
+        assert_eq!(disk.run(short, at(2), hang).await, Some((7, at(1))));
+        // no second thread
+        let later = disk.run(short, at(3), |_| panic!("a second read")).await;
+        assert_eq!(later, Some((7, at(1))));
+        assert_eq!(disk.run_once(short, |it| *it).await, None);
+        drop(resume);
+        let read = disk.run_once(Duration::from_secs(60), |it| *it).await;
+        assert_eq!(read, Some(7));
+        // the hung read ended with a result
+        assert_eq!(disk.run(short, at(4), |_| None).await, Some((8, at(2))));
+    }
 }
