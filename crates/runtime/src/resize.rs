@@ -291,6 +291,8 @@ impl SyncPass<'_> {
         let runtime = &self.runtime.deps().runtime;
         for container in &plan.containers {
             let (id, resources) = (&container.id, &container.resources);
+            // unknown until it is answered
+            self.accept(id, None);
             let updated = runtime.update_container_resources(id, resources).await;
             updated.as_ref().map_err(ResizeError::from)?;
             tracing::info!(
@@ -298,13 +300,13 @@ impl SyncPass<'_> {
                 container = container.name,
                 "container resized"
             );
-            self.accept(id, resources);
+            self.accept(id, Some(resources));
         }
         Ok(())
     }
 
-    /// Records the resources of a created or resized container.
-    pub(crate) fn accept(&self, id: &ContainerId, resources: &LinuxResources) {
+    /// Records the resources of a created or resized container; `None` if they are not known.
+    pub(crate) fn accept(&self, id: &ContainerId, resources: Option<&LinuxResources>) {
         let uid = self.pod().uid();
         let mut accepted = self.runtime.0.accepted.of(&uid);
         let observed = &self.req.observed.containers;
@@ -312,8 +314,8 @@ impl SyncPass<'_> {
             let instance = observed.iter().find(|c| c.id == *id);
             instance.is_some_and(|c| c.state == ContainerState::Exited)
         };
-        accepted.retain(|id, _| !ended(id));
-        accepted.insert(id.clone(), resources.clone());
+        accepted.retain(|known, _| known != id && !ended(known));
+        accepted.extend(resources.map(|resources| (id.clone(), resources.clone())));
         self.runtime.0.accepted.record(&uid, accepted);
     }
 }
