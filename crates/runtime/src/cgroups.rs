@@ -102,6 +102,20 @@ impl PodRuntime {
         Ok(parent)
     }
 
+    /// Waits at most `limit` until the cgroups of all pods and of the QoS classes exist.
+    pub async fn wait_for_cgroups(&self, limit: Duration) {
+        match tokio::time::timeout(limit, self.cgroups()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cgroups of pods not available"),
+            Err(_) => {
+                tracing::warn!(
+                    ?limit,
+                    "cgroups of pods not created in time; check the host's cgroups"
+                );
+            }
+        }
+    }
+
     /// True if the cgroup of a running pod was removed, so that its limits have no effect.
     pub(crate) fn is_cgroup_removed(&self, uid: &PodUid) -> bool {
         // called in every sync: a few path lookups in kernel memory need no thread

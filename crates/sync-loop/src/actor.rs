@@ -67,6 +67,8 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of a runtime check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Max time that the cgroups of pods delay the first ready state of the runtime.
+const CGROUPS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dependencies of the [`SyncLoop`].
 #[derive(Clone, Debug)]
@@ -414,8 +416,12 @@ impl SyncLoop {
         });
     }
 
+    /// Checks the runtime. The first response counts when the cgroups of pods exist, so that the node
+    /// is not ready before.
     fn check_runtime(&self) {
         let cri = Arc::clone(&self.deps.cri);
+        let is_first = !self.deps.runtime_state.borrow().answered;
+        let runtime = is_first.then(|| self.deps.runtime.clone());
         let completions = self.completions.clone();
         spawn_io("runtime-check", async move {
             let status = tokio::time::timeout(CHECK_TIMEOUT, cri.status()).await;
@@ -424,6 +430,9 @@ impl SyncLoop {
                 let code = CriCode::DeadlineExceeded;
                 Err(CriError::new("status", code, message))
             });
+            if let (Ok(_), Some(runtime)) = (&answer, runtime) {
+                runtime.wait_for_cgroups(CGROUPS_TIMEOUT).await;
+            }
             completions.send(SyncLoopEvent::RuntimeChecked(answer));
         });
     }

@@ -19,7 +19,7 @@ use windlass_volumes::{MemoryVolumes, RemoveError, SubPathError};
 use super::{FileWork, FilesError, PodFiles};
 use crate::log_text::tail_of_log;
 
-/// Interval at which a hung removal checks whether it still hangs.
+/// Interval at which hung work checks whether it still hangs.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Implementation of [`PodFiles`] in memory. Clones share the content.
@@ -38,6 +38,7 @@ struct State {
     links: BTreeMap<PathBuf, PathBuf>,
     failing: BTreeMap<PodUid, String>,
     hanging: BTreeSet<PodUid>,
+    hung_queues: BTreeSet<String>,
     mounted: BTreeSet<PodUid>,
     leading_out: BTreeSet<String>,
     calls: Vec<String>,
@@ -88,6 +89,16 @@ impl MemoryFiles {
             state.hanging.insert(uid.clone());
         } else {
             state.hanging.remove(uid);
+        }
+    }
+
+    /// Makes the work of an I/O queue hang, or continue.
+    pub fn hang_queue(&self, queue: &str, hang: bool) {
+        let mut state = self.lock();
+        if hang {
+            state.hung_queues.insert(queue.to_owned());
+        } else {
+            state.hung_queues.remove(queue);
         }
     }
 
@@ -364,10 +375,13 @@ impl PodFiles for MemoryFiles {
 
     async fn run(
         &self,
-        _lane: &str,
+        queue: &str,
         _action: &'static str,
         work: FileWork,
     ) -> Result<(), FilesError> {
+        while self.lock().hung_queues.contains(queue) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
         work()
     }
 }

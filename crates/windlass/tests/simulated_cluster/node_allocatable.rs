@@ -6,7 +6,7 @@ use windlass_cgroups::MemoryTree;
 use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::node_cgroups::{Daemons, NodeLimit};
 use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
-use windlass_testing::NodeSim;
+use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::corev1::Event;
 use windlass_types::cri::CgroupDriver;
 
@@ -14,6 +14,8 @@ use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 const ENFORCED: &str = "NodeAllocatableEnforced";
+/// I/O queue of the cgroups of all pods.
+const NODE_QUEUE: &str = "cgroup:node:cgroups";
 const FAILED: &str = "FailedNodeAllocatableEnforcement";
 
 fn settings(tree: &MemoryTree) -> CgroupSettings {
@@ -51,6 +53,47 @@ fn messages(sim: &NodeSim, reason: &str) -> Vec<(i32, String)> {
         .collect();
     messages.sort();
     messages
+}
+
+/// Starts a node whose cgroup file system hangs.
+fn on_a_node_with_hung_cgroups(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim, MemoryTree)) {
+    simulate_cluster(seed, async |sim| {
+        latencies(sim);
+        let tree = MemoryTree::v1(&["cpu", "memory", "pids"]);
+        sim.cgroups = Some(settings(&tree));
+        sim.files.hang_queue(NODE_QUEUE, true);
+        sim.start_agent().await;
+        scenario(sim, tree).await;
+    });
+}
+
+#[test]
+fn node_is_ready_after_cgroups_of_pods_exist() {
+    on_a_node_with_hung_cgroups(92, async |sim, tree| {
+        sim.pass(5 * SECOND).await;
+        assert!(!node_ready(sim));
+        assert_eq!(tree.cgroups(), Vec::<String>::new());
+        sim.files.hang_queue(NODE_QUEUE, false);
+        sim.until("the node is ready", 2 * SECOND, node_ready).await;
+        for path in ["/kubepods", "/kubepods/burstable", "/kubepods/besteffort"] {
+            assert!(tree.cgroups().contains(&format!("memory:{path}")), "{path}");
+        }
+    });
+}
+
+#[test]
+fn hung_cgroup_file_system_delays_readiness_by_10_s() {
+    on_a_node_with_hung_cgroups(93, async |sim, _| {
+        sim.pass(9 * SECOND).await;
+        assert!(!node_ready(sim));
+        sim.until("the node is ready", 2 * SECOND, node_ready).await;
+        create(sim, pod("web"));
+        sim.pass(5 * SECOND).await;
+        assert!(!ready(sim, "web"));
+        sim.files.hang_queue(NODE_QUEUE, false);
+        sim.until("the pod runs", 10 * SECOND, |sim| ready(sim, "web"))
+            .await;
+    });
 }
 
 #[test]
