@@ -63,15 +63,16 @@ fn canonical(text: &mut String) {
     }
 }
 
+/// Objects that say something without any field: a container state, and that a container has no
+/// resources.
+const SIGNIFICANT_IF_EMPTY: [&str; 4] = ["waiting", "running", "terminated", "resources"];
+
 fn is_empty(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // an empty container state is significant
-        Value::Object(object) => {
-            object.is_empty() && !["waiting", "running", "terminated"].contains(&key)
-        }
+        Value::Object(object) => object.is_empty() && !SIGNIFICANT_IF_EMPTY.contains(&key),
         Value::Bool(_) | Value::Number(_) => false,
     }
 }

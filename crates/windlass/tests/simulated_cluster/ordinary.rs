@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_testing::NodeSim;
 use windlass_testing::fake_runtime::{Behavior, Operation};
-use windlass_types::corev1::Node;
+use windlass_types::corev1::{Node, ResourceRequirements};
 use windlass_types::{Pod, PodExt};
 
 use crate::fixture::*;
@@ -25,6 +25,19 @@ fn bound_pod_runs_is_reported_and_is_deleted() {
         })
         .await;
         sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn container_without_resources_has_empty_resources_in_status() {
+    on_a_ready_node(3, async |sim| {
+        create(sim, pod("web"));
+        sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
+            .await;
+        let status = get(sim, "web").and_then(|pod| pod.status);
+        let containers = status.and_then(|status| status.container_statuses);
+        let resources = containers.expect("a container")[0].resources.clone();
+        assert_eq!(resources, Some(ResourceRequirements::default()));
     });
 }
 
