@@ -38,7 +38,7 @@ pub struct GcReport {
     pub links: usize,
     /// Failures; the next collection retries.
     pub failures: Vec<String>,
-    /// Why nothing could be listed, in the words of upstream.
+    /// Why nothing could be listed, as upstream reports it.
     pub list_error: Option<String>,
 }
 

@@ -13,7 +13,7 @@ pub type Pod = crate::corev1::Pod;
 /// Decodes a pod from JSON.
 ///
 /// # Errors
-/// The text is no JSON, or a field has the wrong type.
+/// The text is invalid JSON, or a field has the wrong type.
 // the code for the fields of pods is compiled here; crates that decode lists or tables of pods
 // share it, which would otherwise be compiled into each of them
 pub fn pod_from_json(json: &[u8]) -> Result<Pod, serde_json::Error> {

@@ -466,7 +466,7 @@ fn init_containers_and_sidecars_are_resized_while_they_run() {
 }
 
 #[test]
-fn pod_level_resize_changes_cgroup_and_containers_without_limits() {
+fn pod_level_resize_changes_cgroup_and_unlimited_containers() {
     on_a_node_with_cgroups(2109, async |sim, tree| {
         let pod_level = |size: Size| {
             move |pod: &mut Pod| {
