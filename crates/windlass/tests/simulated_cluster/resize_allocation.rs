@@ -218,7 +218,7 @@ fn deferred_resize_is_allocated_when_pod_is_removed() {
             .with_label_values(&["cpu", "requests", "increase"]);
         assert_eq!(requested.get(), 1.0);
 
-        // retries in vain change nothing
+        // retries without room change nothing
         sim.pass(10 * MINUTE).await;
         let sizes = "\"resources\":{\"limits\":{\"memory\":\"64Mi\"},\
                      \"requests\":{\"cpu\":\"200\",\"memory\":\"64Mi\"}}";
