@@ -20,7 +20,7 @@ use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::corev1::{Container, PodSpec};
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::{
-    ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, Pod, Timestamp,
+    ContainerSizes, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, Pod, Timestamp,
 };
 
 use crate::{
@@ -240,7 +240,7 @@ pub(crate) fn seen(
         image_mounts: Vec::new(),
         oom_kills: None,
         resources: None,
-        created_sizes: None,
+        created_sizes: Some(ContainerSizes::default()),
     }
 }
 

@@ -617,25 +617,6 @@ fn transition_time_changes_only_with_condition() {
 }
 
 #[test]
-fn ips_are_ordered_by_family_and_kept_without_sandbox() {
-    let dual = Case::new("Always a", "sb0 a=run").with(|c| {
-        let ips = ["fd00::2", "10.0.0.1", "10.0.0.9"];
-        c.observed.ips = ips.iter().map(|ip| ip.parse().expect("ip")).collect();
-    });
-    let ips = |status: &PodStatus| -> Vec<String> {
-        let list = status.pod_ips.iter().flatten();
-        list.map(|p| p.ip.clone()).collect()
-    };
-    let status = dual.status();
-    assert_eq!(ips(&status), ["10.0.0.1", "fd00::2"]);
-    assert_eq!(status.host_ip.as_deref(), Some("192.168.0.1"));
-    let gone = Case::new("Never a", "sb0! a=exit0").with(|c| c.previous = Some(status));
-    assert_eq!(ips(&gone.status()), ["10.0.0.1", "fd00::2"]);
-    let host = Case::new("Always hostNetwork a", "sb0-host a=run");
-    assert_eq!(ips(&host.status()), ["192.168.0.1"]);
-}
-
-#[test]
 fn foreign_conditions_and_fields_are_copied() {
     let case = Case::new("Always a", "sb0 a=run").with(|c| {
         c.pod.metadata.generation = Some(3);

@@ -64,11 +64,13 @@ fn resize(sim: &NodeSim, pod: &str, container: &str, size: Size) {
     });
 }
 
-/// A node whose pods have cgroups.
+/// A node with a checkpoint, whose pods have cgroups.
 fn on_a_node_with_cgroups(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim, &MemoryTree)) {
     on_a_ready_node(seed, async |sim| {
         let tree = MemoryTree::v1(&["cpu", "memory", "pids"]);
+        let dir = tempfile::tempdir().expect("a directory");
         sim.kill_agent().await;
+        sim.admitted_pods = Some(dir.path().to_owned());
         sim.cgroups = Some(CgroupSettings {
             tree: Arc::new(tree.clone()),
             slices: None,
