@@ -53,7 +53,6 @@ const SHORT: &[&str] = &[
     "on_containerd_tmpfs_size_and_fs_group_survive_kill",
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
-    "on_vm_memory_hog_is_evicted_before_others_are_killed",
 ];
 /// Rounds of tests that use up the machine, and those of `--short`.
 const ROUNDS: [u32; 2] = [10, 2];

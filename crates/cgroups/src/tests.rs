@@ -14,6 +14,7 @@ use windlass_types::cri::CgroupDriver;
 use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups, Property, Slices};
 
 mod node;
+mod resize;
 
 const V1: [&str; 4] = ["cpu", "freezer", "memory", "pids"];
 const BURSTABLE: &str = "/test/kubepods/burstable";

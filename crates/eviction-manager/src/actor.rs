@@ -313,7 +313,10 @@ impl EvictionManager {
         tracing::info!(%victim, reason = %victim.explanation, %noticed, "evicting a pod");
         if met.signal().resource() == Resource::Memory && met.threshold.grace.is_none() {
             let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
-            spawn_io("hold-evicted-pod", async move { figures.hold_memory(uid).await });
+            spawn_io(
+                "hold-evicted-pod",
+                async move { figures.hold_memory(uid).await },
+            );
         }
         self.deps.events.record_annotated(
             &entry.pod,

@@ -40,7 +40,12 @@ pub(crate) fn until_next(
         let available = |all: &Observations| Some(rule.available(signal, all.get(signal)?, all));
         let capacity = observations.get(signal)?.capacity;
         let previous = previous.and_then(|(age, all)| Some((age, available(all)?)));
-        Some(half_way(threshold, capacity, available(observations)?, previous))
+        Some(half_way(
+            threshold,
+            capacity,
+            available(observations)?,
+            previous,
+        ))
     });
     let until_due = waiting.iter().map(|(_, left)| (*left).max(MIN_INTERVAL));
     let next = until_crossed.chain(until_due).min();

@@ -52,7 +52,12 @@ impl MemoryRule {
 
     /// Returns what is available of a signal, by which the time until its threshold is reached is
     /// estimated.
-    pub(crate) fn available(self, signal: Signal, observed: &Observation, all: &Observations) -> u64 {
+    pub(crate) fn available(
+        self,
+        signal: Signal,
+        observed: &Observation,
+        all: &Observations,
+    ) -> u64 {
         match all.memory_facts(signal) {
             Some(facts) if self == Self::ReclaimableAware => obtainable(observed.available, facts),
             _ => observed.available,

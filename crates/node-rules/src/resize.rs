@@ -16,7 +16,7 @@ use windlass_pod_inputs::resources::{
 use windlass_types::corev1::{Container, PodCondition, ResourceRequirements};
 use windlass_types::metav1::Time;
 use windlass_types::pod::is_sidecar;
-use windlass_types::{Pod, PodExt, Timestamp};
+use windlass_types::{Pod, PodExt, SharedPod, Timestamp};
 use windlass_units::quantity::{Quantity, lookup};
 
 use crate::admission::{AdmissionInput, Rejection, admit};
@@ -153,11 +153,11 @@ impl PendingResize {
     }
 
     /// Replaces the condition of a pod; `None` removes it. Returns false if the pod has it already.
-    pub fn set(pending: Option<&Self>, pod: &mut std::sync::Arc<Pod>) -> bool {
+    pub fn set(pending: Option<&Self>, pod: &mut SharedPod) -> bool {
         if Self::from_pod(pod).as_ref() == pending {
             return false;
         }
-        let status = std::sync::Arc::make_mut(pod).status.get_or_insert_default();
+        let status = SharedPod::make_mut(pod).status.get_or_insert_default();
         let conditions = status.conditions.get_or_insert_default();
         conditions.retain(|condition| condition.type_ != RESIZE_PENDING);
         conditions.extend(pending.map(|pending| PodCondition {

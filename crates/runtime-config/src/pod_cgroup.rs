@@ -47,12 +47,12 @@ pub struct CgroupValues {
 
 /// Limits of huge pages in bytes, by page size in bytes; other sizes keep the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HugePageLimits([Option<(u64, i64)>; MAX_PAGE_SIZES]);
+pub struct HugePageLimits([(u64, i64); MAX_PAGE_SIZES]);
 
 impl HugePageLimits {
     /// Returns the limits by page size as in `2MB`.
     fn by_unit(&self) -> impl Iterator<Item = (String, i64)> {
-        let limits = self.0.iter().flatten();
+        let limits = self.0.iter().filter(|(size, _)| *size > 0);
         limits.map(|(size, limit)| (huge_page_unit(*size), *limit))
     }
 }
@@ -61,7 +61,7 @@ impl FromIterator<(u64, i64)> for HugePageLimits {
     fn from_iter<T: IntoIterator<Item = (u64, i64)>>(limits: T) -> Self {
         let mut all = Self::default();
         for (slot, limit) in all.0.iter_mut().zip(limits) {
-            *slot = Some(limit);
+            *slot = limit;
         }
         all
     }
@@ -205,8 +205,8 @@ impl CgroupValues {
     }
 }
 
-/// Reads values from the files of a cgroup. `read` returns the content of a file of a controller.
-/// Limits that are not set are absent, except a quota, which is -1.
+/// Reads values from the files of a cgroup, without huge pages. `read` returns the content of a file
+/// of a controller. Limits that are not set are absent, except a quota, which is -1.
 pub fn read_values(v2: bool, read: impl Fn(&str, &str) -> Option<String>) -> CgroupValues {
     let number = |controller, file| read(controller, file)?.trim().parse::<i64>().ok();
     let limit = |controller, file| {

@@ -16,13 +16,14 @@ use windlass_runtime_config::resize::{
     AcceptedResources, MemoryUsage, ResizeInput, ResizePlan, check_memory, resize_plan,
 };
 use windlass_types::cri::LinuxResources;
-use windlass_types::{ContainerState, PodExt, PodUid, Retry};
+use windlass_types::{ContainerId, ContainerState, PodExt, PodUid, Retry};
 
 use crate::PodRuntime;
 use crate::request::retry_time;
 use crate::sync::SyncPass;
 
-/// Resources that the runtime accepted, by pod. Runtimes may round them or not report them.
+/// Resources of containers that the runtime accepted, by pod. Runtimes and their plugins may change
+/// them, or not report them.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted(Mutex<BTreeMap<PodUid, AcceptedResources>>);
 
@@ -287,10 +288,11 @@ impl SyncPass<'_> {
     }
 
     async fn change_containers(&self, plan: &ResizePlan) -> Result<(), ResizeError> {
-        let uid = self.pod().uid();
         let runtime = &self.runtime.deps().runtime;
         for container in &plan.containers {
             let (id, resources) = (&container.id, &container.resources);
+            // unknown until it is answered
+            self.accept(id, None);
             let updated = runtime.update_container_resources(id, resources).await;
             updated.as_ref().map_err(ResizeError::from)?;
             tracing::info!(
@@ -298,13 +300,23 @@ impl SyncPass<'_> {
                 container = container.name,
                 "container resized"
             );
-            let mut accepted = self.runtime.0.accepted.of(&uid);
-            let observed = &self.req.observed.containers;
-            accepted.retain(|id, _| observed.iter().any(|c| c.id == *id));
-            accepted.insert(id.clone(), resources.clone());
-            self.runtime.0.accepted.record(&uid, accepted);
+            self.accept(id, Some(resources));
         }
         Ok(())
+    }
+
+    /// Records the resources of a created or resized container; `None` if they are not known.
+    pub(crate) fn accept(&self, id: &ContainerId, resources: Option<&LinuxResources>) {
+        let uid = self.pod().uid();
+        let mut accepted = self.runtime.0.accepted.of(&uid);
+        let observed = &self.req.observed.containers;
+        let ended = |id: &ContainerId| {
+            let instance = observed.iter().find(|c| c.id == *id);
+            instance.is_some_and(|c| c.state == ContainerState::Exited)
+        };
+        accepted.retain(|known, _| known != id && !ended(known));
+        accepted.extend(resources.map(|resources| (id.clone(), resources.clone())));
+        self.runtime.0.accepted.record(&uid, accepted);
     }
 }
 

@@ -228,6 +228,7 @@ impl SyncPass<'_> {
         self.count_image_volumes(config, created.is_ok());
         let id = created
             .map_err(|error| self.failure(container, Reason::CreateContainerError, &error))?;
+        self.accept(&id, Some(&config.resources));
         self.normal(container, Reason::Created, "Container created");
         Ok(id)
     }

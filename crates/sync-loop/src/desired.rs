@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_node_rules::resize::{PendingReason, PendingResize, ResizePolicy, is_resized};
+use windlass_pod_inputs::resources::qos_class;
 use windlass_types::{
     AllocatedResources, Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate,
     SharedPod,
@@ -158,7 +159,7 @@ impl DesiredPods {
             None => (
                 self.restored
                     .remove(&uid)
-                    .unwrap_or_else(|| AllocatedResources::from_status(&live)),
+                    .unwrap_or_else(|| reported(&live)),
                 PendingResize::from_pod(&live),
             ),
         };
@@ -220,6 +221,16 @@ impl DesiredPods {
         }
         dispatches
     }
+}
+
+/// Returns the allocated resources of a pod without a record of them: those in its status, unless
+/// they are of a resize in progress and give no pod of its QoS class.
+fn reported(live: &SharedPod) -> AllocatedResources {
+    let resources = AllocatedResources::from_status(live);
+    if qos_class(&resources.apply(live)) == qos_class(live) {
+        return resources;
+    }
+    AllocatedResources::from_pod(live)
 }
 
 /// Returns a pod whose resources are allocated.

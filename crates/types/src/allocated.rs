@@ -42,7 +42,8 @@ impl AllocatedResources {
     }
 
     /// Returns the resources in the status of a pod, for a pod that a previous agent run started
-    /// without a checkpoint. A resource that the status lacks is as in the spec.
+    /// without a checkpoint. The status has allocated requests and actual limits: a limit counts as
+    /// in the spec if its request is allocated.
     pub fn from_status(pod: &Pod) -> Self {
         let mut resources = Self::from_pod(pod);
         let Some(status) = &pod.status else {
@@ -50,18 +51,16 @@ impl AllocatedResources {
         };
         let lists = [&status.container_statuses, &status.init_container_statuses];
         for container in lists.into_iter().flatten().flatten() {
+            let actual = container.resources.as_ref();
             if let Some(own) = resources.containers.get_mut(&container.name) {
-                let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
-                replace(&mut own.requests, container.allocated_resources.as_ref());
-                replace(&mut own.limits, limits);
+                replace(own, container.allocated_resources.as_ref(), actual);
             }
         }
         // the status of the pod includes its overhead
         let pod_level = resources.pod.as_mut();
         if let Some(own) = pod_level.filter(|_| PodExt::spec(pod).overhead.is_none()) {
-            let limits = status.resources.as_ref().and_then(|r| r.limits.as_ref());
-            replace(&mut own.requests, status.allocated_resources.as_ref());
-            replace(&mut own.limits, limits);
+            let requests = status.allocated_resources.as_ref();
+            replace(own, requests, status.resources.as_ref());
         }
         resources
     }
@@ -95,20 +94,34 @@ impl AllocatedResources {
     }
 }
 
-/// Replaces the CPU and memory of a list by those of another.
-fn replace(own: &mut Option<Amounts>, others: Option<&Amounts>) {
-    let (Some(own), Some(others)) = (own, others) else {
-        return;
-    };
+/// Replaces requests for CPU and memory by different ones, and their limits by the actual ones.
+fn replace(
+    own: &mut ResourceRequirements,
+    requests: Option<&Amounts>,
+    actual: Option<&ResourceRequirements>,
+) {
     for name in ["cpu", "memory"] {
-        if let (Some(own), Some(other)) = (own.get_mut(name), others.get(name)) {
-            own.clone_from(other);
+        let reported = requests.and_then(|requests| requests.get(name));
+        let request = own.requests.as_mut().and_then(|own| own.get_mut(name));
+        let (Some(reported), Some(request)) = (reported, request) else {
+            continue;
+        };
+        if request == reported {
+            continue;
+        }
+        request.clone_from(reported);
+        let reported = actual.and_then(|actual| actual.limits.as_ref()?.get(name));
+        let limit = own.limits.as_mut().and_then(|own| own.get_mut(name));
+        if let (Some(reported), Some(limit)) = (reported, limit) {
+            limit.clone_from(reported);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    //! Resources are taken from a pod and put into another.
+
     use serde_json::json;
 
     use super::*;
@@ -131,20 +144,45 @@ mod tests {
         for after in [pod("4", "2", Some("3")), pod("1", "4", None)] {
             assert_eq!(allocated.apply(&after), before);
         }
-        let mut reported = Arc::unwrap_or_clone(pod("4", "2", Some("5")));
-        let container = json!({
-            "name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-            "allocatedResources": {"cpu": "1"},
-        });
-        let status = json!({
-            "containerStatuses": [container], "allocatedResources": {"cpu": "3", "memory": "1"},
-        });
-        reported.status = serde_json::from_value(status).expect("a status");
-        assert_eq!(AllocatedResources::from_status(&reported), allocated);
         let text = serde_json::to_string(&allocated).expect("JSON");
         assert_eq!(
             serde_json::from_str::<AllocatedResources>(&text).ok(),
             Some(allocated)
         );
+    }
+
+    #[test]
+    fn status_has_allocated_requests_and_actual_limits() {
+        let resources = |request: &str, limit: &str| json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
+        let check = |allocated: &str, actual: &str, expected: [&str; 2]| {
+            let pod = json!({
+                "spec": {
+                    "containers": [{"name": "c", "resources": resources("4", "8")}],
+                    "resources": resources("4", "8"),
+                },
+                "status": {
+                    "containerStatuses": [{
+                        "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                        "allocatedResources": {"cpu": allocated},
+                        "resources": resources(allocated, actual),
+                    }],
+                    "allocatedResources": {"cpu": allocated, "memory": "1"},
+                    "resources": resources(allocated, actual),
+                },
+            });
+            let pod = serde_json::from_value(pod).expect("a pod");
+            let expected = resources(expected[0], expected[1]);
+            let found = AllocatedResources::from_status(&pod);
+            for found in [
+                &found.containers["c"],
+                found.pod.as_ref().expect("resources"),
+            ] {
+                assert_eq!(serde_json::to_value(found).expect("JSON"), expected);
+            }
+        };
+        check("4", "8", ["4", "8"]);
+        check("2", "3", ["2", "3"]);
+        // allocated, but not in effect
+        check("4", "3", ["4", "8"]);
     }
 }

@@ -256,7 +256,10 @@ impl Machine<'_> {
             .arg(&self.system.kernel)
             .arg("-initrd")
             .arg(&self.system.initramfs)
-            .args(["-append", &format!("console=ttyS0 panic=-1 {wanted}{swap} {more}")])
+            .args([
+                "-append",
+                &format!("console=ttyS0 panic=-1 {wanted}{swap} {more}"),
+            ])
             .args(["-device", "virtio-rng-pci", "-netdev", network])
             .args(["-device", "virtio-net-pci,netdev=net"])
             // changes of the disks are stored in unnamed files

@@ -82,6 +82,7 @@ fn merge(current: &mut LinuxResources, newer: &LinuxResources) {
         (&mut current.cpu_quota, newer.cpu_quota),
         (&mut current.cpu_shares, newer.cpu_shares),
         (&mut current.memory_limit, newer.memory_limit),
+        (&mut current.memory_swap_limit, newer.memory_swap_limit),
     ] {
         if newer != 0 {
             *current = newer;

@@ -382,6 +382,10 @@ fn refused_and_unanswered_resizes_are_tried_again() {
         let done = "app#0: 300m 50Mi, peer#0: 100m 50Mi, pod: 400m 100Mi";
         settled(sim, tree, &uid, "web", done).await;
         assert_eq!(updates(sim, "web"), 1);
+        // and the size before is set again
+        resize(sim, "web", "app", (250, 50));
+        let done = "app#0: 250m 50Mi, peer#0: 100m 50Mi, pod: 350m 100Mi";
+        settled(sim, tree, &uid, "web", done).await;
 
         // a cgroup that cannot be written
         tree.set_read_only("cpu");

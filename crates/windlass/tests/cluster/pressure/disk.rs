@@ -36,7 +36,10 @@ async fn on_vm_full_disk_evicts_filler_before_others_fail() {
         let ended = ended.await;
         let reason = ended["status"]["reason"].as_str().unwrap_or("Failed");
         let message = &ended["status"]["message"];
-        println!("round {round}: {reason} after {:?}: {message}", began.elapsed());
+        println!(
+            "round {round}: {reason} after {:?}: {message}",
+            began.elapsed()
+        );
         assert_eq!(reason, "Evicted");
         assert_unharmed(&env, &other).await;
         delete(&env, &created).await;
