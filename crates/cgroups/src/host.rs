@@ -124,6 +124,10 @@ impl CgroupTree for HostTree {
             Err(error) => return Err(error),
         };
         if self.unified {
+            // systemd does not enable `hugetlb` in the root
+            if dir.parent() == Some(self.mount.as_path()) {
+                Self::delegate(&self.mount)?;
+            }
             Self::delegate(&dir)?;
         } else if self.hierarchy_of("cpuset").as_deref() == Some(hierarchy) {
             Self::inherit_cpuset(&dir)?;

@@ -51,7 +51,7 @@
 //! * All functions are idempotent, also after an agent restart: the state is in the file system.
 //!   Values that are already set are not written again.
 //! * Nothing outside the layout's `kubepods` is written, except the limits of a named cgroup of
-//!   daemons ([`PodCgroups::enforce`]), which must exist.
+//!   daemons ([`PodCgroups::enforce`]), which must exist, and the controllers of its parents on v2.
 //! * A feature that the kernel lacks or rejects is a [`Warning`], and pods run without it; only a
 //!   failure for a single pod is an error.
 //! * Removing a pod's cgroup kills its processes without waiting for them; retry the removal.
