@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{assert_unharmed, delete, log_lines, prepare};
 use crate::objects::{HOLD, container_with, phase, pod};

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{assert_unharmed, create, delete, kernel_kills, log_lines, pods_cgroup, prepare};
 use crate::objects::{HOLD, phase};
@@ -80,29 +80,27 @@ async fn hog(env: &TestEnv, round: u32) -> String {
 
 /// Samples a file with a number of bytes.
 struct Sampler {
-    is_over: Arc<AtomicBool>,
+    end: mpsc::Sender<()>,
     thread: JoinHandle<Vec<(Instant, u64)>>,
 }
 
 impl Sampler {
     fn start(file: PathBuf) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&is_over);
+        let (end, ended) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut samples = Vec::new();
-            while !ends.load(Ordering::Relaxed) {
+            while ended.recv_timeout(SAMPLE) == Err(RecvTimeoutError::Timeout) {
                 let text = fs::read_to_string(&file).unwrap_or_default();
                 samples.push((Instant::now(), text.trim().parse().unwrap_or(0)));
-                std::thread::sleep(SAMPLE);
             }
             samples
         });
-        Self { is_over, thread }
+        Self { end, thread }
     }
 
     /// Returns the highest rate in MiB a second and the highest number of MiB.
     fn stop(self) -> (u64, u64) {
-        self.is_over.store(true, Ordering::Relaxed);
+        drop(self.end);
         let samples = self.thread.join().unwrap();
         let mut fastest = 0.0_f64;
         let mut first = 0;
