@@ -252,7 +252,7 @@ impl SyncPass<'_> {
         usage.map_err(|error| ResizeError::new(&error, error.retry()))
     }
 
-    /// Tells the runtime the new resources of the pod, which it may reject.
+    /// Announces the new resources of the pod to the runtime, which may reject them.
     async fn announce(&self) -> Result<(), ResizeError> {
         let Some(sandbox) = &self.actions.sandbox_id else {
             return Ok(());
