@@ -54,8 +54,6 @@ const SHORT: &[&str] = &[
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
 ];
-/// Rounds of tests that use up the machine, and those of `--short`.
-const ROUNDS: [u32; 2] = [10, 2];
 /// Timeout of the short form.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Timeout of all tests.
@@ -66,13 +64,13 @@ pub(crate) struct Options {
     /// Run only tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "shell")]
     filters: Vec<String>,
-    /// Run only some tests, with fewer rounds.
+    /// Run only some tests.
     #[arg(long, conflicts_with_all = ["filters", "shell"])]
     short: bool,
     /// Open a root shell on a machine with Windlass and containerd.
     #[arg(long)]
     shell: bool,
-    /// Rounds of tests that use up the memory or a disk of the machine.
+    /// Run also the tests that use up the memory or a disk of the machine, in this many rounds.
     #[arg(long, value_name = "N", conflicts_with = "shell")]
     rounds: Option<u32>,
     #[command(flatten)]
@@ -98,8 +96,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         return machine.shell().await;
     }
     run::ensure_installed("nextest", "https://nexte.st")?;
-    let rounds = options.rounds.unwrap_or(ROUNDS[usize::from(options.short)]);
-    let payload = payload::of_tests(&work, &filter(options), rounds)?;
+    let payload = payload::of_tests(&work, &filter(options), options.rounds)?;
     let machine = Machine {
         system: &system,
         payload: &payload,

@@ -41,7 +41,7 @@ pub(super) struct Payload {
 
 /// The tests of a nextest filterset, with a script that runs them; `rounds` of those that use up
 /// the machine.
-pub(super) fn of_tests(work: &Path, filter: &str, rounds: u32) -> anyhow::Result<Payload> {
+pub(super) fn of_tests(work: &Path, filter: &str, rounds: Option<u32>) -> anyhow::Result<Payload> {
     let images = images(work)?;
     let mut list = vec!["nextest", "list", "--workspace", "--message-format", "json"];
     for target in TARGETS {
@@ -165,7 +165,7 @@ fn nextest() -> anyhow::Result<PathBuf> {
 }
 
 /// Script to run in the machine.
-fn script(filter: &str, images: &Path, containerd: Option<&Path>, rounds: u32) -> String {
+fn script(filter: &str, images: &Path, containerd: Option<&Path>, rounds: Option<u32>) -> String {
     let root = run::root();
     let mut variables = vec![
         ("CI", "true".to_owned()),
@@ -173,8 +173,8 @@ fn script(filter: &str, images: &Path, containerd: Option<&Path>, rounds: u32) -
         (TIMEOUT_FACTOR, SLOWNESS.to_string()),
         (CGROUP_DRIVER, "systemd".to_owned()),
         (IMAGES, images.display().to_string()),
-        (ROUNDS, rounds.to_string()),
     ];
+    variables.extend(rounds.map(|rounds| (ROUNDS, rounds.to_string())));
     variables.extend(containerd.map(|folder| (VARIABLE, folder.display().to_string())));
     let exports: String = variables
         .iter()

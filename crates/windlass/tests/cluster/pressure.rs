@@ -1,4 +1,4 @@
-//! Memory and disks that run out, on cgroup v2. `cargo xtask vm` runs these tests; elsewhere they
+//! Memory and disks that run out, on cgroup v2. `cargo xtask vm --rounds N` runs these tests; elsewhere they
 //! are skipped, because they use up their host.
 
 mod disk;
@@ -24,7 +24,7 @@ const CONFIG: &str = "evictionPressureTransitionPeriod: 2s\nlogging: { verbosity
 /// Rounds and an environment whose agent is not started; `None` on a host that must not be used up.
 async fn prepare(name: &str, config: &str) -> Option<(u32, TestEnv)> {
     let Some(rounds) = rounds() else {
-        eprintln!("skipped: it uses up its host: run `cargo xtask vm`");
+        eprintln!("skipped: it uses up its host: run `cargo xtask vm --rounds N`");
         return None;
     };
     let config = format!("{CONFIG}{config}\n");

@@ -36,7 +36,11 @@ fn memory_hog_is_evicted_with_status_and_events_of_upstream() {
         .await;
         until_evicted(sim, "hog", 5 * SECOND).await;
         assert!(!runs(sim, &hog));
-        assert_eq!(sim.pressure.held(), [hog.clone()], "it grew no further");
+        assert_eq!(
+            sim.pressure.held(),
+            std::slice::from_ref(&hog),
+            "it grew no further"
+        );
         let status = get(sim, "hog").and_then(|pod| pod.status);
         let status = status.expect("a status");
         let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: \
