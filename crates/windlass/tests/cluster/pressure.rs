@@ -1,5 +1,5 @@
-//! Memory and disks that run out, on cgroup v2. `cargo xtask vm --rounds N` runs these tests; elsewhere they
-//! are skipped, because they use up their host.
+//! Memory and disks that run out, on cgroup v2. `cargo xtask vm --rounds N` runs these tests;
+//! elsewhere they are skipped, because they use up their host.
 
 mod disk;
 mod memory;
