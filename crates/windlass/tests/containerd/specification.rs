@@ -212,6 +212,9 @@ async fn labels_and_annotations(env: &TestEnv) {
     let mut annotations = main.annotations.clone();
     let hash = annotations.remove("io.kubernetes.container.hash").unwrap();
     assert!(u32::from_str_radix(&hash, 16).is_ok(), "{hash}");
+    // not upstream's
+    let sizes = annotations.remove("windlass.dev/sizes").unwrap();
+    assert_eq!(sizes, "cpu=0/0 memory=67108864/67108864");
     let ports = r#"[{"name":"http","containerPort":80,"protocol":"TCP"}]"#;
     let expected = map(&[
         ("io.kubernetes.container.restartCount", "0"),

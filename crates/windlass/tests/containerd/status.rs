@@ -117,6 +117,12 @@ async fn on_containerd_pod_status_has_all_fields() {
     let expected = json!({
         "phase": "Running",
         "qosClass": "Burstable",
+        // of the pod: the sums of its containers
+        "allocatedResources": {"cpu": "100m", "memory": "16Mi"},
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "16Mi"},
+            "limits": {"memory": "32Mi"},
+        },
         "startTime": "TIME",
         "hostIP": "IP", "hostIPs": "IPS", "podIP": "IP", "podIPs": "IPS",
         "conditions": [
