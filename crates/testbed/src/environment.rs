@@ -1,6 +1,6 @@
 //! Environment variables of tests: timeout factor, cgroup driver, image directory and rounds.
 //!
-//! `cargo xtask vm` sets them; rounds only if it is asked to.
+//! `cargo xtask vm` sets them, rounds only with `--rounds`.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
