@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use windlass_pod_inputs::resources::{
-    QosClass, check_amounts, is_critical, pod_request, qos_class,
+    QosClass, check_amounts, has_swap_share, pod_request, qos_class,
 };
 use windlass_types::corev1::{Container, PodCondition, ResourceRequirements};
 use windlass_types::metav1::Time;
@@ -150,6 +150,17 @@ impl PendingResize {
             generation: condition.observed_generation,
             since: condition.last_transition_time.as_ref()?.0,
         })
+    }
+
+    /// Returns the condition that follows `before`, which keeps the time of the same reason, and
+    /// whether it is new: its reason or generation has changed.
+    pub fn following(mut self, before: Option<&Self>) -> (Self, bool) {
+        let Some(before) = before.filter(|before| before.reason == self.reason) else {
+            return (self, true);
+        };
+        self.since = before.since;
+        let is_new = before.generation != self.generation;
+        (self, is_new)
     }
 
     /// Replaces the condition of a pod; `None` removes it. Returns false if the pod has it already.
@@ -299,18 +310,8 @@ fn resizes_swap(live: &Pod, allocated: &Pod) -> bool {
             .is_some_and(|policy| policy.restart_policy == "RestartContainer");
         !restarts
             && own_request(new, "memory") != own_request(old, "memory")
-            && (uses_swap(live, new) || uses_swap(allocated, old))
+            && (has_swap_share(live, new) || has_swap_share(allocated, old))
     })
-}
-
-/// True for a container that gets a share of the swap (upstream `GetContainerSwapBehavior`).
-fn uses_swap(pod: &Pod, container: &Container) -> bool {
-    let request = own_request(container, "memory");
-    let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
-    let limit = lookup(limits, "memory").ok().flatten();
-    !is_critical(pod)
-        && qos_class(pod) == QosClass::Burstable
-        && request.unwrap_or(Quantity::ZERO) != limit.unwrap_or(Quantity::ZERO)
 }
 
 fn requests_differ(live: &Pod, allocated: &Pod, name: &str, policy: ResizePolicy) -> bool {
@@ -325,7 +326,7 @@ fn own_request(container: &Container, name: &str) -> Option<Quantity> {
     lookup(requests, name).ok().flatten()
 }
 
-/// Finds the container with the same name, of the same kind.
+/// Finds the app or init container with the same name.
 fn find<'a>(pod: &'a Pod, container: &Container) -> Option<&'a Container> {
     let mut all = pod.containers().iter().chain(pod.init_containers());
     all.find(|other| other.name == container.name)

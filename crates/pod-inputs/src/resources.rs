@@ -15,7 +15,7 @@ use crate::node_facts::NodeFacts;
 use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, QuantityError, lookup};
 
-pub use memory::{huge_page_resource, huge_page_unit};
+pub use memory::{has_swap_share, huge_page_resource, huge_page_unit};
 
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;

@@ -154,10 +154,8 @@ fn container(input: ResizeInput<'_>, spec: &Container) -> Option<ContainerToResi
         return None;
     }
     let current = current.unwrap_or_default();
-    let grows_quota = wanted.cpu_quota > 0
-        && current.cpu_quota > 0
-        && i128::from(wanted.cpu_quota) * i128::from(current.cpu_period)
-            > i128::from(current.cpu_quota) * i128::from(wanted.cpu_period);
+    let quota = |resources: &LinuxResources| (resources.cpu_quota, resources.cpu_period);
+    let grows_quota = wanted.cpu_quota > 0 && is_larger_quota(quota(&wanted), quota(&current));
     let grows_memory = current.memory_limit > 0 && wanted.memory_limit > current.memory_limit;
     Some(ContainerToResize {
         id: instance.id.clone(),

@@ -317,3 +317,24 @@ fn shrinking_container_counts_until_its_status_is_smaller() {
     assert_eq!(capacity_left("1"), (true, true));
     assert_eq!(capacity_left("500m"), (true, true));
 }
+
+#[test]
+fn pending_resize_keeps_its_time_and_is_new_once_a_generation() {
+    let pending = |reason, generation, second| PendingResize {
+        reason,
+        message: String::new(),
+        generation: Some(generation),
+        since: Timestamp::from_second(second).expect("a time"),
+    };
+    let (deferred, infeasible) = (PendingReason::Deferred, PendingReason::Infeasible);
+    let before = pending(deferred, 1, 10);
+    for (now, before, second, is_new) in [
+        (pending(deferred, 1, 20), None, 20, true),
+        (pending(deferred, 1, 20), Some(&before), 10, false),
+        (pending(deferred, 2, 20), Some(&before), 10, true),
+        (pending(infeasible, 1, 20), Some(&before), 20, true),
+    ] {
+        let (following, new) = now.following(before);
+        assert_eq!((following.since.as_second(), new), (second, is_new));
+    }
+}

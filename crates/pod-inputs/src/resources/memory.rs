@@ -8,7 +8,7 @@ use windlass_types::cri::LinuxResources;
 use windlass_types::{Pod, PodExt};
 use windlass_units::quantity::{Quantity, QuantityFormat};
 
-use super::{QosClass, is_critical, limit, positive, qos_class, request};
+use super::{QosClass, is_critical, limit, qos_class, request};
 use crate::node_facts::{MemoryQos, NodeFacts};
 
 const MEMORY: &str = "memory";
@@ -58,17 +58,20 @@ pub(super) fn set_limits(
     }
 }
 
-/// Returns true if the container may swap: only containers of Burstable pods that are not critical,
-/// with a memory request that differs from their limit (upstream `GetContainerSwapBehavior`).
-fn may_swap(pod: &Pod, container: &Container, node: &NodeFacts) -> bool {
+/// True for a container that gets a share of the swap where pods may swap: its pod is Burstable and
+/// not critical, and its memory request differs from its limit (upstream
+/// `GetContainerSwapBehavior`).
+pub fn has_swap_share(pod: &Pod, container: &Container) -> bool {
     let own = container.resources.as_ref();
-    let request = positive(request(own, MEMORY));
-    let is_enabled = node.memory.limited_swap && node.memory.swap_controller && node.cgroup_v2;
-    is_enabled
-        && qos_class(pod) == QosClass::Burstable
+    let amount = |amount: Option<Quantity>| amount.unwrap_or(Quantity::ZERO);
+    qos_class(pod) == QosClass::Burstable
         && !is_critical(pod)
-        && request.is_some()
-        && request != limit(own, MEMORY)
+        && amount(request(own, MEMORY)) != amount(limit(own, MEMORY))
+}
+
+fn may_swap(pod: &Pod, container: &Container, node: &NodeFacts) -> bool {
+    let is_enabled = node.memory.limited_swap && node.memory.swap_controller && node.cgroup_v2;
+    is_enabled && has_swap_share(pod, container)
 }
 
 /// Returns the swap limit in bytes: the share of the node's swap that the container requests of the

@@ -155,20 +155,16 @@ impl SyncLoop {
         }
     }
 
-    /// Reports a resize that is not allocated, with an event when its reason or generation changes.
+    /// Reports a resize that is not allocated, with an event if it is new.
     fn defer(
         &mut self,
         live: &SharedPod,
         before: Option<PendingResize>,
-        mut pending: PendingResize,
+        pending: PendingResize,
         cause: &str,
     ) {
-        let before = before.filter(|before| before.reason == pending.reason);
-        if let Some(before) = &before {
-            pending.since = before.since;
-        }
-        let generation = pending.generation;
-        if before.is_none_or(|before| before.generation != generation) {
+        let (pending, is_new) = pending.following(before.as_ref());
+        if is_new {
             let message = &pending.message;
             tracing::info!(pod = %live.full_name(), cause, message, "resize not allocated");
             self.record_decision(live, "resize", Err(message));
@@ -177,7 +173,7 @@ impl SyncLoop {
                 PendingReason::Infeasible => Reason::ResizeInfeasible,
             };
             let title = format!("Pod resize {cause}");
-            let text = resize_event(&title, live, generation, message);
+            let text = resize_event(&title, live, pending.generation, message);
             let events = &self.deps.admission.events;
             events.record(live, None, EventType::Warning, reason, &text);
         }
