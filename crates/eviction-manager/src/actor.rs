@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
     Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
-    MetThreshold, Pass, PodFigures, Pressure, Resource, Victim,
+    MetThreshold, Pass, PodFigures, Pressure, Victim,
 };
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
@@ -311,7 +311,7 @@ impl EvictionManager {
         self.cadence.chose(true);
         let noticed = self.noticed_by();
         tracing::info!(%victim, reason = %victim.explanation, %noticed, "evicting a pod");
-        if met.signal().resource() == Resource::Memory && met.threshold.grace.is_none() {
+        if met.holds_memory() {
             let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
             spawn_io(
                 "hold-evicted-pod",

@@ -67,6 +67,12 @@ pub struct Explanation {
 }
 
 impl MetThreshold {
+    /// True if the memory of its victim must not grow in the grace period: a hard threshold of
+    /// memory.
+    pub fn holds_memory(&self) -> bool {
+        self.signal().resource() == Resource::Memory && self.threshold.grace.is_none()
+    }
+
     /// Returns the signal.
     pub fn signal(&self) -> Signal {
         self.threshold.signal

@@ -15,16 +15,14 @@ use windlass_pod_inputs::resources::{
 };
 use windlass_types::corev1::{Container, PodCondition, ResourceRequirements};
 use windlass_types::metav1::Time;
-use windlass_types::pod::is_sidecar;
+use windlass_types::names::RESIZE_PENDING;
+use windlass_types::pod::{is_sidecar, restarts_on_resize};
 use windlass_types::{Pod, PodExt, SharedPod, Timestamp};
 use windlass_units::quantity::{Quantity, lookup};
 
 use crate::admission::{AdmissionInput, Rejection, admit};
 
 pub use changes::{ResizeChange, required_features, resize_changes};
-
-/// Condition of a pod whose resize is not allocated.
-const RESIZE_PENDING: &str = "PodResizePending";
 
 /// What node and configuration allow resizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,11 +302,7 @@ fn resizes_swap(live: &Pod, allocated: &Pod) -> bool {
         let Some(old) = find(allocated, new) else {
             return false;
         };
-        let mut policies = old.resize_policy.iter().flatten();
-        let restarts = policies
-            .find(|policy| policy.resource_name == "memory")
-            .is_some_and(|policy| policy.restart_policy == "RestartContainer");
-        !restarts
+        !restarts_on_resize(old, "memory")
             && own_request(new, "memory") != own_request(old, "memory")
             && (has_swap_share(live, new) || has_swap_share(allocated, old))
     })

@@ -221,7 +221,7 @@ impl ResizeView {
     /// Reads the condition `PodResizePending`.
     pub fn from_status(status: &PodStatus) -> Option<Self> {
         let mut conditions = status.conditions.iter().flatten();
-        let condition = conditions.find(|c| c.type_ == "PodResizePending")?;
+        let condition = conditions.find(|c| c.type_ == crate::names::RESIZE_PENDING)?;
         let reason = condition.reason.clone().unwrap_or_default();
         let waiting_for = match reason.as_str() {
             "Infeasible" => "user: request other sizes (no automatic retry)",

@@ -34,6 +34,8 @@ pub const ANN_CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const ANN_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Pod annotation: on a mirror pod, the hash of the static pod it mirrors.
 pub const ANN_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Condition of a pod whose resize is not allocated.
+pub const RESIZE_PENDING: &str = "PodResizePending";
 /// CPU and memory with which a container was created, see `ContainerSizes`.
 pub const ANN_SIZES: &str = "windlass.dev/sizes";
 /// Internal annotation: the pod is from the checkpoint, and the API server has not confirmed it.

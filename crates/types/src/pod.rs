@@ -149,6 +149,12 @@ pub fn is_local_ephemeral(volume: &Volume) -> bool {
         || empty_dir.is_some_and(|dir| on_disk(dir.medium.as_deref()))
 }
 
+/// True if a changed CPU or memory of the container requires its restart (`resizePolicy`).
+pub fn restarts_on_resize(container: &Container, resource: &str) -> bool {
+    let mut policies = container.resize_policy.iter().flatten();
+    policies.any(|it| it.resource_name == resource && it.restart_policy == "RestartContainer")
+}
+
 /// True for a sidecar: an init container with `restartPolicy: Always`.
 pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")

@@ -6,6 +6,7 @@
 use windlass_pod_inputs::resources::{container_sizes, cpu_shares, milli_cpu_of_quota};
 use windlass_types::ObservedContainer;
 use windlass_types::corev1::Container;
+use windlass_types::pod::restarts_on_resize;
 
 use super::Decision;
 
@@ -17,10 +18,7 @@ impl Decision<'_> {
         spec: &Container,
         instance: &ObservedContainer,
     ) -> bool {
-        let restarts = |resource| {
-            let mut policies = spec.resize_policy.iter().flatten();
-            policies.any(|p| p.resource_name == resource && p.restart_policy == "RestartContainer")
-        };
+        let restarts = |resource| restarts_on_resize(spec, resource);
         let (by_cpu, by_memory) = (restarts("cpu"), restarts("memory"));
         if !by_cpu && !by_memory {
             return false;

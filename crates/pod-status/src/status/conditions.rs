@@ -1,8 +1,8 @@
 //! Pod conditions of the agent, and copied conditions of other writers.
 
-use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
 use windlass_types::metav1::Time;
+use windlass_types::{PodExt, names};
 
 use super::pod_sizes::RESIZE_IN_PROGRESS;
 use super::{StatusInput, reset, settled_phase, whole_seconds};
@@ -21,8 +21,6 @@ const OWNED: [&str; 7] = [
     RESIZE_IN_PROGRESS,
 ];
 const READY_TO_START: &str = "PodReadyToStartContainers";
-/// The sync loop sets it in the pod.
-const RESIZE_PENDING: &str = "PodResizePending";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
@@ -66,7 +64,7 @@ pub(super) fn conditions(
     let before: &[PodCondition] = previous.conditions.as_deref().unwrap_or_default();
     let mut list = foreign(input);
     if phase.is_terminal() {
-        list.retain(|c| c.type_ != RESIZE_PENDING);
+        list.retain(|c| c.type_ != names::RESIZE_PENDING);
     }
     let disrupted = before.iter().find(|c| c.type_ == DISRUPTION_TARGET);
     if let Some(disrupted) = disrupted {
