@@ -15,6 +15,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("pacing", &[]),
     ("units", &[]),
+    ("topology", &[]),
+    ("resource-managers", &["pod-inputs", "topology", "units"]),
     ("pod-text", &["units"]),
     ("manifests", &["units"]),
     ("pod-inputs", &["units"]),
@@ -496,6 +498,7 @@ pub(super) const PURE: &[&str] = &[
     "runtime-config",
     "credentials",
     "eviction",
+    "resource-managers",
 ];
 const IO_CRATES: &[&str] = &[
     "actix",

@@ -1,0 +1,5 @@
+//! Decisions of a kubelet's CPU, memory, device and topology managers: which CPUs, NUMA nodes and
+//! devices a container gets. Pure.
+
+pub mod assignment;
+pub mod hints;

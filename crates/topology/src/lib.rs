@@ -1,0 +1,12 @@
+//! CPUs, NUMA nodes, caches and huge pages of a machine.
+//!
+//! For programs that place work on CPUs and memory: [`Machine`] is a value, so that decisions about
+//! it are pure functions, and tests use machines that do not exist ([`fake`]).
+
+mod cpu_set;
+mod machine;
+mod numa_set;
+
+pub use cpu_set::{CpuSet, CpuSetError};
+pub use machine::{Cpu, Machine, NumaNode};
+pub use numa_set::{MAX_NUMA_NODES, NumaSet};
