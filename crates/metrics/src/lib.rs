@@ -44,6 +44,7 @@ mod access;
 mod build_info;
 mod certificates;
 mod containers;
+mod dra;
 mod mailboxes;
 mod node;
 mod pleg;
@@ -70,6 +71,7 @@ pub use access::AccessMetrics;
 pub use build_info::BuildInfoMetrics;
 pub use certificates::CertificateMetrics;
 pub use containers::ContainerMetrics;
+pub use dra::DraMetrics;
 pub use mailboxes::MailboxMetrics;
 pub use node::NodeMetrics;
 pub use pleg::PlegMetrics;
@@ -168,6 +170,7 @@ impl Metrics {
             build_info: BuildInfoMetrics::new(r)?,
             access: AccessMetrics::new(r)?,
             certificates: CertificateMetrics::new(r)?,
+            dra: DraMetrics::new(r)?,
             plugins: PluginMetrics::new(r)?,
             pod_resources: PodResourcesMetrics::new(r)?,
             spans: SpanMetrics::new(r)?,
