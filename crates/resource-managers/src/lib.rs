@@ -3,3 +3,5 @@
 
 pub mod assignment;
 pub mod hints;
+pub mod memory;
+pub mod topology;
