@@ -113,6 +113,8 @@ pub struct Metrics {
     pub access: AccessMetrics,
     /// Families of certificates.
     pub certificates: CertificateMetrics,
+    /// Families of dynamic resource allocation.
+    pub dra: DraMetrics,
     /// Families of plugins.
     pub plugins: PluginMetrics,
     /// Families of the PodResources and Pods services.

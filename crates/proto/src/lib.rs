@@ -10,6 +10,8 @@
 //! * [`containerd_events`] events of containerd
 //! * [`csi_v1`] and [`pluginregistration_v1`] CSI drivers and plugin registration
 //! * [`dra_v1`], [`dra_v1beta1`] and [`drahealth_v1alpha1`] DRA drivers
+//! * [`csi_v1`], [`deviceplugin_v1beta1`] and [`pluginregistration_v1`] CSI drivers, device plugins
+//!   and plugin registration
 //! * [`podresources_v1`] and [`pods_v1alpha1`] APIs of the agent for programs on the node
 //! * [`windlass_v1`] the control socket of the agent, for `windlassctl`
 //! * [`health_v1`] the health service of gRPC probes
@@ -98,6 +100,12 @@ pub mod drahealth_v1alpha1 {
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod pluginregistration_v1 {
     include!("gen/pluginregistration.rs");
+}
+
+/// `v1beta1` of `deviceplugin`: plugins that offer devices of the node.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod deviceplugin_v1beta1 {
+    include!("gen/deviceplugin.v1beta1.rs");
 }
 
 /// `grpc.health.v1`: what a gRPC probe asks.

@@ -2,4 +2,7 @@
 //! devices a container gets. Pure.
 
 pub mod assignment;
+pub mod devices;
 pub mod hints;
+pub mod memory;
+pub mod topology;

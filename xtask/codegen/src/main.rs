@@ -17,6 +17,10 @@ const PROTOS: &[(&str, &str)] = &[
     ("dra/v1beta1/api.proto", "dra.v1beta1.rs"),
     ("drahealth/v1alpha1/api.proto", "drahealth.v1alpha1.rs"),
     ("pluginregistration/v1/api.proto", "pluginregistration.rs"),
+    (
+        "deviceplugin/v1beta1/api.proto",
+        "deviceplugin.v1beta1.rs",
+    ),
     ("containerd/events/events.proto", "containerd.events.rs"),
     (
         "containerd/events/v1/events.proto",
