@@ -49,7 +49,6 @@ mod slices;
 
 pub use drivers::DraDrivers;
 pub use manager::{DraClaims, DraDeps};
-pub use pod_claims::ContainerClaim;
 pub use port::{ClaimDevice, ClaimDriver, ClaimRef, ClaimResult};
 pub use reconcile::run_reconciliation;
 pub use register::{DRA_PLUGIN, DraRegistration};

@@ -18,7 +18,9 @@ use windlass_actors::ObjectsChanged;
 use windlass_client::{ApiClient, ObjectKey};
 use windlass_mailboxes::SlotSender;
 use windlass_metrics::Metrics;
+use windlass_pod_resources::ClaimSource;
 use windlass_proto::drahealth_v1alpha1::DeviceHealth;
+use windlass_proto::podresources_v1::DynamicResource;
 use windlass_runtime_config::port::{ClaimsError, ContainerClaims, PodClaims};
 use windlass_store::Store;
 use windlass_types::corev1::{Container, PodStatus};
@@ -30,7 +32,7 @@ use crate::claim_info::{Batches, ClaimInfo, ClaimKey, ClaimTable};
 use crate::drivers::DraDrivers;
 use crate::health::{DeviceKey, HealthTable};
 use crate::pod_claims::{
-    ContainerClaim, PodClaim, cdi_devices, check_claim, container_claims, has_claims, pod_claims,
+    PodClaim, cdi_devices, check_claim, container_claims, has_claims, pod_claims,
     resource_statuses,
 };
 use crate::port::{ClaimRef, ClaimResult};
@@ -89,14 +91,11 @@ impl DraClaims {
             }
             None => ClaimTable::default(),
         };
-        let state = State {
+        let mut state = State {
             table,
-            health: HealthTable {
-                messages: deps.health_messages,
-                ..HealthTable::default()
-            },
             ..State::default()
         };
+        state.health.messages = deps.health_messages;
         publish(&deps.metrics, &state.table);
         Self {
             deps,
@@ -122,14 +121,6 @@ impl DraClaims {
         let state = self.state();
         let pods = state.table.claims().flat_map(|claim| &claim.pods);
         pods.map(|uid| PodUid::from(uid.as_str())).collect()
-    }
-
-    /// Returns the prepared devices of a container.
-    pub fn container_claims(&self, pod: &Pod, container: &Container) -> Vec<ContainerClaim> {
-        let Ok(claims) = pod_claims(pod) else {
-            return Vec::new();
-        };
-        container_claims(&self.state().table, pod, &claims, container)
     }
 
     pub(crate) fn drivers(&self) -> &DraDrivers {
@@ -430,5 +421,14 @@ impl PodClaims for DraClaims {
                 of.allocated_resources_status.get_or_insert_default().extend(health);
             }
         }
+    }
+}
+
+impl ClaimSource for DraClaims {
+    fn claims(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
+        let Ok(claims) = pod_claims(pod) else {
+            return Vec::new();
+        };
+        container_claims(&self.state().table, pod, &claims, container)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_types::corev1::{Container, PodExtendedResourceClaimStatus, ResourceStatus};
+use windlass_proto::podresources_v1::{CdiDevice, ClaimResource, DynamicResource};
+use windlass_types::corev1::{
+    Container, PodExtendedResourceClaimStatus, ResourceHealth, ResourceStatus,
+};
 use windlass_types::resourcev1::ResourceClaim;
 use windlass_types::{Pod, PodExt};
 
@@ -164,33 +167,27 @@ pub(crate) fn cdi_devices(
     Ok(devices)
 }
 
-/// Prepared devices of a container in one claim, for PodResources.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerClaim {
-    /// Namespace of the claim.
-    pub namespace: String,
-    /// Name of the claim.
-    pub name: String,
-    /// Drivers and devices.
-    pub devices: Vec<(String, ClaimDevice)>,
-}
-
-/// Returns the claims of a container; without those that are not prepared.
+/// Returns the claims of a container, for PodResources; without those that are not prepared.
 pub(crate) fn container_claims(
     table: &ClaimTable,
     pod: &Pod,
     claims: &[PodClaim],
     container: &Container,
-) -> Vec<ContainerClaim> {
+) -> Vec<DynamicResource> {
+    let cdi_device = |name: &String| CdiDevice { name: name.clone() };
+    let resource = |(driver, device): (&str, &ClaimDevice)| ClaimResource {
+        cdi_devices: device.cdi_devices.iter().map(cdi_device).collect(),
+        driver_name: driver.to_owned(),
+        pool_name: device.pool.clone(),
+        device_name: device.device.clone(),
+        share_id: device.share_id.clone(),
+    };
     let names = requests(pod, claims, container).into_keys();
     let claims = names.filter_map(|name| table.get(pod.namespace(), name));
-    let of_container = claims.map(|claim| ContainerClaim {
-        namespace: claim.namespace.clone(),
-        name: claim.name.clone(),
-        devices: claim
-            .devices("")
-            .map(|(driver, device)| (driver.to_owned(), device.clone()))
-            .collect(),
+    let of_container = claims.map(|claim| DynamicResource {
+        claim_name: claim.name.clone(),
+        claim_namespace: claim.namespace.clone(),
+        claim_resources: claim.devices("").map(resource).collect(),
     });
     of_container.collect()
 }
@@ -217,7 +214,7 @@ pub(crate) fn resource_statuses(
                 Some(id) => id.clone(),
                 None => format!("{driver}/{}/{}", device.pool, device.device),
             };
-            if list.iter().all(|it: &windlass_types::corev1::ResourceHealth| it.resource_id != id) {
+            if list.iter().all(|it: &ResourceHealth| it.resource_id != id) {
                 list.push(health.resource_health(driver, device, id));
             }
         }

@@ -103,9 +103,8 @@ impl PluginHandler for DraRegistration {
     fn deregister(&self, plugin: &Plugin) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // a rejected plugin has no task, but may have the endpoint of another
-        let own = |(known, _): &mut (Plugin, _)| known == plugin;
-        let task = tasks.get_mut(&plugin.socket).filter(|it| own(it));
-        if task.is_none() {
+        let task = tasks.get(&plugin.socket);
+        if !task.is_some_and(|(known, _)| known == plugin) {
             return;
         }
         tasks.remove(&plugin.socket);
@@ -193,3 +192,6 @@ async fn follow_stream(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

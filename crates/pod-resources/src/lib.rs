@@ -53,7 +53,7 @@ mod resources;
 mod service;
 
 pub use pods::Pods;
-pub use resources::PodResources;
+pub use resources::{ClaimSource, PodResources};
 pub use service::{Socket, SocketError, serve_pod_resources, serve_pods};
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! PodResources: resources that are assigned to pods.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -8,22 +9,29 @@ use windlass_metrics::PodResourcesMetrics;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
 use windlass_proto::podresources_v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources,
-    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, PodResources as OfPod,
 };
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
-use windlass_types::corev1::Pod;
+use windlass_types::corev1::{Container, Pod};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Phase, PodExt};
 
 use crate::service::RequestLimiter;
+
+/// Source of the resource claims of containers (DRA).
+pub trait ClaimSource: Send + Sync + Debug + 'static {
+    /// Returns the prepared claims of a container.
+    fn claims(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource>;
+}
 
 /// The PodResources service, in both versions.
 #[derive(Clone, Debug)]
 pub struct PodResources {
     status_store: PodStatusStore,
     only_active: bool,
+    claims: Option<Arc<dyn ClaimSource>>,
     metrics: PodResourcesMetrics,
     limiter: Arc<RequestLimiter>,
 }
@@ -39,8 +47,32 @@ impl PodResources {
         Self {
             status_store,
             only_active,
+            claims: None,
             metrics,
             limiter: Arc::default(),
+        }
+    }
+
+    /// Adds the claims of containers.
+    #[must_use]
+    pub fn with_claims(self, claims: Arc<dyn ClaimSource>) -> Self {
+        let claims = Some(claims);
+        Self { claims, ..self }
+    }
+
+    fn of_pod(&self, pod: &Pod) -> OfPod {
+        let of_container = |container: &Container| ContainerResources {
+            name: container.name.clone(),
+            dynamic_resources: match &self.claims {
+                Some(claims) => claims.claims(pod, container),
+                None => Vec::new(),
+            },
+            ..ContainerResources::default()
+        };
+        OfPod {
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            containers: containers(pod, true).map(of_container).collect(),
         }
     }
 
@@ -64,7 +96,7 @@ impl PodResourcesLister for PodResources {
             .iter()
             .filter(|entry| !self.only_active || is_active(entry));
         Ok(Response::new(ListPodResourcesResponse {
-            pod_resources: listed.map(|entry| of_pod(&entry.pod)).collect(),
+            pod_resources: listed.map(|entry| self.of_pod(&entry.pod)).collect(),
         }))
     }
 
@@ -96,7 +128,7 @@ impl PodResourcesLister for PodResources {
             return Err(Status::new(Code::Unknown, text));
         };
         Ok(Response::new(GetPodResourcesResponse {
-            pod_resources: Some(of_pod(&entry.pod)),
+            pod_resources: Some(self.of_pod(&entry.pod)),
         }))
     }
 }
@@ -112,9 +144,9 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
         let of_pod = |entry: &PodStatusEntry| v1alpha1::PodResources {
             name: entry.pod.name().to_owned(),
             namespace: entry.pod.namespace().to_owned(),
-            containers: names(&entry.pod, false)
-                .map(|name| v1alpha1::ContainerResources {
-                    name,
+            containers: containers(&entry.pod, false)
+                .map(|container| v1alpha1::ContainerResources {
+                    name: container.name.clone(),
                     devices: Vec::new(),
                 })
                 .collect(),
@@ -138,26 +170,10 @@ fn is_active(entry: &PodStatusEntry) -> bool {
     }
 }
 
-fn of_pod(pod: &Pod) -> OfPod {
-    let of_container = |name| ContainerResources {
-        name,
-        ..ContainerResources::default()
-    };
-    OfPod {
-        name: pod.name().to_owned(),
-        namespace: pod.namespace().to_owned(),
-        containers: names(pod, true).map(of_container).collect(),
-    }
-}
-
-/// Names of the app containers and, with `sidecars`, of the sidecars.
-fn names(pod: &Pod, sidecars: bool) -> impl Iterator<Item = String> {
-    let spec = pod.spec.as_ref();
-    let init = spec.and_then(|spec| spec.init_containers.as_ref());
-    let sidecars = init
-        .into_iter()
-        .flatten()
-        .filter(move |it| sidecars && it.restart_policy.as_deref() == Some("Always"));
-    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
-    sidecars.chain(containers).map(|it| it.name.clone())
+/// The app containers and, with `sidecars`, the sidecars.
+fn containers(pod: &Pod, sidecars: bool) -> impl Iterator<Item = &Container> {
+    let is_sidecar = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
+    let init = pod.init_containers().iter();
+    let init = init.filter(move |it| sidecars && is_sidecar(it));
+    init.chain(pod.containers())
 }

@@ -8,7 +8,6 @@
 //!
 //! * [`cri_v1`] the Container Runtime Interface
 //! * [`containerd_events`] events of containerd
-//! * [`csi_v1`] and [`pluginregistration_v1`] CSI drivers and plugin registration
 //! * [`dra_v1`], [`dra_v1beta1`] and [`drahealth_v1alpha1`] DRA drivers
 //! * [`csi_v1`], [`deviceplugin_v1beta1`] and [`pluginregistration_v1`] CSI drivers, device plugins
 //!   and plugin registration

@@ -46,6 +46,7 @@ pub mod control_plane;
 pub mod cri_proxy;
 pub mod csi_driver;
 pub mod debian;
+pub mod dra_driver;
 pub mod environment;
 pub mod images;
 pub mod kustomize;

@@ -110,6 +110,20 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "dra",
+        &[
+            "actors",
+            "client",
+            "mailboxes",
+            "metrics",
+            "plugins",
+            "pod-resources",
+            "proto",
+            "runtime-config",
+            "store",
+        ],
+    ),
+    (
         "objects",
         &[
             "actors",
@@ -333,6 +347,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "credentials",
             "cri",
             "csi",
+            "dra",
             "eviction",
             "eviction-manager",
             "grpc-sockets",
@@ -379,6 +394,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "client",
             "cri",
             "csi",
+            "dra",
             "eviction",
             "eviction-manager",
             "fake-api",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::ShutdownState;
+use windlass_dra::DraClaims;
 use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
@@ -58,6 +59,7 @@ pub(super) fn spawn_shutdown(
 pub(super) fn spawn_plugins(
     parts: VolumeParts,
     cluster: Option<&ClusterParts>,
+    claims: &Arc<DraClaims>,
     shared: &Shared,
     links: &Links,
 ) -> watch::Receiver<CsiNodeStatus> {
@@ -65,6 +67,7 @@ pub(super) fn spawn_plugins(
     match parts.registry {
         Some(registry) => spawn_csi(CsiWiring {
             registry,
+            claims: Arc::clone(claims),
             drivers: parts.csi_drivers,
             cluster,
             node_name: shared.node_name.clone(),
