@@ -231,3 +231,131 @@ pub(crate) fn resource_statuses(
     }
     statuses
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::claim_info::ClaimInfo;
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "ns", "name": "p", "uid": "u" },
+            "spec": {
+                "resourceClaims": [
+                    { "name": "gpu", "resourceClaimName": "gpus" },
+                    { "name": "nic", "resourceClaimTemplateName": "t" },
+                    { "name": "unneeded", "resourceClaimTemplateName": "t" },
+                ],
+                "containers": [
+                    { "name": "all", "resources": { "claims": [{ "name": "gpu" }] } },
+                    { "name": "one", "resources": { "claims": [
+                        { "name": "gpu", "request": "big" }, { "name": "nic" },
+                    ] } },
+                    { "name": "none" },
+                    { "name": "extended", "resources": {
+                        "requests": { "example.com/gpu": "1", "example.com/zero": "0" },
+                    } },
+                    { "name": "unneeded", "resources": { "claims": [{ "name": "unneeded" }] } },
+                ],
+            },
+            "status": {
+                "resourceClaimStatuses": [
+                    { "name": "nic", "resourceClaimName": "p-nic" }, { "name": "unneeded" },
+                ],
+                "extendedResourceClaimStatus": {
+                    "resourceClaimName": "p-extended",
+                    "requestMappings": [
+                        { "containerName": "extended", "resourceName": "example.com/gpu",
+                          "requestName": "r0" },
+                        { "containerName": "extended", "resourceName": "example.com/zero",
+                          "requestName": "r1" },
+                    ],
+                },
+            },
+        }))
+        .expect("pod")
+    }
+
+    fn table() -> ClaimTable {
+        let device = |name: &str, requests: &[&str]| ClaimDevice {
+            pool: "pool".to_owned(),
+            device: name.to_owned(),
+            requests: requests.iter().map(|it| (*it).to_owned()).collect(),
+            cdi_devices: vec![format!("d/c={name}")],
+            ..ClaimDevice::default()
+        };
+        let claim = |name: &str, devices: Vec<ClaimDevice>| ClaimInfo {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            drivers: BTreeMap::from([("d".to_owned(), devices)]),
+            ..ClaimInfo::default()
+        };
+        let mut twin = device("gpu1", &["small"]);
+        twin.cdi_devices.push("d/c=common".to_owned());
+        let mut shared = device("gpu0", &["big/first"]);
+        shared.cdi_devices.push("d/c=common".to_owned());
+        shared.share_id = Some("share".to_owned());
+        ClaimTable::from_iter([
+            claim("gpus", vec![shared, twin]),
+            claim("p-nic", vec![device("nic0", &[])]),
+            claim("p-extended", vec![device("x0", &["r0"]), device("x1", &["r1"])]),
+        ])
+    }
+
+    #[test]
+    fn devices_of_containers_follow_their_requests() {
+        let (pod, table) = (pod(), table());
+        let claims = pod_claims(&pod).expect("generated");
+        let check = |name: &str, expected: &str| {
+            let mut containers = pod.containers().iter();
+            let container = containers.find(|it| it.name == name).expect("container");
+            let devices = cdi_devices(&table, &pod, &claims, container).expect("prepared");
+            assert_eq!(devices.join(" "), expected, "{name}");
+        };
+        check("all", "d/c=gpu0 d/c=common d/c=gpu1");
+        // a subrequest was allocated for `big`
+        check("one", "d/c=gpu0 d/c=common d/c=nic0");
+        check("none", "");
+        check("extended", "d/c=x0");
+        check("unneeded", "");
+        let error = cdi_devices(&ClaimTable::default(), &pod, &claims, &pod.containers()[0]);
+        let expected = "internal error: unable to get claim info for ResourceClaim gpus in \
+                        namespace ns";
+        assert_eq!(error, Err(expected.to_owned()));
+        let listed = container_claims(&table, &pod, &claims, &pod.containers()[1]);
+        let names: Vec<_> = listed.iter().map(|it| it.claim_name.as_str()).collect();
+        assert_eq!(names, ["gpus", "p-nic"]);
+        let shared = &listed[0].claim_resources[0];
+        assert_eq!(shared.share_id.as_deref(), Some("share"));
+    }
+
+    #[test]
+    fn claims_of_a_pod_are_checked() {
+        let pod = pod();
+        let check = |owned: bool, claim: serde_json::Value, expected: Result<(), &str>| {
+            let claim = serde_json::from_value(claim).expect("claim");
+            let of = PodClaim {
+                reference: None,
+                name: "c".to_owned(),
+                owned,
+            };
+            let checked = check_claim(&pod, &of, &claim);
+            assert_eq!(checked, expected.map_err(str::to_owned));
+        };
+        let reserved = json!([{ "name": "p", "resource": "pods", "uid": "u" }]);
+        let status = json!({ "reservedFor": reserved });
+        let named = json!({ "metadata": { "uid": "c-uid" }, "spec": {}, "status": status });
+        check(false, named.clone(), Ok(()));
+        let not_owner = "ResourceClaim ns/c was not created for Pod ns/p (Pod is not owner)";
+        check(true, named, Err(not_owner));
+        let owner = json!([{
+            "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true,
+        }]);
+        let owned = json!({ "uid": "c-uid", "ownerReferences": owner });
+        check(true, json!({ "metadata": owned, "spec": {}, "status": status }), Ok(()));
+        let not_reserved = "pod p (u) is not allowed to use ResourceClaim c (c-uid)";
+        check(false, json!({ "metadata": { "uid": "c-uid" }, "spec": {} }), Err(not_reserved));
+    }
+}
