@@ -140,6 +140,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("plugins", &["mailboxes", "metrics", "node-rules", "proto"]),
     (
+        "device-plugins",
+        &[
+            "grpc-sockets",
+            "mailboxes",
+            "manifests",
+            "metrics",
+            "plugins",
+            "proto",
+            "resource-managers",
+        ],
+    ),
+    (
         "csi",
         &[
             "metrics",

@@ -33,13 +33,23 @@ pub struct NodeDevices {
 }
 
 impl Devices {
-    /// A plugin registered. `registration` is unique in the agent run; later messages of another
-    /// registration of the resource are ignored. The devices remain until the plugin lists its own.
-    pub fn registered(&mut self, resource: &str, registration: u64, options: PluginOptions) {
+    /// A plugin registered. `registration` grows in an agent run; messages of an older registration
+    /// of the resource are ignored. The devices remain until the plugin lists its own. Returns false
+    /// if the registration is old.
+    pub fn registered(
+        &mut self,
+        resource: &str,
+        registration: u64,
+        options: PluginOptions,
+    ) -> bool {
         let entry = self.resources.entry(resource.to_owned()).or_default();
+        if entry.registration > Some(registration) {
+            return false;
+        }
         entry.registration = Some(registration);
         entry.options = options;
         entry.stopped_at = None;
+        true
     }
 
     /// A plugin listed its devices. Returns the pods with a device whose health changed or that is
