@@ -2,4 +2,5 @@
 //! devices a container gets. Pure.
 
 pub mod assignment;
+pub mod cpu;
 pub mod hints;
