@@ -1,15 +1,19 @@
-//! The state of all managers: devices, memory, and the topology manager that aligns them. Pure.
+//! The state of all managers: CPUs, memory, devices, and the topology manager that aligns them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use windlass_actors::AllocationScope;
 use windlass_pod_inputs::resources::pod_request;
+use windlass_resource_managers::assignment::ContainerAssignment;
+use windlass_resource_managers::cpu::{self, CpuManager, Isolation};
 use windlass_resource_managers::devices::{
-    Checkpoint, DeviceRequest, Devices, PodContainer, Registration,
+    Checkpoint, DeviceRequest, Devices, PodContainer, Registration, add_devices,
 };
 use windlass_resource_managers::hints::{Hint, NotAdmitted, ProviderHints};
-use windlass_resource_managers::memory::{MemoryManager, MemoryPolicy};
+use windlass_resource_managers::memory::{
+    MemoryConfig, MemoryManager, MemoryPolicy, StateChange,
+};
 use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy, TopologyScope};
 use windlass_topology::Machine;
 use windlass_types::corev1::Container;
@@ -26,6 +30,11 @@ pub struct Managers {
     pub machine: Machine,
     /// Aligns resources.
     pub topology: TopologyManager,
+    /// CPUs.
+    pub cpus: CpuManager,
+    /// Containers with exclusive CPUs have no CFS quota (gate
+    /// `DisableCPUQuotaWithExclusiveCPUs`).
+    pub unlimited_exclusive_cpus: bool,
     /// Memory.
     pub memory: MemoryManager,
     /// Devices.
@@ -35,37 +44,106 @@ pub struct Managers {
 }
 
 impl Managers {
-    /// Creates managers with the devices of the state file. Blocks on the disk.
+    /// Reads the devices of the state file, whose plugins are expected to register. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn restore(
-        machine: Machine,
-        topology: TopologyManager,
-        memory: MemoryManager,
+    pub fn restore_devices(files: &dyn StateFiles) -> Result<Devices, String> {
+        let Some(text) = files.load(StateFile::Devices)? else {
+            return Ok(Devices::default());
+        };
+        let checkpoint = match Checkpoint::parse(&text) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                files.set_aside(StateFile::Devices, &error.to_string());
+                return Ok(Devices::default());
+            }
+        };
+        let (devices, damaged) = Devices::restore(checkpoint, Duration::ZERO);
+        for entry in damaged {
+            tracing::error!(
+                pod = entry.pod_uid,
+                container = entry.container_name,
+                resource = entry.resource_name,
+                "damaged entry of the device checkpoint"
+            );
+        }
+        Ok(devices)
+    }
+
+    /// Restores the CPUs of the state file. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn restore_cpus(cpus: &mut CpuManager, files: &dyn StateFiles) -> Result<(), String> {
+        let Some(text) = files.load(StateFile::Cpus)? else {
+            return Ok(());
+        };
+        // files of version 1 (before Kubernetes 1.15) have container IDs
+        match cpus.restore(text.as_bytes(), |_| None) {
+            cpu::Restored::Kept => {}
+            change @ cpu::Restored::Migrated(_) => {
+                tracing::warn!(%change, "CPU manager state changed");
+            }
+            cpu::Restored::SetAside(why) => files.set_aside(StateFile::Cpus, &why),
+        }
+        Ok(())
+    }
+
+    /// Restores the memory of the state file. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn restore_memory(
+        config: MemoryConfig,
+        machine: &Machine,
         files: &dyn StateFiles,
-    ) -> Result<Self, String> {
-        let mut devices = Devices::default();
-        if let Some(text) = files.load(StateFile::Devices)? {
-            match Checkpoint::parse(&text) {
-                Ok(checkpoint) => {
-                    let (restored, damaged) = Devices::restore(checkpoint, Duration::ZERO);
-                    for entry in damaged {
-                        tracing::error!(pod = entry.pod_uid, container = entry.container_name,
-                            resource = entry.resource_name, "damaged entry of the device checkpoint");
-                    }
-                    devices = restored;
-                }
-                Err(error) => files.set_aside(StateFile::Devices, &error.to_string()),
+    ) -> Result<MemoryManager, String> {
+        let Some(text) = files.load(StateFile::Memory)? else {
+            return Ok(MemoryManager::new(config, machine));
+        };
+        let restored = MemoryManager::restore(config, machine, &text);
+        match &restored.change {
+            None => {}
+            Some(change @ StateChange::Migrated(_)) => {
+                tracing::warn!(%change, "memory manager state changed");
+            }
+            Some(change @ StateChange::SetAside(_)) => {
+                files.set_aside(StateFile::Memory, &change.to_string());
             }
         }
-        Ok(Self {
-            machine,
-            topology,
-            memory,
-            devices,
-            listed: BTreeSet::new(),
-        })
+        Ok(restored.manager)
+    }
+
+    /// CPUs, memory nodes and devices of a container.
+    pub fn assignment(&self, pod: &Pod, container: &Container) -> ContainerAssignment {
+        let uid = pod.uid();
+        let mut assignment = ContainerAssignment {
+            cpus: self.cpus.cpus_of(&uid, &container.name).cloned(),
+            exclusive_cpus: self.has_exclusive_cpus(pod, container),
+            memory_nodes: self.memory.memory_nodes(uid.as_str(), &container.name),
+            ..ContainerAssignment::default()
+        };
+        if let Some(devices) = self.devices.container(&uid, &container.name) {
+            for conflict in add_devices(&mut assignment, devices) {
+                tracing::warn!(pod = %pod.full_name(), container = container.name, %conflict,
+                    "device plugins conflict");
+            }
+        }
+        assignment
+    }
+
+    /// Names of the containers that have exclusive CPUs, and so no CFS quota.
+    pub(crate) fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String> {
+        let all = pod.init_containers().iter().chain(pod.containers());
+        let exclusive = all.filter(|container| self.has_exclusive_cpus(pod, container));
+        exclusive.map(|container| container.name.clone()).collect()
+    }
+
+    fn has_exclusive_cpus(&self, pod: &Pod, container: &Container) -> bool {
+        self.unlimited_exclusive_cpus
+            && self.cpus.isolation(pod, container) == Isolation::Container
     }
 
     /// Pods that need an allocation.
@@ -73,7 +151,8 @@ impl Managers {
         let assigned = self.devices.pods().flat_map(|(_, it)| it.values());
         let assigned = assigned.flat_map(|it| it.keys().cloned());
         AllocationScope {
-            every_pod: self.topology.config().policy != TopologyPolicy::None
+            every_pod: self.cpus.is_static()
+                || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
             resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
         }
@@ -83,6 +162,7 @@ impl Managers {
     pub(crate) fn contents(&self) -> BTreeMap<StateFile, String> {
         let mut contents = BTreeMap::new();
         contents.insert(StateFile::Devices, self.devices.checkpoint().to_text());
+        contents.insert(StateFile::Cpus, self.cpus.state_file());
         contents.insert(StateFile::Memory, self.memory.checkpoint());
         contents
     }
@@ -127,9 +207,14 @@ impl Managers {
             return self.topology.place(&[], false);
         }
         let hints = match self.places_pods() {
-            true => [self.pod_device_hints(pod), self.memory.pod_hints(pod)],
+            true => [
+                self.pod_device_hints(pod),
+                self.cpus.pod_hints(pod),
+                self.memory.pod_hints(pod),
+            ],
             false => [
                 self.device_hints(pod, container, served),
+                self.cpus.container_hints(pod, container),
                 self.memory.hints(pod, container),
             ],
         };
@@ -168,19 +253,22 @@ impl Managers {
         container: &Container,
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
+        self.cpus.allocate(pod, container, hint.nodes)?;
         self.memory.allocate(pod, container, hint)
     }
 
     /// Releases all that a pod has; true if it had anything.
     pub(crate) fn release(&mut self, uid: &PodUid) -> bool {
         let devices = self.devices.release(uid);
-        self.memory.release(uid.as_str()) || devices
+        let memory = self.memory.release(uid.as_str());
+        self.cpus.release(uid) || devices || memory
     }
 
     /// Pods that have anything.
     pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
         let devices = self.devices.pods().map(|(uid, _)| uid.clone());
-        devices.chain(self.memory.pods().map(PodUid::from)).collect()
+        let memory = self.memory.pods().map(PodUid::from);
+        devices.chain(memory).chain(self.cpus.pods().cloned()).collect()
     }
 
     /// Plugin resources in the limits of a container, with their amounts.

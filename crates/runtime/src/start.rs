@@ -223,7 +223,7 @@ impl SyncPass<'_> {
         let Some(assigned) = &self.runtime.deps().assigned else {
             return Ok(ContainerAssignment::default());
         };
-        let prepared = assigned.prepare(&self.pod().uid(), &container.name).await;
+        let prepared = assigned.prepare(self.pod(), container).await;
         prepared.map_err(|error| self.config_failure(container, error, Retry::Later))
     }
 
