@@ -1,6 +1,7 @@
 //! The state of all managers: CPUs, memory, devices, and the topology manager that aligns them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_actors::AllocationScope;
@@ -18,10 +19,10 @@ use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy, Topo
 use windlass_topology::Machine;
 use windlass_types::corev1::Container;
 use windlass_types::pod::is_sidecar;
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{PluginResources, Pod, PodExt, PodUid};
 use windlass_units::quantity::{Quantity, lookup};
 
-use crate::ports::{StateFile, StateFiles};
+use crate::ports::{PluginCalls, StateFile, StateFiles};
 
 /// The managers and what they have assigned.
 #[derive(Clone, Debug)]
@@ -39,11 +40,47 @@ pub struct Managers {
     pub memory: MemoryManager,
     /// Devices.
     pub devices: Devices,
+    /// Registered plugins by resource.
+    pub(crate) plugins: BTreeMap<String, Arc<dyn PluginCalls>>,
     /// Resources whose plugin has listed its devices.
     pub(crate) listed: BTreeSet<String>,
+    /// Resources that were removed in this agent run.
+    removed: BTreeSet<String>,
+}
+
+/// The managers of a node, with the assignments of their state files.
+#[derive(Clone, Debug)]
+pub struct ManagerParts {
+    /// The machine.
+    pub machine: Machine,
+    /// Topology manager.
+    pub topology: TopologyManager,
+    /// CPU manager.
+    pub cpus: CpuManager,
+    /// The gate `DisableCPUQuotaWithExclusiveCPUs`.
+    pub unlimited_exclusive_cpus: bool,
+    /// Memory manager.
+    pub memory: MemoryManager,
+    /// Devices.
+    pub devices: Devices,
 }
 
 impl Managers {
+    /// Creates managers without a registered plugin.
+    pub fn new(parts: ManagerParts) -> Self {
+        Self {
+            machine: parts.machine,
+            topology: parts.topology,
+            cpus: parts.cpus,
+            unlimited_exclusive_cpus: parts.unlimited_exclusive_cpus,
+            memory: parts.memory,
+            devices: parts.devices,
+            plugins: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            removed: BTreeSet::new(),
+        }
+    }
+
     /// Reads the devices of the state file, whose plugins are expected to register. Blocks on the
     /// disk.
     ///
@@ -155,6 +192,21 @@ impl Managers {
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
             resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
+        }
+    }
+
+    /// Resources of device plugins; those whose grace period has ended are removed.
+    pub(crate) fn plugin_resources(&mut self, now: Duration) -> PluginResources {
+        let node = self.devices.node_devices(now);
+        if !node.removed.is_empty() {
+            tracing::info!(removed = ?node.removed, "resources of ended device plugins removed");
+        }
+        self.removed.extend(node.removed);
+        self.removed.retain(|name| !node.capacity.contains_key(name));
+        PluginResources {
+            capacity: node.capacity,
+            allocatable: node.allocatable,
+            removed: self.removed.clone(),
         }
     }
 

@@ -87,7 +87,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_runtime_config::pod_cgroup::{CgroupValues, pod_cgroup};
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{Pod, PodUid};
 
 pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};

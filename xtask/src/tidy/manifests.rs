@@ -58,6 +58,22 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "container-manager",
+        &[
+            "actors",
+            "cri",
+            "device-plugins",
+            "mailboxes",
+            "pod-inputs",
+            "resource-managers",
+            "runtime-config",
+            "status",
+            "store",
+            "topology",
+            "units",
+        ],
+    ),
+    (
         "image-gc",
         &[
             "actors",

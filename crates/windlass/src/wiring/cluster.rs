@@ -42,6 +42,7 @@ pub(super) struct ClusterWiring {
     pub(super) storage: MailboxSender<SourceSnapshot>,
     pub(super) csi_node: watch::Receiver<CsiNodeStatus>,
     pub(super) node: watch::Sender<NodeUpdate>,
+    pub(super) plugin_resources: watch::Receiver<PluginResourceUpdate>,
 }
 
 /// Starts the actors of a cluster node.
@@ -112,6 +113,7 @@ pub(super) fn spawn_cluster(
         shutdown: links.node_shutdown.clone(),
         pressure: links.pressure.clone(),
         volumes_in_use: links.volumes_in_use.clone(),
+        plugin_resources: wiring.plugin_resources,
         csi_node: wiring.csi_node,
         seen: wiring.node,
         clock: Arc::clone(&shared.clock),
