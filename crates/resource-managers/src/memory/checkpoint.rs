@@ -34,7 +34,6 @@ pub enum StateChange {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Checkpoint {
-    #[serde(default)]
     policy_name: String,
     #[serde(default)]
     machine_state: MachineState,
