@@ -2,19 +2,18 @@
 
 use windlass_topology::Machine;
 
-use super::super::{MemoryConfig, MemoryManager, MemoryPolicy};
+use super::super::{MemoryConfig, MemoryManager, MemoryPolicy, Restored};
 use super::{NO_HINT, allocate, config, free_line, machine, manager, pod};
 
 /// Restores a file and prints the change, the pods and the state.
 fn restored_line(config: MemoryConfig, machine: &Machine, content: &str) -> String {
-    let restored = MemoryManager::restore(config, machine, content);
-    let change = restored.change.map(|change| change.to_string());
-    let pods: Vec<&str> = restored.manager.pods().collect();
-    let change = change.unwrap_or_else(|| "unchanged".to_owned());
+    let mut manager = MemoryManager::new(config, machine);
+    let restored = manager.restore(content);
+    let pods: Vec<&str> = manager.pods().collect();
     format!(
-        "{change} | {} | {}",
+        "{restored} | {} | {}",
         pods.join(" "),
-        free_line(&restored.manager.state)
+        free_line(&manager.state)
     )
 }
 
@@ -25,9 +24,9 @@ fn file_restores_the_same_manager() {
         allocate(&mut manager, &pod(uid, containers), NO_HINT).unwrap();
     }
     manager.reusable.clear();
-    let restored = MemoryManager::restore(config(&machine(3)), &machine(3), &manager.checkpoint());
-    assert_eq!(restored.change, None);
-    assert_eq!(restored.manager, manager);
+    let mut restored = self::manager(3);
+    assert_eq!(restored.restore(&manager.checkpoint()), Restored::Kept);
+    assert_eq!(restored, manager);
 }
 
 #[test]
@@ -45,7 +44,7 @@ fn checksums_equal_those_of_the_go_kubelet() {
     let pods = "\"podEntries\":{\"pod\":{\"memoryBlocks\":[{\"numaAffinity\":[0],\
                 \"type\":\"memory\",\"size\":512}]}},";
     let line = |content: &str| restored_line(config(&machine(1)), &machine(1), content);
-    let policy = "memory manager state set aside: [memorymanager] configured policy \"Static\" \
+    let policy = "set aside: [memorymanager] configured policy \"Static\" \
                   differs from state checkpoint policy \"static\"";
     for content in [
         file("", 4_215_593_881),
@@ -54,7 +53,7 @@ fn checksums_equal_those_of_the_go_kubelet() {
     ] {
         assert!(line(&content).starts_with(policy), "{}", line(&content));
     }
-    let damaged = "memory manager state set aside: checkpoint is corrupted: its checksum is \
+    let damaged = "set aside: checkpoint is corrupted: its checksum is \
                    101010, of its content 4215593881";
     assert!(line(&file("", 101_010)).starts_with(damaged));
 }
@@ -74,10 +73,7 @@ fn damaged_file_is_set_aside_with_its_reason() {
         (&other, "checkpoint is corrupted"),
     ] {
         let line = restored_line(config(&machine(2)), &machine(2), content);
-        assert!(
-            line.starts_with("memory manager state set aside: "),
-            "{line}"
-        );
+        assert!(line.starts_with("set aside: "), "{line}");
         assert!(line.contains(reason), "{line}");
         assert!(line.ends_with(" |  | 0=9 (0 of 0) 1=9 (0 of 1)"), "{line}");
     }
@@ -95,18 +91,19 @@ fn other_policy_sets_assignments_aside_or_migrates() {
     let line = restored_line(config(&machine(2)), &machine(2), &unused.checkpoint());
     assert_eq!(
         line,
-        "memory manager state migrated: [memorymanager] configured policy \"Static\" differs from \
+        "migrated: [memorymanager] configured policy \"Static\" differs from \
          state checkpoint policy \"None\" |  | 0=9 (0 of 0) 1=9 (0 of 1)"
     );
-    let same = MemoryManager::restore(none.clone(), &machine(2), &unused.checkpoint());
-    assert_eq!((same.change, same.manager), (None, unused));
+    let mut same = unused.clone();
+    assert_eq!(same.restore(&unused.checkpoint()), Restored::Kept);
+    assert_eq!(same, unused);
 
     let mut used = manager(2);
     allocate(&mut used, &pod("a", "c4"), NO_HINT).unwrap();
     let line = restored_line(none, &machine(2), &used.checkpoint());
     assert_eq!(
         line,
-        "memory manager state set aside: [memorymanager] configured policy \"None\" differs from \
+        "set aside: [memorymanager] configured policy \"None\" differs from \
          state checkpoint policy \"Static\" |  | "
     );
     assert_eq!(MemoryPolicy::Static.to_string(), "Static");
@@ -119,7 +116,7 @@ fn other_machine_keeps_assignments_that_fit() {
         allocate(&mut used, &pod(uid, containers), NO_HINT).unwrap();
     }
     let content = used.checkpoint();
-    let different = "memory manager state migrated: [memorymanager] the expected machine state is \
+    let different = "migrated: [memorymanager] the expected machine state is \
                      different from the real one";
     // a node more
     assert_eq!(
@@ -151,6 +148,7 @@ fn parts_of_a_group_may_differ() {
     // frees memory of node 0 first
     used.release("b");
     used.reusable.clear();
-    let restored = MemoryManager::restore(config(&machine(2)), &machine(2), &used.checkpoint());
-    assert_eq!((restored.change, restored.manager), (None, used));
+    let mut restored = manager(2);
+    assert_eq!(restored.restore(&used.checkpoint()), Restored::Kept);
+    assert_eq!(restored, used);
 }
