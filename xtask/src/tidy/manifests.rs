@@ -93,6 +93,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "eviction",
             "manifests",
             "node-rules",
+            "resource-managers",
+            "topology",
             "units",
         ],
     ),
