@@ -64,7 +64,8 @@ impl DevicePlugin {
     ) -> Result<Self, String> {
         let opened = timeout(CONNECT_TIMEOUT, Connection::open(endpoint)).await;
         let opened = opened.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
-        let connection = opened.map_err(|error| format!("failed to dial device plugin: {error}"))?;
+        let connection =
+            opened.map_err(|error| format!("failed to dial device plugin: {error}"))?;
         Ok(Self {
             resource: resource.into(),
             registration,
@@ -226,10 +227,19 @@ fn validated(response: &pb::ContainerAllocateResponse) -> Result<DeviceResponse,
         }
     }
     let mounts = response.mounts.iter();
-    let mounts = mounts.flat_map(|it| [("mount to", &it.container_path), ("mount of", &it.host_path)]);
+    let mounts = mounts.flat_map(|it| {
+        [
+            ("mount to", &it.container_path),
+            ("mount of", &it.host_path),
+        ]
+    });
     let devices = response.devices.iter();
-    let devices =
-        devices.flat_map(|it| [("device to", &it.container_path), ("device of", &it.host_path)]);
+    let devices = devices.flat_map(|it| {
+        [
+            ("device to", &it.container_path),
+            ("device of", &it.host_path),
+        ]
+    });
     if let Some((what, path)) = mounts.chain(devices).find(|(_, path)| bad_path(path)) {
         return invalid(what, path);
     }

@@ -156,7 +156,8 @@ impl DevicePlugins {
 
     fn is_replaced(&self, resource: &str, registration: u64) -> bool {
         let all = self.active();
-        all.get(resource).is_some_and(|it| it.registration > registration)
+        all.get(resource)
+            .is_some_and(|it| it.registration > registration)
     }
 
     fn active(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Active>> {
@@ -188,7 +189,12 @@ async fn follow(
     tracing::warn!(resource, registration, error = ended, "device plugin ended");
     plugins.remove(&resource, |it| it.registration == registration);
     // without a receiver the agent ends
-    let _ = events.send(PluginEvent::Gone { resource, registration }).await;
+    let _ = events
+        .send(PluginEvent::Gone {
+            resource,
+            registration,
+        })
+        .await;
 }
 
 async fn list(
@@ -214,7 +220,12 @@ async fn list(
             Ok(None) => return CallError::Invalid("EOF".to_owned()),
             Err(status) => return rpc(&status),
         };
-        tracing::debug!(resource, registration, devices = devices.len(), "devices listed");
+        tracing::debug!(
+            resource,
+            registration,
+            devices = devices.len(),
+            "devices listed"
+        );
         let listed = PluginEvent::Listed {
             resource: resource.clone(),
             registration,

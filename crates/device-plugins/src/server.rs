@@ -50,7 +50,10 @@ pub fn open_registration(directory: &Path) -> Result<UnixListener, OpenError> {
         path: path.to_owned(),
         source,
     };
-    let created = fs::DirBuilder::new().recursive(true).mode(0o750).create(directory);
+    let created = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(directory);
     created.map_err(|error| failed(directory, error))?;
     remove_sockets(directory).map_err(|error| failed(directory, error))?;
     let deprecation = directory.join(DEPRECATION);
@@ -97,14 +100,24 @@ struct Registrar(DevicePlugins);
 
 #[tonic::async_trait]
 impl Registration for Registrar {
-    async fn register(
-        &self,
-        request: Request<RegisterRequest>,
-    ) -> Result<Response<Empty>, Status> {
-        let RegisterRequest { version, endpoint, resource_name, .. } = request.into_inner();
-        let registered = self.0.register_at(&version, &resource_name, &endpoint).await;
+    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
+        let RegisterRequest {
+            version,
+            endpoint,
+            resource_name,
+            ..
+        } = request.into_inner();
+        let registered = self
+            .0
+            .register_at(&version, &resource_name, &endpoint)
+            .await;
         registered.map_err(|error| {
-            tracing::warn!(resource = resource_name, endpoint, error, "device plugin rejected");
+            tracing::warn!(
+                resource = resource_name,
+                endpoint,
+                error,
+                "device plugin rejected"
+            );
             Status::unknown(error)
         })?;
         Ok(Response::new(Empty {}))
