@@ -7,14 +7,12 @@ use std::time::Duration;
 use windlass_actors::AllocationScope;
 use windlass_pod_inputs::resources::pod_request;
 use windlass_resource_managers::assignment::ContainerAssignment;
-use windlass_resource_managers::cpu::{self, CpuManager, Isolation};
+use windlass_resource_managers::cpu::{CpuManager, Isolation, Restored};
 use windlass_resource_managers::devices::{
     Checkpoint, DeviceRequest, Devices, PodContainer, Registration, add_devices,
 };
 use windlass_resource_managers::hints::{Hint, NotAdmitted, ProviderHints};
-use windlass_resource_managers::memory::{
-    MemoryConfig, MemoryManager, MemoryPolicy, StateChange,
-};
+use windlass_resource_managers::memory::{MemoryManager, MemoryPolicy};
 use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy, TopologyScope};
 use windlass_topology::Machine;
 use windlass_types::corev1::Container;
@@ -109,48 +107,23 @@ impl Managers {
         Ok(devices)
     }
 
-    /// Restores the CPUs of the state file. Blocks on the disk.
+    /// Restores the assignments of CPUs and memory from their state files. Blocks on the disk.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub fn restore_cpus(cpus: &mut CpuManager, files: &dyn StateFiles) -> Result<(), String> {
-        let Some(text) = files.load(StateFile::Cpus)? else {
-            return Ok(());
-        };
-        // files of version 1 (before Kubernetes 1.15) have container IDs
-        match cpus.restore(text.as_bytes(), |_| None) {
-            cpu::Restored::Kept => {}
-            change @ cpu::Restored::Migrated(_) => {
-                tracing::warn!(%change, "CPU manager state changed");
-            }
-            cpu::Restored::SetAside(why) => files.set_aside(StateFile::Cpus, &why),
+    /// A file cannot be read.
+    pub fn restore_files(
+        cpus: &mut CpuManager,
+        memory: &mut MemoryManager,
+        files: &dyn StateFiles,
+    ) -> Result<(), String> {
+        if let Some(text) = files.load(StateFile::Cpus)? {
+            // files of version 1 (before Kubernetes 1.15) have container IDs
+            report(StateFile::Cpus, cpus.restore(text.as_bytes(), |_| None), files);
+        }
+        if let Some(text) = files.load(StateFile::Memory)? {
+            report(StateFile::Memory, memory.restore(&text), files);
         }
         Ok(())
-    }
-
-    /// Restores the memory of the state file. Blocks on the disk.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn restore_memory(
-        config: MemoryConfig,
-        machine: &Machine,
-        files: &dyn StateFiles,
-    ) -> Result<MemoryManager, String> {
-        let Some(text) = files.load(StateFile::Memory)? else {
-            return Ok(MemoryManager::new(config, machine));
-        };
-        let restored = MemoryManager::restore(config, machine, &text);
-        match &restored.change {
-            None => {}
-            Some(change @ StateChange::Migrated(_)) => {
-                tracing::warn!(%change, "memory manager state changed");
-            }
-            Some(change @ StateChange::SetAside(_)) => {
-                files.set_aside(StateFile::Memory, &change.to_string());
-            }
-        }
-        Ok(restored.manager)
     }
 
     /// CPUs, memory nodes and devices of a container.
@@ -363,6 +336,18 @@ impl Managers {
             (resource, hints)
         });
         hints.collect()
+    }
+}
+
+/// Reports what became of a state file.
+fn report(file: StateFile, restored: Restored, files: &dyn StateFiles) {
+    match restored {
+        Restored::Kept => {}
+        Restored::SetAside(why) => files.set_aside(file, &why),
+        Restored::Migrated(changes) => {
+            let changes = changes.join("; ");
+            tracing::warn!(?file, changes, "state file does not fit, assignments changed");
+        }
     }
 }
 

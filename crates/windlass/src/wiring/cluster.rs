@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{ApiPodUpdate, NodeUpdate, SourceSnapshot};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, PluginResourceUpdate, SourceSnapshot};
 use windlass_mailboxes::{MailboxSender, mailbox, slots, spawn_io, start_actor};
 use windlass_node::{CsiNodeStatus, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
