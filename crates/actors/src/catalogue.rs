@@ -24,7 +24,8 @@ pub use windlass_volume_plan::volume_reconciler::TearDownRequester;
 use windlass_volume_plan::volume_source::PodVolumes;
 
 pub use allocations::{
-    AllocateResources, AllocationScope, AllocationsHandle, ResourcesAllocated,
+    AllocateResources, AllocationScope, AllocationsHandle, PluginResourceUpdate,
+    ResourcesAllocated,
 };
 
 use crate::mounted_volume_cache::MountedVolumeCache;

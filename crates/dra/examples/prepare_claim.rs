@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use windlass_dra::{DRA_PLUGIN, DraClaims, DraDeps, DraDrivers, DraRegistration};
 use windlass_fake_api::FakeApiServer;
-use windlass_mailboxes::slots;
+use windlass_mailboxes::{ActorKind, slots};
 use windlass_metrics::Metrics;
 use windlass_plugins::{PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_runtime_config::port::PodClaims;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         drivers: DraDrivers::default(),
         client: Some(api.clients().main),
         store: Some(Store::open(directory.path())?),
-        changed: slots("example", &metrics.mailboxes).0,
+        changed: slots(ActorKind::new("Example", 16), &metrics.mailboxes).0,
         health: true,
         health_messages: true,
         metrics: metrics.clone(),

@@ -159,7 +159,7 @@ mod tests {
             ..HealthTable::default()
         };
         let start = Instant::now();
-        let mut update = |table: &mut HealthTable, list, seconds| {
+        let update = |table: &mut HealthTable, list, seconds| {
             let now = start + Duration::from_secs(seconds);
             table.update("driver", list, now).len()
         };

@@ -2,6 +2,7 @@
 //! devices a container gets. Pure.
 
 pub mod assignment;
+pub mod cpu;
 pub mod devices;
 pub mod hints;
 pub mod memory;

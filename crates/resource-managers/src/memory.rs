@@ -22,7 +22,7 @@ use crate::hints::{Hint, NotAdmitted, ProviderHints, ResourceHints};
 use requests::Requests;
 use state::State;
 
-pub use checkpoint::{Restored, StateChange};
+pub use crate::cpu::Restored;
 pub use reserved::{ReservedMemory, ReservedMemoryError, reserved_memory};
 pub use state::Block;
 
@@ -58,6 +58,8 @@ pub struct MemoryConfig {
 pub struct MemoryManager {
     config: MemoryConfig,
     state: State,
+    /// The state without assignments.
+    unused: State,
     /// Memory of init containers that later containers of the pod can use, by pod.
     reusable: BTreeMap<String, Reusable>,
 }
@@ -94,6 +96,7 @@ impl MemoryManager {
         };
         Self {
             config,
+            unused: state.clone(),
             state,
             reusable: BTreeMap::new(),
         }

@@ -12,7 +12,7 @@ use windlass_credentials::credentials::Keyring;
 use windlass_manifests::image_name::ImageName;
 use windlass_pod_inputs::env::EnvSources;
 use windlass_resource_managers::assignment::ContainerAssignment;
-use windlass_types::corev1::PodStatus;
+use windlass_types::corev1::{Container, PodStatus};
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 use windlass_volume_plan::volume_source::PodVolumes;
 
@@ -94,15 +94,19 @@ pub trait ImageCredentials: Send + Sync + Debug + 'static {
 /// admitted.
 #[async_trait]
 pub trait AssignedResources: Send + Sync + Debug + 'static {
-    /// Names of the containers of a pod that have exclusive CPUs. Cheap.
-    fn exclusive_cpus(&self, uid: &PodUid) -> BTreeSet<String>;
+    /// Names of the containers of a pod that have exclusive CPUs, and so no CFS quota. Cheap.
+    fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String>;
 
     /// Returns the assignment of a container that is about to be created, after its devices were
     /// prepared (`PreStartContainer`); has a deadline.
     ///
     /// # Errors
     /// A plugin refused, or did not answer.
-    async fn prepare(&self, uid: &PodUid, container: &str) -> Result<ContainerAssignment, String>;
+    async fn prepare(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<ContainerAssignment, String>;
 }
 
 /// Resolves the references of pods.

@@ -82,7 +82,7 @@ impl PodRuntime {
             users,
         })
         .map_err(|error| invalid(error.to_string(), error.retry()))?;
-        if !self.exclusive_cpus(&pod.uid()).is_empty()
+        if !self.exclusive_cpus(pod).is_empty()
             && let Some(resources) = &mut config.resources
         {
             without_quota(resources);

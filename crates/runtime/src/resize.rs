@@ -176,7 +176,7 @@ impl SyncPass<'_> {
             observed: &self.req.observed,
             node: &self.runtime.deps().node,
             accepted: &self.runtime.0.accepted.of(&self.pod().uid()),
-            exclusive_cpus: &self.runtime.exclusive_cpus(&self.pod().uid()),
+            exclusive_cpus: &self.runtime.exclusive_cpus(self.pod()),
             cgroup,
         });
         let kills = &self.actions.containers_to_kill;

@@ -27,7 +27,8 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, DraParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    self, Agent, AgentParts, ContainerManagerParts, DevicePluginParts, DraParts, EvictionParts,
+    ImageGcParts, LocalStorageParts, NodeParts,
     ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
@@ -59,6 +60,7 @@ use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, Share
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
+use crate::fake_devices::{FakeDevices, ResourcePolicies};
 use crate::fake_disk::FakeDisk;
 use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
@@ -90,6 +92,10 @@ pub struct NodeSim {
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
     pub eviction: EvictionSettings,
+    /// Device plugins, and the state files of the resource managers.
+    pub devices: FakeDevices,
+    /// Machine and policies of the resource managers for the next agent start.
+    pub resources: ResourcePolicies,
     /// Logs of pods.
     pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
@@ -258,6 +264,8 @@ impl NodeSim {
             state_dir: None,
             pressure,
             eviction: EvictionSettings::default(),
+            devices: FakeDevices::default(),
+            resources: ResourcePolicies::default(),
             disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
             dra_drivers: DraDrivers::default(),
@@ -354,6 +362,11 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
+            },
+            container_manager: ContainerManagerParts {
+                managers: self.resources.managers(&self.devices),
+                files: Some(Arc::new(self.devices.clone())),
+                plugins: DevicePluginParts::Simulated(self.devices.new_agent_run()),
             },
             dra: DraParts {
                 drivers: self.dra_drivers.clone(),

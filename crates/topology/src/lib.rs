@@ -4,9 +4,12 @@
 //! it are pure functions, and tests use machines that do not exist ([`fake`]).
 
 mod cpu_set;
+pub mod fake;
 mod machine;
 mod numa_set;
+mod read;
 
 pub use cpu_set::{CpuSet, CpuSetError};
 pub use machine::{Cpu, Machine, NumaNode};
 pub use numa_set::{MAX_NUMA_NODES, NumaSet};
+pub use read::TopologyError;

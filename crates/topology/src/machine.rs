@@ -1,6 +1,6 @@
 //! The topology of a machine as a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{CpuSet, NumaSet};
 
@@ -65,9 +65,28 @@ impl Machine {
         found.map(|cpu| cpu.numa).collect()
     }
 
+    /// Sockets of some CPUs.
+    pub fn sockets_of_cpus(&self, cpus: &CpuSet) -> BTreeSet<u32> {
+        let found = cpus.iter().filter_map(|cpu| self.cpus.get(&cpu));
+        found.map(|cpu| cpu.socket).collect()
+    }
+
+    /// NUMA nodes that have CPUs.
+    pub fn cpu_nodes(&self) -> NumaSet {
+        self.cpus.values().map(|cpu| cpu.numa).collect()
+    }
+
+    /// Sockets.
+    pub fn sockets(&self) -> BTreeSet<u32> {
+        self.cpus.values().map(|cpu| cpu.socket).collect()
+    }
+
     /// Number of physical cores.
     pub fn core_count(&self) -> usize {
-        let heads = self.cpus.iter().filter(|(number, cpu)| **number == cpu.core);
+        let heads = self
+            .cpus
+            .iter()
+            .filter(|(number, cpu)| **number == cpu.core);
         heads.count()
     }
 

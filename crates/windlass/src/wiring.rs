@@ -7,6 +7,7 @@ mod parts;
 mod links;
 
 mod cluster;
+mod container_manager;
 mod csi;
 mod dra;
 mod eviction;
@@ -30,6 +31,7 @@ use windlass_actors::{
     ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults,
     ProbesHandle, RejectedManifest, SourceSnapshot,
 };
+use windlass_container_manager::AssignedResourcesReader;
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_dra::DraClaims;
 use windlass_eviction::EvictionStatus;
@@ -44,9 +46,10 @@ use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
+use container_manager::spawn_container_manager;
 use dra::spawn_dra;
 use links::{Links, Shared, channels};
-use node::{spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
+use node::{PluginWiring, spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
@@ -54,6 +57,7 @@ use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
+pub use container_manager::{ContainerManagerParts, DevicePluginParts};
 pub use images::NodeReclaim;
 pub use parts::{
     AgentParts, DraParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
@@ -97,6 +101,8 @@ pub struct Agent {
     pub claims: Arc<DraClaims>,
     /// Trace exporter.
     pub spans: Option<Arc<dyn SpanSink>>,
+    /// CPUs, memory nodes and devices of containers.
+    pub assigned: AssignedResourcesReader,
     /// The node and its cluster.
     pub node: AgentNode,
     /// Stops the agent.
@@ -177,7 +183,10 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let resize_pod_level = node.facts.resize_pod_level;
     let restart_policy = parts.runtime.options.restart_backoff;
-    let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let (assigned, device_plugins, plugin_resources) =
+        spawn_container_manager(parts.container_manager, ends.container_manager, &shared, &links);
+    let assigned_resources = Arc::new(assigned.clone());
+    let runtime = pod_runtime(parts.runtime, node.facts, assigned_resources, &shared);
     spawn_node_limits(&runtime, &shared);
     let pressure = PressureWiring {
         image_uses: state.image_uses,
@@ -219,11 +228,17 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
-    let csi_node = spawn_plugins(parts.volumes, cluster, &claims, &shared, &links);
+    let plugins = PluginWiring {
+        volumes: parts.volumes,
+        device_plugins,
+        claims: Arc::clone(&claims),
+    };
+    let csi_node = spawn_plugins(plugins, cluster, &shared, &links);
     let wiring = ClusterWiring {
         storage: sources.clone(),
         csi_node,
         node: ends.node,
+        plugin_resources,
     };
     let cluster = parts.cluster;
     let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
@@ -240,6 +255,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         claims,
         spans: parts.spans,
         cluster,
+        assigned,
     };
     started.into_agent(shared, links)
 }
@@ -257,6 +273,7 @@ struct Started {
     claims: Arc<DraClaims>,
     spans: Option<Arc<dyn SpanSink>>,
     cluster: Option<ClusterHandles>,
+    assigned: AssignedResourcesReader,
 }
 
 impl Started {
@@ -272,6 +289,7 @@ impl Started {
             logs: self.logs,
             claims: self.claims,
             spans: self.spans,
+            assigned: self.assigned,
             node: AgentNode {
                 name: shared.node_name,
                 cluster: self.cluster,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_mailboxes::{Merge, SlotSender};
 use windlass_types::corev1::Container;
-use windlass_types::{Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{PluginResources, Pod, PodExt, PodUid, SharedPod};
 
 /// Message: the SyncLoop requests resources for a pod that it admitted, or releases those of a pod
 /// that will not run (coalesced per UID).
@@ -47,6 +47,10 @@ impl Merge for ResourcesAllocated {
         *self = newer;
     }
 }
+
+/// Message: the ContainerManager publishes the resources of device plugins for the node's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PluginResourceUpdate(pub Arc<PluginResources>);
 
 /// The pods that need an allocation before they run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

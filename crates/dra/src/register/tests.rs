@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use windlass_actors::ObjectsChanged;
 use windlass_fake_api::FakeApiServer;
-use windlass_mailboxes::{SlotReceiver, slots};
+use windlass_mailboxes::{ActorKind, SlotReceiver, slots};
 use windlass_metrics::Metrics;
 use windlass_plugins::{PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_proto::drahealth_v1alpha1::HealthStatus;
@@ -26,6 +26,7 @@ use crate::manager::{DraClaims, DraDeps};
 
 /// Timeout for a busy host.
 const SOON: Duration = Duration::from_secs(30);
+const PEER: ActorKind = ActorKind::new("Peer", 16);
 const DRIVER: &str = "gpu.example.com";
 
 /// A node with an API server and a plugin registry.
@@ -49,7 +50,7 @@ impl TestEnv {
         let directory = tempfile::tempdir().expect("a directory");
         let metrics = Metrics::new().expect("unique names");
         let api = FakeApiServer::new();
-        let (changed, requeued) = slots("test", &metrics.mailboxes);
+        let (changed, requeued) = slots(PEER, &metrics.mailboxes);
         let claims = Arc::new(DraClaims::new(DraDeps {
             drivers: DraDrivers::default(),
             client: Some(api.clients().main),
@@ -363,7 +364,7 @@ async fn checkpoint_restores_claims_for_the_next_run() {
         drivers: env.claims.drivers().clone(),
         client: None,
         store: Some(Store::open(env.directory.path()).expect("a store")),
-        changed: slots("test", &env.metrics.mailboxes).0,
+        changed: slots(PEER, &env.metrics.mailboxes).0,
         health: false,
         health_messages: false,
         metrics: env.metrics.clone(),

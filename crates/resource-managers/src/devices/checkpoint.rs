@@ -168,7 +168,9 @@ impl Devices {
         Checkpoint {
             pod_device_entries: (!entries.is_empty()).then_some(entries),
             registered_devices: Some(
-                resources.map(|(name, it)| (name.clone(), healthy(it))).collect(),
+                resources
+                    .map(|(name, it)| (name.clone(), healthy(it)))
+                    .collect(),
             ),
         }
     }

@@ -82,7 +82,9 @@ impl Devices {
             return Ok(Choice::Kept);
         }
         let in_use = self.in_use(name);
-        let free = healthy.into_iter().filter(|id| !in_use.contains(id.as_str()));
+        let free = healthy
+            .into_iter()
+            .filter(|id| !in_use.contains(id.as_str()));
         let mut taking = Taking::new(request.amount);
         if taking.take(&request.reusable) {
             return Ok(taking.done());

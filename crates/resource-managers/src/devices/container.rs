@@ -82,7 +82,12 @@ pub struct DeviceConflict {
 
 impl fmt::Display for DeviceConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, used, ignored } = self;
+        let Self {
+            kind,
+            name,
+            used,
+            ignored,
+        } = self;
         write!(f, "{kind} {name}: used {used}, ignored {ignored}")
     }
 }
@@ -93,7 +98,10 @@ pub fn add_devices(
     assignment: &mut ContainerAssignment,
     devices: &ContainerDevices,
 ) -> Vec<DeviceConflict> {
-    let mut merge = Merge { assignment, conflicts: Vec::new() };
+    let mut merge = Merge {
+        assignment,
+        conflicts: Vec::new(),
+    };
     for response in devices.values().filter_map(|it| it.response.as_ref()) {
         merge.response(response);
     }

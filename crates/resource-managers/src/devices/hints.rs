@@ -106,7 +106,10 @@ impl Resource {
     fn counts<'a>(&self, ids: impl Iterator<Item = &'a str>) -> BTreeMap<NumaSet, usize> {
         let mut counts = BTreeMap::new();
         for id in ids {
-            let nodes = self.devices.get(id).map_or(NumaSet::default(), |it| it.nodes);
+            let nodes = self
+                .devices
+                .get(id)
+                .map_or(NumaSet::default(), |it| it.nodes);
             *counts.entry(nodes).or_default() += 1;
         }
         counts
@@ -121,7 +124,10 @@ impl Resource {
         free: &BTreeSet<&str>,
         reusable: &BTreeSet<&str>,
     ) -> ResourceHints {
-        let with_devices = self.devices.values().fold(NumaSet::default(), |all, it| all.or(it.nodes));
+        let with_devices = self
+            .devices
+            .values()
+            .fold(NumaSet::default(), |all, it| all.or(it.nodes));
         let nodes = match with_devices.and(machine) {
             known if known.is_empty() => machine,
             known => known,
@@ -133,7 +139,9 @@ impl Resource {
         let free = self.counts(free.iter().copied());
         let reusable = self.counts(reusable.iter().copied());
         let within = |counts: &BTreeMap<NumaSet, usize>, mask: NumaSet| -> usize {
-            let hit = counts.iter().filter(|(nodes, _)| !nodes.and(mask).is_empty());
+            let hit = counts
+                .iter()
+                .filter(|(nodes, _)| !nodes.and(mask).is_empty());
             hit.map(|(_, count)| count).sum()
         };
         let mut min_size = nodes.len();

@@ -33,13 +33,23 @@ pub struct NodeDevices {
 }
 
 impl Devices {
-    /// A plugin registered. `registration` is unique in the agent run; later messages of another
-    /// registration of the resource are ignored. The devices remain until the plugin lists its own.
-    pub fn registered(&mut self, resource: &str, registration: u64, options: PluginOptions) {
+    /// A plugin registered. `registration` grows in an agent run; messages of an older registration
+    /// of the resource are ignored. The devices remain until the plugin lists its own. Returns false
+    /// if the registration is old.
+    pub fn registered(
+        &mut self,
+        resource: &str,
+        registration: u64,
+        options: PluginOptions,
+    ) -> bool {
         let entry = self.resources.entry(resource.to_owned()).or_default();
+        if entry.registration > Some(registration) {
+            return false;
+        }
         entry.registration = Some(registration);
         entry.options = options;
         entry.stopped_at = None;
+        true
     }
 
     /// A plugin listed its devices. Returns the pods with a device whose health changed or that is
@@ -111,7 +121,8 @@ impl Devices {
                 return false;
             }
             let healthy = resource.healthy().count() as u64;
-            node.capacity.insert(name.clone(), resource.devices.len() as u64);
+            node.capacity
+                .insert(name.clone(), resource.devices.len() as u64);
             node.allocatable.insert(name.clone(), healthy);
             true
         });
@@ -120,7 +131,10 @@ impl Devices {
 
     /// Monotonic time after which [`Self::node_devices`] removes a resource next.
     pub fn next_removal(&self) -> Option<Duration> {
-        self.resources.values().filter_map(Resource::grace_ends).min()
+        self.resources
+            .values()
+            .filter_map(Resource::grace_ends)
+            .min()
     }
 
     /// Healthy devices by resource, for `GetAllocatableResources`.
@@ -130,25 +144,35 @@ impl Devices {
             healthy.map(|(id, it)| (id.clone(), it.nodes)).collect()
         };
         let all = self.resources.iter();
-        all.map(|(name, resource)| (name.clone(), of(resource))).collect()
+        all.map(|(name, resource)| (name.clone(), of(resource)))
+            .collect()
     }
 
     /// Health of the devices of a container by resource and ID (`allocatedResourcesStatus`). A
     /// device keeps its last reported health when its plugin ends; an unknown one counts as healthy.
-    pub fn health(&self, pod: &PodUid, container: &str) -> BTreeMap<String, BTreeMap<String, bool>> {
+    pub fn health(
+        &self,
+        pod: &PodUid,
+        container: &str,
+    ) -> BTreeMap<String, BTreeMap<String, bool>> {
         let Some(resources) = self.container(pod, container) else {
             return BTreeMap::new();
         };
         let healthy = |resource: &str, id: &str| {
-            let device = self.resources.get(resource).and_then(|it| it.devices.get(id));
+            let device = self
+                .resources
+                .get(resource)
+                .and_then(|it| it.devices.get(id));
             device.is_none_or(|it| it.healthy)
         };
         let of = |resource: &str, assigned: &super::Assigned| {
             let ids = assigned.ids().into_iter();
-            ids.map(|id| (id.to_owned(), healthy(resource, id))).collect()
+            ids.map(|id| (id.to_owned(), healthy(resource, id)))
+                .collect()
         };
         let all = resources.iter();
-        all.map(|(name, assigned)| (name.clone(), of(name, assigned))).collect()
+        all.map(|(name, assigned)| (name.clone(), of(name, assigned)))
+            .collect()
     }
 
     fn current(&mut self, resource: &str, registration: u64) -> Option<&mut Resource> {

@@ -4,37 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use windlass_topology::Machine;
 use windlass_units::hash::fnv1a_32;
 
 use super::state::{Block, Entries, MachineState, MemoryTable, PodEntry, State};
-use super::{MemoryConfig, MemoryManager, MemoryPolicy};
-
-/// A manager with the assignments of the state file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Restored {
-    /// The manager; its state is to be written if there is a change.
-    pub manager: MemoryManager,
-    /// Why its state is not that of the file; `None` if it is.
-    pub change: Option<StateChange>,
-}
-
-/// What became of a state file that does not fit. Upstream refuses to start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StateChange {
-    /// The file is not used, and must be kept under another name.
-    #[error("memory manager state set aside: {0}")]
-    SetAside(String),
-    /// The assignments are kept, the rest is computed for the present machine and configuration.
-    #[error("memory manager state migrated: {0}")]
-    Migrated(String),
-}
+use super::{MemoryManager, MemoryPolicy, Restored};
 
 /// Version 1 without, version 2 with entries of pods.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Checkpoint {
-    #[serde(default)]
     policy_name: String,
     #[serde(default)]
     machine_state: MachineState,
@@ -73,44 +51,39 @@ impl MemoryManager {
         serde_json::to_string(&checkpoint).unwrap_or_default()
     }
 
-    /// Creates a manager from the content of the state file, which can be of upstream. An unusable
-    /// or unsuitable file never prevents the start: the change tells what became of it.
-    pub fn restore(config: MemoryConfig, machine: &Machine, content: &str) -> Restored {
-        let fresh = Self::new(config, machine);
-        let set_aside = |manager, reason| Restored {
-            manager,
-            change: Some(StateChange::SetAside(reason)),
-        };
+    /// Replaces the assignments by those of a state file, which can be of upstream. Assignments of
+    /// pods that use a node or resource that does not exist are dropped.
+    pub fn restore(&mut self, content: &str) -> Restored {
+        self.reusable.clear();
+        self.state = self.unused.clone();
         let checkpoint = match Checkpoint::parse(content) {
             Ok(checkpoint) => checkpoint,
-            Err(reason) => return set_aside(fresh, reason),
+            Err(reason) => return Restored::SetAside(reason),
         };
-        let policy = fresh.config.policy;
+        let policy = self.config.policy;
         if checkpoint.policy_name != policy.as_str() {
             let reason = format!(
                 "[memorymanager] configured policy {:?} differs from state checkpoint policy {:?}",
                 policy.as_str(),
                 checkpoint.policy_name
             );
-            if !checkpoint.entries.is_empty() {
-                return set_aside(fresh, reason);
-            }
-            let change = Some(StateChange::Migrated(reason));
-            return Restored {
-                manager: fresh,
-                change,
+            return match checkpoint.entries.is_empty() {
+                true => Restored::Migrated(vec![reason]),
+                false => Restored::SetAside(reason),
             };
         }
-        if policy == MemoryPolicy::None {
-            let (manager, change) = (fresh, None);
-            return Restored { manager, change };
+        let reasons = match policy {
+            MemoryPolicy::None => Vec::new(),
+            MemoryPolicy::Static => self.restore_assignments(checkpoint),
+        };
+        match reasons.is_empty() {
+            true => Restored::Kept,
+            false => Restored::Migrated(reasons),
         }
-        fresh.with_assignments(checkpoint)
     }
 
-    /// Adds the assignments of the file. Those of pods that use a node or resource that does not
-    /// exist are dropped.
-    fn with_assignments(mut self, checkpoint: Checkpoint) -> Restored {
+    /// Adds the assignments of the file. Returns what differs from it.
+    fn restore_assignments(&mut self, checkpoint: Checkpoint) -> Vec<String> {
         let mut reasons = Vec::new();
         for (uid, containers) in checkpoint.entries {
             let pod = checkpoint.pod_entries.get(&uid);
@@ -138,10 +111,7 @@ impl MemoryManager {
                 "[memorymanager] the expected machine state is different from the real one";
             reasons.insert(0, reason.to_owned());
         }
-        Restored {
-            manager: self,
-            change: (!reasons.is_empty()).then(|| StateChange::Migrated(reasons.join("; "))),
-        }
+        reasons
     }
 }
 

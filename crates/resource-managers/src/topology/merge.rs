@@ -52,16 +52,23 @@ pub(super) fn preferred_sets(lists: &[Vec<Hint>], all: NumaSet) -> BTreeSet<Numa
 }
 
 /// Returns the sets of nodes that the combinations of one hint of each list have in common.
-pub(super) fn reachable_sets(lists: &[Vec<Hint>], all: NumaSet) -> BTreeSet<NumaSet> {
-    let mut reached = BTreeSet::from([all]);
+pub(super) fn reachable_sets(lists: &[Vec<Hint>], all: NumaSet) -> Vec<NumaSet> {
+    let mut reached = vec![all];
     for list in lists {
-        let sets: BTreeSet<NumaSet> = list.iter().map(|it| it.nodes.unwrap_or(all)).collect();
+        let sets = distinct(list.iter().map(|it| it.nodes.unwrap_or(all)));
         let pairs = reached
             .iter()
             .flat_map(|set| sets.iter().map(|other| set.and(*other)));
-        reached = pairs.filter(|set| !set.is_empty()).collect();
+        reached = distinct(pairs.filter(|set| !set.is_empty()));
     }
     reached
+}
+
+fn distinct(sets: impl Iterator<Item = NumaSet>) -> Vec<NumaSet> {
+    let mut sets: Vec<NumaSet> = sets.collect();
+    sets.sort_unstable();
+    sets.dedup();
+    sets
 }
 
 /// Returns how many nodes the resource with the largest need takes at least (upstream

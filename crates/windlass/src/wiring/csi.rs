@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
+use windlass_device_plugins::{DEVICE_PLUGIN, DevicePlugins};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
 use windlass_dra::{DRA_PLUGIN, DraClaims, DraRegistration};
 use windlass_mailboxes::spawn_io;
@@ -22,6 +23,8 @@ pub(super) struct CsiWiring<'a> {
     pub(super) registry: PathBuf,
     pub(super) claims: Arc<DraClaims>,
     pub(super) drivers: CsiDrivers,
+    /// Handler of device plugins.
+    pub(super) device_plugins: Option<DevicePlugins>,
     pub(super) cluster: Option<&'a ClusterParts>,
     pub(super) node_name: String,
     pub(super) node_seen: watch::Receiver<NodeUpdate>,
@@ -60,11 +63,15 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
         (CSI_PLUGIN, Arc::new(registration)),
         (DRA_PLUGIN, Arc::new(DraRegistration::new(wiring.claims))),
     ];
+    let mut handlers = BTreeMap::from(handlers.map(|(kind, it)| (kind.to_owned(), it)));
+    if let Some(plugins) = wiring.device_plugins {
+        handlers.insert(DEVICE_PLUGIN.to_owned(), Arc::new(plugins));
+    }
     spawn_io(
         "plugins",
         run_plugin_registry(PluginRegistry {
             directory: wiring.registry,
-            handlers: BTreeMap::from(handlers.map(|(kind, it)| (kind.to_owned(), it))),
+            handlers,
             metrics: wiring.metrics,
         }),
     );

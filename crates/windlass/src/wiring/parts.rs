@@ -33,6 +33,7 @@ use windlass_types::corev1::Node;
 use windlass_types::{Clock, SpanSink};
 use windlass_volumes::VolumePlugins;
 
+use super::container_manager::ContainerManagerParts;
 use super::sources::SourceParts;
 use crate::cluster::ClusterParts;
 
@@ -55,6 +56,8 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
+    /// CPUs, memory nodes and devices of containers.
+    pub container_manager: ContainerManagerParts,
     /// Resource claims and DRA drivers.
     pub dra: DraParts,
     /// The container runtime.
