@@ -223,7 +223,7 @@ impl SyncPass<'_> {
         let failed = |error| self.config_failure(container, error, Retry::Later);
         let mut assignment = match &self.runtime.deps().assigned {
             Some(assigned) => {
-                let prepared = assigned.prepare(&self.pod().uid(), &container.name).await;
+                let prepared = assigned.prepare(self.pod(), container).await;
                 prepared.map_err(failed)?
             }
             None => ContainerAssignment::default(),
