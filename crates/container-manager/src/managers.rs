@@ -34,6 +34,8 @@ pub struct Managers {
     /// Containers with exclusive CPUs have no CFS quota (gate
     /// `DisableCPUQuotaWithExclusiveCPUs`).
     pub unlimited_exclusive_cpus: bool,
+    /// The health of devices is in the status of their container (gate `ResourceHealthStatus`).
+    pub reports_health: bool,
     /// Memory.
     pub memory: MemoryManager,
     /// Devices.
@@ -57,6 +59,8 @@ pub struct ManagerParts {
     pub cpus: CpuManager,
     /// The gate `DisableCPUQuotaWithExclusiveCPUs`.
     pub unlimited_exclusive_cpus: bool,
+    /// The gate `ResourceHealthStatus`.
+    pub reports_health: bool,
     /// Memory manager.
     pub memory: MemoryManager,
     /// Devices.
@@ -71,6 +75,7 @@ impl Managers {
             topology: parts.topology,
             cpus: parts.cpus,
             unlimited_exclusive_cpus: parts.unlimited_exclusive_cpus,
+            reports_health: parts.reports_health,
             memory: parts.memory,
             devices: parts.devices,
             plugins: BTreeMap::new(),
@@ -164,6 +169,7 @@ impl Managers {
             every_pod: self.cpus.is_static()
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
+            owners: self.pods(),
             resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
         }
     }

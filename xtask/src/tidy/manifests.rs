@@ -337,7 +337,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "pod-resources",
-        &["grpc-sockets", "metrics", "pacing", "proto", "status"],
+        &[
+            "container-manager",
+            "grpc-sockets",
+            "metrics",
+            "pacing",
+            "proto",
+            "resource-managers",
+            "status",
+            "topology",
+        ],
     ),
     ("https", &[]),
     ("auth", &["client", "https", "metrics", "pacing"]),
