@@ -40,12 +40,23 @@ pub struct Managers {
     pub memory: MemoryManager,
     /// Devices.
     pub devices: Devices,
+    /// Requests for memory.
+    pub(crate) memory_counters: MemoryCounters,
     /// Registered plugins by resource.
     pub(crate) plugins: BTreeMap<String, Arc<dyn PluginCalls>>,
     /// Resources whose plugin has listed its devices.
     pub(crate) listed: BTreeSet<String>,
     /// Resources that were removed in this agent run.
     removed: BTreeSet<String>,
+}
+
+/// Numbers of requests for memory since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryCounters {
+    /// Containers that requested memory of NUMA nodes.
+    pub(crate) requests: u64,
+    /// Of these, those that failed.
+    pub(crate) errors: u64,
 }
 
 /// The managers of a node, with the assignments of their state files.
@@ -78,6 +89,7 @@ impl Managers {
             reports_health: parts.reports_health,
             memory: parts.memory,
             devices: parts.devices,
+            memory_counters: MemoryCounters::default(),
             plugins: BTreeMap::new(),
             listed: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -285,7 +297,13 @@ impl Managers {
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
         self.cpus.allocate(pod, container, hint.nodes)?;
-        self.memory.allocate(pod, container, hint)
+        let uid = pod.uid();
+        let had = self.memory.blocks(uid.as_str(), &container.name).len();
+        let allocated = self.memory.allocate(pod, container, hint);
+        let has = self.memory.blocks(uid.as_str(), &container.name).len();
+        self.memory_counters.requests += u64::from(has > had || allocated.is_err());
+        self.memory_counters.errors += u64::from(allocated.is_err());
+        allocated
     }
 
     /// Releases all that a pod has; true if it had anything.

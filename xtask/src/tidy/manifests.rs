@@ -64,6 +64,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "cri",
             "device-plugins",
             "mailboxes",
+            "metrics",
             "pod-inputs",
             "resource-managers",
             "runtime-config",
