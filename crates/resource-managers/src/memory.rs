@@ -438,7 +438,7 @@ impl fmt::Display for MemoryPolicy {
     }
 }
 
-/// A text that is no policy.
+/// A text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memoryManagerPolicy: must be one of None, Static, got {0:?}")]
 pub struct UnknownMemoryPolicy(String);
