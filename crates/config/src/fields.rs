@@ -30,7 +30,7 @@ pub struct Field {
 use Support::{Full, Ignored, NotImplemented, Partial};
 
 const IPTABLES: &str = "iptables chains";
-const MANAGERS: &str = "the CPU, memory and topology managers";
+const RECONCILE: &str = "time between retries; changed CPU sets are applied immediately";
 const STATISTICS: &str = "used for statistics only; no process is moved into the cgroup";
 const VOLUMES: &str = "flexvolume drivers";
 const IMMEDIATE: Support = Ignored("lines are written immediately");
@@ -103,14 +103,14 @@ pub static FIELDS: &[Field] = &[
     plain("cgroupRoot", Full),
     plain("cgroupsPerQOS", Full),
     zero("cgroupDriver", Full),
-    zero("cpuManagerPolicy", NotImplemented(MANAGERS)),
+    zero("cpuManagerPolicy", Full),
     plain("singleProcessOOMKill", Full),
-    plain("cpuManagerPolicyOptions", NotImplemented(MANAGERS)),
-    zero("cpuManagerReconcilePeriod", NotImplemented(MANAGERS)),
-    zero("memoryManagerPolicy", NotImplemented(MANAGERS)),
-    zero("topologyManagerPolicy", NotImplemented(MANAGERS)),
-    zero("topologyManagerScope", NotImplemented(MANAGERS)),
-    plain("topologyManagerPolicyOptions", NotImplemented(MANAGERS)),
+    plain("cpuManagerPolicyOptions", Full),
+    zero("cpuManagerReconcilePeriod", Partial(RECONCILE)),
+    zero("memoryManagerPolicy", Full),
+    zero("topologyManagerPolicy", Full),
+    zero("topologyManagerScope", Full),
+    plain("topologyManagerPolicyOptions", Full),
     plain("qosReserved", Full),
     zero("runtimeRequestTimeout", Full),
     zero(
@@ -176,7 +176,7 @@ pub static FIELDS: &[Field] = &[
     plain("shutdownGracePeriod", Full),
     plain("shutdownGracePeriodCriticalPods", Full),
     plain("shutdownGracePeriodByPodPriority", Full),
-    plain("reservedMemory", NotImplemented(MANAGERS)),
+    plain("reservedMemory", Full),
     plain("enableProfilingHandler", Full),
     plain("enableDebugFlagsHandler", Full),
     plain("seccompDefault", Full),

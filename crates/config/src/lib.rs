@@ -67,6 +67,7 @@ pub mod validate;
 pub mod checks;
 mod collector;
 mod eviction;
+mod managers;
 pub mod node;
 
 use windlass_units::duration;

@@ -205,7 +205,9 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 25] = [
+pub const IMPLEMENTED_GATES: [&str; 30] = [
+    "CPUManagerPolicyAlphaOptions",
+    "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -226,11 +228,14 @@ pub const IMPLEMENTED_GATES: [&str; 25] = [
     "NodeDeclaredFeatures",
     "NodeLogQuery",
     "PodCertificateRequest",
+    "PodLevelResourceManagers",
     "PodLevelResources",
     "PodLogsQuerySplitStreams",
     "PodsAPI",
     "QOSReserved",
     "RestartAllContainersOnContainerExits",
+    "TopologyManagerPolicyAlphaOptions",
+    "TopologyManagerPolicyBetaOptions",
 ];
 
 pub(crate) const UNIMPLEMENTED_GATE: &str = "not implemented in this version";

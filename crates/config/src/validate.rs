@@ -14,6 +14,7 @@ use crate::gates::FeatureGates;
 use crate::kubelet::KubeletConfiguration;
 use crate::tls;
 
+mod managers;
 mod node;
 
 pub use node::percent;
@@ -58,6 +59,7 @@ pub fn validate(
     images(config, &mut rules);
     logs(config, &mut rules);
     node::reservations(config, &mut rules);
+    managers::managers(config, gates, &mut rules);
     node::eviction(config, &mut rules);
     sysctls(config, &mut rules);
     node::registration(config, &mut rules);

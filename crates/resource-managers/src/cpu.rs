@@ -142,14 +142,10 @@ impl CpuManager {
     /// # Errors
     /// The configuration is invalid, or does not fit the machine.
     pub fn new(settings: &CpuSettings, machine: Arc<Machine>) -> Result<Self, CpuSettingsError> {
-        let policy = match (settings.is_static, settings.options.is_empty()) {
-            (true, _) => Some(Static::new(settings, &machine)?),
-            (false, true) => None,
-            (false, false) => {
-                let options = settings.options.iter();
-                let options: Vec<String> = options.map(|(k, v)| format!("{k}:{v}")).collect();
-                return Err(CpuSettingsError::OptionsOfNone(options.join(" ")));
-            }
+        settings.check()?;
+        let policy = match settings.is_static {
+            true => Some(Static::new(settings, &machine)?),
+            false => None,
         };
         let mut manager = Self {
             policy,

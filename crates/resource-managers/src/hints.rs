@@ -36,3 +36,13 @@ pub struct NotAdmitted {
     /// Text, as upstream.
     pub message: String,
 }
+
+impl NotAdmitted {
+    /// A failed allocation (upstream `UnexpectedAdmissionError`).
+    pub fn unexpected(cause: impl std::fmt::Display) -> Self {
+        Self {
+            reason: "UnexpectedAdmissionError".to_owned(),
+            message: format!("Allocate failed due to {cause}, which is unexpected"),
+        }
+    }
+}

@@ -4,3 +4,5 @@
 pub mod assignment;
 pub mod cpu;
 pub mod hints;
+pub mod memory;
+pub mod topology;

@@ -76,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "eviction",
             "manifests",
             "node-rules",
+            "resource-managers",
             "topology",
             "units",
         ],

@@ -593,6 +593,91 @@ fn each_validation_rule_is_enforced() {
         "topologyManagerScope: node",
         "must be one of container, pod",
     );
+    rule(
+        "topologyManagerPolicy: restricted\ntopologyManagerPolicyOptions: {align: \"true\"}",
+        "topologyManagerPolicyOptions: unknown Topology Manager Policy option: \"align\"",
+    );
+    rule(
+        "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}",
+        "cpuManagerPolicyOptions: None policy: received unsupported \
+         options=map[full-pcpus-only:true]; remove them, or set cpuManagerPolicy: static",
+    );
+    rule(
+        "cpuManagerPolicy: static",
+        "cpuManagerPolicy: [cpumanager] the static policy requires systemreserved.cpu + \
+         kubereserved.cpu to be greater than zero; set cpu in systemReserved",
+    );
+    for (options, expected) in [
+        (
+            "x: word",
+            "unknown CPU Manager Policy option: \"x\"; remove it",
+        ),
+        (
+            "full-pcpus-only: \"on\"",
+            "parsing \"on\": invalid syntax; set \"true\" or \"false\"",
+        ),
+        (
+            "align-by-socket: \"true\"",
+            "not enabled, but option \"align-by-socket\" provided; enable the feature gate \
+             CPUManagerPolicyAlphaOptions",
+        ),
+        (
+            "distribute-cpus-across-numa: \"true\", prefer-align-cpus-by-uncorecache: \"true\"",
+            "can not be used at the same time; remove one of them",
+        ),
+    ] {
+        rule(
+            &format!(
+                "cpuManagerPolicy: static\nkubeReserved: {{cpu: 100m}}\n\
+                 cpuManagerPolicyOptions: {{{options}}}"
+            ),
+            expected,
+        );
+    }
+    rule(
+        "cpuManagerPolicy: static\nkubeReserved: {cpu: 100m}\n\
+         featureGates: {CPUManagerPolicyAlphaOptions: true}\n\
+         cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n\
+         topologyManagerPolicy: single-numa-node",
+        "remove align-by-socket, or set another topologyManagerPolicy",
+    );
+    for (entries, expected) in [
+        (
+            "{numaNode: 0, limits: {cpu: 1m}}",
+            "reservedMemory[0]: the limit type \"cpu\" for NUMA node 0 is not supported; set \
+             memory or hugepages-<size>",
+        ),
+        (
+            "{numaNode: 1, limits: {memory: 0Mi}}",
+            "reservedMemory[0]: memory for NUMA node 1 must be more than 0, got 0",
+        ),
+        (
+            "{numaNode: 1, limits: {memory: much}}",
+            "reservedMemory[0]: memory: not a quantity: \"much\"",
+        ),
+        (
+            "{numaNode: 0, limits: {memory: 1Gi}}, {numaNode: 0, limits: {memory: 1Gi}}",
+            "reservedMemory[1]: duplicate value for NUMA node 0 and resource \"memory\"",
+        ),
+        (
+            "{numaNode: -1, limits: {memory: 1Gi}}",
+            "reservedMemory[0]: NUMA node -1 is negative",
+        ),
+    ] {
+        rule(&format!("reservedMemory: [{entries}]"), expected);
+    }
+    rule(
+        "memoryManagerPolicy: Static",
+        "reservedMemory: the total amount \"0\" of type \"memory\" is not equal to the value \
+         \"100Mi\" determined by Node Allocatable feature",
+    );
+    rule(
+        "memoryManagerPolicy: Static\nsystemReserved: {memory: 1Gi}\n\
+         reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}, \
+         {numaNode: 1, limits: {memory: 1Gi}}]",
+        "reservedMemory: the total amount \"2Gi\" of type \"memory\" is not equal to the value \
+         \"1124Mi\"",
+    );
     rule("shutdownGracePeriod: 500ms", "must be 0s or at least 1s");
     rule(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
@@ -666,7 +751,7 @@ fn each_validation_rule_is_enforced() {
     );
     rule(
         "reservedMemory: [{numaNode: 0, limits: {memory: \"0\"}}]",
-        "memory must be more than 0",
+        "must be more than 0, got 0",
     );
     rule("userNamespaces: {idsPerPod: 100}", "multiple of 65536");
     rule(

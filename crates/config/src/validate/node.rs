@@ -89,7 +89,6 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         }
     }
     qos_reserved(c, rules);
-    reserved_memory(c, rules);
 }
 
 fn qos_reserved(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
@@ -115,27 +114,6 @@ pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let errors = Thresholds::parse(eviction::threshold_fields(c)).err();
     for error in errors.into_iter().flatten() {
         rules.reject(error.field, error.message);
-    }
-}
-
-fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    let mut seen = BTreeSet::new();
-    for (index, entry) in c.reserved_memory.iter().enumerate() {
-        let field = format!("reservedMemory[{index}]");
-        let node = entry.numa_node;
-        rules.require(node >= 0, &field, || {
-            format!("NUMA node {node} is negative")
-        });
-        for (kind, quantity) in &entry.limits {
-            rules.require(seen.insert((node, kind)), &field, || {
-                format!("duplicate {kind} of NUMA node {node}")
-            });
-            let zero = quantity
-                .trim_end_matches(|letter: char| !letter.is_ascii_digit())
-                .parse::<f64>()
-                .is_ok_and(|number| number <= 0.0);
-            rules.require(!zero, &field, || format!("{kind} must be more than 0"));
-        }
     }
 }
 

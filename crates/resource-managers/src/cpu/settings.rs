@@ -94,6 +94,28 @@ pub enum CpuSettingsError {
     UnknownReserved(u32),
 }
 
+impl CpuSettings {
+    /// Checks what does not depend on the machine.
+    ///
+    /// # Errors
+    /// An invalid option, options that exclude each other, or no reserved CPU.
+    pub fn check(&self) -> Result<(), CpuSettingsError> {
+        if self.is_static {
+            Options::parse(self)?.check(self.single_numa_node)?;
+            return match self.reserved_milli > 0 {
+                true => Ok(()),
+                false => Err(CpuSettingsError::NothingReserved),
+            };
+        }
+        if self.options.is_empty() {
+            return Ok(());
+        }
+        let options = self.options.iter();
+        let options: Vec<String> = options.map(|(k, v)| format!("{k}:{v}")).collect();
+        Err(CpuSettingsError::OptionsOfNone(options.join(" ")))
+    }
+}
+
 const FULL_CORES: &str = "full-pcpus-only";
 const ACROSS_NUMA: &str = "distribute-cpus-across-numa";
 const BY_SOCKET: &str = "align-by-socket";
@@ -118,7 +140,7 @@ pub(super) struct Static {
 impl Static {
     pub(super) fn new(settings: &CpuSettings, machine: &Machine) -> Result<Self, CpuSettingsError> {
         let options = Options::parse(settings)?;
-        options.check(settings.single_numa_node, machine)?;
+        options.check_machine(machine)?;
         let taking = Taking {
             spread: options.has(ACROSS_CORES),
             by_uncore: options.has(BY_UNCORE),
@@ -154,9 +176,6 @@ fn reserved_cpus(
     // a part of a CPU cannot be reserved, so it is rounded up
     let count = usize::try_from(settings.reserved_milli.div_euclid(1000)).unwrap_or(0)
         + usize::from(settings.reserved_milli.rem_euclid(1000) > 0);
-    if count == 0 {
-        return Err(CpuSettingsError::NothingReserved);
-    }
     let cpus = match settings.reserved.is_empty() {
         true => take(machine, &machine.all_cpus(), count, taking).unwrap_or_default(),
         false => settings.reserved.clone(),
@@ -207,7 +226,7 @@ impl Options {
         self.0.contains(&option)
     }
 
-    fn check(&self, single_numa_node: bool, machine: &Machine) -> Result<(), CpuSettingsError> {
+    fn check(&self, single_numa_node: bool) -> Result<(), CpuSettingsError> {
         for (one, other) in [
             (FULL_CORES, ACROSS_CORES),
             (ACROSS_NUMA, ACROSS_CORES),
@@ -218,13 +237,15 @@ impl Options {
                 return Err(CpuSettingsError::Conflict(one, other));
             }
         }
-        if !self.has(BY_SOCKET) {
-            return Ok(());
+        match single_numa_node && self.has(BY_SOCKET) {
+            true => Err(CpuSettingsError::SingleNumaNode),
+            false => Ok(()),
         }
-        if single_numa_node {
-            return Err(CpuSettingsError::SingleNumaNode);
-        }
-        match machine.sockets().len() > machine.cpu_nodes().len() {
+    }
+
+    fn check_machine(&self, machine: &Machine) -> Result<(), CpuSettingsError> {
+        let has_more_sockets = machine.sockets().len() > machine.cpu_nodes().len();
+        match self.has(BY_SOCKET) && has_more_sockets {
             true => Err(CpuSettingsError::MoreSocketsThanNodes),
             false => Ok(()),
         }

@@ -27,16 +27,15 @@ fn check(config: &str, flags: &[&str], expected: &[&str]) {
 #[test]
 fn fields_are_supported_ignored_or_rejected() {
     check(
-        "maxPods: 50\ntopologyManagerPolicy: restricted\nhealthzPort: 70000\nmaxPodz: 3\n\
+        "maxPods: 50\nmakeIPTablesUtilChains: false\nhealthzPort: 70000\nmaxPodz: 3\n\
          logging: {vmodule: [{filePattern: x, verbosity: 3}]}\n",
         &[],
         &[
             "rejected healthzPort (@/c): must be between 0 and 65535, got 70000",
             "ignored logging.vmodule (@/c): ignored: use RUST_LOG to set the level of a module",
+            "ignored makeIPTablesUtilChains (@/c): not implemented: requires iptables chains",
             "ignored maxPodz (@/c): unknown field (line 6, column 10) ignored; remove or correct \
              it",
-            "ignored topologyManagerPolicy (@/c): not implemented: requires the CPU, memory and \
-             topology managers",
             "supported maxPods (@/c)",
         ],
     );
@@ -123,7 +122,7 @@ fn partial_and_default_settings_are_distinguished() {
     check(
         "evictionHard: {memory.available: 1Gi}\nkubeletCgroups: /kubelet\n\
          enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /k\n\
-         cpuManagerPolicy: none\nlocalStorageCapacityIsolation: true\n\
+         makeIPTablesUtilChains: true\nlocalStorageCapacityIsolation: true\n\
          featureGates: {RotateKubeletServerCertificate: true}\nlogging: {flushFrequency: 0, \
          options: {json: {infoBufferSize: \"0\"}}}\nmaxPods: 10\nmaxPods: 20\n",
         &["--help"],
@@ -132,10 +131,9 @@ fn partial_and_default_settings_are_distinguished() {
              is used, remove the others",
             "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
              process is moved into the cgroup",
-            "default cpuManagerPolicy (@/c): not implemented: requires the CPU, memory and \
-             topology managers",
             "default featureGates.RotateKubeletServerCertificate (@/c): not implemented in this \
              version",
+            "default makeIPTablesUtilChains (@/c): not implemented: requires iptables chains",
             "supported enforceNodeAllocatable (@/c)",
             "supported evictionHard (@/c)",
             "supported kubeReservedCgroup (@/c)",

@@ -1,0 +1,182 @@
+//! Policy, scope and options.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+const PREFER_CLOSEST: &str = "prefer-closest-numa-nodes";
+const MAX_NODES: &str = "max-allowable-numa-nodes";
+/// Default of `max-allowable-numa-nodes`, and its smallest value.
+const DEFAULT_MAX_NODES: usize = 8;
+
+/// `topologyManagerPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopologyPolicy {
+    /// No alignment.
+    #[default]
+    None,
+    /// The best placement, whatever it is.
+    BestEffort,
+    /// Only a preferred placement.
+    Restricted,
+    /// Only a placement on one node.
+    SingleNumaNode,
+}
+
+/// `topologyManagerScope`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopologyScope {
+    /// Each container is placed separately.
+    #[default]
+    Container,
+    /// All containers of a pod are placed together.
+    Pod,
+}
+
+/// Configuration of the topology manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyConfig {
+    /// Policy.
+    pub policy: TopologyPolicy,
+    /// Scope; the policy `none` has none.
+    pub scope: TopologyScope,
+    /// Of placements with as many nodes, the one with the smallest distances is better; not with
+    /// `single-numa-node`.
+    pub prefer_closest: bool,
+    /// NUMA nodes that the machine may have.
+    pub max_nodes: usize,
+}
+
+/// An entry of `topologyManagerPolicyOptions` is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyOptionError {
+    /// No such option.
+    #[error(
+        "unknown Topology Manager Policy option: {0:?}; the options are {PREFER_CLOSEST} and \
+         {MAX_NODES}"
+    )]
+    Unknown(String),
+    /// Not a truth value.
+    #[error("bad value for option {PREFER_CLOSEST:?}: {0:?}; set \"true\" or \"false\"")]
+    Boolean(String),
+    /// Not a number.
+    #[error("unable to convert policy option to integer {MAX_NODES:?}: {0:?}; set a number")]
+    Number(String),
+    /// Below the default.
+    #[error("the minimum value of {MAX_NODES:?} should not be less than 8, got {0}")]
+    TooFewNodes(i64),
+}
+
+impl TopologyConfig {
+    /// Creates a configuration from `topologyManagerPolicyOptions`.
+    ///
+    /// # Errors
+    /// The first invalid option. The policy `none` ignores the options.
+    pub fn new(
+        policy: TopologyPolicy,
+        scope: TopologyScope,
+        options: &BTreeMap<String, String>,
+    ) -> Result<Self, TopologyOptionError> {
+        let mut config = Self {
+            policy,
+            scope,
+            ..Self::default()
+        };
+        if policy == TopologyPolicy::None {
+            return Ok(config);
+        }
+        for (name, value) in options {
+            match name.as_str() {
+                PREFER_CLOSEST => {
+                    let error = || TopologyOptionError::Boolean(value.clone());
+                    config.prefer_closest = go_bool(value).ok_or_else(error)?;
+                }
+                MAX_NODES => config.max_nodes = max_nodes(value)?,
+                _ => return Err(TopologyOptionError::Unknown(name.clone())),
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn max_nodes(value: &str) -> Result<usize, TopologyOptionError> {
+    let number: i64 = value
+        .parse()
+        .map_err(|_| TopologyOptionError::Number(value.to_owned()))?;
+    usize::try_from(number)
+        .ok()
+        .filter(|number| *number >= DEFAULT_MAX_NODES)
+        .ok_or(TopologyOptionError::TooFewNodes(number))
+}
+
+/// Parses a truth value as Go's `strconv.ParseBool`.
+pub(crate) fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+impl Default for TopologyConfig {
+    fn default() -> Self {
+        Self {
+            policy: TopologyPolicy::None,
+            scope: TopologyScope::Container,
+            prefer_closest: false,
+            max_nodes: DEFAULT_MAX_NODES,
+        }
+    }
+}
+
+impl TopologyPolicy {
+    const ALL: [Self; 4] = [
+        Self::None,
+        Self::BestEffort,
+        Self::Restricted,
+        Self::SingleNumaNode,
+    ];
+
+    /// Value in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::BestEffort => "best-effort",
+            Self::Restricted => "restricted",
+            Self::SingleNumaNode => "single-numa-node",
+        }
+    }
+}
+
+impl fmt::Display for TopologyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that is no policy or scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not known")]
+pub struct UnknownValue(String);
+
+impl FromStr for TopologyPolicy {
+    type Err = UnknownValue;
+
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|policy| policy.as_str() == text)
+            .ok_or_else(|| UnknownValue(text.to_owned()))
+    }
+}
+
+impl FromStr for TopologyScope {
+    type Err = UnknownValue;
+
+    fn from_str(text: &str) -> Result<Self, UnknownValue> {
+        match text {
+            "container" => Ok(Self::Container),
+            "pod" => Ok(Self::Pod),
+            _ => Err(UnknownValue(text.to_owned())),
+        }
+    }
+}
