@@ -491,9 +491,10 @@ impl State {
         cpus
     }
 
-    /// CPUs that are assigned to containers.
+    /// CPUs that are assigned to containers and pods.
     fn assigned(&self) -> CpuSet {
-        let all = self.containers.values().flat_map(BTreeMap::values);
+        let of_containers = self.containers.values().flat_map(BTreeMap::values);
+        let all = of_containers.chain(self.pods.values());
         all.flat_map(CpuSet::iter).collect()
     }
 }

@@ -10,6 +10,7 @@ use super::take::tests::machine;
 use super::{CpuManager, CpuSettings, Isolation};
 use crate::hints::{NotAdmitted, ProviderHints, ResourceHints};
 
+mod properties;
 mod settings;
 mod state_file;
 
