@@ -4,6 +4,8 @@
 //! two. Commands are imperative, events past tense, queries begin with `Get`. Messages of an actor
 //! to itself (completions, timers) stay in its own crate.
 
+mod allocations;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,11 @@ use windlass_types::{
 };
 pub use windlass_volume_plan::volume_reconciler::TearDownRequester;
 use windlass_volume_plan::volume_source::PodVolumes;
+
+pub use allocations::{
+    AllocateResources, AllocationScope, AllocationsHandle, PluginResourceUpdate,
+    ResourcesAllocated,
+};
 
 use crate::mounted_volume_cache::MountedVolumeCache;
 

@@ -16,6 +16,12 @@ families! {
     credential_errors: counters("kubelet_credential_provider_plugin_errors_total",
         "Number of failed credential provider plugin executions.",
         &["plugin_name"]);
+    device_registrations: counters("kubelet_device_plugin_registration_total",
+        "Number of registration requests of device plugins.",
+        &["resource_name"]);
+    device_allocations: histograms("kubelet_device_plugin_alloc_duration_seconds",
+        "Duration in seconds of an Allocate call of a device plugin.",
+        prometheus::DEFAULT_BUCKETS.to_vec(), &["resource_name"]);
 }
 
 impl PluginMetrics {
@@ -44,6 +50,18 @@ impl PluginMetrics {
         self.csi_operations
             .with_label_values(&[driver, method, code, "false"])
             .observe(seconds);
+    }
+
+    /// Counts a registration request of a device plugin.
+    pub fn count_device_registration(&self, resource: &str) {
+        let requests = self.device_registrations.with_label_values(&[resource]);
+        requests.inc();
+    }
+
+    /// Records an Allocate call of a device plugin.
+    pub fn observe_device_allocation(&self, resource: &str, seconds: f64) {
+        let duration = self.device_allocations.with_label_values(&[resource]);
+        duration.observe(seconds);
     }
 
     /// Records an execution of a credential provider plugin.

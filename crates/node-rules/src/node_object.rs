@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use windlass_types::corev1::{Node, NodeSpec, Taint};
 use windlass_types::cri::{ImageInfo, RuntimeHandler, RuntimeVersion};
 use windlass_types::metav1::ObjectMeta;
-use windlass_types::{Reason, Timestamp};
+use windlass_types::{PluginResources, Reason, Timestamp};
 
 use crate::node_conditions::{NodeEvent, NodeHealth};
 
@@ -112,6 +112,8 @@ pub struct NodeObjectInput<'a> {
     pub health: &'a NodeHealth,
     /// Attached volumes in use by pods; with `None`, the reported value stays.
     pub volumes_in_use: Option<&'a [String]>,
+    /// Resources of device plugins.
+    pub plugin_resources: &'a PluginResources,
     /// Now.
     pub now: Timestamp,
 }

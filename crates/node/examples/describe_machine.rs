@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         runtime: &RuntimeFacts::default(),
         health: &NodeHealth::default(),
         volumes_in_use: None,
+        plugin_resources: &Default::default(),
         now: SystemClock.now(),
     });
     let object = serde_json::to_string_pretty(&report.node)?;

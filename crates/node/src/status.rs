@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{NodePressure, NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_actors::{
+    NodePressure, NodeUpdate, PluginResourceUpdate, RuntimeState, ShutdownState, VolumesInUse,
+};
 use windlass_client::ApiClients;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
@@ -64,6 +66,8 @@ pub struct NodeStatusDeps {
     pub pressure: watch::Receiver<NodePressure>,
     /// Attached devices that pods use; `None` until known.
     pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
+    /// Resources of device plugins.
+    pub plugin_resources: watch::Receiver<PluginResourceUpdate>,
     /// State of the CSINode object.
     pub csi_node: watch::Receiver<CsiNodeStatus>,
     /// Publishes the node object.

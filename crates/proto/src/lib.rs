@@ -8,7 +8,8 @@
 //!
 //! * [`cri_v1`] the Container Runtime Interface
 //! * [`containerd_events`] events of containerd
-//! * [`csi_v1`] and [`pluginregistration_v1`] CSI drivers and plugin registration
+//! * [`csi_v1`], [`deviceplugin_v1beta1`] and [`pluginregistration_v1`] CSI drivers, device plugins
+//!   and plugin registration
 //! * [`podresources_v1`] and [`pods_v1alpha1`] APIs of the agent for programs on the node
 //! * [`windlass_v1`] the control socket of the agent, for `windlassctl`
 //! * [`health_v1`] the health service of gRPC probes
@@ -79,6 +80,12 @@ pub mod csi_v1 {
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod pluginregistration_v1 {
     include!("gen/pluginregistration.rs");
+}
+
+/// `v1beta1` of `deviceplugin`: plugins that offer devices of the node.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod deviceplugin_v1beta1 {
+    include!("gen/deviceplugin.v1beta1.rs");
 }
 
 /// `grpc.health.v1`: what a gRPC probe asks.

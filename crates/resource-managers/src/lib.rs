@@ -3,6 +3,7 @@
 
 pub mod assignment;
 pub mod cpu;
+pub mod devices;
 pub mod hints;
 pub mod memory;
 pub mod topology;

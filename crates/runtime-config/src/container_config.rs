@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
+use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_types::corev1::Container;
-use windlass_types::cri::{ContainerConfig, UserNamespace};
+use windlass_types::cri::{ContainerConfig, LinuxResources, UserNamespace};
 use windlass_types::{MountedVolumes, Pod, names};
 
 pub use annotations::restored_container;
@@ -78,6 +79,8 @@ pub struct ContainerInput<'a> {
     pub env_files: &'a EnvFiles,
     /// The pod's user and group IDs: those of its sandbox.
     pub users: UserNamespace,
+    /// What the resource managers assign.
+    pub assignment: &'a ContainerAssignment,
 }
 
 impl<'a> ContainerInput<'a> {
@@ -104,6 +107,7 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
     check_amounts(pod)?;
     security::verify_run_as_non_root(input)?;
     let envs = environment(input.env())?;
+    let assigned = input.assignment;
     let mut labels = BTreeMap::from(identity_labels(pod));
     labels.insert(
         names::LABEL_CONTAINER_NAME.to_owned(),
@@ -117,19 +121,64 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
         command: expand_words("command", container.command.as_ref(), &envs)?,
         args: expand_words("args", container.args.as_ref(), &envs)?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts::mounts(input, &envs)?,
-        devices: devices::devices(input)?,
+        mounts: joined(&assigned.mounts, mounts::mounts(input, &envs)?),
+        devices: joined(&assigned.devices, devices::devices(input)?),
+        cdi_devices: assigned.cdi_devices.clone(),
         labels,
-        annotations: annotations::annotations(pod, container, input.restart_count),
+        annotations: {
+            let own = annotations::annotations(pod, container, input.restart_count);
+            assigned.annotations.clone().into_iter().chain(own).collect()
+        },
         log_path: container_log_path(&container.name, input.restart_count),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         stop_signal: stop_signal(container, input.node),
-        resources: container_resources(pod, container, input.node),
+        resources: assigned_resources(container_resources(pod, container, input.node), assigned),
         security: security::container_security(input)?,
-        envs,
+        envs: with_assigned(&assigned.envs, envs),
     })
+}
+
+/// What is assigned comes first, as upstream.
+fn joined<T: Clone>(assigned: &[T], own: Vec<T>) -> Vec<T> {
+    let mut all = assigned.to_vec();
+    all.extend(own);
+    all
+}
+
+/// Adds the assigned variables that the spec does not set.
+fn with_assigned(
+    assigned: &BTreeMap<String, String>,
+    own: Vec<(String, String)>,
+) -> Vec<(String, String)> {
+    let is_new = |name: &str| own.iter().all(|(other, _)| other != name);
+    let assigned = assigned.iter().filter(|(name, _)| is_new(name));
+    let mut all: Vec<_> = assigned.map(|(k, v)| (k.clone(), v.clone())).collect();
+    all.extend(own);
+    all
+}
+
+fn assigned_resources(
+    mut resources: LinuxResources,
+    assigned: &ContainerAssignment,
+) -> LinuxResources {
+    if assigned.exclusive_cpus {
+        without_quota(&mut resources);
+    }
+    let cpus = assigned.cpus.as_ref().filter(|cpus| !cpus.is_empty());
+    resources.cpuset_cpus = cpus.map(ToString::to_string).unwrap_or_default();
+    let nodes = assigned.memory_nodes.filter(|nodes| !nodes.is_empty());
+    let nodes = nodes.map(|nodes| nodes.to_string());
+    resources.cpuset_mems = nodes.unwrap_or_default();
+    resources
+}
+
+/// Removes the CFS quota, because of exclusive CPUs.
+pub fn without_quota(resources: &mut LinuxResources) {
+    if resources.cpu_period != 0 {
+        resources.cpu_quota = -1;
+    }
 }
 
 /// Returns the stop signal; empty is that of the image.

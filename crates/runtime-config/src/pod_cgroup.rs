@@ -106,6 +106,15 @@ impl fmt::Display for CgroupFile {
 }
 
 impl CgroupValues {
+    /// Removes the CPU quota: the pod has exclusive CPUs.
+    #[must_use]
+    pub fn without_quota(self) -> Self {
+        Self {
+            cpu_quota: self.cpu_quota.map(|(_, period)| (-1, period)),
+            ..self
+        }
+    }
+
     /// Returns the properties of the systemd slice, on cgroup v1 or v2. systemd has a resolution of
     /// 1/100 CPU: quotas are rounded up.
     pub fn slice_properties(&self, v2: bool) -> Vec<(&'static str, u64)> {

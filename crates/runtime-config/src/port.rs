@@ -3,6 +3,7 @@
 //! References are resolved before the pod takes a start slot, so a missing ConfigMap or a slow API
 //! server delays only its own pod.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use async_trait::async_trait;
 use windlass_credentials::credentials::Keyring;
 use windlass_manifests::image_name::ImageName;
 use windlass_pod_inputs::env::EnvSources;
+use windlass_resource_managers::assignment::ContainerAssignment;
+use windlass_types::corev1::Container;
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 use windlass_volume_plan::volume_source::PodVolumes;
 
@@ -47,6 +50,25 @@ pub struct InputsError {
 pub trait ImageCredentials: Send + Sync + Debug + 'static {
     /// Returns credentials for an image in addition to the pod's pull secrets; has a deadline.
     async fn keyring(&self, image: &ImageName, pod: &Pod) -> Keyring;
+}
+
+/// The assigned CPUs, memory nodes and devices of containers. Assignments are made when a pod is
+/// admitted.
+#[async_trait]
+pub trait AssignedResources: Send + Sync + Debug + 'static {
+    /// Names of the containers of a pod that have exclusive CPUs, and so no CFS quota. Cheap.
+    fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String>;
+
+    /// Returns the assignment of a container that is about to be created, after its devices were
+    /// prepared (`PreStartContainer`); has a deadline.
+    ///
+    /// # Errors
+    /// A plugin refused, or did not answer.
+    async fn prepare(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<ContainerAssignment, String>;
 }
 
 /// Resolves the references of pods.

@@ -8,7 +8,7 @@
 //! Order: the pod's cgroup grows, containers change (those that only shrink first), the pod's
 //! cgroup shrinks. A memory limit is not set below the usage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_pod_inputs::node_facts::NodeFacts;
@@ -20,6 +20,7 @@ use windlass_types::cri::LinuxResources;
 use windlass_types::pod::is_sidecar;
 use windlass_types::{ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt};
 
+use crate::container_config::without_quota;
 use crate::pod_cgroup::{CgroupValues, cpu_weight};
 
 /// Size of a page; the kernel rounds memory limits down.
@@ -39,6 +40,8 @@ pub struct ResizeInput<'a> {
     pub node: &'a NodeFacts,
     /// Accepted resources: a runtime may report others.
     pub accepted: &'a AcceptedResources,
+    /// Containers with exclusive CPUs; they have no CFS quota.
+    pub exclusive_cpus: &'a BTreeSet<String>,
     /// Values of the pod's cgroup and those that it should have; `None` without a cgroup.
     pub cgroup: Option<(CgroupValues, CgroupValues)>,
 }
@@ -141,7 +144,7 @@ fn container(input: ResizeInput<'_>, spec: &Container) -> Option<ContainerToResi
     if instance.state != ContainerState::Running {
         return None;
     }
-    let wanted = container_resources(input.pod, spec, input.node);
+    let wanted = wanted_resources(input, spec);
     let current = current_resources(input, spec, instance);
     if let Some(current) = &current
         && is_in_force(&wanted, current)
@@ -167,6 +170,14 @@ fn container(input: ResizeInput<'_>, spec: &Container) -> Option<ContainerToResi
     })
 }
 
+fn wanted_resources(input: ResizeInput<'_>, spec: &Container) -> LinuxResources {
+    let mut wanted = container_resources(input.pod, spec, input.node);
+    if input.exclusive_cpus.contains(&spec.name) {
+        without_quota(&mut wanted);
+    }
+    wanted
+}
+
 /// Returns the resources of a running instance: as the runtime reports them, else as they were
 /// accepted or created. `None` if nothing is known.
 fn current_resources(
@@ -178,7 +189,7 @@ fn current_resources(
     let accepted = || input.accepted.get(&instance.id).cloned();
     let created = || {
         let sizes = instance.created_sizes?;
-        let wanted = container_resources(input.pod, spec, input.node);
+        let wanted = wanted_resources(input, spec);
         let asked = container_sizes(input.pod, spec);
         // what has not changed since the creation is as it would be created
         let same_cpu = (sizes.cpu_request, sizes.cpu_limit) == (asked.cpu_request, asked.cpu_limit);

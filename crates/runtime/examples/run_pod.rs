@@ -97,6 +97,7 @@ fn executor(cri: &CriClient, metrics: Metrics, directory: &Path) -> PodRuntime {
         runtime: Arc::new(cri.clone()),
         images: Arc::new(cri.clone()),
         credentials: None,
+        assigned: None,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(HostFiles::new(files)),
         cgroups: None,

@@ -15,7 +15,7 @@ use windlass_cri::error::CriError;
 use windlass_pod_inputs::resources::qos_class;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::node_cgroups::{ClassMemory, ClassValues, NodeLimit, QosMemory};
-use windlass_runtime_config::pod_cgroup::{NodeLimits, pod_cgroup};
+use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};
 use windlass_volumes::IoQueueError;
@@ -84,7 +84,7 @@ impl PodRuntime {
             return Ok(deps.options.cgroup_parent.clone());
         };
         let (uid, class) = (pod.uid(), qos_class(pod));
-        let values = pod_cgroup(pod, &deps.node, settings.pids_limit);
+        let values = self.wanted_cgroup(pod, settings);
         let parent = cgroups.parent_of(class, &uid).unwrap_or_default();
         // a few path lookups in kernel memory need no thread
         if keep && cgroups.exists(class, &uid) {

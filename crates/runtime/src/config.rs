@@ -6,9 +6,11 @@ use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
 use windlass_pod_inputs::env::{
     EnvError, EnvFile, EnvFiles, MAX_ENV_FILES_BYTES, referenced_files,
 };
+use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
+    without_quota,
 };
 use windlass_runtime_config::dns::pod_dns;
 use windlass_runtime_config::hosts::{hosts_file, pod_hostname};
@@ -69,7 +71,7 @@ impl PodRuntime {
                 &warning.message,
             );
         }
-        sandbox_config(SandboxInput {
+        let mut config = sandbox_config(SandboxInput {
             pod,
             attempt,
             node: &deps.node,
@@ -79,7 +81,13 @@ impl PodRuntime {
             volumes: &inputs.volumes,
             users,
         })
-        .map_err(|error| invalid(error.to_string(), error.retry()))
+        .map_err(|error| invalid(error.to_string(), error.retry()))?;
+        if !self.exclusive_cpus(pod).is_empty()
+            && let Some(resources) = &mut config.resources
+        {
+            without_quota(resources);
+        }
+        Ok(config)
     }
 
     /// RuntimeClass handler of a pod's sandbox.
@@ -133,6 +141,8 @@ pub(crate) struct ContainerFacts<'a> {
     pub(crate) env_files: &'a EnvFiles,
     /// Whether the runtime handler supports recursive read-only mounts.
     pub(crate) recursive_read_only: bool,
+    /// What the resource managers assign to it.
+    pub(crate) assignment: &'a ContainerAssignment,
 }
 
 impl SyncPass<'_> {
@@ -173,6 +183,7 @@ impl SyncPass<'_> {
             env_sources: &self.req.inputs.env,
             env_files: facts.env_files,
             users: sandbox.config.security.namespaces.users,
+            assignment: facts.assignment,
         };
         let made = container_config(input);
         let made = made.and_then(|config| Ok((config, sub_paths(input)?)));

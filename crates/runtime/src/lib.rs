@@ -86,7 +86,8 @@ mod userns;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use windlass_types::PodUid;
+use windlass_runtime_config::pod_cgroup::{CgroupValues, pod_cgroup};
+use windlass_types::{Pod, PodUid};
 
 pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
@@ -176,6 +177,21 @@ impl PodRuntime {
     /// Images that syncs in progress need.
     pub fn image_holds(&self) -> &windlass_types::ImageHolds {
         &self.0.image_holds
+    }
+
+    /// Names of the containers of a pod that have exclusive CPUs.
+    fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String> {
+        let assigned = self.deps().assigned.as_ref();
+        assigned.map(|it| it.exclusive_cpus(pod)).unwrap_or_default()
+    }
+
+    /// Values that the cgroup of a pod should have.
+    fn wanted_cgroup(&self, pod: &Pod, settings: &CgroupSettings) -> CgroupValues {
+        let values = pod_cgroup(pod, &self.deps().node, settings.pids_limit);
+        match self.exclusive_cpus(pod).is_empty() {
+            true => values,
+            false => values.without_quota(),
+        }
     }
 
     fn deps(&self) -> &PodRuntimeDeps {

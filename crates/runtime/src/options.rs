@@ -16,7 +16,7 @@ use windlass_types::{Clock, EventRecorder};
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
 use crate::pull::PullOptions;
-use windlass_runtime_config::port::ImageCredentials;
+use windlass_runtime_config::port::{AssignedResources, ImageCredentials};
 
 /// Ports and settings of a [`crate::PodRuntime`].
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct PodRuntimeDeps {
     pub images: Arc<dyn ImageService>,
     /// Credential providers, executed at a pull.
     pub credentials: Option<Arc<dyn ImageCredentials>>,
+    /// Assigned CPUs, memory nodes and devices; `None` without resource managers.
+    pub assigned: Option<Arc<dyn AssignedResources>>,
     /// HTTP requests to containers, for hooks.
     pub checks: Arc<dyn Checks>,
     /// Directories, volumes and logs.

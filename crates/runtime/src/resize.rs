@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use windlass_cgroups::PodCgroups;
 use windlass_cri::{CriCode, CriError};
 use windlass_pod_inputs::resources::{QosClass, overhead_resources, qos_class, sandbox_resources};
-use windlass_runtime_config::pod_cgroup::{CgroupValues, pod_cgroup};
+use windlass_runtime_config::pod_cgroup::CgroupValues;
 use windlass_runtime_config::resize::{
     AcceptedResources, MemoryUsage, ResizeInput, ResizePlan, check_memory, resize_plan,
 };
@@ -102,7 +102,7 @@ impl SyncPass<'_> {
         let Some(cgroups) = self.runtime.0.cgroups.get() else {
             return true;
         };
-        let wanted = pod_cgroup(self.pod(), &self.runtime.deps().node, settings.pids_limit);
+        let wanted = self.runtime.wanted_cgroup(self.pod(), settings);
         match cgroups.known(&uid) {
             Some(current) => !self.resize_plan(Some((current, wanted))).is_empty(),
             None => {
@@ -176,6 +176,7 @@ impl SyncPass<'_> {
             observed: &self.req.observed,
             node: &self.runtime.deps().node,
             accepted: &self.runtime.0.accepted.of(&self.pod().uid()),
+            exclusive_cpus: &self.runtime.exclusive_cpus(self.pod()),
             cgroup,
         });
         let kills = &self.actions.containers_to_kill;
@@ -209,7 +210,7 @@ impl SyncPass<'_> {
             cgroups: cgroups.clone(),
             class,
             current,
-            wanted: pod_cgroup(self.pod(), &deps.node, settings.pids_limit),
+            wanted: self.runtime.wanted_cgroup(self.pod(), settings),
         }))
     }
 

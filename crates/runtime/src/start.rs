@@ -8,6 +8,7 @@ use windlass_pod_lifecycle::actions::{
 };
 use windlass_pod_lifecycle::backoff::restart_key;
 use windlass_pod_lifecycle::stop::effective_grace_period;
+use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_runtime_config::image_volumes::MountedImages;
 use windlass_types::corev1::Container;
 use windlass_types::cri::ContainerConfig;
@@ -189,6 +190,7 @@ impl SyncPass<'_> {
         let deps = self.runtime.deps();
         let uid = self.pod().uid();
         let log = termination_log_path(&deps.node.paths, &uid, &container.name, restart_count);
+        let assignment = &self.assignment(container).await?;
         let facts = ContainerFacts {
             container,
             image,
@@ -197,6 +199,7 @@ impl SyncPass<'_> {
             restart_count,
             env_files: &self.read_env_files(container).await,
             recursive_read_only: self.recursive_read_only(container).await?,
+            assignment,
         };
         let (config, parts) = self
             .make_container_config(facts)
@@ -210,6 +213,18 @@ impl SyncPass<'_> {
             .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
         self.write_hosts(sandbox, container).await?;
         Ok(config)
+    }
+
+    /// Prepares the devices of a container and returns what is assigned to it.
+    async fn assignment(
+        &self,
+        container: &Container,
+    ) -> Result<ContainerAssignment, StartFailure> {
+        let Some(assigned) = &self.runtime.deps().assigned else {
+            return Ok(ContainerAssignment::default());
+        };
+        let prepared = assigned.prepare(self.pod(), container).await;
+        prepared.map_err(|error| self.config_failure(container, error, Retry::Later))
     }
 
     async fn create(

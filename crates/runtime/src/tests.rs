@@ -55,6 +55,7 @@ impl TestEnv {
             runtime: fake.clone(),
             images: fake.clone(),
             credentials: Some(fake.clone()),
+            assigned: None,
             checks: fake.clone(),
             cgroups: None,
             files: Arc::new(files.clone()),

@@ -10,6 +10,7 @@
 //! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] have one value
 //!   per pod and are written in the background
 //! * [`ImageUseFile`] has the times of use of images, [`EvictionFile`] the last evictions
+//! * [`TextFile`] is a state file in a format of upstream
 //! * [`PullRecords`] are the records of image pulls, in the upstream files
 //! * [`StoreError`] is the error type
 //!
@@ -56,6 +57,7 @@ mod probe_result_file;
 mod pull_records;
 mod store;
 mod table_file;
+mod text_file;
 
 pub use admitted_pods::{AdmittedPod, AdmittedPods};
 pub use backoff_file::{BackoffFile, BackoffTables};
@@ -65,6 +67,7 @@ pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};
 pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 pub use pull_records::{PullFiles, PullRecords};
 pub use store::Store;
+pub use text_file::TextFile;
 
 #[cfg(test)]
 mod tests;

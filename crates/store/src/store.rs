@@ -17,7 +17,7 @@ use crate::error::StoreError;
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// Maximum size of a state file, which is read whole; far above that of 500 pods.
-const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Maximum number of unusable copies of a file; the last one is replaced.
 const MAX_CORRUPT_COPIES: u32 = 8;
@@ -148,14 +148,18 @@ impl Store {
     }
 
     fn set_aside(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
-        let copy = |n: u32| self.inner.root.join(format!("{name}.corrupt-{n}"));
-        let free = (1..MAX_CORRUPT_COPIES)
-            .map(copy)
-            .find(|candidate| !candidate.exists())
-            .unwrap_or_else(|| copy(MAX_CORRUPT_COPIES));
+        let free = free_copy(&self.inner.root, name);
         fs::rename(path, &free)?;
         Ok(free)
     }
+}
+
+/// Path for an unusable file.
+pub(crate) fn free_copy(root: &Path, name: &str) -> PathBuf {
+    let copy = |n: u32| root.join(format!("{name}.corrupt-{n}"));
+    let mut copies = (1..MAX_CORRUPT_COPIES).map(copy);
+    let free = copies.find(|candidate| !candidate.exists());
+    free.unwrap_or_else(|| copy(MAX_CORRUPT_COPIES))
 }
 
 fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {

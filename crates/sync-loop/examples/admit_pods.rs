@@ -10,6 +10,7 @@ use std::error::Error;
 use serde_json::{Value, json};
 use windlass_node_rules::admission::{AdmissionPolicy, Pressure, SysctlAllowList};
 use windlass_node_rules::resize::ResizePolicy;
+use windlass_actors::AllocationScope;
 use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet, Decision};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
@@ -48,6 +49,7 @@ impl Decisions {
                 shutting_down: false,
                 restored: op == PodOp::Restore,
                 runs: false,
+                scope: &AllocationScope::default(),
             };
             let admission = self.admissions.admit_dispatch(dispatch, context);
             let why = match &admission.decided {

@@ -4,10 +4,11 @@
 //!   resizes in progress, the runtime state
 //! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
-//!   managers, `TerminatePod` from NodeShutdown and the EvictionManager (coalesced per pod), its timers, completions of its
-//!   runtime checks and housekeeping rounds
-//! * sends: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to the
-//!   StatusManager and the VolumeManager
+//!   managers, `TerminatePod` from NodeShutdown and the EvictionManager, `ResourcesAllocated` from the
+//!   ContainerManager (coalesced per pod), its timers, completions of its runtime checks and
+//!   housekeeping rounds
+//! * sends: `UpdatePod` to PodWorkers, `AllocateResources` to the ContainerManager, `RuntimeState`
+//!   to every worker, `SourcesReady` to the StatusManager and the VolumeManager
 //! * invariant: every update of a worker is a [`Dispatch`] of this actor; an iteration never waits;
 //!   no orphaned pod is terminated before all sources are ready, except a pod replaced by a static
 //!   pod
@@ -26,9 +27,9 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
-    PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SourcesReady, StatusCache,
-    TerminatePod, VolumesChanged, VolumesHandle,
+    AllocationsHandle, ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
+    PodWorkersHandle, ProbeUpdate, ResourcesAllocated, RuntimeState, ShutdownState, SourcesReady,
+    StatusCache, TerminatePod, VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_mailboxes::{
@@ -128,6 +129,8 @@ pub struct AdmissionDeps {
     pub restored: BTreeMap<PodUid, AllocatedResources>,
     /// Recorder of rejections.
     pub events: Arc<dyn EventRecorder>,
+    /// Allocates CPUs, memory nodes and devices.
+    pub allocations: AllocationsHandle,
 }
 
 /// Time of the last iteration. Clones share it.
@@ -175,6 +178,8 @@ pub struct SyncLoopStreams {
     pub probes: SlotReceiver<PodUid, ProbeUpdate>,
     /// Pods to terminate, from NodeShutdown and the EvictionManager.
     pub terminations: SlotReceiver<PodUid, TerminatePod>,
+    /// Answers to requests for resources, from the ContainerManager.
+    pub allocations: SlotReceiver<PodUid, ResourcesAllocated>,
 }
 
 impl SyncLoop {
@@ -230,6 +235,7 @@ impl SyncLoop {
             SyncLoopEvent::Termination(uid, request) => {
                 self.admit(Dispatch::Kill(uid, request.into()), false);
             }
+            SyncLoopEvent::Allocation(uid, answer) => self.allocation(uid, answer),
             SyncLoopEvent::SyncTick => {
                 self.continue_preemptions();
                 self.tick_resizes();
@@ -547,6 +553,7 @@ impl Actor for SyncLoop {
             ctx.add_stream(streams.volumes);
             ctx.add_stream(streams.probes);
             ctx.add_stream(streams.terminations);
+            ctx.add_stream(streams.allocations);
             ctx.add_stream(completions);
         }
         ctx.run_interval(SYNC_INTERVAL, |this, ctx| {
@@ -604,6 +611,14 @@ impl StreamHandler<(PodUid, ProbeUpdate)> for SyncLoop {
 impl StreamHandler<(PodUid, TerminatePod)> for SyncLoop {
     fn handle(&mut self, (uid, request): (PodUid, TerminatePod), ctx: &mut Context<Self>) {
         self.iterate(SyncLoopEvent::Termination(uid, request), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(PodUid, ResourcesAllocated)> for SyncLoop {
+    fn handle(&mut self, (uid, answer): (PodUid, ResourcesAllocated), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Allocation(uid, answer), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -7,6 +7,7 @@
 //! does a pod that fits only without them. A waiting pod has no worker, and its requests count; a
 //! preempted pod counts until it has ended.
 
+mod allocations;
 mod overrides;
 mod preemptions;
 mod resize;
@@ -16,6 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use windlass_actors::AllocationScope;
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, Insufficient, NodeLoad, Pressure, Rejection, admit,
 };
@@ -56,6 +58,8 @@ pub struct AdmissionContext<'a> {
     pub restored: bool,
     /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
+    /// Pods that need an allocation before they run.
+    pub scope: &'a AllocationScope,
 }
 
 /// Decision about a new pod.
@@ -69,6 +73,11 @@ pub enum Decision {
     Preempt(PreemptionPlan),
     /// The pod waits until pods have ended that another pod preempted.
     Wait,
+    /// The pod waits for its CPUs, memory nodes and devices. With `keep` it is not rejected.
+    Allocate {
+        /// The pod was admitted before, or runs.
+        keep: bool,
+    },
 }
 
 impl fmt::Display for Decision {
@@ -78,6 +87,8 @@ impl fmt::Display for Decision {
             Self::Reject(rejection) => write!(f, "reject({})", rejection.reason),
             Self::Preempt(plan) => plan.fmt(f),
             Self::Wait => f.write_str("wait"),
+            Self::Allocate { keep: false } => f.write_str("allocate"),
+            Self::Allocate { keep: true } => f.write_str("allocate(keep)"),
         }
     }
 }
@@ -148,6 +159,8 @@ pub struct AdmittedPodSet {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeSet<PodUid>,
     preemptions: Preemptions,
+    /// Pods that fit and have no allocation yet; they have no worker.
+    allocating: BTreeMap<PodUid, SharedPod>,
     /// Terminal phases of the admitted pods that the node terminates.
     overrides: BTreeMap<PodUid, PhaseOverride>,
 }
@@ -165,6 +178,7 @@ impl AdmittedPodSet {
                 // it uses no resources
                 let uid = pod.uid();
                 self.preemptions.terminated(&uid);
+                self.allocating.remove(&uid);
                 self.load.remove(&uid);
             }
             Dispatch::Delete(pod) => self.stop_waiting(&pod.uid()),
@@ -220,9 +234,9 @@ impl AdmittedPodSet {
         admissions
     }
 
-    /// True for a pod that waits for preempted pods.
+    /// True for a pod that waits for preempted pods or an allocation: it has no worker.
     pub(crate) fn is_waiting(&self, uid: &PodUid) -> bool {
-        self.preemptions.is_waiting(uid)
+        self.preemptions.is_waiting(uid) || self.allocating.contains_key(uid)
     }
 
     /// Returns the pods that waiting pods wait for.
@@ -283,7 +297,7 @@ impl AdmittedPodSet {
         if let Some(cause) = self.overrides.get(&uid).cloned() {
             return self.keep_terminating(pod, cause);
         }
-        if self.preemptions.update_waiting(&pod) {
+        if self.update_allocating(&pod) || self.preemptions.update_waiting(&pod) {
             self.load.add(&pod);
             return Admission {
                 decided: None,
@@ -293,7 +307,7 @@ impl AdmittedPodSet {
         let before =
             self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
         if before || check(&pod, &self.load, context).is_ok() {
-            return self.run(pod);
+            return self.run(pod, before, context.scope);
         }
         self.decide(pod, context)
     }
@@ -312,8 +326,16 @@ impl AdmittedPodSet {
         Admission::unchanged(Dispatch::Reject(pod, cause))
     }
 
-    fn run(&mut self, pod: SharedPod) -> Admission {
+    fn run(&mut self, pod: SharedPod, keep: bool, scope: &AllocationScope) -> Admission {
         self.load.add(&pod);
+        if !self.is_admitted(&pod.uid()) && scope.covers(&pod) {
+            self.allocating.insert(pod.uid(), SharedPod::clone(&pod));
+            return Admission::decided(pod, Decision::Allocate { keep }, Vec::new());
+        }
+        self.dispatch_run(pod)
+    }
+
+    fn dispatch_run(&mut self, pod: SharedPod) -> Admission {
         let dispatches = vec![Dispatch::Run(SharedPod::clone(&pod))];
         match self.admitted.insert(pod.uid()) {
             true => Admission::decided(pod, Decision::Admit, dispatches),
@@ -333,7 +355,7 @@ impl AdmittedPodSet {
         }
         let Err(rejection) = check(&pod, &load, context) else {
             self.preemptions.stop_waiting(&pod.uid());
-            return self.run(pod);
+            return self.run(pod, false, context.scope);
         };
         for victim in self.preemptions.victims() {
             load.remove(victim);
@@ -383,6 +405,10 @@ impl AdmittedPodSet {
     fn preempt_all(&mut self, plan: &PreemptionPlan, desired: &DesiredPods) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
         for uid in &plan.victims {
+            if let Some(dispatch) = self.reject_allocating(uid, &preempted()) {
+                dispatches.push(dispatch);
+                continue;
+            }
             if let Some(victim) = desired.get(uid) {
                 let signal = plan.signal.clone();
                 let victim = Victim::new(victim, Some(signal));
@@ -409,6 +435,9 @@ impl AdmittedPodSet {
 
     /// Records the cause of a termination; a waiting pod is rejected, because it has no worker.
     fn terminate(&mut self, uid: PodUid, cause: PhaseOverride, dispatch: Dispatch) -> Admission {
+        if let Some(dispatch) = self.reject_allocating(&uid, &cause) {
+            return Admission::unchanged(dispatch);
+        }
         if let Some(pod) = self.preemptions.stop_waiting(&uid) {
             self.load.remove(&uid);
             self.rejected.insert(uid);
@@ -419,7 +448,8 @@ impl AdmittedPodSet {
     }
 
     fn stop_waiting(&mut self, uid: &PodUid) {
-        if self.preemptions.stop_waiting(uid).is_some() {
+        let waited = self.preemptions.stop_waiting(uid).is_some();
+        if self.allocating.remove(uid).is_some() || waited {
             self.load.remove(uid);
         }
     }
@@ -433,7 +463,21 @@ impl AdmittedPodSet {
     }
 }
 
+/// Resources of device plugins are not compared: their allocation decides.
 fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<(), Rejection> {
+    let requested: Vec<_> = context.scope.requested(pod).collect();
+    if requested.is_empty() {
+        return admit(input(pod, load, context));
+    }
+    let mut node = context.node.clone();
+    let status = node.status.as_mut();
+    if let Some(list) = status.and_then(|status| status.allocatable.as_mut()) {
+        list.retain(|name, _| !requested.contains(&name.as_str()));
+    }
+    let context = AdmissionContext {
+        node: &node,
+        ..context
+    };
     admit(input(pod, load, context))
 }
 

@@ -52,6 +52,16 @@ pub enum Dispatch {
 }
 
 impl Dispatch {
+    /// UID of the pod.
+    pub(crate) fn uid(&self) -> PodUid {
+        match self {
+            Self::Run(pod) | Self::Delete(pod) | Self::Terminate(pod) | Self::Reject(pod, _) => {
+                pod.uid()
+            }
+            Self::Sync(uid) | Self::Remove(uid) | Self::Kill(uid, _) => uid.clone(),
+        }
+    }
+
     /// Converts it to the message for the pod worker.
     pub(crate) fn into_update(self) -> (PodUid, UpdatePod) {
         let kill = |reason: &str| KillPod {

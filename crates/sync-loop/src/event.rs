@@ -1,6 +1,8 @@
 //! The closed list of events.
 
-use windlass_actors::{PodChanged, ProbeUpdate, TerminatePod, VolumesChanged};
+use windlass_actors::{
+    PodChanged, ProbeUpdate, ResourcesAllocated, TerminatePod, VolumesChanged,
+};
 use windlass_cri::CriResult;
 use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_types::cri::RuntimeStatus;
@@ -23,6 +25,8 @@ pub enum SyncLoopEvent {
     Probe(PodUid, ProbeUpdate),
     /// A node shutdown or an eviction terminates a pod.
     Termination(PodUid, TerminatePod),
+    /// The ContainerManager allocated resources to a pod, rejected it, or lets it wait.
+    Allocation(PodUid, ResourcesAllocated),
     /// The sync timer fired (1 s): pods whose deadline has passed are due.
     SyncTick,
     /// The housekeeping timer fired (2 s).
@@ -48,6 +52,7 @@ impl SyncLoopEvent {
             | Self::Probe(_, _) => true,
             Self::ConfigClosed
             | Self::Termination(_, _)
+            | Self::Allocation(_, _)
             | Self::SyncTick
             | Self::HousekeepingTick
             | Self::HousekeepingPlanned(_)
@@ -66,6 +71,7 @@ impl SyncLoopEvent {
             Self::Volumes(_, _) => "volumes",
             Self::Probe(_, _) => "probe",
             Self::Termination(_, _) => "termination",
+            Self::Allocation(_, _) => "allocation",
             Self::SyncTick => "sync",
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
                 "housekeeping"

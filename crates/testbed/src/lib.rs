@@ -10,8 +10,9 @@
 //!   cgroups
 //! * [`agent::Agent`] is an agent process on it, [`pod_watch::PodTable`] its reported pods
 //! * [`control_plane`] runs etcd and kube-apiserver
-//! * [`csi_driver::CsiDriver`] is a fake CSI driver, [`cri_proxy`] injects faults into CRI calls,
-//!   [`registry`] is an image registry, [`small_disk`] a limited file system
+//! * [`csi_driver::CsiDriver`] is a fake CSI driver, [`device_plugin::DevicePlugin`] a device plugin,
+//!   [`cri_proxy`] injects faults into CRI calls, [`registry`] is an image registry, [`small_disk`] a
+//!   limited file system
 //! * [`oci`] and [`images`] build images without a container engine
 //!
 //! # Example
@@ -46,6 +47,7 @@ pub mod control_plane;
 pub mod cri_proxy;
 pub mod csi_driver;
 pub mod debian;
+pub mod device_plugin;
 pub mod environment;
 pub mod images;
 pub mod kustomize;

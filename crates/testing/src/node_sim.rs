@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    self, Agent, AgentParts, ContainerManagerParts, DevicePluginParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
     ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
@@ -58,6 +58,7 @@ use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, Share
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
+use crate::fake_devices::{FakeDevices, ResourcePolicies};
 use crate::fake_disk::FakeDisk;
 use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
@@ -89,6 +90,10 @@ pub struct NodeSim {
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
     pub eviction: EvictionSettings,
+    /// Device plugins, and the state files of the resource managers.
+    pub devices: FakeDevices,
+    /// Machine and policies of the resource managers for the next agent start.
+    pub resources: ResourcePolicies,
     /// Logs of pods.
     pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
@@ -253,6 +258,8 @@ impl NodeSim {
             state_dir: None,
             pressure,
             eviction: EvictionSettings::default(),
+            devices: FakeDevices::default(),
+            resources: ResourcePolicies::default(),
             disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
@@ -347,6 +354,11 @@ impl NodeSim {
                 plugins: Arc::new(volumes),
                 csi_drivers: self.csi_drivers.clone(),
                 registry: None,
+            },
+            container_manager: ContainerManagerParts {
+                managers: self.resources.managers(&self.devices),
+                files: Some(Arc::new(self.devices.clone())),
+                plugins: DevicePluginParts::Simulated(self.devices.new_agent_run()),
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),

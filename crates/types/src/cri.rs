@@ -261,6 +261,10 @@ pub struct LinuxResources {
     pub oom_score_adj: i64,
     /// cgroup v2 keys.
     pub unified: BTreeMap<String, String>,
+    /// CPUs in the list format of the kernel (`0-2,7`); empty is unset.
+    pub cpuset_cpus: String,
+    /// NUMA nodes for memory, in the list format of the kernel; empty is unset.
+    pub cpuset_mems: String,
 }
 
 /// Security settings of a container.
@@ -325,6 +329,8 @@ pub struct ContainerConfig {
     pub mounts: Vec<Mount>,
     /// Devices.
     pub devices: Vec<Device>,
+    /// Fully qualified names of CDI devices.
+    pub cdi_devices: Vec<String>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -360,6 +366,7 @@ impl std::fmt::Debug for ContainerConfig {
             .field("envs", &names)
             .field("mounts", &self.mounts)
             .field("devices", &self.devices)
+            .field("cdi_devices", &self.cdi_devices)
             .field("labels", &self.labels)
             .field("annotations", &self.annotations)
             .field("log_path", &self.log_path)

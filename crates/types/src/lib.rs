@@ -54,6 +54,7 @@ mod expansion;
 mod image_holds;
 mod observed;
 mod phase;
+mod plugin_resources;
 mod probe;
 mod volume;
 
@@ -77,6 +78,7 @@ pub use observed::{
     ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser, OomKills,
 };
 pub use phase::{Phase, PhaseOverride};
+pub use plugin_resources::PluginResources;
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};
 pub use probe::{ContainerProbe, ContainerProbeResult, PodProbeResults, ProbeKind};

@@ -200,6 +200,10 @@ reasons! {
     AppArmor = "AppArmor",
     /// A sysctl is not allowed.
     SysctlForbidden = "SysctlForbidden",
+    /// No alignment of the resources satisfies the topology manager policy.
+    TopologyAffinityError = "TopologyAffinityError",
+    /// The CPU request is not a number of full physical cores.
+    SmtAlignmentError = "SMTAlignmentError",
     /// Evicted by the node.
     Evicted = "Evicted",
     /// The host is about to shut down.
@@ -256,6 +260,8 @@ reasons! {
     RuntimeNotReady = "RuntimeNotReady",
     /// A runtime call of the pod hangs.
     RuntimeCallHung = "RuntimeCallHung",
+    /// The pod waits for CPUs, memory nodes or devices.
+    WaitingForResources = "WaitingForResources",
     /// The pod waits for a start slot.
     WaitingForStartSlot = "WaitingForStartSlot",
     /// A pod with the same full name still terminates.
@@ -274,7 +280,7 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// The rejection reasons.
-    const REJECTIONS: [Self; 18] = [
+    const REJECTIONS: [Self; 20] = [
         Self::UnexpectedAdmissionError,
         Self::OutOfCpu,
         Self::OutOfMemory,
@@ -293,6 +299,8 @@ impl Reason {
         Self::NodeShutdown,
         Self::PodLevelResourcesNotSupported,
         Self::PodFeatureUnsupported,
+        Self::TopologyAffinityError,
+        Self::SmtAlignmentError,
     ];
 
     /// Returns the reason in the status of a rejected pod; [`Reason::OutOfResource`] for another

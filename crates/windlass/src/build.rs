@@ -1,6 +1,7 @@
 //! Builds the parts of the agent from configuration and host.
 
 mod cgroups;
+mod container_manager;
 mod eviction;
 mod images;
 mod memory;
@@ -127,6 +128,7 @@ pub fn agent_parts(
         Some(path) => Some(cluster::connect(config, path, settings, roots, handles)?),
     };
     let node = node_parts(config, &identity, &machine, initial, handles)?;
+    let container_manager = container_manager::container_manager_parts(config, machine.memory)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
     let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
     let pressure = pressure::pressure_parts(config, clients, &node.facts, &clock);
@@ -155,6 +157,7 @@ pub fn agent_parts(
         pressure,
         node,
         volumes,
+        container_manager,
         runtime,
         clock,
         metrics,

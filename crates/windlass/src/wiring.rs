@@ -7,6 +7,7 @@ mod parts;
 mod links;
 
 mod cluster;
+mod container_manager;
 mod csi;
 mod eviction;
 mod images;
@@ -29,6 +30,7 @@ use windlass_actors::{
     ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults,
     ProbesHandle, RejectedManifest, SourceSnapshot,
 };
+use windlass_container_manager::AssignedResourcesReader;
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_eviction::EvictionStatus;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
@@ -42,6 +44,7 @@ use windlass_volume_manager::VolumeUsages;
 
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
+use container_manager::spawn_container_manager;
 use links::{Links, Shared, channels};
 use node::{spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
@@ -51,6 +54,7 @@ use sources::spawn_sources;
 use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
+pub use container_manager::{ContainerManagerParts, DevicePluginParts};
 pub use images::NodeReclaim;
 pub use parts::{
     AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
@@ -92,6 +96,8 @@ pub struct Agent {
     pub logs: LogReader,
     /// Trace exporter.
     pub spans: Option<Arc<dyn SpanSink>>,
+    /// CPUs, memory nodes and devices of containers.
+    pub assigned: AssignedResourcesReader,
     /// The node and its cluster.
     pub node: AgentNode,
     /// Stops the agent.
@@ -172,7 +178,10 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let resize_pod_level = node.facts.resize_pod_level;
     let restart_policy = parts.runtime.options.restart_backoff;
-    let runtime = pod_runtime(parts.runtime, node.facts, &shared);
+    let (assigned, device_plugins, plugin_resources) =
+        spawn_container_manager(parts.container_manager, ends.container_manager, &shared, &links);
+    let assigned_resources = Arc::new(assigned.clone());
+    let runtime = pod_runtime(parts.runtime, node.facts, assigned_resources, &shared);
     spawn_node_limits(&runtime, &shared);
     let pressure = PressureWiring {
         image_uses: state.image_uses,
@@ -212,11 +221,12 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
-    let csi_node = spawn_plugins(parts.volumes, cluster, &shared, &links);
+    let csi_node = spawn_plugins(parts.volumes, device_plugins, cluster, &shared, &links);
     let wiring = ClusterWiring {
         storage: sources.clone(),
         csi_node,
         node: ends.node,
+        plugin_resources,
     };
     let cluster = parts.cluster;
     let cluster = cluster.map(|cluster| spawn_cluster(cluster, wiring, &shared, &links));
@@ -232,6 +242,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         probes,
         spans: parts.spans,
         cluster,
+        assigned,
     };
     started.into_agent(shared, links)
 }
@@ -248,6 +259,7 @@ struct Started {
     probes: ProbesHandle,
     spans: Option<Arc<dyn SpanSink>>,
     cluster: Option<ClusterHandles>,
+    assigned: AssignedResourcesReader,
 }
 
 impl Started {
@@ -262,6 +274,7 @@ impl Started {
             eviction: self.pressure.eviction,
             logs: self.logs,
             spans: self.spans,
+            assigned: self.assigned,
             node: AgentNode {
                 name: shared.node_name,
                 cluster: self.cluster,

@@ -14,6 +14,10 @@ const PROTOS: &[(&str, &str)] = &[
     ("cri/v1/api.proto", "runtime.v1.rs"),
     ("csi/v1/csi.proto", "csi.v1.rs"),
     ("pluginregistration/v1/api.proto", "pluginregistration.rs"),
+    (
+        "deviceplugin/v1beta1/api.proto",
+        "deviceplugin.v1beta1.rs",
+    ),
     ("containerd/events/events.proto", "containerd.events.rs"),
     (
         "containerd/events/v1/events.proto",

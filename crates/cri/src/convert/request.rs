@@ -102,6 +102,7 @@ pub(crate) fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerC
             .map(|mount| mapped_mount_to_pb(mount, config.security.namespaces.users))
             .collect(),
         devices: config.devices.iter().map(device_to_pb).collect(),
+        cdi_devices: cdi_devices_to_pb(&config.cdi_devices),
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         log_path: config.log_path.clone(),
@@ -115,6 +116,11 @@ pub(crate) fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerC
         }),
         ..Default::default()
     }
+}
+
+fn cdi_devices_to_pb(names: &[String]) -> Vec<pb::CdiDevice> {
+    let names = names.iter().cloned();
+    names.map(|name| pb::CdiDevice { name }).collect()
 }
 
 /// A signal by its name in the API; 0 leaves it to the runtime.
@@ -340,6 +346,8 @@ pub fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResource
         hugepage_limits: huge_pages_to_pb(&resources.huge_page_limits),
         oom_score_adj: resources.oom_score_adj,
         unified: resources.unified.clone(),
+        cpuset_cpus: resources.cpuset_cpus.clone(),
+        cpuset_mems: resources.cpuset_mems.clone(),
         ..Default::default()
     }
 }
@@ -359,6 +367,8 @@ pub fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResourc
             .collect(),
         oom_score_adj: resources.oom_score_adj,
         unified: resources.unified,
+        cpuset_cpus: resources.cpuset_cpus,
+        cpuset_mems: resources.cpuset_mems,
     }
 }
 

@@ -38,6 +38,8 @@ fn resources() -> LinuxResources {
         huge_page_limits: [("2MB".to_owned(), 4 << 20), ("1GB".to_owned(), 0)].into(),
         oom_score_adj: -997,
         unified: map(&[("memory.min", "1024")]),
+        cpuset_cpus: "0-2,7".into(),
+        cpuset_mems: "0,2".into(),
     }
 }
 
@@ -132,6 +134,7 @@ fn container_config() -> ContainerConfig {
             host_path: "/var/lib/kubelet/pods/1/volumeDevices/p/v".into(),
             permissions: "mrw".into(),
         }],
+        cdi_devices: strings(&["vendor.com/gpu=0"]),
         labels: map(&[("l", "1")]),
         annotations: map(&[("a", "1")]),
         log_path: "app/2.log".into(),

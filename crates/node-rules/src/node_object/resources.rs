@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use windlass_eviction::Amount;
+use windlass_types::PluginResources;
 use windlass_types::corev1::NodeStatus;
 
 use super::MachineFacts;
@@ -43,12 +44,16 @@ pub(super) fn fill(
     status: &mut NodeStatus,
     machine: &MachineFacts,
     settings: &ResourceSettings,
+    plugins: &PluginResources,
 ) -> Vec<&'static str> {
     let capacity = status.capacity.get_or_insert_default();
     let ours = capacity_of(machine, settings);
     capacity.retain(|name, _| !name.starts_with(HUGE_PAGES) || ours.contains_key(name));
     for (name, amount) in &ours {
         put(capacity, name, *amount);
+    }
+    for (name, devices) in plugin_counts(plugins, &plugins.capacity) {
+        put(capacity, name, count(devices));
     }
     let allocatable = status.allocatable.get_or_insert_default();
     let gone = |name: &str| is_extended(name) || name.starts_with(HUGE_PAGES);
@@ -71,12 +76,29 @@ pub(super) fn fill(
         };
         put(allocatable, name, rest);
     }
+    for (name, devices) in plugin_counts(plugins, &plugins.allocatable) {
+        put(allocatable, name, count(devices));
+    }
     let required = [CPU, MEMORY, PODS, STORAGE];
     let required = &required[..required.len() - usize::from(!settings.local_storage)];
     let missing = required
         .iter()
         .filter(|name| !capacity.contains_key(**name));
     missing.copied().collect()
+}
+
+/// Number of devices by resource; 0 without a plugin.
+fn plugin_counts<'a>(
+    plugins: &'a PluginResources,
+    devices: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = (&'a str, u64)> {
+    let removed = plugins.removed.iter().map(|name| (name.as_str(), 0));
+    removed.chain(devices.iter().map(|(name, count)| (name.as_str(), *count)))
+}
+
+fn count(n: u64) -> Quantity {
+    let n = i64::try_from(n).unwrap_or(i64::MAX);
+    Quantity::from_units(n, QuantityFormat::DecimalSi)
 }
 
 /// Returns reservations (kubeReserved, systemReserved, hard eviction) over the capacity, with which
@@ -104,13 +126,12 @@ pub(super) fn reset_extended(status: &mut NodeStatus) {
 
 fn capacity_of(machine: &MachineFacts, settings: &ResourceSettings) -> BTreeMap<String, Quantity> {
     let mut list = BTreeMap::new();
-    let count = |n: u32| Quantity::from_units(i64::from(n), QuantityFormat::DecimalSi);
     let size = |n: u64| bytes(i64::try_from(n).unwrap_or(i64::MAX));
     let mut put = |name: &str, amount: Quantity| {
         list.insert(name.to_owned(), amount);
     };
     if machine.cpus > 0 {
-        put(CPU, count(machine.cpus));
+        put(CPU, count(machine.cpus.into()));
     }
     if machine.memory > 0 {
         put(MEMORY, size(machine.memory));
@@ -122,7 +143,7 @@ fn capacity_of(machine: &MachineFacts, settings: &ResourceSettings) -> BTreeMap<
         0 => settings.max_pods,
         per_core => settings.max_pods.min(machine.cpus.saturating_mul(per_core)),
     };
-    put(PODS, count(pods));
+    put(PODS, count(pods.into()));
     for (page_kib, pages) in &machine.huge_pages {
         let page = page_kib.saturating_mul(1024);
         put(

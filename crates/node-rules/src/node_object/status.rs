@@ -21,7 +21,12 @@ pub(super) fn fill(status: &mut NodeStatus, input: &NodeObjectInput<'_>) -> Vec<
     if let Some(addresses) = addresses(status, settings) {
         status.addresses = Some(addresses);
     }
-    let missing = resources::fill(status, input.machine, &settings.resources);
+    let missing = resources::fill(
+        status,
+        input.machine,
+        &settings.resources,
+        input.plugin_resources,
+    );
     node_info(status.node_info.get_or_insert_default(), input);
     status.daemon_endpoints = Some(NodeDaemonEndpoints {
         kubelet_endpoint: Some(DaemonEndpoint {

@@ -33,6 +33,7 @@ struct Fixture {
     runtime: RuntimeFacts,
     health: NodeHealth,
     volumes_in_use: Option<Vec<String>>,
+    plugin_resources: PluginResources,
     now: i64,
 }
 
@@ -80,6 +81,7 @@ impl Fixture {
                 ..NodeHealth::default()
             },
             volumes_in_use: None,
+            plugin_resources: PluginResources::default(),
             now: 100,
         }
     }
@@ -91,6 +93,7 @@ impl Fixture {
             runtime: &self.runtime,
             health: &self.health,
             volumes_in_use: self.volumes_in_use.as_deref(),
+            plugin_resources: &self.plugin_resources,
             now: Timestamp::from_second(self.now).expect("in range"),
         }
     }
@@ -625,4 +628,31 @@ fn unknown_volumes_in_use_keep_reported_values() {
     assert_eq!(report(Some(&[a, b])), Some(vec![a.into(), b.into()]));
     assert_eq!(report(None), Some(vec![a.into(), b.into()]));
     assert_eq!(report(Some(&[])), None);
+}
+
+#[test]
+fn plugin_resources_are_capacity_and_allocatable() {
+    let mut fixture = Fixture::new();
+    let mut node = fixture.initial();
+    let mut check = |plugins: PluginResources, expected: [Option<&str>; 2]| {
+        fixture.plugin_resources = plugins;
+        node = updated_node(&node, &fixture.input()).node;
+        let status = json_of(&node)["status"].clone();
+        let amount = |list: &str| status[list]["vendor.com/gpu"].as_str().map(str::to_owned);
+        let amounts = [amount("capacity"), amount("allocatable")];
+        assert_eq!(amounts, expected.map(|it| it.map(str::to_owned)));
+    };
+    let gpu = "vendor.com/gpu".to_owned();
+    let known = PluginResources {
+        capacity: [(gpu.clone(), 4)].into(),
+        allocatable: [(gpu.clone(), 3)].into(),
+        ..PluginResources::default()
+    };
+    check(PluginResources::default(), [None, None]);
+    check(known, [Some("4"), Some("3")]);
+    let removed = PluginResources {
+        removed: [gpu].into(),
+        ..PluginResources::default()
+    };
+    check(removed, [Some("0"), Some("0")]);
 }

@@ -2,7 +2,7 @@
 //!
 //! * owns: the newest Node object, the facts it is built from, the time of the last report
 //! * receives: its own watch of the object, `RuntimeState`, `ShutdownState`, `NodePressure`,
-//!   `VolumesInUse`, `CsiNodeStatus`, its timer and completions
+//!   `VolumesInUse`, `PluginResourceUpdate`, `CsiNodeStatus`, its timer and completions
 //! * sends: `NodeUpdate` to its subscribers
 //! * invariant: one status update is in progress; a hung one ends at its deadline and costs a tick
 //! * bound and overflow: the watch blocks on a mailbox of 4; state channels keep the newest value
@@ -14,7 +14,9 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
-use windlass_actors::{NodePressure, NodeUpdate, RuntimeState, ShutdownState, VolumesInUse};
+use windlass_actors::{
+    NodePressure, NodeUpdate, PluginResourceUpdate, RuntimeState, ShutdownState, VolumesInUse,
+};
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, Mailbox, MailboxSender, completions, mailbox, spawn_io,
@@ -175,6 +177,7 @@ impl Actor for NodeStatus {
         ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
         ctx.add_stream(WatchStream::new(self.deps.pressure.clone()));
         ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
+        ctx.add_stream(WatchStream::new(self.deps.plugin_resources.clone()));
         ctx.add_stream(WatchStream::new(self.deps.csi_node.clone()));
         self.watch(streams.watch);
         let first = std::mem::take(&mut self.first);
@@ -251,6 +254,14 @@ impl StreamHandler<NodePressure> for NodeStatus {
         if let Some(pressure) = pressure {
             self.handle_input(Input::Pressure(pressure), ctx);
         }
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<PluginResourceUpdate> for NodeStatus {
+    fn handle(&mut self, update: PluginResourceUpdate, ctx: &mut Context<Self>) {
+        self.handle_input(Input::PluginResources(update.0), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -16,7 +16,7 @@ use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
     updated_node,
 };
-use windlass_types::Timestamp;
+use windlass_types::{PluginResources, Timestamp};
 use windlass_types::corev1::Node;
 use windlass_types::{Reason, view::EventType};
 
@@ -50,6 +50,8 @@ pub enum Input {
     Pressure(Pressure),
     /// Attached devices that pods use or will use.
     VolumesInUse(Vec<String>),
+    /// Resources of device plugins.
+    PluginResources(Arc<PluginResources>),
     /// The state of the CSINode object changed.
     CsiNode(CsiNodeStatus),
     /// Facts of host and runtime that were read in time.
@@ -154,6 +156,8 @@ pub(crate) struct Report {
     pub health: NodeHealth,
     /// Attached devices that pods use, once known.
     pub volumes_in_use: Option<Arc<[String]>>,
+    /// Resources of device plugins.
+    pub plugin_resources: Arc<PluginResources>,
 }
 
 impl Report {
@@ -169,6 +173,7 @@ impl Report {
             runtime: &self.runtime,
             health: &self.health,
             volumes_in_use: self.volumes_in_use.as_deref(),
+            plugin_resources: &self.plugin_resources,
             now,
         }
     }
@@ -195,6 +200,7 @@ pub(crate) struct NodeStatusFsm {
     shutting_down: bool,
     pressure: Option<Pressure>,
     volumes_in_use: Option<Arc<[String]>>,
+    plugin_resources: Arc<PluginResources>,
     csi_node: CsiNodeStatus,
     reported_at: Option<Duration>,
     report_after: Duration,
@@ -224,6 +230,7 @@ impl NodeStatusFsm {
             shutting_down: false,
             pressure: None,
             volumes_in_use: None,
+            plugin_resources: Arc::default(),
             csi_node: CsiNodeStatus::default(),
             reported_at: None,
             reports: 0,
@@ -304,6 +311,10 @@ impl NodeStatusFsm {
                 self.volumes_in_use = Some(devices.into());
                 self.write(uptime, now, &mut effects);
             }
+            Input::PluginResources(resources) => {
+                self.plugin_resources = resources;
+                self.write(uptime, now, &mut effects);
+            }
             Input::Facts(facts) => {
                 self.reading = false;
                 self.learn(*facts);
@@ -374,6 +385,7 @@ impl NodeStatusFsm {
                 keeps_pressure: self.pressure.is_none(),
             },
             volumes_in_use: self.volumes_in_use.clone(),
+            plugin_resources: Arc::clone(&self.plugin_resources),
         };
         if self.settings.register && !self.registered {
             self.writing = true;

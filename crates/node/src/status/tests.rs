@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
-use windlass_actors::Pressure;
+use windlass_actors::{PluginResourceUpdate, Pressure};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_mailboxes::{SimClock, start_actor};
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
@@ -112,6 +112,7 @@ impl TestEnv {
             shutdown: shutting_down,
             pressure,
             volumes_in_use,
+            plugin_resources: watch::channel(PluginResourceUpdate::default()).1,
             csi_node,
             seen: seen_sender,
             clock,

@@ -336,6 +336,7 @@ fn runtime(
         runtime: Arc::new(cri.clone()),
         images: Arc::new(cri.clone()),
         credentials: None,
+        assigned: None,
         checks: Arc::new(FakeChecks::default()),
         files: Arc::new(files.clone()),
         cgroups: None,

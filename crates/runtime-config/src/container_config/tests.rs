@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 use windlass_types::corev1::HostPathVolumeSource;
-use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
+use windlass_types::cri::{Device, IdMapping, Mount, SecurityProfile, SupplementalGroupsPolicy};
 use windlass_types::{MountedContent, MountedVolume, PodExt};
 
 use super::*;
 use windlass_volume_plan::volume_source::{BoundPvc, VolumeSource};
 
 struct Case {
+    assignment: ContainerAssignment,
     pod: Pod,
     node: NodeFacts,
     user: ImageUser,
@@ -40,6 +41,7 @@ fn case(container: Value, spec: Value) -> Case {
         users: UserNamespace::Node,
         images: MountedImages::new(),
         recursive_read_only: false,
+        assignment: ContainerAssignment::default(),
     }
 }
 
@@ -96,6 +98,7 @@ impl Case {
             env_sources: NO_ENV,
             env_files: NO_FILES,
             users: self.users,
+            assignment: &self.assignment,
         }
     }
 
@@ -643,4 +646,45 @@ fn missing_variable_source_is_retryable_config_error() {
         (error.reason(), error.retry()),
         (Reason::CreateContainerConfigError, Retry::Later)
     );
+}
+
+#[test]
+fn assignment_is_added_to_the_configuration() {
+    let text = |text: &str| text.to_owned();
+    let container = json!({
+        "name": "c",
+        "image": "app",
+        "env": [{"name": "OWN", "value": "spec"}],
+        "resources": {"limits": {"cpu": "2", "memory": "1Gi"}},
+    });
+    let mut case = case(container, json!({}));
+    case.assignment = ContainerAssignment {
+        cpus: Some([2, 3].into_iter().collect()),
+        exclusive_cpus: true,
+        memory_nodes: Some([1].into_iter().collect()),
+        devices: vec![Device {
+            container_path: text("/dev/gpu0"),
+            host_path: text("/dev/gpu0"),
+            permissions: text("rw"),
+        }],
+        mounts: vec![Mount {
+            container_path: text("/lib/gpu"),
+            host_path: text("/opt/gpu"),
+            readonly: true,
+            ..Mount::default()
+        }],
+        envs: [("GPU", "0"), ("OWN", "plugin")].map(|(k, v)| (text(k), text(v))).into(),
+        annotations: [(text("vendor.com/gpu"), text("0"))].into(),
+        cdi_devices: vec![text("vendor.com/gpu=0")],
+    };
+    let config = case.config().expect("valid");
+    let resources = &config.resources;
+    let sets = (resources.cpuset_cpus.as_str(), resources.cpuset_mems.as_str());
+    assert_eq!((sets, resources.cpu_quota), (("2-3", "1"), -1));
+    assert_eq!(config.devices[0].host_path, "/dev/gpu0");
+    assert_eq!(config.mounts[0].host_path, "/opt/gpu");
+    let expected = [("GPU", "0"), ("OWN", "spec")];
+    assert_eq!(config.envs, expected.map(|(k, v)| (text(k), text(v))));
+    assert_eq!(config.annotations["vendor.com/gpu"], "0");
+    assert_eq!(config.cdi_devices, ["vendor.com/gpu=0"]);
 }

@@ -66,6 +66,7 @@ fn running(pod: &Pod) -> ObservedPod {
 }
 
 struct Case {
+    exclusive_cpus: BTreeSet<String>,
     from: Pod,
     to: Pod,
     observed: ObservedPod,
@@ -84,6 +85,7 @@ fn case(from: &[&str], to: &[&str]) -> Case {
             ..NodeFacts::default()
         },
         accepted: AcceptedResources::new(),
+        exclusive_cpus: BTreeSet::new(),
     }
 }
 
@@ -95,6 +97,7 @@ impl Case {
             observed: &self.observed,
             node: &self.node,
             accepted: &self.accepted,
+            exclusive_cpus: &self.exclusive_cpus,
             cgroup: Some((cgroup(&self.from), cgroup(&self.to))),
         })
     }

@@ -335,6 +335,7 @@ async fn hung_volume_does_not_block_the_pod_cgroup() {
         runtime: fake.clone(),
         images: fake.clone(),
         credentials: None,
+        assigned: None,
         checks: fake,
         cgroups: Some(CgroupSettings {
             tree: Arc::new(MemoryTree::v2()),

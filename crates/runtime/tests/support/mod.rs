@@ -122,6 +122,7 @@ impl Agent {
                 runtime: cri.clone(),
                 images: cri.clone(),
                 credentials: None,
+                assigned: None,
                 checks: Arc::new(NetChecks::new()),
                 files,
                 cgroups: None,

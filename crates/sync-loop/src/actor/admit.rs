@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_node_rules::admission::Rejection;
+use windlass_actors::{AllocationScope, ResourcesAllocated, SourcesReady};
+use windlass_node_rules::admission::{AdmissionPolicy, Pressure, Rejection};
 use windlass_node_rules::preemption::{PREEMPTED, PreemptionPlan};
 use windlass_status::PodStatusEntry;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
@@ -10,14 +11,13 @@ use windlass_types::corev1::{Node, PodStatus};
 use windlass_types::view::{Blocker, EventType, PodWorkerState};
 use windlass_types::{Phase, PodExt, PodOp, PodUid, PodUpdate, Reason, SharedPod};
 
-use super::{AdmissionDeps, SyncLoop};
+use super::SyncLoop;
 use crate::admissions::{
     Admission, AdmissionContext, CheckpointChange, Decision, EndedVictim, take_override,
 };
 use crate::desired::DesiredPods;
 use crate::dispatch::Dispatch;
 use crate::resizes::RetryTrigger;
-use windlass_actors::SourcesReady;
 
 impl SyncLoop {
     pub(super) fn config(&mut self, mut update: PodUpdate) {
@@ -75,16 +75,38 @@ impl SyncLoop {
             }
             _ => {}
         }
-        let deps = &self.deps.admission;
-        let seen = deps.node.borrow().0.clone();
+        let allocating = Some(dispatch.uid()).filter(|uid| self.admissions.is_allocating(uid));
+        let facts = self.facts();
         let context = AdmissionContext {
             restored,
             runs,
-            strict_groups: self.strict_groups,
-            ..context(deps, seen.as_ref(), &self.desired)
+            ..facts.context(&self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
         self.execute(admission);
+        if let Some(uid) = allocating.filter(|uid| !self.admissions.is_allocating(uid)) {
+            self.deps.admission.allocations.release(uid);
+        }
+    }
+
+    /// Runs or rejects a pod that waited for its resources, or shows what it waits for.
+    pub(super) fn allocation(&mut self, uid: PodUid, answer: ResourcesAllocated) {
+        let admission = match answer {
+            ResourcesAllocated::Done => self.admissions.allocated(&uid),
+            ResourcesAllocated::Rejected(reason, message) => {
+                let rejection = Rejection::new(&reason, message);
+                self.admissions.not_allocated(&uid, rejection)
+            }
+            ResourcesAllocated::Waiting(message) => {
+                if let Some(pod) = self.admissions.allocating(&uid) {
+                    self.publish_waiting(pod, Reason::WaitingForResources, message);
+                }
+                return;
+            }
+        };
+        if let Some(admission) = admission {
+            self.execute(admission);
+        }
     }
 
     /// Runs the waiting pods whose victims have ended.
@@ -104,12 +126,8 @@ impl SyncLoop {
         for victim in ended {
             self.report_end(victim);
         }
-        let deps = &self.deps.admission;
-        let seen = deps.node.borrow().0.clone();
-        let context = AdmissionContext {
-            strict_groups: self.strict_groups,
-            ..context(deps, seen.as_ref(), &self.desired)
-        };
+        let facts = self.facts();
+        let context = facts.context(&self.desired);
         for admission in self.admissions.readmit(context) {
             self.execute(admission);
         }
@@ -118,8 +136,25 @@ impl SyncLoop {
         }
     }
 
+    pub(super) fn facts(&self) -> AdmissionFacts {
+        let deps = &self.deps.admission;
+        let seen = deps.node.borrow().0.clone();
+        AdmissionFacts {
+            node: seen.unwrap_or_else(|| Arc::clone(&deps.initial_node)),
+            policy: Arc::clone(&deps.admission_policy),
+            scope: Arc::clone(&deps.allocations.scope.borrow()),
+            // no condition is true before the node was read
+            pressure: deps.pressure.borrow().0.unwrap_or_default(),
+            shutting_down: deps.shutdown.borrow().shutting_down,
+            strict_groups: self.strict_groups,
+        }
+    }
+
     fn execute(&self, admission: Admission) {
         match &admission.decided {
+            Some((pod, Decision::Allocate { keep })) => {
+                self.deps.admission.allocations.allocate(pod, *keep);
+            }
             Some((pod, Decision::Admit)) => self.record_decision(pod, "admit", Ok(())),
             Some((pod, Decision::Reject(rejection))) => self.report_rejection(pod, rejection),
             Some((pod, Decision::Preempt(plan))) => self.report_preemption(pod, plan),
@@ -179,7 +214,6 @@ impl SyncLoop {
         }
     }
 
-    /// Publishes a pod that has no worker yet.
     fn report_waiting(&self, pod: &SharedPod) {
         self.record_decision(pod, "wait", Ok(()));
         let victims = self.admissions.victims().map(|uid| {
@@ -191,6 +225,11 @@ impl SyncLoop {
             "waiting for the end of preempted pods: {}",
             victims.join(", ")
         );
+        self.publish_waiting(pod, Reason::Preempting, message);
+    }
+
+    /// Publishes a pod that has no worker yet, with its blocker.
+    fn publish_waiting(&self, pod: &SharedPod, reason: Reason, message: String) {
         let status = PodStatus {
             phase: Some(Phase::Pending.as_str().to_owned()),
             ..PodStatus::default()
@@ -198,7 +237,7 @@ impl SyncLoop {
         self.deps.status_store.publish(PodStatusEntry {
             status: Arc::new(status),
             blocker: Some(Blocker {
-                reason: Reason::Preempting,
+                reason,
                 container: None,
                 message,
                 probe: None,
@@ -223,20 +262,28 @@ impl SyncLoop {
     }
 }
 
-pub(super) fn context<'a>(
-    deps: &'a AdmissionDeps,
-    seen: Option<&'a Arc<Node>>,
-    desired: &'a DesiredPods,
-) -> AdmissionContext<'a> {
-    AdmissionContext {
-        node: seen.unwrap_or(&deps.initial_node),
-        policy: &deps.admission_policy,
-        desired,
-        strict_groups: None,
-        // no condition is true before the node was read
-        pressure: deps.pressure.borrow().0.unwrap_or_default(),
-        shutting_down: deps.shutdown.borrow().shutting_down,
-        restored: false,
-        runs: false,
+/// What the loop read for an admission.
+pub(super) struct AdmissionFacts {
+    node: Arc<Node>,
+    policy: Arc<AdmissionPolicy>,
+    scope: Arc<AllocationScope>,
+    pressure: Pressure,
+    shutting_down: bool,
+    strict_groups: Option<bool>,
+}
+
+impl AdmissionFacts {
+    pub(super) fn context<'a>(&'a self, desired: &'a DesiredPods) -> AdmissionContext<'a> {
+        AdmissionContext {
+            node: &self.node,
+            policy: &self.policy,
+            desired,
+            strict_groups: self.strict_groups,
+            pressure: self.pressure,
+            shutting_down: self.shutting_down,
+            restored: false,
+            runs: false,
+            scope: &self.scope,
+        }
     }
 }

@@ -9,7 +9,6 @@ use windlass_types::view::EventType;
 use windlass_types::{AllocatedResources, PodExt, PodOp, PodUid, Reason, SharedPod, Timestamp};
 
 use super::SyncLoop;
-use crate::admissions::AdmissionContext;
 use crate::dispatch::Dispatch;
 use crate::resizes::RetryTrigger;
 
@@ -95,12 +94,8 @@ impl SyncLoop {
             self.resizes.remove(uid);
             return;
         }
-        let deps = &self.deps.admission;
-        let seen = deps.node.borrow().0.clone();
-        let context = AdmissionContext {
-            strict_groups: self.strict_groups,
-            ..super::admit::context(deps, seen.as_ref(), &self.desired)
-        };
+        let facts = self.facts();
+        let context = facts.context(&self.desired);
         let resize = self.admissions.resize(&live, &allocated, context);
         tracing::debug!(pod = %live.full_name(), decision = %resize.decision,
             trigger = trigger.as_str(), "resize");

@@ -50,6 +50,7 @@ impl TestEnv {
             volumes: slots(kind, &metrics.mailboxes).1,
             probes: slots(kind, &metrics.mailboxes).1,
             terminations: terminations_end,
+            allocations: slots(kind, &metrics.mailboxes).1,
         };
         let workers = PodWorkersHandle {
             updates: updates_end,
@@ -97,6 +98,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
         runtime: cri.clone(),
         images: cri.clone(),
         credentials: None,
+        assigned: None,
         checks: Arc::new(FakeChecks::default()),
         files: Arc::new(MemoryFiles::default()),
         cgroups: None,
@@ -136,6 +138,10 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
             checkpoint: None,
             restored: BTreeMap::new(),
             events,
+            allocations: AllocationsHandle {
+                requests: slots(crate::SYNC_LOOP, &metrics.mailboxes).0,
+                scope: watch::Sender::new(Arc::default()).subscribe(),
+            },
         },
         timelines: Timelines::new(Arc::clone(&clock), None),
         clock,

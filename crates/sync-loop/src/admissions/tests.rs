@@ -1,5 +1,6 @@
 //! Tables of admissions and checkpoint changes.
 
+mod allocation;
 mod preemption;
 
 use std::sync::Arc;
@@ -11,6 +12,11 @@ use windlass_types::metav1::Time;
 use windlass_types::{Timestamp, names};
 
 use super::*;
+
+const NO_SCOPE: &AllocationScope = &AllocationScope {
+    every_pod: false,
+    resources: BTreeSet::new(),
+};
 
 /// A node for `pods` pods.
 fn node(pods: u32) -> Node {
@@ -65,6 +71,7 @@ impl<'a> AdmissionContext<'a> {
             shutting_down: false,
             restored: false,
             runs: false,
+            scope: NO_SCOPE,
         }
     }
 }

@@ -96,6 +96,7 @@ pub fn container_config_from_pb(config: pb::ContainerConfig) -> ContainerConfig 
             .collect(),
         mounts: config.mounts.into_iter().map(mount_from_pb).collect(),
         devices: config.devices.into_iter().map(device_from_pb).collect(),
+        cdi_devices: config.cdi_devices.into_iter().map(|it| it.name).collect(),
         labels: config.labels,
         annotations: config.annotations,
         log_path: config.log_path,

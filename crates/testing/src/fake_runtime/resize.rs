@@ -88,5 +88,13 @@ fn merge(current: &mut LinuxResources, newer: &LinuxResources) {
             *current = newer;
         }
     }
+    for (current, newer) in [
+        (&mut current.cpuset_cpus, &newer.cpuset_cpus),
+        (&mut current.cpuset_mems, &newer.cpuset_mems),
+    ] {
+        if !newer.is_empty() {
+            current.clone_from(newer);
+        }
+    }
     current.unified.extend(newer.unified.clone());
 }

@@ -84,6 +84,7 @@ pub fn node_before_registration(
         runtime: &RuntimeFacts::default(),
         health: &NodeHealth::default(),
         volumes_in_use: None,
+        plugin_resources: &Default::default(),
         now,
     };
     initial_node(&input).node

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{ApiPodUpdate, NodeUpdate, SourceSnapshot};
+use windlass_actors::{ApiPodUpdate, NodeUpdate, PluginResourceUpdate, SourceSnapshot};
 use windlass_mailboxes::{MailboxSender, mailbox, slots, spawn_io, start_actor};
 use windlass_node::{CsiNodeStatus, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
@@ -42,6 +42,7 @@ pub(super) struct ClusterWiring {
     pub(super) storage: MailboxSender<SourceSnapshot>,
     pub(super) csi_node: watch::Receiver<CsiNodeStatus>,
     pub(super) node: watch::Sender<NodeUpdate>,
+    pub(super) plugin_resources: watch::Receiver<PluginResourceUpdate>,
 }
 
 /// Starts the actors of a cluster node.
@@ -112,6 +113,7 @@ pub(super) fn spawn_cluster(
         shutdown: links.node_shutdown.clone(),
         pressure: links.pressure.clone(),
         volumes_in_use: links.volumes_in_use.clone(),
+        plugin_resources: wiring.plugin_resources,
         csi_node: wiring.csi_node,
         seen: wiring.node,
         clock: Arc::clone(&shared.clock),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
+use windlass_device_plugins::{DEVICE_PLUGIN, DevicePlugins};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
 use windlass_mailboxes::spawn_io;
 use windlass_metrics::Metrics;
@@ -20,6 +21,8 @@ pub(super) struct CsiWiring<'a> {
     /// `<root-dir>/plugins_registry`.
     pub(super) registry: PathBuf,
     pub(super) drivers: CsiDrivers,
+    /// Handler of device plugins.
+    pub(super) device_plugins: Option<DevicePlugins>,
     pub(super) cluster: Option<&'a ClusterParts>,
     pub(super) node_name: String,
     pub(super) node_seen: watch::Receiver<NodeUpdate>,
@@ -55,11 +58,15 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
         wiring.metrics.clone(),
     );
     let registration: Arc<dyn PluginHandler> = Arc::new(registration);
+    let mut handlers = BTreeMap::from([(CSI_PLUGIN.to_owned(), registration)]);
+    if let Some(plugins) = wiring.device_plugins {
+        handlers.insert(DEVICE_PLUGIN.to_owned(), Arc::new(plugins));
+    }
     spawn_io(
         "plugins",
         run_plugin_registry(PluginRegistry {
             directory: wiring.registry,
-            handlers: BTreeMap::from([(CSI_PLUGIN.to_owned(), registration)]),
+            handlers,
             metrics: wiring.metrics,
         }),
     );

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged,
-    OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, RuntimeName, RuntimeState,
-    ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
+    AllocationsHandle, ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged,
+    OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, ResourcesAllocated,
+    RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
     VolumesChanged, VolumesHandle, VolumesInUse,
 };
+use windlass_container_manager::CONTAINER_MANAGER;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
 use windlass_mailboxes::{
     Mailbox, MailboxSender, Shutdown, SlotReceiver, SlotSender, mailbox, slots,
@@ -20,6 +21,7 @@ use windlass_types::view::EventType;
 use windlass_types::{Clock, PodUid, Reason};
 
 use super::cluster::event_recorder;
+use super::container_manager::ContainerManagerEnds;
 use super::parts::AgentParts;
 
 /// Handles that most actors hold.
@@ -86,6 +88,7 @@ pub(super) struct Links {
     pub(super) objects_changed: SlotSender<PodUid, ObjectsChanged>,
     pub(super) volumes_changed: SlotSender<PodUid, VolumesChanged>,
     pub(super) terminations: SlotSender<PodUid, TerminatePod>,
+    pub(super) allocations: AllocationsHandle,
     pub(super) pleg: PlegHandle,
     pub(super) oom_kills: OomKillCache,
     pub(super) workers: PodWorkersHandle,
@@ -101,6 +104,7 @@ pub(super) struct Links {
 /// The other ends, each for one actor.
 pub(super) struct Ends {
     pub(super) sync_loop: SyncLoopEnds,
+    pub(super) container_manager: ContainerManagerEnds,
     pub(super) pleg: Mailbox<PlegMessage>,
     pub(super) workers: Mailbox<GetPodWorkers>,
     pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
@@ -118,6 +122,7 @@ pub(super) struct SyncLoopEnds {
     pub(super) objects: SlotReceiver<PodUid, ObjectsChanged>,
     pub(super) volumes: SlotReceiver<PodUid, VolumesChanged>,
     pub(super) terminations: SlotReceiver<PodUid, TerminatePod>,
+    pub(super) allocations: SlotReceiver<PodUid, ResourcesAllocated>,
     pub(super) runtime_state: watch::Sender<RuntimeState>,
     pub(super) sources_ready: watch::Sender<SourcesReady>,
 }
@@ -136,6 +141,9 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
     let (volumes, volumes_end) =
         mailbox(windlass_volume_manager::VOLUME_MANAGER, &metrics.mailboxes);
     let (node_end, node) = watch::channel(NodeUpdate::default());
+    let (requests, requests_end) = slots(CONTAINER_MANAGER, &metrics.mailboxes);
+    let (answers, answers_end) = slots(windlass_sync_loop::SYNC_LOOP, &metrics.mailboxes);
+    let (scope_end, scope) = watch::channel(Arc::default());
     let (node_shutdown_end, node_shutdown) = watch::channel(ShutdownState::default());
     let (pressure_end, pressure) = watch::channel(NodePressure::default());
     let (runtime_state_end, runtime_state) = watch::channel(RuntimeState::unknown());
@@ -147,6 +155,7 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
         objects_changed,
         volumes_changed,
         terminations,
+        allocations: AllocationsHandle { requests, scope },
         pleg: PlegHandle {
             mailbox: pleg,
             cache: StatusCache::new(),
@@ -174,8 +183,14 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
             objects: objects_end,
             volumes: volumes_changed_end,
             terminations: terminations_end,
+            allocations: answers_end,
             runtime_state: runtime_state_end,
             sources_ready: sources_ready_end,
+        },
+        container_manager: ContainerManagerEnds {
+            requests: requests_end,
+            answers,
+            scope: scope_end,
         },
         pleg: pleg_end,
         workers: workers_end,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::ShutdownState;
+use windlass_device_plugins::DevicePlugins;
 use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
@@ -57,6 +58,7 @@ pub(super) fn spawn_shutdown(
 /// Starts plugin registration; returns the state of the CSINode object.
 pub(super) fn spawn_plugins(
     parts: VolumeParts,
+    device_plugins: Option<DevicePlugins>,
     cluster: Option<&ClusterParts>,
     shared: &Shared,
     links: &Links,
@@ -66,6 +68,7 @@ pub(super) fn spawn_plugins(
         Some(registry) => spawn_csi(CsiWiring {
             registry,
             drivers: parts.csi_drivers,
+            device_plugins,
             cluster,
             node_name: shared.node_name.clone(),
             node_seen: links.node.clone(),

@@ -32,6 +32,7 @@ use windlass_types::corev1::Node;
 use windlass_types::{Clock, SpanSink};
 use windlass_volumes::VolumePlugins;
 
+use super::container_manager::ContainerManagerParts;
 use super::sources::SourceParts;
 use crate::cluster::ClusterParts;
 
@@ -54,6 +55,8 @@ pub struct AgentParts {
     pub objects: ObjectParts,
     /// Volumes and CSI drivers.
     pub volumes: VolumeParts,
+    /// CPUs, memory nodes and devices of containers.
+    pub container_manager: ContainerManagerParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
     /// What acts when memory, disk or processes run out.

@@ -13,6 +13,7 @@ use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartLimiter, WorkerDeps};
 use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{PodRuntime, PodRuntimeDeps};
+use windlass_runtime_config::port::AssignedResources;
 use windlass_store::{BackoffFile, BackoffTables};
 use windlass_types::PodUid;
 
@@ -24,6 +25,7 @@ use super::parts::{RuntimeParts, WorkerParts};
 pub(super) fn pod_runtime(
     parts: RuntimeParts,
     node: Arc<NodeFacts>,
+    assigned: Arc<dyn AssignedResources>,
     shared: &Shared,
 ) -> PodRuntime {
     PodRuntime::new(PodRuntimeDeps {
@@ -31,6 +33,7 @@ pub(super) fn pod_runtime(
         checks: parts.checks,
         images: Arc::clone(&shared.images),
         credentials: parts.credentials,
+        assigned: Some(assigned),
         files: parts.files,
         cgroups: parts.cgroups,
         events: Arc::clone(&shared.events),

@@ -60,6 +60,7 @@ pub(super) fn spawn_sync_loop(
             checkpoint: wiring.checkpoint,
             restored: restored.map(|it| (it.pod.uid(), it.allocated)).collect(),
             events: Arc::clone(&shared.events),
+            allocations: links.allocations.clone(),
         },
         timelines: shared.timelines.clone(),
         clock: Arc::clone(&shared.clock),
@@ -73,6 +74,7 @@ pub(super) fn spawn_sync_loop(
         volumes: ends.volumes,
         probes: wiring.probes,
         terminations: ends.terminations,
+        allocations: ends.allocations,
     };
     start_actor(SyncLoop::new(deps, streams));
     health

@@ -27,6 +27,7 @@ mod pod_watch;
 mod preemption;
 mod resize_actuation;
 mod resize_allocation;
+mod resources;
 mod restored;
 mod slow_runtime;
 mod storm;

@@ -1,0 +1,59 @@
+//! CPU, memory, device and topology managers: settings, the machine, and the state files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use windlass_config::Config;
+use windlass_container_manager::{HostStateFiles, ManagerParts, Managers};
+use windlass_resource_managers::cpu::CpuManager;
+use windlass_resource_managers::memory::{MemoryManager, MemoryPolicy};
+use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy};
+use windlass_topology::Machine;
+
+use crate::wiring::{ContainerManagerParts, DevicePluginParts};
+
+/// Builds the parts of the ContainerManager on a host with this memory in bytes. Blocks on the disk.
+pub(super) fn container_manager_parts(
+    config: &Config,
+    memory: u64,
+) -> anyhow::Result<ContainerManagerParts> {
+    let root_dir = &config.flags.root_dir;
+    let machine = machine(config)?;
+    let files = HostStateFiles::new(root_dir);
+    let state = |error: String| anyhow::Error::msg(error).context("state files under --root-dir");
+    let topology = TopologyManager::new(config.topology_manager(), &machine)?;
+    let mut cpus = CpuManager::new(&config.cpu_manager(), Arc::new(machine.clone()))
+        .context("cpuManagerPolicy")?;
+    let memory = config.memory_manager(&machine, memory).context("reservedMemory")?;
+    let mut memory = MemoryManager::new(memory, &machine);
+    Managers::restore_files(&mut cpus, &mut memory, &files).map_err(state)?;
+    let parts = ManagerParts {
+        topology,
+        cpus,
+        unlimited_exclusive_cpus: config.gates.enabled("DisableCPUQuotaWithExclusiveCPUs"),
+        memory,
+        devices: Managers::restore_devices(&files).map_err(state)?,
+        machine,
+    };
+    Ok(ContainerManagerParts {
+        managers: Managers::new(parts),
+        files: Some(Arc::new(files)),
+        plugins: DevicePluginParts::Directory(root_dir.join("device-plugins")),
+    })
+}
+
+/// Reads the machine. Only a policy that depends on its CPUs and nodes cannot do without.
+fn machine(config: &Config) -> anyhow::Result<Machine> {
+    let machine = Machine::read(Path::new("/sys"));
+    let needs_it = config.cpu_manager().is_static
+        || config.topology_manager().policy != TopologyPolicy::None
+        || config.kubelet.memory_manager_policy == MemoryPolicy::Static.as_str();
+    match machine {
+        Err(error) if !needs_it => {
+            tracing::warn!(%error, "CPU topology unknown");
+            Ok(Machine::default())
+        }
+        machine => Ok(machine?),
+    }
+}

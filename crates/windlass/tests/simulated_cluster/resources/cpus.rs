@@ -1,0 +1,100 @@
+//! Exclusive CPUs, the shared pool, and alignment.
+
+use windlass_resource_managers::cpu::CpuSettings;
+use windlass_resource_managers::topology::{TopologyConfig, TopologyPolicy};
+use windlass_testing::{NodeSim, simulate_cluster};
+use windlass_topology::fake::FakeMachine;
+use windlass_types::PodUid;
+
+use super::{config, failure, pod_with};
+use crate::SECOND;
+use crate::fixture::*;
+
+/// Runs a scenario on a node with two NUMA nodes of four cores each and the policy `static`; CPU 0
+/// is reserved.
+fn on_static_cpus(seed: u64, policy: TopologyPolicy, scenario: impl AsyncFnOnce(&mut NodeSim)) {
+    simulate_cluster(seed, async |sim| {
+        latencies(sim);
+        sim.resources.machine = FakeMachine {
+            nodes: 2,
+            sockets: 2,
+            cores: 8,
+            threads: 1,
+            ..FakeMachine::default()
+        }
+        .build();
+        sim.resources.cpus = CpuSettings {
+            is_static: true,
+            reserved_milli: 1000,
+            ..CpuSettings::default()
+        };
+        sim.resources.topology = TopologyConfig {
+            policy,
+            ..TopologyConfig::default()
+        };
+        sim.start_agent().await;
+        sim.until("the node is ready", 2 * SECOND, node_ready).await;
+        scenario(sim).await;
+    });
+}
+
+fn cpus(sim: &NodeSim, uid: &PodUid) -> String {
+    config(sim, uid).resources.cpuset_cpus
+}
+
+async fn until_ready(sim: &NodeSim, name: &str) {
+    sim.until("the pod is ready", 10 * SECOND, |sim| ready(sim, name))
+        .await;
+}
+
+#[test]
+fn exclusive_cpus_leave_the_shared_pool_and_return() {
+    on_static_cpus(1, TopologyPolicy::None, async |sim| {
+        let shared = create(sim, pod("shared"));
+        until_ready(sim, "shared").await;
+        assert_eq!(cpus(sim, &shared), "0-7");
+        let limits = [("cpu", "2"), ("memory", "64Mi")];
+        let exclusive = create(sim, pod_with("exclusive", &limits));
+        until_ready(sim, "exclusive").await;
+        let resources = config(sim, &exclusive).resources;
+        assert_eq!(resources.cpuset_cpus, "1-2");
+        assert_eq!(resources.cpu_quota, -1);
+        sim.until("the pool shrinks", SECOND, |sim| cpus(sim, &shared) == "0,3-7")
+            .await;
+        // fractions are of the shared pool
+        let limits = [("cpu", "1500m"), ("memory", "64Mi")];
+        let fraction = create(sim, pod_with("fraction", &limits));
+        until_ready(sim, "fraction").await;
+        let resources = config(sim, &fraction).resources;
+        assert_eq!(resources.cpuset_cpus, "0,3-7");
+        assert_eq!(resources.cpu_quota, 150_000);
+        // after a kill nothing changes
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(20 * SECOND).await;
+        assert_eq!(cpus(sim, &exclusive), "1-2");
+        delete(sim, "exclusive", None);
+        sim.until("it is gone", 20 * SECOND, |sim| get(sim, "exclusive").is_none())
+            .await;
+        sim.until("the pool grows", SECOND, |sim| cpus(sim, &shared) == "0-7")
+            .await;
+    });
+}
+
+#[test]
+fn pod_without_alignment_is_rejected() {
+    on_static_cpus(2, TopologyPolicy::SingleNumaNode, async |sim| {
+        let fits = create(sim, pod_with("fits", &[("cpu", "3"), ("memory", "64Mi")]));
+        until_ready(sim, "fits").await;
+        assert_eq!(cpus(sim, &fits), "1-3");
+        create(sim, pod_with("wide", &[("cpu", "5"), ("memory", "64Mi")]));
+        sim.until("it fails", 10 * SECOND, |sim| phase(sim, "wide") == "Failed")
+            .await;
+        let expected = "TopologyAffinityError: Pod was rejected: Resources cannot be allocated \
+                        with Topology locality";
+        assert_eq!(failure(sim, "wide"), expected);
+        let next = create(sim, pod_with("next", &[("cpu", "4"), ("memory", "64Mi")]));
+        until_ready(sim, "next").await;
+        assert_eq!(cpus(sim, &next), "4-7");
+    });
+}
