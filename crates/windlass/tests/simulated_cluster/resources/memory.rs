@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use windlass_resource_managers::memory::{MemoryConfig, MemoryPolicy, reserved_memory};
-use windlass_testing::{Behavior, NodeSim, PodBuilder, simulate_cluster};
+use windlass_testing::fake_runtime::Behavior;
+use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_topology::NumaNode;
 use windlass_topology::fake::FakeMachine;
 use windlass_types::PodUid;
@@ -65,9 +66,14 @@ fn guaranteed_pods_have_memory_of_a_node_and_keep_it() {
         assert_eq!(memory_nodes(sim, &first), "0");
         assert_eq!(memory_nodes(sim, &second), "1");
         assert_eq!(memory_nodes(sim, &other), "");
-        create(sim, pod_with("third", &[("cpu", "100m"), ("memory", "600Mi")]));
-        sim.until("it fails", 10 * SECOND, |sim| phase(sim, "third") == "Failed")
-            .await;
+        create(
+            sim,
+            pod_with("third", &[("cpu", "100m"), ("memory", "600Mi")]),
+        );
+        sim.until("it fails", 10 * SECOND, |sim| {
+            phase(sim, "third") == "Failed"
+        })
+        .await;
         assert_eq!(
             failure(sim, "third"),
             "UnexpectedAdmissionError: Pod was rejected: Allocate failed due to [memorymanager] \
