@@ -365,6 +365,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sync-loop",
             "telemetry",
             "timelines",
+            "topology",
             "units",
             "volume-manager",
             "volume-plan",
