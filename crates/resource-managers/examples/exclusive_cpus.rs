@@ -1,4 +1,6 @@
 //! Assigns exclusive CPUs of a machine with 8 NUMA nodes and 512 CPUs to a pod.
+//!
+//! Runs without a container runtime.
 
 use std::sync::Arc;
 

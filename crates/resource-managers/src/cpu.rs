@@ -162,15 +162,15 @@ impl CpuManager {
         self.policy.is_some()
     }
 
-    /// CPUs that a container may use: those assigned to it, else the shared pool. `None` with policy
-    /// `none`, which leaves the choice to the kernel. With option `strict-cpu-reservation` the shared
-    /// pool can be empty; a runtime takes that for all CPUs.
+    /// CPUs that a container may use: those assigned to it, else the shared pool. `None` leaves the
+    /// choice to the kernel: with policy `none`, and if the shared pool is empty, which it can be with
+    /// option `strict-cpu-reservation`.
     pub fn cpus_of(&self, uid: &PodUid, container: &str) -> Option<&CpuSet> {
         self.policy.as_ref()?;
-        Some(
-            self.assigned_to(uid, container)
-                .unwrap_or(&self.state.shared),
-        )
+        let cpus = self
+            .assigned_to(uid, container)
+            .unwrap_or(&self.state.shared);
+        (!cpus.is_empty()).then_some(cpus)
     }
 
     /// CPUs that are assigned to a container, and not to the shared pool.

@@ -1,4 +1,6 @@
 //! Prints CPUs and memory of each NUMA node of this machine.
+//!
+//! Runs without a container runtime.
 
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use windlass_topology::{Machine, NumaSet};
+use windlass_topology::{CpuSet, Machine, NumaSet};
 use windlass_types::{Pod, PodExt, PodUid};
 
 use super::take::tests::machine;
@@ -190,6 +190,19 @@ fn burstable_pods_and_parts_of_cpus_use_the_shared_pool() {
         "c8",
         "[] c0[] not enough cpus available to satisfy request: requested=8, available=7 | 0-7",
     );
+}
+
+#[test]
+fn empty_shared_pool_leaves_cpus_to_the_kernel() {
+    let settings = static_policy("strict-cpu-reservation", 1);
+    let mut manager = manager(machine("1 1 1 4 1 0"), &settings);
+    let cpus = |manager: &CpuManager| manager.cpus_of(&"other".into(), "c").map(CpuSet::to_string);
+    assert_eq!(cpus(&manager).as_deref(), Some("1-3"));
+    assert_eq!(
+        allocate(&mut manager, &pod("u", "c3"), "-"),
+        "[0*] c0[0*] c0=1-3"
+    );
+    assert_eq!(cpus(&manager), None);
 }
 
 #[test]
