@@ -2,6 +2,7 @@
 
 mod cpus;
 mod devices;
+mod memory;
 
 use serde_json::json;
 use windlass_testing::{NodeSim, PodBuilder};
