@@ -292,10 +292,10 @@ fn reserved_devices_are_in_use_until_release() {
         !state.assign(&p, "c", GPU, DeviceResponse::default()),
         "released meanwhile"
     );
-    assert!(!state.has_pod(&p));
     give(&mut state, "p", "c", "a");
     give(&mut state, "q", "c", "b");
-    assert_eq!(state.retain_pods(&BTreeSet::from([q.clone()])), [p]);
+    assert!(state.release(&p));
+    assert!(!state.release(&p));
     assert_eq!(state.in_use(GPU), BTreeSet::from(["b"]));
 }
 
@@ -563,7 +563,7 @@ fn responses_are_merged_and_the_first_wins() {
     assert_eq!(assignment.devices.len(), 1);
     assert_eq!(assignment.mounts[0].host_path, "/one");
     assert!(assignment.mounts[0].readonly);
-    // the same values twice are no conflict
+    // the same values twice do not conflict
     let mut again = assignment.clone();
     let first: BTreeMap<_, _> = [(
         "a/1".to_owned(),
