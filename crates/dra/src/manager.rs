@@ -146,6 +146,13 @@ impl DraClaims {
         next
     }
 
+    /// Forgets the health of a driver's devices, unless another of its plugins is connected.
+    pub(crate) fn clear_unusable(&self, driver: &str) {
+        if self.deps.drivers.usable().get(driver) != Some(&true) {
+            self.clear_health(driver);
+        }
+    }
+
     /// Forgets the health of a driver's devices.
     pub(crate) fn clear_health(&self, driver: &str) {
         let mut state = self.state();
