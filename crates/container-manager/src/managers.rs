@@ -34,16 +34,29 @@ pub struct Managers {
     /// Containers with exclusive CPUs have no CFS quota (gate
     /// `DisableCPUQuotaWithExclusiveCPUs`).
     pub unlimited_exclusive_cpus: bool,
+    /// The health of devices is in the status of their container (gate `ResourceHealthStatus`).
+    pub reports_health: bool,
     /// Memory.
     pub memory: MemoryManager,
     /// Devices.
     pub devices: Devices,
+    /// Requests for memory.
+    pub(crate) memory_counters: MemoryCounters,
     /// Registered plugins by resource.
     pub(crate) plugins: BTreeMap<String, Arc<dyn PluginCalls>>,
     /// Resources whose plugin has listed its devices.
     pub(crate) listed: BTreeSet<String>,
     /// Resources that were removed in this agent run.
     removed: BTreeSet<String>,
+}
+
+/// Numbers of requests for memory since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryCounters {
+    /// Containers that requested memory of NUMA nodes.
+    pub(crate) requests: u64,
+    /// Of these, those that failed.
+    pub(crate) errors: u64,
 }
 
 /// The managers of a node, with the assignments of their state files.
@@ -57,6 +70,8 @@ pub struct ManagerParts {
     pub cpus: CpuManager,
     /// The gate `DisableCPUQuotaWithExclusiveCPUs`.
     pub unlimited_exclusive_cpus: bool,
+    /// The gate `ResourceHealthStatus`.
+    pub reports_health: bool,
     /// Memory manager.
     pub memory: MemoryManager,
     /// Devices.
@@ -71,8 +86,10 @@ impl Managers {
             topology: parts.topology,
             cpus: parts.cpus,
             unlimited_exclusive_cpus: parts.unlimited_exclusive_cpus,
+            reports_health: parts.reports_health,
             memory: parts.memory,
             devices: parts.devices,
+            memory_counters: MemoryCounters::default(),
             plugins: BTreeMap::new(),
             listed: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -164,6 +181,7 @@ impl Managers {
             every_pod: self.cpus.is_static()
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
+            owners: self.pods(),
             resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
         }
     }
@@ -279,7 +297,13 @@ impl Managers {
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
         self.cpus.allocate(pod, container, hint.nodes)?;
-        self.memory.allocate(pod, container, hint)
+        let uid = pod.uid();
+        let had = self.memory.blocks(uid.as_str(), &container.name).len();
+        let allocated = self.memory.allocate(pod, container, hint);
+        let has = self.memory.blocks(uid.as_str(), &container.name).len();
+        self.memory_counters.requests += u64::from(has > had || allocated.is_err());
+        self.memory_counters.errors += u64::from(allocated.is_err());
+        allocated
     }
 
     /// Releases all that a pod has; true if it had anything.

@@ -49,6 +49,7 @@ mod mailboxes;
 mod node;
 mod pleg;
 mod plugins;
+mod resource_managers;
 mod pod_resources;
 mod pod_status;
 mod probes;
@@ -76,6 +77,7 @@ pub use mailboxes::MailboxMetrics;
 pub use node::NodeMetrics;
 pub use pleg::PlegMetrics;
 pub use plugins::PluginMetrics;
+pub use resource_managers::ResourceManagerMetrics;
 pub use pod_resources::PodResourcesMetrics;
 pub use pod_status::PodStatusMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
@@ -117,6 +119,8 @@ pub struct Metrics {
     pub dra: DraMetrics,
     /// Families of plugins.
     pub plugins: PluginMetrics,
+    /// Families of the CPU, memory and topology managers.
+    pub resource_managers: ResourceManagerMetrics,
     /// Families of the PodResources and Pods services.
     pub pod_resources: PodResourcesMetrics,
     /// Families of trace spans.
@@ -174,6 +178,7 @@ impl Metrics {
             certificates: CertificateMetrics::new(r)?,
             dra: DraMetrics::new(r)?,
             plugins: PluginMetrics::new(r)?,
+            resource_managers: ResourceManagerMetrics::new(r)?,
             pod_resources: PodResourcesMetrics::new(r)?,
             spans: SpanMetrics::new(r)?,
             starts: StartMetrics::new(r)?,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tonic::{Code, Request, Response, Status};
+use windlass_container_manager::{AssignedResourcesReader, Managers};
 use windlass_metrics::PodResourcesMetrics;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
 use windlass_proto::podresources_v1::{
@@ -18,6 +19,7 @@ use windlass_types::corev1::{Container, Pod};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Phase, PodExt};
 
+use crate::assigned;
 use crate::service::RequestLimiter;
 
 /// Source of the resource claims of containers (DRA).
@@ -32,6 +34,7 @@ pub struct PodResources {
     status_store: PodStatusStore,
     only_active: bool,
     claims: Option<Arc<dyn ClaimSource>>,
+    assigned: Option<AssignedResourcesReader>,
     metrics: PodResourcesMetrics,
     limiter: Arc<RequestLimiter>,
 }
@@ -48,6 +51,7 @@ impl PodResources {
             status_store,
             only_active,
             claims: None,
+            assigned: None,
             metrics,
             limiter: Arc::default(),
         }
@@ -60,14 +64,27 @@ impl PodResources {
         Self { claims, ..self }
     }
 
-    fn of_pod(&self, pod: &Pod) -> OfPod {
+    /// Adds the CPUs, memory and devices of containers.
+    #[must_use]
+    pub fn with_assigned(self, assigned: AssignedResourcesReader) -> Self {
+        let assigned = Some(assigned);
+        Self { assigned, ..self }
+    }
+
+    fn managers(&self) -> Option<Arc<Managers>> {
+        self.assigned.as_ref().map(AssignedResourcesReader::managers)
+    }
+
+    fn of_pod(&self, pod: &Pod, managers: Option<&Managers>) -> OfPod {
         let of_container = |container: &Container| ContainerResources {
             name: container.name.clone(),
+            devices: assigned::devices(managers, pod, container),
+            cpu_ids: assigned::cpus(managers, pod, container),
+            memory: assigned::memory(managers, pod, container),
             dynamic_resources: match &self.claims {
                 Some(claims) => claims.claims(pod, container),
                 None => Vec::new(),
             },
-            ..ContainerResources::default()
         };
         OfPod {
             name: pod.name().to_owned(),
@@ -95,8 +112,10 @@ impl PodResourcesLister for PodResources {
         let listed = entries
             .iter()
             .filter(|entry| !self.only_active || is_active(entry));
+        let managers = self.managers();
+        let pods = listed.map(|entry| self.of_pod(&entry.pod, managers.as_deref()));
         Ok(Response::new(ListPodResourcesResponse {
-            pod_resources: listed.map(|entry| self.of_pod(&entry.pod)).collect(),
+            pod_resources: pods.collect(),
         }))
     }
 
@@ -106,7 +125,9 @@ impl PodResourcesLister for PodResources {
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.begin("v1")?;
         self.metrics.allocatable.with_label_values(&["v1"]).inc();
-        Ok(Response::new(AllocatableResourcesResponse::default()))
+        let managers = self.managers();
+        let allocatable = managers.as_deref().map(assigned::allocatable);
+        Ok(Response::new(allocatable.unwrap_or_default()))
     }
 
     async fn get(
@@ -128,7 +149,7 @@ impl PodResourcesLister for PodResources {
             return Err(Status::new(Code::Unknown, text));
         };
         Ok(Response::new(GetPodResourcesResponse {
-            pod_resources: Some(self.of_pod(&entry.pod)),
+            pod_resources: Some(self.of_pod(&entry.pod, self.managers().as_deref())),
         }))
     }
 }
@@ -141,13 +162,22 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
         _: Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         self.begin("v1alpha1")?;
+        let managers = self.managers();
+        let devices = |pod: &Pod, container: &Container| {
+            let devices = assigned::devices(managers.as_deref(), pod, container).into_iter();
+            let devices = devices.map(|it| v1alpha1::ContainerDevices {
+                resource_name: it.resource_name,
+                device_ids: it.device_ids,
+            });
+            devices.collect()
+        };
         let of_pod = |entry: &PodStatusEntry| v1alpha1::PodResources {
             name: entry.pod.name().to_owned(),
             namespace: entry.pod.namespace().to_owned(),
             containers: containers(&entry.pod, false)
                 .map(|container| v1alpha1::ContainerResources {
                     name: container.name.clone(),
-                    devices: Vec::new(),
+                    devices: devices(&entry.pod, container),
                 })
                 .collect(),
         };

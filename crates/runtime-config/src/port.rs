@@ -97,6 +97,9 @@ pub trait AssignedResources: Send + Sync + Debug + 'static {
     /// Names of the containers of a pod that have exclusive CPUs, and so no CFS quota. Cheap.
     fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String>;
 
+    /// Adds the health of devices to the statuses of app containers, as upstream. Cheap.
+    fn add_health(&self, pod: &Pod, status: &mut PodStatus);
+
     /// Returns the assignment of a container that is about to be created, after its devices were
     /// prepared (`PreStartContainer`); has a deadline.
     ///

@@ -49,6 +49,7 @@ impl ResourcePolicies {
             topology: topology.expect("settings"),
             cpus,
             unlimited_exclusive_cpus: true,
+            reports_health: true,
             memory,
             devices: Managers::restore_devices(files).expect("a state file"),
             machine,

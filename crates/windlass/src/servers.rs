@@ -133,7 +133,8 @@ impl Servers {
             config.gates.enabled("KubeletPodResourcesListUseActivePods"),
             context.metrics.pod_resources.clone(),
         )
-        .with_claims(Arc::<DraClaims>::clone(&agent.claims));
+        .with_claims(Arc::<DraClaims>::clone(&agent.claims))
+        .with_assigned(agent.assigned.clone());
         let server = serve_pod_resources(self.pod_resources, service, token.clone());
         agent.shutdown.track(report_end("PodResources", server));
         if let Some(listener) = self.pods {

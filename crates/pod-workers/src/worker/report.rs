@@ -290,6 +290,7 @@ impl Report {
             now,
             ..deps.status_input(pod, &self.observed, &probe_results, &self.failures, sizes)
         });
+        deps.runtime.add_device_health(pod, &mut status);
         if let Some(claims) = &deps.claims {
             claims.add_health(pod, &mut status);
         }

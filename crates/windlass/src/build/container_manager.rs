@@ -31,6 +31,7 @@ pub(super) fn container_manager_parts(
     let parts = ManagerParts {
         topology,
         cpus,
+        reports_health: config.gates.enabled("ResourceHealthStatus"),
         unlimited_exclusive_cpus: config.gates.enabled("DisableCPUQuotaWithExclusiveCPUs"),
         memory,
         devices: Managers::restore_devices(&files).map_err(state)?,
