@@ -25,6 +25,7 @@ pub(super) fn spawn_dra(
         client: client.clone(),
         store: parts.store,
         changed: links.objects_changed.clone(),
+        extended: parts.extended,
         health: parts.health,
         health_messages: parts.health_messages,
         metrics: shared.metrics.clone(),
