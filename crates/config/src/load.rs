@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 32] = [
+pub const IMPLEMENTED_GATES: [&str; 34] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
@@ -213,6 +213,7 @@ pub const IMPLEMENTED_GATES: [&str; 32] = [
     "ComponentFlagz",
     "ComponentStatusz",
     "ContainerStopSignals",
+    "DRAExtendedResource",
     "DisableCPUQuotaWithExclusiveCPUs",
     "EnvFiles",
     "ExtendWebSocketsToKubelet",
@@ -235,6 +236,7 @@ pub const IMPLEMENTED_GATES: [&str; 32] = [
     "PodsAPI",
     "QOSReserved",
     "ResourceHealthStatus",
+    "ResourceHealthStatusMessage",
     "RestartAllContainersOnContainerExits",
     "TopologyManagerPolicyAlphaOptions",
     "TopologyManagerPolicyBetaOptions",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_actors::AllocationScope;
-use windlass_pod_inputs::resources::pod_request;
+use windlass_pod_inputs::resources::{is_from_claim, pod_request};
 use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_resource_managers::cpu::{CpuManager, Isolation, Restored};
 use windlass_resource_managers::devices::{
@@ -231,7 +231,7 @@ impl Managers {
         let uid = pod.uid();
         let all = pod.init_containers().iter().chain(pod.containers());
         let wanted = all.flat_map(|container| {
-            let requests = self.requests(container).into_iter();
+            let requests = self.requests(pod, container).into_iter();
             requests.map(|(resource, _)| (container.name.as_str(), resource))
         });
         let mut missing = wanted.filter(|(container, resource)| {
@@ -283,7 +283,7 @@ impl Managers {
     ) -> VecDeque<DeviceRequest> {
         let uid = pod.uid();
         let earlier = earlier(pod, served);
-        let requests = self.requests(container).into_iter();
+        let requests = self.requests(pod, container).into_iter();
         let requests = requests.map(|(resource, amount)| DeviceRequest {
             pod: uid.clone(),
             container: container.name.clone(),
@@ -337,13 +337,13 @@ impl Managers {
     }
 
     /// Plugin resources in the limits of a container, with their amounts.
-    fn requests(&self, container: &Container) -> BTreeMap<String, usize> {
-        let limits = container
-            .resources
-            .as_ref()
-            .and_then(|it| it.limits.as_ref());
+    fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
+        let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
         let names = limits.into_iter().flat_map(|it| it.keys());
-        let names = names.filter(|name| self.devices.is_plugin_resource(name));
+        let names = names.filter(|name| {
+            self.devices.is_plugin_resource(name)
+                && !is_from_claim(pod, Some(&container.name), name)
+        });
         let amount = |name: &String| {
             let amount: Option<Quantity> = lookup(limits, name).ok().flatten();
             usize::try_from(amount?.value()).ok()
@@ -356,7 +356,7 @@ impl Managers {
         let uid = pod.uid();
         let nodes = self.machine.all_nodes();
         let earlier = earlier(pod, served);
-        let requests = self.requests(container).into_iter();
+        let requests = self.requests(pod, container).into_iter();
         let hints = requests.map(|(resource, amount)| {
             let reusable = self.devices.reusable(&uid, &resource, &earlier);
             let owner = (&uid, container.name.as_str());
@@ -373,7 +373,7 @@ impl Managers {
         let uid = pod.uid();
         let nodes = self.machine.all_nodes();
         let all = pod.init_containers().iter().chain(pod.containers());
-        let names: BTreeSet<_> = all.flat_map(|it| self.requests(it).into_keys()).collect();
+        let names: BTreeSet<_> = all.flat_map(|it| self.requests(pod, it).into_keys()).collect();
         let hints = names.into_iter().map(|resource| {
             let amount = pod_request(pod, &resource).map_or(0, Quantity::value);
             let amount = usize::try_from(amount).unwrap_or(0);

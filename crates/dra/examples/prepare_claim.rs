@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         client: Some(api.clients().main),
         store: Some(Store::open(directory.path())?),
         changed: slots(ActorKind::new("Example", 16), &metrics.mailboxes).0,
+        extended: true,
         health: true,
         health_messages: true,
         metrics: metrics.clone(),

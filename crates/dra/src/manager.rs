@@ -32,7 +32,7 @@ use crate::claim_info::{Batches, ClaimInfo, ClaimKey, ClaimTable};
 use crate::drivers::DraDrivers;
 use crate::health::{DeviceKey, HealthTable};
 use crate::pod_claims::{
-    PodClaim, cdi_devices, check_claim, container_claims, has_claims, pod_claims,
+    PodClaim, cdi_devices, check_claim, container_claims, pod_claims,
     resource_statuses,
 };
 use crate::port::{ClaimRef, ClaimResult};
@@ -48,6 +48,8 @@ pub struct DraDeps {
     pub store: Option<Store>,
     /// Requeues pods: a driver registered, or the health of a device changed.
     pub changed: SlotSender<PodUid, ObjectsChanged>,
+    /// Gate `DRAExtendedResource`.
+    pub extended: bool,
     /// Gate `ResourceHealthStatus`.
     pub health: bool,
     /// Gate `ResourceHealthStatusMessage`.
@@ -144,6 +146,13 @@ impl DraClaims {
         changed.extend(old);
         self.requeue_users(&state, driver, &changed);
         next
+    }
+
+    /// Forgets the health of a driver's devices, unless another of its plugins is connected.
+    pub(crate) fn clear_unusable(&self, driver: &str) {
+        if self.deps.drivers.usable().get(driver) != Some(&true) {
+            self.clear_health(driver);
+        }
     }
 
     /// Forgets the health of a driver's devices.
@@ -285,6 +294,13 @@ impl DraClaims {
         self.change(|table| table.remove(uid.as_str(), &keys)).await
     }
 
+    /// The claims of a pod; `None` if it has none.
+    fn claims_of(&self, pod: &Pod) -> Option<Result<Vec<PodClaim>, String>> {
+        let claims = pod_claims(pod, self.deps.extended);
+        let has_none = claims.as_ref().is_ok_and(Vec::is_empty);
+        (!has_none).then_some(claims)
+    }
+
     /// Records the metric of an operation, and which pods wait for a driver.
     fn ended(
         &self,
@@ -344,11 +360,10 @@ fn publish(metrics: &Metrics, table: &ClaimTable) {
 #[async_trait]
 impl PodClaims for DraClaims {
     async fn prepare(&self, pod: &SharedPod, creates_sandbox: bool) -> Result<(), ClaimsError> {
-        if !has_claims(pod) {
+        let Some(claims) = self.claims_of(pod) else {
             return Ok(());
-        }
+        };
         let uid = pod.uid();
-        let claims = pod_claims(pod);
         if let Ok(claims) = &claims
             && !creates_sandbox
         {
@@ -374,10 +389,9 @@ impl PodClaims for DraClaims {
     }
 
     fn devices(&self, pod: &Pod) -> ContainerClaims {
-        if !has_claims(pod) {
+        let Some(claims) = self.claims_of(pod) else {
             return ContainerClaims::default();
-        }
-        let claims = pod_claims(pod);
+        };
         let state = self.state();
         let containers = pod.init_containers().iter().chain(pod.containers());
         let devices = |container: &Container| {
@@ -407,10 +421,9 @@ impl PodClaims for DraClaims {
     }
 
     fn add_health(&self, pod: &Pod, status: &mut PodStatus) {
-        if !self.deps.health || !has_claims(pod) {
+        let Some(Ok(claims)) = self.claims_of(pod).filter(|_| self.deps.health) else {
             return;
-        }
-        let Ok(claims) = pod_claims(pod) else { return };
+        };
         let state = self.state();
         for of in status.container_statuses.iter_mut().flatten() {
             let container = pod.containers().iter().find(|it| it.name == of.name);
@@ -426,7 +439,7 @@ impl PodClaims for DraClaims {
 
 impl ClaimSource for DraClaims {
     fn claims(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
-        let Ok(claims) = pod_claims(pod) else {
+        let Some(Ok(claims)) = self.claims_of(pod) else {
             return Vec::new();
         };
         container_claims(&self.state().table, pod, &claims, container)

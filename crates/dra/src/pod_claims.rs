@@ -24,11 +24,12 @@ pub(crate) struct PodClaim {
     pub(crate) owned: bool,
 }
 
-/// Returns the claims of a pod, without those that need no ResourceClaim.
+/// Returns the claims of a pod, without those that need no ResourceClaim; `with_extended` adds the
+/// claim of its extended resources.
 ///
 /// # Errors
 /// A claim has not been generated yet, or its reference is not supported.
-pub(crate) fn pod_claims(pod: &Pod) -> Result<Vec<PodClaim>, String> {
+pub(crate) fn pod_claims(pod: &Pod, with_extended: bool) -> Result<Vec<PodClaim>, String> {
     let status = pod.status.as_ref();
     let generated = status.and_then(|it| it.resource_claim_statuses.as_ref());
     let full_name = || format!("pod \"{}/{}\"", pod.namespace(), pod.name());
@@ -58,7 +59,8 @@ pub(crate) fn pod_claims(pod: &Pod) -> Result<Vec<PodClaim>, String> {
             owned,
         }));
     }
-    claims.extend(extended(pod).map(|status| PodClaim {
+    let extended = extended(pod).filter(|_| with_extended);
+    claims.extend(extended.map(|status| PodClaim {
         reference: None,
         name: status.resource_claim_name.clone(),
         owned: false,
@@ -69,12 +71,6 @@ pub(crate) fn pod_claims(pod: &Pod) -> Result<Vec<PodClaim>, String> {
 fn extended(pod: &Pod) -> Option<&PodExtendedResourceClaimStatus> {
     let status = pod.status.as_ref()?;
     status.extended_resource_claim_status.as_ref()
-}
-
-/// True if the pod has claims.
-pub(crate) fn has_claims(pod: &Pod) -> bool {
-    let claims = PodExt::spec(pod).resource_claims.as_ref();
-    claims.is_some_and(|it| !it.is_empty()) || extended(pod).is_some()
 }
 
 /// Checks that a pod may use a claim.
@@ -122,7 +118,8 @@ fn requests<'a>(
             }
         }
     }
-    if let Some(extended) = extended(pod) {
+    let has_extended = claims.iter().any(|it| it.reference.is_none());
+    if let Some(extended) = extended(pod).filter(|_| has_extended) {
         let wanted = resources.and_then(|it| it.requests.as_ref());
         let asks = |resource: &str| {
             let amount = wanted.and_then(|it| it.get(resource));
@@ -307,7 +304,7 @@ mod tests {
     #[test]
     fn devices_of_containers_follow_their_requests() {
         let (pod, table) = (pod(), table());
-        let claims = pod_claims(&pod).expect("generated");
+        let claims = pod_claims(&pod, true).expect("generated");
         let check = |name: &str, expected: &str| {
             let mut containers = pod.containers().iter();
             let container = containers.find(|it| it.name == name).expect("container");

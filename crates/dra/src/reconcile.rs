@@ -13,6 +13,8 @@ use windlass_types::PodUid;
 
 use crate::manager::DraClaims;
 
+/// Time after all sources are ready until each desired pod has a worker.
+const START_TIME: Duration = Duration::from_secs(10);
 /// Interval between two attempts (upstream `defaultReconcilePeriod`).
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -26,6 +28,7 @@ pub async fn run_reconciliation(
     if claims.pods().is_empty() || sources_ready.wait_for(|ready| ready.0).await.is_err() {
         return;
     }
+    tokio::time::sleep(START_TIME).await;
     let mut changes = claims.drivers().subscribe();
     loop {
         let mut failed = false;

@@ -110,7 +110,7 @@ impl PluginHandler for DraRegistration {
         tasks.remove(&plugin.socket);
         drop(tasks);
         self.claims.drivers().remove(&plugin.name, &plugin.endpoint);
-        self.claims.clear_health(&plugin.name);
+        self.claims.clear_unusable(&plugin.name);
     }
 }
 
@@ -129,7 +129,7 @@ async fn run_plugin(claims: Arc<DraClaims>, plugin: Plugin) {
                     () = follow_health(&claims, name, &connection) => {}
                 }
                 claims.drivers().set_connected(name, endpoint, false);
-                claims.clear_health(name);
+                claims.clear_unusable(name);
                 tracing::info!(driver = name, "DRA driver disconnected");
             }
             failed => {

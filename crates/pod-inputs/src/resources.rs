@@ -273,6 +273,17 @@ pub(crate) fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && class == Some("system-node-critical")
 }
 
+/// True if a container (`None`: any) gets an extended resource through the resource claim that the
+/// scheduler made for it: no device plugin provides it, and no node capacity limits it.
+pub fn is_from_claim(pod: &Pod, container: Option<&str>, resource: &str) -> bool {
+    let status = pod.status.as_ref();
+    let claim = status.and_then(|it| it.extended_resource_claim_status.as_ref());
+    let mut mappings = claim.into_iter().flat_map(|it| &it.request_mappings);
+    mappings.any(|it| {
+        it.resource_name == resource && container.is_none_or(|name| it.container_name == name)
+    })
+}
+
 /// Returns whether a pod is critical: static, a mirror pod, or of priority 2 000 000 000 or more
 /// (upstream `IsCriticalPod`).
 pub fn is_critical(pod: &Pod) -> bool {

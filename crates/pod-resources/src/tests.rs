@@ -15,17 +15,18 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use windlass_metrics::Metrics;
 use windlass_proto::podresources_v1 as v1;
+use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
 use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
 use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
 use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
 use windlass_status::{PodStatusEntry, PodStatusStore};
-use windlass_types::corev1::{Pod, PodStatus};
+use windlass_types::corev1::{Container, Pod, PodStatus};
 use windlass_types::view::PodWorkerState;
 
 use crate::pod_bytes::tests::line as pod_line;
-use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
+use crate::{ClaimSource, PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 
 /// Timeout for a busy host.
 const SOON: Duration = Duration::from_secs(30);
@@ -195,6 +196,33 @@ async fn list_has_active_pods_with_sidecars_and_app_containers() {
         let line = format!("{family}_{what}{{server_api_version=\"{version}\"}} {count}");
         assert!(env.metric(&line), "{line}");
     }
+}
+
+#[tokio::test]
+async fn claims_of_containers_are_listed() {
+    #[derive(Debug)]
+    struct Claims;
+    impl ClaimSource for Claims {
+        fn claims(&self, _: &Pod, container: &Container) -> Vec<v1::DynamicResource> {
+            vec![v1::DynamicResource {
+                claim_name: format!("of-{}", container.name),
+                ..v1::DynamicResource::default()
+            }]
+        }
+    }
+    let env = TestEnv::new();
+    let web = entry("web", PodWorkerState::SyncPod, "Running");
+    env.status_store.publish(web);
+    let metrics = env.metrics.pod_resources.clone();
+    let service = PodResources::new(env.status_store.clone(), true, metrics);
+    let service = service.with_claims(Arc::new(Claims));
+    let request = Request::new(v1::ListPodResourcesRequest {});
+    let listed = PodResourcesLister::list(&service, request).await;
+    let pods = listed.expect("pods").into_inner().pod_resources;
+    let claims = pods[0].containers.iter();
+    let claims = claims.flat_map(|it| &it.dynamic_resources);
+    let names: Vec<_> = claims.map(|it| it.claim_name.as_str()).collect();
+    assert_eq!(names, ["of-side", "of-app"]);
 }
 
 #[tokio::test]

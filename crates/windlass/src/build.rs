@@ -148,6 +148,7 @@ pub fn agent_parts(
         dra: DraParts {
             drivers: DraDrivers::default(),
             store: Some(Store::open(&config.flags.root_dir)?),
+            extended: config.gates.enabled("DRAExtendedResource"),
             health: config.gates.enabled("ResourceHealthStatus"),
             health_messages: config.gates.enabled("ResourceHealthStatusMessage"),
         },

@@ -85,7 +85,7 @@ pub(super) static GATES: &[Gate] = &rows! { gate:
     KUBELET, "CustomCPUCFSQuotaPeriod", Ga, ON, FREE;
     OTHER, "CustomResourceFieldSelectors", Ga, ON, LOCKED;
     OTHER, "DRAAdminAccess", Ga, ON, LOCKED;
-    KUBELET, "DRAConsumableCapacity", Beta, ON, FREE;
+    OTHER, "DRAConsumableCapacity", Beta, ON, FREE;
     OTHER, "DRADeviceBindingConditions", Beta, ON, FREE;
     OTHER, "DRADeviceTaintRules", Beta, OFF, FREE;
     OTHER, "DRADeviceTaints", Beta, ON, FREE;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::{Pod, PodExt, PodUid};
 
-use windlass_pod_inputs::resources::pod_request;
+use windlass_pod_inputs::resources::{is_from_claim, pod_request};
 use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, lookup};
 
@@ -56,7 +56,8 @@ impl PodRequests {
         COMPUTED.with(|n| n.set(n.get() + 1));
         let overhead = PodExt::spec(pod).overhead.as_ref();
         let mut resources = BTreeMap::new();
-        for name in resource_names(pod) {
+        let names = resource_names(pod).into_iter();
+        for name in names.filter(|name| !is_from_claim(pod, None, name)) {
             let own = pod_request(pod, name).unwrap_or(Quantity::ZERO);
             let extra = lookup(overhead, name).ok().flatten();
             let amount = in_units(name, own + extra.unwrap_or(Quantity::ZERO));

@@ -160,6 +160,22 @@ fn extended_resource_without_allocatable_is_not_counted() {
 }
 
 #[test]
+fn extended_resource_of_a_claim_is_not_counted() {
+    let resource = "deviceclass.resource.kubernetes.io/gpu";
+    let mut pod = requests("a", json!({ resource: "1" }));
+    let container = pod.spec.as_ref().expect("spec").containers[0].name.clone();
+    let claim = json!({
+        "resourceClaimName": "a-extended",
+        "requestMappings": [
+            { "containerName": container, "resourceName": resource, "requestName": "r" },
+        ],
+    });
+    let status = pod.status.get_or_insert_default();
+    status.extended_resource_claim_status = serde_json::from_value(claim).expect("claim");
+    check(&pod, "admitted");
+}
+
+#[test]
 fn number_of_pods_is_limited() {
     let others = ["a", "b", "c"].map(|n| pod(n, json!({})));
     let case = Case::beside(others.to_vec());

@@ -25,6 +25,7 @@ pub(super) fn spawn_dra(
         client: client.clone(),
         store: parts.store,
         changed: links.objects_changed.clone(),
+        extended: parts.extended,
         health: parts.health,
         health_messages: parts.health_messages,
         metrics: shared.metrics.clone(),
@@ -34,10 +35,12 @@ pub(super) fn spawn_dra(
         let cleanup = run_slice_cleanup(drivers, client, links.node.clone());
         spawn_io("dra-slices", cleanup);
     }
-    let status_store = shared.status_store.clone();
+    let (status_store, observed) = (shared.status_store.clone(), links.pleg.cache.clone());
     let is_gone = move |uid: &PodUid| {
         let entry = status_store.get(uid);
+        // what still runs gets a worker
         entry.is_none_or(|it| it.worker_state == PodWorkerState::TerminatedPod)
+            && !observed.get(uid).is_some_and(|it| it.is_alive())
     };
     let sources_ready = links.sources_ready.clone();
     let reconciliation = run_reconciliation(Arc::clone(&claims), sources_ready, is_gone);

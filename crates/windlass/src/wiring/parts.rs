@@ -131,6 +131,8 @@ pub struct DraParts {
     pub drivers: DraDrivers,
     /// The checkpoint's directory; `None` in simulations without a disk.
     pub store: Option<Store>,
+    /// Gate `DRAExtendedResource`.
+    pub extended: bool,
     /// Gate `ResourceHealthStatus`.
     pub health: bool,
     /// Gate `ResourceHealthStatusMessage`.
