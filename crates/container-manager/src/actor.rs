@@ -242,7 +242,8 @@ impl ContainerManager {
         let pod = allocation.pod.full_name();
         let time = self.now().saturating_sub(allocation.since);
         self.deps.metrics.admissions.inc();
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let milliseconds = time.as_secs_f64() * 1000.0;
         self.deps.metrics.admission_duration.observe(milliseconds);
         let policy = self.deps.managers.topology.config().policy;
@@ -275,7 +276,8 @@ impl ContainerManager {
             *known = resources;
             is_new
         });
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let managers = &self.deps.managers;
         let scope = managers.scope();
         self.deps.scope.send_if_modified(|known| {

@@ -190,7 +190,12 @@ impl Managers {
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
             owners: self.pods(),
-            resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
+            resources: self
+                .devices
+                .allocatable()
+                .into_keys()
+                .chain(assigned)
+                .collect(),
         }
     }
 
@@ -338,7 +343,10 @@ impl Managers {
 
     /// Plugin resources in the limits of a container, with their amounts.
     fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
-        let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|it| it.limits.as_ref());
         let names = limits.into_iter().flat_map(|it| it.keys());
         let names = names.filter(|name| {
             self.devices.is_plugin_resource(name)
@@ -373,7 +381,9 @@ impl Managers {
         let uid = pod.uid();
         let nodes = self.machine.all_nodes();
         let all = pod.init_containers().iter().chain(pod.containers());
-        let names: BTreeSet<_> = all.flat_map(|it| self.requests(pod, it).into_keys()).collect();
+        let names: BTreeSet<_> = all
+            .flat_map(|it| self.requests(pod, it).into_keys())
+            .collect();
         let hints = names.into_iter().map(|resource| {
             let amount = pod_request(pod, &resource).map_or(0, Quantity::value);
             let amount = usize::try_from(amount).unwrap_or(0);
