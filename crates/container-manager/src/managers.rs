@@ -341,6 +341,23 @@ impl Managers {
             .collect()
     }
 
+    /// A plugin resource that a container requests and has no devices of.
+    pub(crate) fn lacking(&self, pod: &Pod, container: &Container) -> Option<String> {
+        let uid = pod.uid();
+        let mut requests = self.requests(pod, container).into_iter();
+        let lacks = requests.find(|(resource, amount)| {
+            let assigned = self.devices.assigned(&uid, &container.name, resource);
+            *amount > 0 && assigned.is_none_or(|assigned| assigned.response.is_none())
+        });
+        lacks.map(|(resource, _)| resource)
+    }
+
+    /// True if a container of a pod lacks devices.
+    pub(crate) fn lacks_devices(&self, pod: &Pod) -> bool {
+        let mut all = pod.init_containers().iter().chain(pod.containers());
+        all.any(|container| self.lacking(pod, container).is_some())
+    }
+
     /// Plugin resources in the limits of a container, with their amounts.
     fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
         let limits = container
