@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use windlass_fake_api::RequestRecord;
 use windlass_testing::NodeSim;
 use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_types::{Pod, PodExt, PodUid};
@@ -94,7 +95,8 @@ fn force_deleted_pod_has_containers_killed() {
             .await;
         sim.pass(MINUTE).await;
         let deletions = sim.api.requests().into_iter();
-        let deletions = deletions.filter(|r| r.method == "DELETE").count();
+        let of_pods = |r: &RequestRecord| r.method == "DELETE" && r.path.contains("/pods/");
+        let deletions = deletions.filter(of_pods).count();
         assert_eq!(deletions, 0, "there is nothing left to delete");
     });
 }
