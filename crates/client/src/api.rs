@@ -248,6 +248,18 @@ impl ApiClient {
         Ok(())
     }
 
+    /// Deletes a set of objects.
+    pub async fn delete_set<K: ApiObject>(&self, selector: &Selector) -> ApiResult<()> {
+        let query = selector_query(selector);
+        let path = set_path::<K>(selector.namespace.as_deref());
+        let call = Call::new(Method::DELETE, path).query(query);
+        let (response, deadline) = self.send(&call).await?;
+        // as for one object
+        let rest = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect();
+        let _ = tokio::time::timeout_at(deadline, rest).await;
+        Ok(())
+    }
+
     /// Posts to a subresource such as `token` and returns its response.
     pub async fn post<K: ApiObject, T: Serialize + DeserializeOwned>(
         &self,

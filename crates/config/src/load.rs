@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 31] = [
+pub const IMPLEMENTED_GATES: [&str; 32] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
@@ -234,6 +234,7 @@ pub const IMPLEMENTED_GATES: [&str; 31] = [
     "PodLogsQuerySplitStreams",
     "PodsAPI",
     "QOSReserved",
+    "ResourceHealthStatus",
     "RestartAllContainersOnContainerExits",
     "TopologyManagerPolicyAlphaOptions",
     "TopologyManagerPolicyBetaOptions",

@@ -26,6 +26,7 @@ use windlass_cri::RuntimeService;
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotReceiver, SlotSender, completions, spawn_io,
 };
+use windlass_metrics::ResourceManagerMetrics;
 use windlass_resource_managers::hints::NotAdmitted;
 use windlass_status::{PodStatusStore, StatusChange, StatusSubscription};
 use windlass_topology::CpuSet;
@@ -34,6 +35,7 @@ use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid};
 
 use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step};
 use crate::managers::Managers;
+use crate::measured::{Measured, count_alignment};
 use crate::ports::{DeviceEvent, StateFile, StateFiles};
 use crate::resources::AssignedResourcesReader;
 use crate::shared_pool::updates;
@@ -62,6 +64,8 @@ pub struct ContainerManagerDeps {
     pub observed: StatusCache,
     /// Updates the CPUs of running containers.
     pub runtime: Arc<dyn RuntimeService>,
+    /// Metrics.
+    pub metrics: ResourceManagerMetrics,
 }
 
 /// The ContainerManager actor.
@@ -79,6 +83,7 @@ pub struct ContainerManager {
     accepted: BTreeMap<ContainerId, CpuSet>,
     /// Containers whose CPUs are being updated.
     updating: BTreeSet<ContainerId>,
+    measured: Measured,
     started: Instant,
     completions: CompletionSender<Completion>,
     streams: Option<(Streams, Completions<Completion>)>,
@@ -129,6 +134,7 @@ impl ContainerManager {
             calls: 0,
             accepted: BTreeMap::new(),
             updating: BTreeSet::new(),
+            measured: Measured::default(),
             started: Instant::now(),
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
@@ -234,6 +240,13 @@ impl ContainerManager {
             return;
         };
         let pod = allocation.pod.full_name();
+        let time = self.now().saturating_sub(allocation.since);
+        self.deps.metrics.admissions.inc();
+        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        let milliseconds = time.as_secs_f64() * 1000.0;
+        self.deps.metrics.admission_duration.observe(milliseconds);
+        let policy = self.deps.managers.topology.config().policy;
+        count_alignment(policy, &allocation, result.is_ok(), &self.deps.metrics);
         match result {
             Err(error) if !allocation.keep => {
                 tracing::info!(%pod, reason = error.reason, %error, "resources not allocated");
@@ -262,6 +275,7 @@ impl ContainerManager {
             *known = resources;
             is_new
         });
+        self.measured.publish(&self.deps.managers, &self.deps.metrics);
         let managers = &self.deps.managers;
         let scope = managers.scope();
         self.deps.scope.send_if_modified(|known| {

@@ -88,7 +88,7 @@ pub(crate) struct Allocation {
     /// Number of the call in progress.
     pub(crate) call: Option<u64>,
     /// Monotonic time of the request.
-    since: Duration,
+    pub(crate) since: Duration,
     /// Placement of all containers, with the scope `pod`.
     pod_hint: Option<Hint>,
     /// Number of containers that are served.
@@ -122,6 +122,11 @@ impl Allocation {
     /// UID of the pod.
     pub(crate) fn uid(&self) -> PodUid {
         self.pod.uid()
+    }
+
+    /// True if its containers are placed together.
+    pub(crate) fn is_placed_as_pod(&self) -> bool {
+        self.pod_hint.is_some()
     }
 
     /// Continues until a call is due, a plugin is missing, or the end.

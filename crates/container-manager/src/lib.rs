@@ -41,6 +41,7 @@ mod actor;
 mod allocation;
 mod files;
 mod managers;
+mod measured;
 mod resources;
 mod shared_pool;
 

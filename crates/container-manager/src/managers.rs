@@ -36,16 +36,29 @@ pub struct Managers {
     pub unlimited_exclusive_cpus: bool,
     /// Time after which a failed update of CPUs is retried.
     pub(crate) cpu_retry: Duration,
+    /// The health of devices is in the status of their container (gate `ResourceHealthStatus`).
+    pub reports_health: bool,
     /// Memory.
     pub memory: MemoryManager,
     /// Devices.
     pub devices: Devices,
+    /// Requests for memory.
+    pub(crate) memory_counters: MemoryCounters,
     /// Registered plugins by resource.
     pub(crate) plugins: BTreeMap<String, Arc<dyn PluginCalls>>,
     /// Resources whose plugin has listed its devices.
     pub(crate) listed: BTreeSet<String>,
     /// Resources that were removed in this agent run.
     removed: BTreeSet<String>,
+}
+
+/// Numbers of requests for memory since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MemoryCounters {
+    /// Containers that requested memory of NUMA nodes.
+    pub(crate) requests: u64,
+    /// Of these, those that failed.
+    pub(crate) errors: u64,
 }
 
 /// The managers of a node, with the assignments of their state files.
@@ -61,6 +74,8 @@ pub struct ManagerParts {
     pub unlimited_exclusive_cpus: bool,
     /// `cpuManagerReconcilePeriod`: time after which a failed update of CPUs is retried.
     pub cpu_retry: Duration,
+    /// The gate `ResourceHealthStatus`.
+    pub reports_health: bool,
     /// Memory manager.
     pub memory: MemoryManager,
     /// Devices.
@@ -76,8 +91,10 @@ impl Managers {
             cpus: parts.cpus,
             unlimited_exclusive_cpus: parts.unlimited_exclusive_cpus,
             cpu_retry: parts.cpu_retry,
+            reports_health: parts.reports_health,
             memory: parts.memory,
             devices: parts.devices,
+            memory_counters: MemoryCounters::default(),
             plugins: BTreeMap::new(),
             listed: BTreeSet::new(),
             removed: BTreeSet::new(),
@@ -172,12 +189,8 @@ impl Managers {
             every_pod: self.cpus.is_static()
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
-            resources: self
-                .devices
-                .allocatable()
-                .into_keys()
-                .chain(assigned)
-                .collect(),
+            owners: self.pods(),
+            resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
         }
     }
 
@@ -292,12 +305,21 @@ impl Managers {
         container: &Container,
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
-        if self.places_pods() && self.memory.is_pod_level(pod) {
-            self.cpus.allocate_pod(pod, hint.nodes)?;
-            return self.memory.allocate_pod(pod, hint);
-        }
-        self.cpus.allocate(pod, container, hint.nodes)?;
-        self.memory.allocate(pod, container, hint)
+        let as_a_whole = self.places_pods() && self.memory.is_pod_level(pod);
+        match as_a_whole {
+            true => self.cpus.allocate_pod(pod, hint.nodes)?,
+            false => self.cpus.allocate(pod, container, hint.nodes)?,
+        };
+        let uid = pod.uid();
+        let had = self.memory.blocks(uid.as_str(), &container.name).len();
+        let allocated = match as_a_whole {
+            true => self.memory.allocate_pod(pod, hint),
+            false => self.memory.allocate(pod, container, hint),
+        };
+        let has = self.memory.blocks(uid.as_str(), &container.name).len();
+        self.memory_counters.requests += u64::from(has > had || allocated.is_err());
+        self.memory_counters.errors += u64::from(allocated.is_err());
+        allocated
     }
 
     /// Releases all that a pod has; true if it had anything.

@@ -1,13 +1,13 @@
 //! What other parts of the agent read: the assignments of containers, and the node's devices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_runtime_config::port::AssignedResources;
-use windlass_types::corev1::Container;
+use windlass_types::corev1::{Container, PodStatus, ResourceHealth, ResourceStatus};
 use windlass_types::{Pod, PodExt};
 
 use crate::managers::Managers;
@@ -38,6 +38,21 @@ impl AssignedResources for AssignedResourcesReader {
         self.0.borrow().exclusive_cpus(pod)
     }
 
+    fn add_health(&self, pod: &Pod, status: &mut PodStatus) {
+        let managers = self.0.borrow();
+        if !managers.reports_health {
+            return;
+        }
+        for container in status.container_statuses.iter_mut().flatten() {
+            let resources = managers.devices.health(&pod.uid(), &container.name);
+            if resources.is_empty() {
+                continue;
+            }
+            let known = container.allocated_resources_status.get_or_insert_default();
+            known.extend(resources.into_iter().map(resource_status));
+        }
+    }
+
     async fn prepare(
         &self,
         pod: &Pod,
@@ -56,5 +71,17 @@ impl AssignedResources for AssignedResourcesReader {
             }
         }
         Ok(managers.assignment(pod, container))
+    }
+}
+
+fn resource_status((name, devices): (String, BTreeMap<String, bool>)) -> ResourceStatus {
+    let devices = devices.into_iter().map(|(id, healthy)| ResourceHealth {
+        resource_id: id,
+        health: Some(if healthy { "Healthy" } else { "Unhealthy" }.to_owned()),
+        ..ResourceHealth::default()
+    });
+    ResourceStatus {
+        name,
+        resources: Some(devices.collect()),
     }
 }

@@ -57,10 +57,11 @@ fn choose_socket(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List pods, or watch them for changes.
+    /// List pods, or watch them for changes; list devices or exclusive CPUs.
     #[command(
         after_help = "Examples:\n  windlassctl get pods -A\n  windlassctl get pods -o wide -w\n  \
-                            windlassctl get pod web -o yaml"
+                            windlassctl get pod web -o yaml\n  \
+                            windlassctl get devices"
     )]
     Get(GetArgs),
     /// Show details of a pod.
@@ -125,6 +126,20 @@ pub(crate) enum Kind {
     Pod,
 }
 
+/// Kind of object of `get`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum GetKind {
+    /// Pods.
+    #[value(name = "pods", aliases = ["pod", "po"])]
+    Pods,
+    /// Devices of device plugins, and which containers have them.
+    #[value(name = "devices", alias = "device")]
+    Devices,
+    /// Exclusive CPUs, and which containers have them.
+    #[value(name = "cpus", alias = "cpu")]
+    Cpus,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// Additional columns: addresses, start phases, blocker.
@@ -139,9 +154,9 @@ pub(crate) enum Output {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Resource type: pods.
+    /// Resource type: pods, devices or cpus.
     #[arg(hide_possible_values = true)]
-    kind: Kind,
+    pub(crate) kind: GetKind,
     /// Name of the pod.
     pub(crate) name: Option<String>,
     /// Namespace of the pods.

@@ -1,7 +1,7 @@
 //! The connection to the agent.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 
@@ -18,36 +19,24 @@ use crate::pod::PodView;
 /// 500 pods with 20 events each are about 15 MiB.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
+/// Socket of PodResources, beside that of the agent.
+const POD_RESOURCES: &str = "pod-resources/kubelet.sock";
+
 #[derive(Debug)]
-pub(crate) struct Client(WindlassClient<Channel>);
+pub(crate) struct Client(WindlassClient<Channel>, PathBuf);
 
 impl Client {
     pub(crate) async fn connect(path: &Path) -> Result<Self, Error> {
-        let stream = UnixStream::connect(path).await.map_err(|source| {
-            let path = path.to_owned();
-            match source.kind() {
-                io::ErrorKind::NotFound => Error::NoSocket(path),
-                io::ErrorKind::ConnectionRefused => Error::NotRunning(path),
-                io::ErrorKind::PermissionDenied => Error::PermissionDenied(path),
-                _ => Error::Connect { path, source },
-            }
-        })?;
-        // one connection per command: a lost connection fails the command
-        let stream = Mutex::new(Some(TokioIo::new(stream)));
-        let connector = tower::service_fn(move |_| {
-            let stream = stream.lock().ok().and_then(|mut stream| stream.take());
-            async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-        });
-        let channel = Endpoint::from_static("http://windlass.sock")
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| Error::UnexpectedResponse {
-                path: path.to_owned(),
-                detail: error.to_string(),
-            })?;
-        Ok(Self(
-            WindlassClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES),
-        ))
+        let client = WindlassClient::new(channel(path).await?);
+        let client = client.max_decoding_message_size(MAX_RESPONSE_BYTES);
+        Ok(Self(client, path.to_owned()))
+    }
+
+    /// Connects to PodResources of the same agent.
+    pub(crate) async fn pod_resources(&self) -> Result<PodResourcesListerClient<Channel>, Error> {
+        let path = self.1.with_file_name(POD_RESOURCES);
+        let client = PodResourcesListerClient::new(channel(&path).await?);
+        Ok(client.max_decoding_message_size(MAX_RESPONSE_BYTES))
     }
 
     /// Returns the rejected manifests as `origin: error` lines.
@@ -168,4 +157,29 @@ mod tests {
         )
         .await;
     }
+}
+
+/// Opens a connection.
+async fn channel(path: &Path) -> Result<Channel, Error> {
+    let stream = UnixStream::connect(path).await.map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Error::NoSocket(path),
+            io::ErrorKind::ConnectionRefused => Error::NotRunning(path),
+            io::ErrorKind::PermissionDenied => Error::PermissionDenied(path),
+            _ => Error::Connect { path, source },
+        }
+    })?;
+    // one connection per command: a lost connection fails the command
+    let stream = Mutex::new(Some(TokioIo::new(stream)));
+    let connector = tower::service_fn(move |_| {
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
+        async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+    });
+    let channel = Endpoint::from_static("http://windlass.sock");
+    let channel = channel.connect_with_connector(connector).await;
+    channel.map_err(|error| Error::UnexpectedResponse {
+        path: path.to_owned(),
+        detail: error.to_string(),
+    })
 }

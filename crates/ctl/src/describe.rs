@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use windlass_proto::podresources_v1::ContainerResources;
 use windlass_types::corev1::{Container, EphemeralContainer};
 use windlass_types::{PodExt, Timestamp, api_time};
 
@@ -9,7 +10,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::pod::{self, PodView};
 use crate::status::summary;
-use crate::{age, args, explain, get, table};
+use crate::{age, args, assigned, explain, get, table};
 
 mod container;
 mod page;
@@ -21,14 +22,17 @@ use sizes::Sizes;
 
 pub(crate) async fn run(mut client: Client, args: &args::PodArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.namespace, &args.name).await?;
+    // an agent without PodResources has nothing assigned
+    let assigned = assigned::of_pod(&client, view.pod.namespace(), view.pod.name()).await;
+    let assigned = assigned.unwrap_or_default();
     io::stdout()
         .lock()
-        .write_all(text(&view, crate::now()).as_bytes())?;
+        .write_all(text(&view, &assigned, crate::now()).as_bytes())?;
     Ok(())
 }
 
 /// Formats the page.
-fn text(view: &PodView, now: Timestamp) -> String {
+fn text(view: &PodView, assigned: &[ContainerResources], now: Timestamp) -> String {
     let mut page = Page::default();
     head(&mut page, view, now);
     let status = view.status();
@@ -63,6 +67,7 @@ fn text(view: &PodView, now: Timestamp) -> String {
         status.ephemeral_container_statuses.as_deref(),
         None,
     );
+    assigned_resources(&mut page, assigned);
     conditions(&mut page, view);
     volumes(&mut page, view);
     start(&mut page, view);
@@ -73,6 +78,22 @@ fn text(view: &PodView, now: Timestamp) -> String {
         page.line(1, line.trim_end());
     }
     page.into_text()
+}
+
+/// CPUs, memory, devices and claims of the containers that have some.
+fn assigned_resources(page: &mut Page, containers: &[ContainerResources]) {
+    let fields = containers.iter().map(|it| (&it.name, assigned::fields(it)));
+    let fields: Vec<_> = fields.filter(|(_, fields)| !fields.is_empty()).collect();
+    if fields.is_empty() {
+        return;
+    }
+    page.section("Assigned Resources");
+    for (container, fields) in fields {
+        page.line(1, &format!("{container}:"));
+        for (name, value) in fields {
+            page.field(2, name, &value);
+        }
+    }
 }
 
 fn ephemeral_containers(view: &PodView) -> Vec<Container> {

@@ -1,4 +1,4 @@
-//! `get pods`: lists or watches pods as a table or as objects.
+//! `get`: lists or watches pods as a table or as objects; lists devices and exclusive CPUs.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -9,7 +9,8 @@ use windlass_proto::windlass_v1 as proto;
 use windlass_types::{PodExt, Timestamp};
 
 use crate::age::{age, span};
-use crate::args::{GetArgs, Output};
+use crate::args::{GetArgs, GetKind, Output};
+use crate::assigned::{self, Resource};
 use crate::client::Client;
 use crate::error::Error;
 use crate::pod::{self, PodView};
@@ -23,6 +24,14 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(mut client: Client, args: &GetArgs) -> Result<(), Error> {
+    let resource = match args.kind {
+        GetKind::Pods => None,
+        GetKind::Devices => Some(Resource::Devices),
+        GetKind::Cpus => Some(Resource::Cpus),
+    };
+    if let Some(resource) = resource {
+        return assigned::run(&client, resource).await;
+    }
     let namespace = (!args.all_namespaces).then_some(args.namespace.as_str());
     if args.watch {
         return watch(client, args, namespace).await;

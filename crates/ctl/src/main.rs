@@ -4,6 +4,7 @@
 //! error, printed as one line with its remedy.
 
 mod args;
+mod assigned;
 mod client;
 mod error;
 mod pod;

@@ -47,6 +47,17 @@ pub(crate) fn admit_node(
         ("persistentvolumeclaims" | "persistentvolumes" | "volumeattachments", None) => {
             gets_only(target, reads)
         }
+        ("resourceclaims", _) => gets_only(target, reads),
+        ("resourceslices", None) if request.method == Method::DELETE && target.name.is_none() => {
+            let fields = request.query.get("fieldSelector").unwrap_or_default();
+            let own = format!("spec.nodeName={node}");
+            match fields.split(',').any(|term| term == own) {
+                true => Ok(()),
+                false => Err(StatusError::forbidden(
+                    "can only list/watch/deletecollection resourceslices with nodeName field selector",
+                )),
+            }
+        }
         ("podcertificaterequests", _) => {
             pod_certificate_request(informers, node, target, request, (reads, creates))
         }

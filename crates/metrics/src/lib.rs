@@ -44,10 +44,12 @@ mod access;
 mod build_info;
 mod certificates;
 mod containers;
+mod dra;
 mod mailboxes;
 mod node;
 mod pleg;
 mod plugins;
+mod resource_managers;
 mod pod_resources;
 mod pod_status;
 mod probes;
@@ -70,10 +72,12 @@ pub use access::AccessMetrics;
 pub use build_info::BuildInfoMetrics;
 pub use certificates::CertificateMetrics;
 pub use containers::ContainerMetrics;
+pub use dra::DraMetrics;
 pub use mailboxes::MailboxMetrics;
 pub use node::NodeMetrics;
 pub use pleg::PlegMetrics;
 pub use plugins::PluginMetrics;
+pub use resource_managers::ResourceManagerMetrics;
 pub use pod_resources::PodResourcesMetrics;
 pub use pod_status::PodStatusMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
@@ -111,8 +115,12 @@ pub struct Metrics {
     pub access: AccessMetrics,
     /// Families of certificates.
     pub certificates: CertificateMetrics,
+    /// Families of dynamic resource allocation.
+    pub dra: DraMetrics,
     /// Families of plugins.
     pub plugins: PluginMetrics,
+    /// Families of the CPU, memory and topology managers.
+    pub resource_managers: ResourceManagerMetrics,
     /// Families of the PodResources and Pods services.
     pub pod_resources: PodResourcesMetrics,
     /// Families of trace spans.
@@ -168,7 +176,9 @@ impl Metrics {
             build_info: BuildInfoMetrics::new(r)?,
             access: AccessMetrics::new(r)?,
             certificates: CertificateMetrics::new(r)?,
+            dra: DraMetrics::new(r)?,
             plugins: PluginMetrics::new(r)?,
+            resource_managers: ResourceManagerMetrics::new(r)?,
             pod_resources: PodResourcesMetrics::new(r)?,
             spans: SpanMetrics::new(r)?,
             starts: StartMetrics::new(r)?,

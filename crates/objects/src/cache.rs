@@ -478,6 +478,7 @@ impl PodObjects for ObjectCache {
             runtime_handler,
             volumes: Arc::new(volumes),
             missing,
+            ..PodInputs::default()
         })
     }
 }

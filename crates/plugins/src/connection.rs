@@ -4,11 +4,15 @@
 //! stale. The tasks of a connection end with it, even if the peer has stopped reading.
 
 use std::error::Error;
+use std::io;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -22,6 +26,7 @@ pub struct Connection {
     channel: Channel,
     /// Its tasks end when this does.
     _alive: watch::Sender<()>,
+    closed: watch::Receiver<()>,
 }
 
 impl Connection {
@@ -34,11 +39,15 @@ impl Connection {
             .await
             .map_err(|error| format!("dial unix {}: {error}", socket.display()))?;
         let (alive, tasks) = watch::channel(());
+        let (open, closed) = watch::channel(());
         // the connector is used once
-        let mut stream = Some(stream);
+        let mut stream = Some(Stream {
+            stream,
+            _open: open,
+        });
         let connector = tower::service_fn(move |_: Uri| {
             let stream = stream.take();
-            let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            let gone = || io::Error::from(io::ErrorKind::NotConnected);
             async move { stream.map(TokioIo::new).ok_or_else(gone) }
         });
         // the authority is never resolved; gRPC servers only require a valid one
@@ -50,12 +59,54 @@ impl Connection {
         Ok(Self {
             channel,
             _alive: alive,
+            closed,
         })
+    }
+
+    /// Waits until the peer closes the connection.
+    pub async fn closed(&self) {
+        let mut closed = self.closed.clone();
+        // nothing is sent: the sender is dropped with the stream
+        while closed.changed().await.is_ok() {}
     }
 
     /// Channel for a client.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+}
+
+/// A stream whose end is visible.
+struct Stream {
+    stream: UnixStream,
+    _open: watch::Sender<()>,
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -44,16 +44,17 @@
 //!
 //! # What it does not do
 //!
-//! CPU, memory and device managers and DRA are not implemented: no container has exclusive
-//! resources, as upstream with the policies `None`. There is no TCP listener.
+//! It assigns nothing: that is done in `windlass-container-manager` and `windlass-dra`. There is no
+//! TCP listener.
 
+mod assigned;
 mod pod_bytes;
 mod pods;
 mod resources;
 mod service;
 
 pub use pods::Pods;
-pub use resources::PodResources;
+pub use resources::{ClaimSource, PodResources};
 pub use service::{Socket, SocketError, serve_pod_resources, serve_pods};
 
 #[cfg(test)]

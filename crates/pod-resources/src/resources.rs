@@ -1,29 +1,40 @@
 //! PodResources: resources that are assigned to pods.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tonic::{Code, Request, Response, Status};
+use windlass_container_manager::{AssignedResourcesReader, Managers};
 use windlass_metrics::PodResourcesMetrics;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
 use windlass_proto::podresources_v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources,
-    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, PodResources as OfPod,
 };
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
-use windlass_types::corev1::Pod;
+use windlass_types::corev1::{Container, Pod};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Phase, PodExt};
 
+use crate::assigned;
 use crate::service::RequestLimiter;
+
+/// Source of the resource claims of containers (DRA).
+pub trait ClaimSource: Send + Sync + Debug + 'static {
+    /// Returns the prepared claims of a container.
+    fn claims(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource>;
+}
 
 /// The PodResources service, in both versions.
 #[derive(Clone, Debug)]
 pub struct PodResources {
     status_store: PodStatusStore,
     only_active: bool,
+    claims: Option<Arc<dyn ClaimSource>>,
+    assigned: Option<AssignedResourcesReader>,
     metrics: PodResourcesMetrics,
     limiter: Arc<RequestLimiter>,
 }
@@ -39,8 +50,46 @@ impl PodResources {
         Self {
             status_store,
             only_active,
+            claims: None,
+            assigned: None,
             metrics,
             limiter: Arc::default(),
+        }
+    }
+
+    /// Adds the claims of containers.
+    #[must_use]
+    pub fn with_claims(self, claims: Arc<dyn ClaimSource>) -> Self {
+        let claims = Some(claims);
+        Self { claims, ..self }
+    }
+
+    /// Adds the CPUs, memory and devices of containers.
+    #[must_use]
+    pub fn with_assigned(self, assigned: AssignedResourcesReader) -> Self {
+        let assigned = Some(assigned);
+        Self { assigned, ..self }
+    }
+
+    fn managers(&self) -> Option<Arc<Managers>> {
+        self.assigned.as_ref().map(AssignedResourcesReader::managers)
+    }
+
+    fn of_pod(&self, pod: &Pod, managers: Option<&Managers>) -> OfPod {
+        let of_container = |container: &Container| ContainerResources {
+            name: container.name.clone(),
+            devices: assigned::devices(managers, pod, container),
+            cpu_ids: assigned::cpus(managers, pod, container),
+            memory: assigned::memory(managers, pod, container),
+            dynamic_resources: match &self.claims {
+                Some(claims) => claims.claims(pod, container),
+                None => Vec::new(),
+            },
+        };
+        OfPod {
+            name: pod.name().to_owned(),
+            namespace: pod.namespace().to_owned(),
+            containers: containers(pod, true).map(of_container).collect(),
         }
     }
 
@@ -63,8 +112,10 @@ impl PodResourcesLister for PodResources {
         let listed = entries
             .iter()
             .filter(|entry| !self.only_active || is_active(entry));
+        let managers = self.managers();
+        let pods = listed.map(|entry| self.of_pod(&entry.pod, managers.as_deref()));
         Ok(Response::new(ListPodResourcesResponse {
-            pod_resources: listed.map(|entry| of_pod(&entry.pod)).collect(),
+            pod_resources: pods.collect(),
         }))
     }
 
@@ -74,7 +125,9 @@ impl PodResourcesLister for PodResources {
     ) -> Result<Response<AllocatableResourcesResponse>, Status> {
         self.begin("v1")?;
         self.metrics.allocatable.with_label_values(&["v1"]).inc();
-        Ok(Response::new(AllocatableResourcesResponse::default()))
+        let managers = self.managers();
+        let allocatable = managers.as_deref().map(assigned::allocatable);
+        Ok(Response::new(allocatable.unwrap_or_default()))
     }
 
     async fn get(
@@ -96,7 +149,7 @@ impl PodResourcesLister for PodResources {
             return Err(Status::new(Code::Unknown, text));
         };
         Ok(Response::new(GetPodResourcesResponse {
-            pod_resources: Some(of_pod(&entry.pod)),
+            pod_resources: Some(self.of_pod(&entry.pod, self.managers().as_deref())),
         }))
     }
 }
@@ -109,13 +162,22 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
         _: Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         self.begin("v1alpha1")?;
+        let managers = self.managers();
+        let devices = |pod: &Pod, container: &Container| {
+            let devices = assigned::devices(managers.as_deref(), pod, container).into_iter();
+            let devices = devices.map(|it| v1alpha1::ContainerDevices {
+                resource_name: it.resource_name,
+                device_ids: it.device_ids,
+            });
+            devices.collect()
+        };
         let of_pod = |entry: &PodStatusEntry| v1alpha1::PodResources {
             name: entry.pod.name().to_owned(),
             namespace: entry.pod.namespace().to_owned(),
-            containers: names(&entry.pod, false)
-                .map(|name| v1alpha1::ContainerResources {
-                    name,
-                    devices: Vec::new(),
+            containers: containers(&entry.pod, false)
+                .map(|container| v1alpha1::ContainerResources {
+                    name: container.name.clone(),
+                    devices: devices(&entry.pod, container),
                 })
                 .collect(),
         };
@@ -138,26 +200,10 @@ fn is_active(entry: &PodStatusEntry) -> bool {
     }
 }
 
-fn of_pod(pod: &Pod) -> OfPod {
-    let of_container = |name| ContainerResources {
-        name,
-        ..ContainerResources::default()
-    };
-    OfPod {
-        name: pod.name().to_owned(),
-        namespace: pod.namespace().to_owned(),
-        containers: names(pod, true).map(of_container).collect(),
-    }
-}
-
-/// Names of the app containers and, with `sidecars`, of the sidecars.
-fn names(pod: &Pod, sidecars: bool) -> impl Iterator<Item = String> {
-    let spec = pod.spec.as_ref();
-    let init = spec.and_then(|spec| spec.init_containers.as_ref());
-    let sidecars = init
-        .into_iter()
-        .flatten()
-        .filter(move |it| sidecars && it.restart_policy.as_deref() == Some("Always"));
-    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
-    sidecars.chain(containers).map(|it| it.name.clone())
+/// The app containers and, with `sidecars`, the sidecars.
+fn containers(pod: &Pod, sidecars: bool) -> impl Iterator<Item = &Container> {
+    let is_sidecar = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
+    let init = pod.init_containers().iter();
+    let init = init.filter(move |it| sidecars && is_sidecar(it));
+    init.chain(pod.containers())
 }

@@ -2,6 +2,7 @@
 //! converts the results to the pod's status entry.
 
 pub mod actor;
+mod claims;
 mod ends;
 pub mod jobs;
 pub mod report;
@@ -20,7 +21,7 @@ use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_status::status::{Failures, PodSizes, StatusInput};
 use windlass_runtime::PodRuntime;
-use windlass_runtime_config::port::PodObjects;
+use windlass_runtime_config::port::{PodClaims, PodObjects};
 use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_store::BackoffFile;
 use windlass_timelines::Timelines;
@@ -43,6 +44,8 @@ pub struct WorkerDeps {
     pub volumes: VolumesHandle,
     /// Resolves the references of pods.
     pub objects: Arc<dyn PodObjects>,
+    /// Prepares the resource claims of pods; `None` without DRA.
+    pub claims: Option<Arc<dyn PodClaims>>,
     /// Start slots.
     pub start_limiter: StartLimiter,
     /// Receives the results.

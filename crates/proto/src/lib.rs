@@ -8,6 +8,7 @@
 //!
 //! * [`cri_v1`] the Container Runtime Interface
 //! * [`containerd_events`] events of containerd
+//! * [`dra_v1`], [`dra_v1beta1`] and [`drahealth_v1alpha1`] DRA drivers
 //! * [`csi_v1`], [`deviceplugin_v1beta1`] and [`pluginregistration_v1`] CSI drivers, device plugins
 //!   and plugin registration
 //! * [`podresources_v1`] and [`pods_v1alpha1`] APIs of the agent for programs on the node
@@ -74,6 +75,24 @@ pub mod containerd_events {
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod csi_v1 {
     include!("gen/csi.v1.rs");
+}
+
+/// `dra.v1`: how a DRA driver prepares resource claims.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod dra_v1 {
+    include!("gen/dra.v1.rs");
+}
+
+/// `dra.v1beta1`: the same, without shares of devices.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod dra_v1beta1 {
+    include!("gen/dra.v1beta1.rs");
+}
+
+/// `v1alpha1` of `dra-health`: the health of a DRA driver's devices.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod drahealth_v1alpha1 {
+    include!("gen/drahealth.v1alpha1.rs");
 }
 
 /// `pluginregistration`: how a plugin introduces itself.

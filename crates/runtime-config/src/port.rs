@@ -3,7 +3,7 @@
 //! References are resolved before the pod takes a start slot, so a missing ConfigMap or a slow API
 //! server delays only its own pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use windlass_credentials::credentials::Keyring;
 use windlass_manifests::image_name::ImageName;
 use windlass_pod_inputs::env::EnvSources;
 use windlass_resource_managers::assignment::ContainerAssignment;
-use windlass_types::corev1::Container;
+use windlass_types::corev1::{Container, PodStatus};
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 use windlass_volume_plan::volume_source::PodVolumes;
 
@@ -31,6 +31,44 @@ pub struct PodInputs {
     /// Error of the variables or the RuntimeClass, which blocks the start. As upstream, a volume
     /// that is not ready is reported first.
     pub missing: Option<InputsError>,
+    /// CDI devices of the pod's resource claims.
+    pub claim_devices: ContainerClaims,
+}
+
+/// Names of CDI devices by container; an error if a claim of the container is not prepared.
+pub type ContainerClaims = BTreeMap<String, Result<Vec<String>, String>>;
+
+/// Error of preparing or unpreparing the resource claims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ClaimsError {
+    /// Text.
+    pub message: String,
+    /// Retry class.
+    pub retry: Retry,
+}
+
+/// Resource claims of pods. Without claims all calls return at once.
+#[async_trait]
+pub trait PodClaims: Send + Sync + Debug + 'static {
+    /// Prepares the claims of a pod that is about to get a sandbox or containers. Claims that are
+    /// prepared are prepared again only for a new sandbox.
+    ///
+    /// # Errors
+    /// A claim cannot be used yet, or a driver failed.
+    async fn prepare(&self, pod: &SharedPod, creates_sandbox: bool) -> Result<(), ClaimsError>;
+
+    /// Returns the devices of all containers of a pod.
+    fn devices(&self, pod: &Pod) -> ContainerClaims;
+
+    /// Unprepares the claims of a pod whose containers are stopped.
+    ///
+    /// # Errors
+    /// A driver failed; the pod is not terminated before it succeeds.
+    async fn unprepare(&self, uid: &PodUid) -> Result<(), ClaimsError>;
+
+    /// Adds the health of devices to the statuses of containers.
+    fn add_health(&self, pod: &Pod, status: &mut PodStatus);
 }
 
 /// Error of resolving the references of a pod.
@@ -58,6 +96,9 @@ pub trait ImageCredentials: Send + Sync + Debug + 'static {
 pub trait AssignedResources: Send + Sync + Debug + 'static {
     /// Names of the containers of a pod that have exclusive CPUs, and so no CFS quota. Cheap.
     fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String>;
+
+    /// Adds the health of devices to the statuses of app containers, as upstream. Cheap.
+    fn add_health(&self, pod: &Pod, status: &mut PodStatus);
 
     /// Returns the assignment of a container that is about to be created, after its devices were
     /// prepared (`PreStartContainer`); has a deadline.

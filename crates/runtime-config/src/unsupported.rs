@@ -35,10 +35,6 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
             "readinessGates: not supported for static pods; the pod never becomes Ready",
         ),
         (
-            has(&spec.resource_claims),
-            "resourceClaims: no devices are allocated",
-        ),
-        (
             spec.resources.is_some(),
             "resources: pod-level resources bound each container, not the pod as a whole",
         ),
@@ -53,15 +49,10 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
     let lifecycle = container.lifecycle.as_ref();
-    let resources = container.resources.clone().unwrap_or_default();
     let checks = [
         (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
             "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-        ),
-        (
-            has(&resources.claims),
-            "resources.claims: no devices are allocated",
         ),
     ];
     let on = checks.iter().filter(|(on, _)| *on);

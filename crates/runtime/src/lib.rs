@@ -87,6 +87,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use windlass_runtime_config::pod_cgroup::{CgroupValues, pod_cgroup};
+use windlass_types::corev1::PodStatus;
 use windlass_types::{Pod, PodUid};
 
 pub use cgroups::CgroupSettings;
@@ -177,6 +178,13 @@ impl PodRuntime {
     /// Images that syncs in progress need.
     pub fn image_holds(&self) -> &windlass_types::ImageHolds {
         &self.0.image_holds
+    }
+
+    /// Adds the health of devices to the statuses of containers.
+    pub fn add_device_health(&self, pod: &Pod, status: &mut PodStatus) {
+        if let Some(assigned) = &self.deps().assigned {
+            assigned.add_health(pod, status);
+        }
     }
 
     /// Names of the containers of a pod that have exclusive CPUs.

@@ -220,11 +220,19 @@ impl SyncPass<'_> {
         &self,
         container: &Container,
     ) -> Result<ContainerAssignment, StartFailure> {
-        let Some(assigned) = &self.runtime.deps().assigned else {
-            return Ok(ContainerAssignment::default());
+        let failed = |error| self.config_failure(container, error, Retry::Later);
+        let mut assignment = match &self.runtime.deps().assigned {
+            Some(assigned) => {
+                let prepared = assigned.prepare(self.pod(), container).await;
+                prepared.map_err(failed)?
+            }
+            None => ContainerAssignment::default(),
         };
-        let prepared = assigned.prepare(self.pod(), container).await;
-        prepared.map_err(|error| self.config_failure(container, error, Retry::Later))
+        if let Some(devices) = self.req.inputs.claim_devices.get(&container.name) {
+            let devices = devices.clone().map_err(failed)?;
+            assignment.cdi_devices.extend(devices);
+        }
+        Ok(assignment)
     }
 
     async fn create(

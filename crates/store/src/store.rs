@@ -71,18 +71,22 @@ impl Store {
 
     /// Replaces the content of a file durably.
     pub fn save<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), StoreError> {
-        let path = self.path(name)?;
         let text = encode(value).map_err(|source| StoreError::Encode {
             name: name.to_owned(),
             source,
         })?;
+        self.write(name, text.as_bytes())
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        let path = self.path(name)?;
         let temporary = self.inner.root.join(format!(".{name}.tmp"));
         let _writing = self
             .inner
             .writing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        write_atomically(&self.inner.root, &temporary, &path, text.as_bytes()).map_err(|source| {
+        write_atomically(&self.inner.root, &temporary, &path, content).map_err(|source| {
             // a failed write must not keep a full disk full
             let _ = fs::remove_file(&temporary);
             StoreError::Write { path, source }
@@ -92,6 +96,14 @@ impl Store {
     /// Returns the content of a file; `None` if it is missing or unusable. An unusable file is
     /// moved aside.
     pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
+        self.read(name, decode)
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        decode: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<T>, StoreError> {
         let path = self.path(name)?;
         let read_error = |source| StoreError::Read {
             path: path.clone(),
@@ -119,6 +131,26 @@ impl Store {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns the content of a file in another program's format, as [`Self::load`].
+    ///
+    /// # Errors
+    /// An I/O error. An error of `decode` moves the file aside.
+    pub fn load_foreign<T>(
+        &self,
+        name: &str,
+        decode: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<T>, StoreError> {
+        self.read(name, decode)
+    }
+
+    /// Replaces the content of a file in another program's format, as [`Self::save`].
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn save_foreign(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
+        self.write(name, content)
     }
 
     /// Removes a file, if it exists.

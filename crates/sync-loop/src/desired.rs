@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_node_rules::resize::{PendingReason, PendingResize, ResizePolicy, is_resized};
 use windlass_pod_inputs::resources::qos_class;
+use windlass_types::corev1::{PodExtendedResourceClaimStatus, PodResourceClaimStatus};
 use windlass_types::{
     AllocatedResources, Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate,
     SharedPod,
@@ -189,10 +190,13 @@ impl DesiredPods {
     }
 
     /// Handles a status change at the API server, mostly by this agent. The worker is updated only
-    /// for a terminal phase or a changed readiness gate.
+    /// for a terminal phase, a changed readiness gate or changed resource claims.
     fn reconcile(&mut self, pod: SharedPod) -> Option<Dispatch> {
-        let before = self.live(&pod.uid()).map(|old| readiness_gates(old));
-        let changed = before.is_none_or(|before| before != readiness_gates(&pod));
+        let before = self.live(&pod.uid());
+        let is_changed = |old: &SharedPod| {
+            readiness_gates(old) != readiness_gates(&pod) || claims(old) != claims(&pod)
+        };
+        let changed = before.is_none_or(is_changed);
         if is_terminal(&pod) {
             return Some(Dispatch::Terminate(self.insert(pod)));
         }
@@ -243,6 +247,20 @@ fn without_condition(live: &SharedPod) -> SharedPod {
 /// True for a pod with a terminal phase at the API server.
 fn is_terminal(pod: &Pod) -> bool {
     !pod.is_static() && pod.status.as_ref().is_some_and(Phase::is_terminal_in)
+}
+
+/// Returns the names of the claims that controllers and the scheduler generated.
+fn claims(
+    pod: &Pod,
+) -> (
+    Option<&Vec<PodResourceClaimStatus>>,
+    Option<&PodExtendedResourceClaimStatus>,
+) {
+    let status = pod.status.as_ref();
+    (
+        status.and_then(|it| it.resource_claim_statuses.as_ref()),
+        status.and_then(|it| it.extended_resource_claim_status.as_ref()),
+    )
 }
 
 /// Returns the conditions of the readiness gates with their status.
@@ -354,6 +372,16 @@ mod tests {
         check(PodOp::Reconcile, "Running", "True", "run(a)");
         check(PodOp::Reconcile, "Succeeded", "True", "terminate(a)");
         check(PodOp::Add, "Failed", "False", "terminate(a)");
+        let mut pod = Pod::clone(&api_pod("a", "Pending", "True"));
+        let claim = json!([{ "name": "gpu", "resourceClaimName": "a-gpu" }]);
+        let status = pod.status.get_or_insert_default();
+        status.resource_claim_statuses = serde_json::from_value(claim).expect("claims");
+        let dispatches = desired.apply(PodUpdate {
+            op: PodOp::Reconcile,
+            source: PodSource::Api,
+            pods: vec![Arc::new(pod)],
+        });
+        assert_eq!(dispatches.len(), 1, "a generated claim");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Housekeeping rounds, outside the loop: planning and execution.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{PodWorkerState, PodWorkerStatus, TearDownRequester};
+use windlass_actors::{AllocationsHandle, PodWorkerState, PodWorkerStatus, TearDownRequester};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
@@ -246,6 +247,9 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         {
             file.retain(&known);
         }
+        if snapshots.sources_ready {
+            release_resources(&known, &deps.admission.allocations);
+        }
         let pods = KnownPods {
             known,
             finished,
@@ -262,6 +266,15 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
     let took = begin.elapsed();
     if took > SLOW_THRESHOLD {
         tracing::warn!(seconds = took.as_secs(), "slow housekeeping round");
+    }
+}
+
+/// Releases the resources of pods that ended without this agent run.
+fn release_resources(known: &BTreeSet<PodUid>, allocations: &AllocationsHandle) {
+    let scope = Arc::clone(&allocations.scope.borrow());
+    for uid in scope.owners.difference(known) {
+        tracing::info!(pod = %uid, "resources of a pod that is not known released");
+        allocations.release(uid.clone());
     }
 }
 

@@ -48,6 +48,7 @@ pub mod cri_proxy;
 pub mod csi_driver;
 pub mod debian;
 pub mod device_plugin;
+pub mod dra_driver;
 pub mod environment;
 pub mod images;
 pub mod kustomize;

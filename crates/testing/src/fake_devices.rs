@@ -50,6 +50,7 @@ impl ResourcePolicies {
             cpus,
             unlimited_exclusive_cpus: true,
             cpu_retry: Duration::from_secs(10),
+            reports_health: true,
             memory,
             devices: Managers::restore_devices(files).expect("a state file"),
             machine,

@@ -48,7 +48,7 @@
 
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{
-    agent, containerd, control_plane, cri_proxy, csi_driver, environment, images, kustomize,
+    agent, containerd, control_plane, cri_proxy, csi_driver, dra_driver, environment, images, kustomize,
     node_images, pod_watch, registry, small_disk,
 };
 

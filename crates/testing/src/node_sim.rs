@@ -27,12 +27,14 @@ use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
-    self, Agent, AgentParts, ContainerManagerParts, DevicePluginParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts,
+    self, Agent, AgentParts, ContainerManagerParts, DevicePluginParts, DraParts, EvictionParts,
+    ImageGcParts, LocalStorageParts, NodeParts,
     ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::CsiDrivers;
+use windlass_dra::DraDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_image_gc::ImageGcPolicy;
@@ -98,6 +100,10 @@ pub struct NodeSim {
     pub disk: FakeDisk,
     /// CSI drivers registered at the agent; they are never called.
     pub csi_drivers: CsiDrivers,
+    /// DRA drivers of the node.
+    pub dra_drivers: DraDrivers,
+    /// Directory of the checkpoint of resource claims; default none.
+    pub claims_dir: Option<PathBuf>,
     /// Pod cgroups for the next agent start; default none.
     pub cgroups: Option<CgroupSettings>,
     /// Facts about the node for the next agent start.
@@ -262,6 +268,8 @@ impl NodeSim {
             resources: ResourcePolicies::default(),
             disk: FakeDisk::default(),
             csi_drivers: CsiDrivers::default(),
+            dra_drivers: DraDrivers::default(),
+            claims_dir: None,
             checks: FakeChecks::default(),
             files,
             cgroups: None,
@@ -359,6 +367,11 @@ impl NodeSim {
                 managers: self.resources.managers(&self.devices),
                 files: Some(Arc::new(self.devices.clone())),
                 plugins: DevicePluginParts::Simulated(self.devices.new_agent_run()),
+            },
+            dra: DraParts {
+                drivers: self.dra_drivers.clone(),
+                store: self.claims_dir.as_ref().map(|it| Store::open(it).expect("a directory")),
+                ..DraParts::default()
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),

@@ -101,6 +101,8 @@ pub use k8s_openapi::api::coordination::v1 as coordinationv1;
 pub use k8s_openapi::api::core::v1 as corev1;
 /// The Kubernetes node.k8s.io/v1 types (`RuntimeClass`), from `k8s-openapi`.
 pub use k8s_openapi::api::node::v1 as nodev1;
+/// The Kubernetes resource.k8s.io/v1 types (`ResourceClaim`, `ResourceSlice`, …), from `k8s-openapi`.
+pub use k8s_openapi::api::resource::v1 as resourcev1;
 /// The Kubernetes storage.k8s.io/v1 types (`CSIDriver`, `VolumeAttachment`, …), from `k8s-openapi`.
 pub use k8s_openapi::api::storage::v1 as storagev1;
 /// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.

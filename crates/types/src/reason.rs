@@ -125,6 +125,8 @@ reasons! {
     FailedSync = "FailedSync",
     /// A source delivered a pod that cannot be accepted.
     FailedValidation = "FailedValidation",
+    /// A resource claim could not be prepared.
+    FailedPrepareDynamicResources = "FailedPrepareDynamicResources",
     /// A volume could not be set up.
     FailedMount = "FailedMount",
     /// A volume's device is not attached to the node.

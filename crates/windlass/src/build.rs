@@ -25,6 +25,7 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
+use windlass_dra::DraDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -56,7 +57,7 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
+    AgentParts, DraParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
     StateParts, VolumeParts, WorkerParts,
 };
 
@@ -143,6 +144,12 @@ pub fn agent_parts(
         objects: ObjectParts {
             change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
             credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
+        },
+        dra: DraParts {
+            drivers: DraDrivers::default(),
+            store: Some(Store::open(&config.flags.root_dir)?),
+            health: config.gates.enabled("ResourceHealthStatus"),
+            health_messages: config.gates.enabled("ResourceHealthStatusMessage"),
         },
         state: state_parts(&config.flags.root_dir, cluster.is_some())?,
         workers: WorkerParts {

@@ -20,6 +20,7 @@ use windlass_config::{Config, KubeletConfiguration};
 use windlass_control::{ControlService, serve_control};
 use windlass_grpc_sockets::bind_socket;
 use windlass_health::{HealthSource, bind_health, serve_health};
+use windlass_dra::DraClaims;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_pod_inputs::paths::NodePaths;
@@ -131,7 +132,9 @@ impl Servers {
             agent.status_store.clone(),
             config.gates.enabled("KubeletPodResourcesListUseActivePods"),
             context.metrics.pod_resources.clone(),
-        );
+        )
+        .with_claims(Arc::<DraClaims>::clone(&agent.claims))
+        .with_assigned(agent.assigned.clone());
         let server = serve_pod_resources(self.pod_resources, service, token.clone());
         agent.shutdown.track(report_end("PodResources", server));
         if let Some(listener) = self.pods {

@@ -9,6 +9,7 @@ mod links;
 mod cluster;
 mod container_manager;
 mod csi;
+mod dra;
 mod eviction;
 mod images;
 mod local_storage;
@@ -32,6 +33,7 @@ use windlass_actors::{
 };
 use windlass_container_manager::AssignedResourcesReader;
 use windlass_cri::{HungCalls, RuntimeService};
+use windlass_dra::DraClaims;
 use windlass_eviction::EvictionStatus;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
@@ -45,8 +47,9 @@ use windlass_volume_manager::VolumeUsages;
 use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
 use container_manager::spawn_container_manager;
+use dra::spawn_dra;
 use links::{Links, Shared, channels};
-use node::{spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
+use node::{PluginWiring, spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
@@ -57,7 +60,7 @@ use volumes::{object_cache, spawn_volumes};
 pub use container_manager::{ContainerManagerParts, DevicePluginParts};
 pub use images::NodeReclaim;
 pub use parts::{
-    AgentParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
+    AgentParts, DraParts, EvictionParts, ImageGcParts, LocalStorageParts, NodeParts, ObjectParts,
     PressureParts, RuntimeParts, ShutdownParts, StateParts, VolumeParts, WorkerParts,
 };
 pub use sources::SourceParts;
@@ -94,6 +97,8 @@ pub struct Agent {
     pub eviction: watch::Receiver<Arc<EvictionStatus>>,
     /// Reads and rotates container logs.
     pub logs: LogReader,
+    /// Resource claims of pods.
+    pub claims: Arc<DraClaims>,
     /// Trace exporter.
     pub spans: Option<Arc<dyn SpanSink>>,
     /// CPUs, memory nodes and devices of containers.
@@ -191,6 +196,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         observed: ends.pressure,
     };
     let pressure = spawn_pressure(parts.pressure, pressure, &shared, &links);
+    let claims = spawn_dra(parts.dra, cluster, &shared, &links);
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
@@ -200,6 +206,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         restart_policy,
         runtime: runtime.clone(),
         objects,
+        claims: Arc::<DraClaims>::clone(&claims),
         probes: probes.clone(),
         backoff_file: backoff_file.clone(),
         backoff: backoff.unwrap_or_default(),
@@ -221,7 +228,12 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
     spawn_shutdown(node.shutdown, &shared, &links, ends.node_shutdown);
-    let csi_node = spawn_plugins(parts.volumes, device_plugins, cluster, &shared, &links);
+    let plugins = PluginWiring {
+        volumes: parts.volumes,
+        device_plugins,
+        claims: Arc::clone(&claims),
+    };
+    let csi_node = spawn_plugins(plugins, cluster, &shared, &links);
     let wiring = ClusterWiring {
         storage: sources.clone(),
         csi_node,
@@ -240,6 +252,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         rejected,
         logs,
         probes,
+        claims,
         spans: parts.spans,
         cluster,
         assigned,
@@ -257,6 +270,7 @@ struct Started {
     rejected: watch::Receiver<Vec<RejectedManifest>>,
     logs: LogReader,
     probes: ProbesHandle,
+    claims: Arc<DraClaims>,
     spans: Option<Arc<dyn SpanSink>>,
     cluster: Option<ClusterHandles>,
     assigned: AssignedResourcesReader,
@@ -273,6 +287,7 @@ impl Started {
             rejected: self.rejected,
             eviction: self.pressure.eviction,
             logs: self.logs,
+            claims: self.claims,
             spans: self.spans,
             assigned: self.assigned,
             node: AgentNode {

@@ -13,6 +13,9 @@ use anyhow::{Context, bail};
 const PROTOS: &[(&str, &str)] = &[
     ("cri/v1/api.proto", "runtime.v1.rs"),
     ("csi/v1/csi.proto", "csi.v1.rs"),
+    ("dra/v1/api.proto", "dra.v1.rs"),
+    ("dra/v1beta1/api.proto", "dra.v1beta1.rs"),
+    ("drahealth/v1alpha1/api.proto", "drahealth.v1alpha1.rs"),
     ("pluginregistration/v1/api.proto", "pluginregistration.rs"),
     (
         "deviceplugin/v1beta1/api.proto",

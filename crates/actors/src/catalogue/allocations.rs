@@ -59,6 +59,8 @@ pub struct AllocationScope {
     pub every_pod: bool,
     /// Resources of device plugins: the pods that request one.
     pub resources: BTreeSet<String>,
+    /// Pods that have resources.
+    pub owners: BTreeSet<PodUid>,
 }
 
 impl AllocationScope {

@@ -125,7 +125,7 @@ Events:
 Blocker:
   pod default/web-n1: no blocker (Running)
 ";
-    let text = text(&web, now);
+    let text = text(&web, &[], now);
     for (line, expected) in text.lines().zip(expected.lines()) {
         assert_eq!(
             line.split_whitespace().collect::<Vec<_>>(),
@@ -166,6 +166,7 @@ fn page_shows_probes_and_ephemeral_containers() {
                 }],
             },
         })),
+        &[],
         "2026-11-21T04:01:00Z".parse().expect("time"),
     );
     for expected in [

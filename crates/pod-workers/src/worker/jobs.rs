@@ -26,6 +26,7 @@ use windlass_types::{
 use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, needs_resync};
 
 use super::WorkerDeps;
+use super::claims::{claim_devices, prepare_claims, unprepare_claims};
 use crate::start_limiter::StartSlot;
 
 /// Interval at which a pod checks whether another with the same full name has terminated.
@@ -218,8 +219,8 @@ struct Prepared {
 
 /// Reconciles a pod: compares desired and observed state and executes the plan.
 ///
-/// In upstream's order: the observed pod, checks that may end the sync, references, volumes, then
-/// the runtime. `progress` receives a new observation and the time of the start slot. References
+/// In upstream's order: the observed pod, checks that may end the sync, references, volumes,
+/// resource claims, then the runtime. `progress` receives a new observation and the time of the start slot. References
 /// are resolved before the slot is taken, so that a missing object does not delay other pods.
 pub async fn sync_pod(
     deps: &WorkerDeps,
@@ -234,21 +235,29 @@ pub async fn sync_pod(
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }
-    let starts = starts_something(deps, &job, &observed);
+    let actions = planned_actions(deps, &job, &observed);
+    let starts = actions.starts_something();
     if let Err(hold) = check(deps, &job, &observed, starts).await {
         return hold.report(job, observed);
     }
     if starts
         && observed.is_empty()
+        && claim_devices(deps, &job.pod).is_empty()
         && let Some(begun) = begin_sandbox_first(deps, &job.pod).await
     {
         let started = start_sandbox_first(deps, job, observed, begun, cancel, progress);
         return Box::pin(started).await;
     }
-    let prepared = match prepare(deps, &job.pod, starts).await {
+    let mut prepared = match prepare(deps, &job.pod, starts).await {
         Ok(prepared) => prepared,
         Err(hold) => return hold.report(job, observed),
     };
+    if starts {
+        match prepare_claims(deps, &job.pod, &actions).await {
+            Ok(devices) => prepared.inputs.claim_devices = devices,
+            Err(failure) => return Hold::from(failure).report(job, observed),
+        }
+    }
     let slot = start_slot(deps, &job.pod.uid(), starts).await;
     if starts {
         progress(Progress::Dispatched(deps.clock.now()));
@@ -462,7 +471,7 @@ async fn observed_after(
 }
 
 /// Begins the timeline record of a wait, for a sync that starts something.
-fn waits(
+pub(super) fn waits(
     deps: &WorkerDeps,
     uid: &PodUid,
     for_what: &'static str,
@@ -472,7 +481,7 @@ fn waits(
     starts.then(|| deps.timelines.begin(uid, what()))
 }
 
-fn ended(record: Option<RecordGuard>, outcome: RecordOutcome) {
+pub(super) fn ended(record: Option<RecordGuard>, outcome: RecordOutcome) {
     if let Some(record) = record {
         record.end(outcome);
     }
@@ -596,16 +605,15 @@ fn past_deadline(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bo
     })
 }
 
-fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
-    let actions = compute_pod_actions(ActionsInput {
+fn planned_actions(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> PodActions {
+    compute_pod_actions(ActionsInput {
         pod: &job.pod,
         observed,
         backoff: &job.backoff,
         probe_results: &job.probe_results,
         policy: deps.settings.restart_policy,
         now: deps.clock.now(),
-    });
-    actions.starts_something()
+    })
 }
 
 /// Reports that another pod with the same full name is running. It has no worker: the static pod
@@ -683,7 +691,7 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
     }
 }
 
-/// Stops a pod and verifies that it stopped.
+/// Stops a pod, verifies that it stopped, and unprepares its resource claims.
 ///
 /// Running containers are taken from the runtime's lists, so that a hung status call does not block
 /// the stop.
@@ -708,6 +716,8 @@ pub(crate) async fn sync_terminating_pod(
     };
     deps.runtime.kill_pod(request).await?;
     let observed = read_stopped_pod(deps, uid, cached).await?;
+    // before the status is terminal: controllers then deallocate the claims
+    unprepare_claims(deps, uid).await?;
     Ok(match &pod {
         Some(pod) => read_termination_messages(deps, pod, observed).await,
         None => observed,

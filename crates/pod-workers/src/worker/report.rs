@@ -282,14 +282,19 @@ impl Report {
             cgroup: cgroup.as_ref(),
             ..PodSizes::default()
         };
-        generate_status(StatusInput {
+        let mut status = generate_status(StatusInput {
             backing_off: &self.backing_off,
             previous,
             terminal,
             phase_override: self.phase_override.as_ref(),
             now,
             ..deps.status_input(pod, &self.observed, &probe_results, &self.failures, sizes)
-        })
+        });
+        deps.runtime.add_device_health(pod, &mut status);
+        if let Some(claims) = &deps.claims {
+            claims.add_health(pod, &mut status);
+        }
+        status
     }
 
     /// Records timings of the first start only.

@@ -259,6 +259,7 @@ impl Node {
                 mailbox: pleg,
                 cache: peers.cache.clone(),
             },
+            claims: None,
             start_limiter: StartLimiter::new(slots_count, hung.load(), metrics.clone()),
             hung,
             probes: ProbesHandle {

@@ -16,6 +16,7 @@ use super::*;
 const NO_SCOPE: &AllocationScope = &AllocationScope {
     every_pod: false,
     resources: BTreeSet::new(),
+    owners: BTreeSet::new(),
 };
 
 /// A node for `pods` pods.

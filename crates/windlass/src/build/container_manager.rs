@@ -35,6 +35,7 @@ pub(super) fn container_manager_parts(
     let parts = ManagerParts {
         topology,
         cpus,
+        reports_health: config.gates.enabled("ResourceHealthStatus"),
         unlimited_exclusive_cpus: config.gates.enabled("DisableCPUQuotaWithExclusiveCPUs"),
         cpu_retry: config
             .kubelet

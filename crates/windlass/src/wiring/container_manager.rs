@@ -75,6 +75,7 @@ pub(super) fn spawn_container_manager(
         status_store: shared.status_store.clone(),
         observed: links.pleg.cache.clone(),
         runtime: Arc::clone(&shared.runtime),
+        metrics: shared.metrics.resource_managers.clone(),
     };
     let (manager, reader) = ContainerManager::new(deps, ends.requests, events);
     start_actor(manager);

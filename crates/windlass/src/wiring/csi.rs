@@ -1,4 +1,4 @@
-//! Plugin registration, which serves CSI drivers, and their CSINode entries.
+//! Plugin registration, which serves CSI and DRA drivers, and the CSINode entries of the former.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
 use windlass_device_plugins::{DEVICE_PLUGIN, DevicePlugins};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
+use windlass_dra::{DRA_PLUGIN, DraClaims, DraRegistration};
 use windlass_mailboxes::spawn_io;
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
@@ -20,6 +21,7 @@ use crate::cluster::ClusterParts;
 pub(super) struct CsiWiring<'a> {
     /// `<root-dir>/plugins_registry`.
     pub(super) registry: PathBuf,
+    pub(super) claims: Arc<DraClaims>,
     pub(super) drivers: CsiDrivers,
     /// Handler of device plugins.
     pub(super) device_plugins: Option<DevicePlugins>,
@@ -57,8 +59,11 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
         announcements.clone(),
         wiring.metrics.clone(),
     );
-    let registration: Arc<dyn PluginHandler> = Arc::new(registration);
-    let mut handlers = BTreeMap::from([(CSI_PLUGIN.to_owned(), registration)]);
+    let handlers: [(&str, Arc<dyn PluginHandler>); 2] = [
+        (CSI_PLUGIN, Arc::new(registration)),
+        (DRA_PLUGIN, Arc::new(DraRegistration::new(wiring.claims))),
+    ];
+    let mut handlers = BTreeMap::from(handlers.map(|(kind, it)| (kind.to_owned(), it)));
     if let Some(plugins) = wiring.device_plugins {
         handlers.insert(DEVICE_PLUGIN.to_owned(), Arc::new(plugins));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::ShutdownState;
 use windlass_device_plugins::DevicePlugins;
+use windlass_dra::DraClaims;
 use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
 use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
@@ -55,20 +56,28 @@ pub(super) fn spawn_shutdown(
     }));
 }
 
+/// Handlers of plugins.
+pub(super) struct PluginWiring {
+    pub(super) volumes: VolumeParts,
+    pub(super) device_plugins: Option<DevicePlugins>,
+    pub(super) claims: Arc<DraClaims>,
+}
+
 /// Starts plugin registration; returns the state of the CSINode object.
 pub(super) fn spawn_plugins(
-    parts: VolumeParts,
-    device_plugins: Option<DevicePlugins>,
+    plugins: PluginWiring,
     cluster: Option<&ClusterParts>,
     shared: &Shared,
     links: &Links,
 ) -> watch::Receiver<CsiNodeStatus> {
     let (sender, csi_node) = watch::channel(CsiNodeStatus::default());
+    let parts = plugins.volumes;
     match parts.registry {
         Some(registry) => spawn_csi(CsiWiring {
             registry,
+            claims: plugins.claims,
             drivers: parts.csi_drivers,
-            device_plugins,
+            device_plugins: plugins.device_plugins,
             cluster,
             node_name: shared.node_name.clone(),
             node_seen: links.node.clone(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use windlass_checks::Checks;
 use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
+use windlass_dra::DraDrivers;
 use windlass_eviction::{EvictionRecord, EvictionSettings};
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
 use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
@@ -26,7 +27,7 @@ use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{
     AdmittedPod, AdmittedPods, BackoffFile, BackoffTables, EvictionFile, ImageUseFile, ImageUses,
-    ProbeResultFile, ProbeResultTables,
+    ProbeResultFile, ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, SpanSink};
@@ -57,6 +58,8 @@ pub struct AgentParts {
     pub volumes: VolumeParts,
     /// CPUs, memory nodes and devices of containers.
     pub container_manager: ContainerManagerParts,
+    /// Resource claims and DRA drivers.
+    pub dra: DraParts,
     /// The container runtime.
     pub runtime: RuntimeParts,
     /// What acts when memory, disk or processes run out.
@@ -119,6 +122,19 @@ pub struct VolumeParts {
     pub csi_drivers: CsiDrivers,
     /// Directory of plugin sockets, `<root-dir>/plugins_registry`; `None` in simulations.
     pub registry: Option<PathBuf>,
+}
+
+/// Resource claims and the DRA drivers that prepare them.
+#[derive(Debug, Default)]
+pub struct DraParts {
+    /// Registered drivers.
+    pub drivers: DraDrivers,
+    /// The checkpoint's directory; `None` in simulations without a disk.
+    pub store: Option<Store>,
+    /// Gate `ResourceHealthStatus`.
+    pub health: bool,
+    /// Gate `ResourceHealthStatusMessage`.
+    pub health_messages: bool,
 }
 
 /// What acts when memory, disk or processes run out.

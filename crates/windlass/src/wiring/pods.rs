@@ -13,7 +13,7 @@ use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartLimiter, WorkerDeps};
 use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{PodRuntime, PodRuntimeDeps};
-use windlass_runtime_config::port::AssignedResources;
+use windlass_runtime_config::port::{AssignedResources, PodClaims};
 use windlass_store::{BackoffFile, BackoffTables};
 use windlass_types::PodUid;
 
@@ -99,6 +99,7 @@ pub(super) struct WorkerWiring {
     pub(super) restart_policy: BackoffPolicy,
     pub(super) runtime: PodRuntime,
     pub(super) objects: Arc<ObjectCache>,
+    pub(super) claims: Arc<dyn PodClaims>,
     pub(super) probes: ProbesHandle,
     pub(super) backoff_file: Option<BackoffFile>,
     pub(super) backoff: BackoffTables,
@@ -125,6 +126,7 @@ pub(super) fn spawn_workers(
         runtime: wiring.runtime,
         volumes: links.volumes.clone(),
         objects: wiring.objects,
+        claims: Some(wiring.claims),
         pleg: links.pleg.clone(),
         hung: hung.clone(),
         probes: wiring.probes,

@@ -11,6 +11,7 @@ mod fixture;
 mod certificates;
 mod claims;
 mod deletion;
+mod dra;
 mod eviction;
 mod images;
 mod kept;
