@@ -164,14 +164,32 @@ impl MemoryReader {
     /// # Errors
     /// The cgroup is absent or read-only.
     pub fn hold_pod(&mut self, uid: &PodUid) -> io::Result<()> {
-        let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
+        let Some(dir) = self.unified_dir(uid)? else {
             return Ok(());
+        };
+        let used = std::fs::read(dir.join("memory.current"))?;
+        std::fs::write(dir.join("memory.high"), used)
+    }
+
+    /// Kills all processes of a pod, on cgroup v2 with Linux 5.14 (`cgroup.kill`).
+    ///
+    /// # Errors
+    /// The cgroup is absent or read-only, or the kernel is older.
+    pub fn kill_pod(&mut self, uid: &PodUid) -> io::Result<()> {
+        match self.unified_dir(uid)? {
+            Some(dir) => std::fs::write(dir.join("cgroup.kill"), "1"),
+            None => Ok(()),
+        }
+    }
+
+    /// The cgroup of a pod; `None` with cgroup v1.
+    fn unified_dir(&mut self, uid: &PodUid) -> io::Result<Option<PathBuf>> {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
+            return Ok(None);
         };
         let path = self.paths.pod(cgroups, uid);
         let dir = path.and_then(|path| cgroups.memory_dir(&path));
-        let dir = dir.ok_or(io::ErrorKind::NotFound)?;
-        let used = std::fs::read(dir.join("memory.current"))?;
-        std::fs::write(dir.join("memory.high"), used)
+        Ok(Some(dir.ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn complete(&self, node: Option<MemoryUsage>, info: &MemInfo) -> Option<MemoryUsage> {
