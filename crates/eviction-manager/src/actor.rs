@@ -319,10 +319,14 @@ impl EvictionManager {
         if met.holds_memory() {
             let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
             let until_kill = victim.grace + KILL_DELAY;
+            let observed = self.deps.observed.clone();
             spawn_io("end-evicted-pod", async move {
                 figures.hold_memory(uid.clone()).await;
                 sleep(until_kill).await;
-                figures.kill(uid).await;
+                let pod = observed.get(&uid).filter(|pod| pod.is_alive());
+                if let Some(pod) = pod {
+                    figures.kill(pod).await;
+                }
             });
         }
         self.deps.events.record_annotated(

@@ -211,11 +211,11 @@ impl NodeFigures for HostFigures {
         }
     }
 
-    async fn kill(&self, pod: PodUid) {
-        let named = pod.clone();
+    async fn kill(&self, pod: Arc<ObservedPod>) {
+        let named = pod.uid.clone();
         let killed = self
             .memory
-            .run_once(READ_TIMEOUT, move |reader| reader.kill_pod(&pod));
+            .run_once(READ_TIMEOUT, move |reader| reader.kill_containers(&pod));
         match killed.await {
             Some(Ok(())) => tracing::debug!(pod = %named, "killed what was left of the pod"),
             // its cgroup is gone

@@ -164,32 +164,34 @@ impl MemoryReader {
     /// # Errors
     /// The cgroup is absent or read-only.
     pub fn hold_pod(&mut self, uid: &PodUid) -> io::Result<()> {
-        let Some(dir) = self.unified_dir(uid)? else {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
             return Ok(());
         };
+        let path = self.paths.pod(cgroups, uid);
+        let dir = path.and_then(|path| cgroups.memory_dir(&path));
+        let dir = dir.ok_or(io::ErrorKind::NotFound)?;
         let used = std::fs::read(dir.join("memory.current"))?;
         std::fs::write(dir.join("memory.high"), used)
     }
 
-    /// Kills all processes of a pod, on cgroup v2 with Linux 5.14 (`cgroup.kill`).
+    /// Kills the processes of all running containers of a pod, on cgroup v2 with Linux 5.14
+    /// (`cgroup.kill`). Those of the sandbox stay, which the container runtime expects.
     ///
     /// # Errors
-    /// The cgroup is absent or read-only, or the kernel is older.
-    pub fn kill_pod(&mut self, uid: &PodUid) -> io::Result<()> {
-        match self.unified_dir(uid)? {
-            Some(dir) => std::fs::write(dir.join("cgroup.kill"), "1"),
-            None => Ok(()),
-        }
-    }
-
-    /// The cgroup of a pod; `None` with cgroup v1.
-    fn unified_dir(&mut self, uid: &PodUid) -> io::Result<Option<PathBuf>> {
+    /// A cgroup is absent or read-only, or the kernel is older.
+    pub fn kill_containers(&mut self, pod: &ObservedPod) -> io::Result<()> {
         let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
-            return Ok(None);
+            return Ok(());
         };
-        let path = self.paths.pod(cgroups, uid);
-        let dir = path.and_then(|path| cgroups.memory_dir(&path));
-        Ok(Some(dir.ok_or(io::ErrorKind::NotFound)?))
+        let of_pod = self.paths.pod(cgroups, &pod.uid);
+        for container in pod.running() {
+            let id = container.id.as_str();
+            let path = self.paths.container(cgroups, of_pod.as_deref(), id);
+            let dir = path.and_then(|path| cgroups.memory_dir(&path));
+            let dir = dir.ok_or(io::ErrorKind::NotFound)?;
+            std::fs::write(dir.join("cgroup.kill"), "1")?;
+        }
+        Ok(())
     }
 
     fn complete(&self, node: Option<MemoryUsage>, info: &MemInfo) -> Option<MemoryUsage> {

@@ -248,8 +248,8 @@ impl NodeFigures for FakePressure {
         self.lock().held.push(pod);
     }
 
-    async fn kill(&self, pod: PodUid) {
-        self.lock().killed.push(pod);
+    async fn kill(&self, pod: Arc<ObservedPod>) {
+        self.lock().killed.push(pod.uid.clone());
     }
 }
 
