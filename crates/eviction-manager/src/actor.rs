@@ -46,7 +46,7 @@ use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
 
 /// Time after its grace period in which the container runtime kills an evicted pod; then the kernel
-/// is asked.
+/// does.
 const KILL_DELAY: Duration = Duration::from_secs(1);
 
 /// Dependencies of [`EvictionManager`].

@@ -133,7 +133,7 @@ impl FakePressure {
         self.lock().held.clone()
     }
 
-    /// Returns the pods that the kernel was asked to kill, in order.
+    /// Returns the pods that the kernel killed, in order.
     pub fn killed(&self) -> Vec<PodUid> {
         self.lock().killed.clone()
     }

@@ -60,7 +60,7 @@ fn stalls_make_page_cache_needed() {
 }
 
 #[test]
-fn what_the_kernel_keeps_is_not_available() {
+fn memory_that_the_kernel_keeps_is_not_available() {
     check("memory.available=150Mi/4Gi memavail=99Mi", [false, true]);
     check("memory.available=150Mi/4Gi memavail=100Mi", [false, false]);
     check(
