@@ -28,10 +28,10 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::ResourceManagerMetrics;
 use windlass_resource_managers::hints::NotAdmitted;
-use windlass_status::{PodStatusStore, StatusChange, StatusSubscription};
+use windlass_status::{PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription};
 use windlass_topology::CpuSet;
 use windlass_types::cri::LinuxResources;
-use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid};
+use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, SharedPod};
 
 use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step};
 use crate::managers::Managers;
@@ -242,7 +242,8 @@ impl ContainerManager {
         let pod = allocation.pod.full_name();
         let time = self.now().saturating_sub(allocation.since);
         self.deps.metrics.admissions.inc();
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let milliseconds = time.as_secs_f64() * 1000.0;
         self.deps.metrics.admission_duration.observe(milliseconds);
         let policy = self.deps.managers.topology.config().policy;
@@ -275,7 +276,8 @@ impl ContainerManager {
             *known = resources;
             is_new
         });
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let managers = &self.deps.managers;
         let scope = managers.scope();
         self.deps.scope.send_if_modified(|known| {
@@ -386,7 +388,7 @@ impl ContainerManager {
 
     /// Handles changed pods: those that have ended release their resources, started containers free
     /// those of the init containers before, and their CPUs are checked.
-    fn pods_changed(&mut self, change: StatusChange) {
+    fn pods_changed(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
         let owners = self.deps.managers.pods();
         let mut ended: Vec<PodUid> = change.removed;
         let mut freed = false;
@@ -397,6 +399,7 @@ impl ContainerManager {
             } else {
                 freed |= owners.contains(&uid) && self.free_init_containers(&entry.pod);
                 self.update_cpus(&uid);
+                self.allocate_again(&entry, ctx);
             }
         }
         if freed {
@@ -404,6 +407,23 @@ impl ContainerManager {
         }
         ended.retain(|uid| owners.contains(uid));
         self.release(&ended);
+    }
+
+    /// Allocates the devices of a running pod that has none, because its state file was lost or the
+    /// previous pod with its UID has just ended (upstream `needsReAllocate`).
+    fn allocate_again(&mut self, entry: &PodStatusEntry, ctx: &mut Context<Self>) {
+        let uid = entry.pod.uid();
+        let runs = entry.observed && entry.worker_state == PodWorkerState::SyncPod;
+        let allocates = self.allocations.iter().any(|it| it.uid() == uid);
+        if !runs || allocates || !self.deps.managers.lacks_devices(&entry.pod) {
+            return;
+        }
+        let request = AllocateResources {
+            release: false,
+            pod: Some(SharedPod::clone(&entry.pod)),
+            keep: true,
+        };
+        self.request(uid, request, ctx);
     }
 
     /// Frees the memory of the init containers before the running containers of a pod; true if there
@@ -524,6 +544,9 @@ impl ContainerManager {
                 managers.listed.insert(resource);
                 self.changed();
                 self.health_changed(pods);
+                for entry in self.deps.status_store.snapshot() {
+                    self.allocate_again(&entry, ctx);
+                }
             }
             DeviceEvent::Gone {
                 resource,
@@ -620,8 +643,8 @@ impl StreamHandler<DeviceEvent> for ContainerManager {
 }
 
 impl StreamHandler<StatusChange> for ContainerManager {
-    fn handle(&mut self, change: StatusChange, _: &mut Context<Self>) {
-        self.pods_changed(change);
+    fn handle(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
+        self.pods_changed(change, ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

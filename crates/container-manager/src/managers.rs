@@ -190,7 +190,12 @@ impl Managers {
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
             owners: self.pods(),
-            resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
+            resources: self
+                .devices
+                .allocatable()
+                .into_keys()
+                .chain(assigned)
+                .collect(),
         }
     }
 
@@ -336,9 +341,29 @@ impl Managers {
             .collect()
     }
 
+    /// A plugin resource that a container requests and has no devices of.
+    pub(crate) fn lacking(&self, pod: &Pod, container: &Container) -> Option<String> {
+        let uid = pod.uid();
+        let mut requests = self.requests(pod, container).into_iter();
+        let lacks = requests.find(|(resource, amount)| {
+            let assigned = self.devices.assigned(&uid, &container.name, resource);
+            *amount > 0 && assigned.is_none_or(|assigned| assigned.response.is_none())
+        });
+        lacks.map(|(resource, _)| resource)
+    }
+
+    /// True if a container of a pod lacks devices.
+    pub(crate) fn lacks_devices(&self, pod: &Pod) -> bool {
+        let mut all = pod.init_containers().iter().chain(pod.containers());
+        all.any(|container| self.lacking(pod, container).is_some())
+    }
+
     /// Plugin resources in the limits of a container, with their amounts.
     fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
-        let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|it| it.limits.as_ref());
         let names = limits.into_iter().flat_map(|it| it.keys());
         let names = names.filter(|name| {
             self.devices.is_plugin_resource(name)
@@ -373,7 +398,9 @@ impl Managers {
         let uid = pod.uid();
         let nodes = self.machine.all_nodes();
         let all = pod.init_containers().iter().chain(pod.containers());
-        let names: BTreeSet<_> = all.flat_map(|it| self.requests(pod, it).into_keys()).collect();
+        let names: BTreeSet<_> = all
+            .flat_map(|it| self.requests(pod, it).into_keys())
+            .collect();
         let hints = names.into_iter().map(|resource| {
             let amount = pod_request(pod, &resource).map_or(0, Quantity::value);
             let amount = usize::try_from(amount).unwrap_or(0);

@@ -110,7 +110,9 @@ impl DraClient {
             true => late(),
             false => status,
         });
-        let code = outcome.as_ref().map_or_else(|it| code_name(it.code()), |_| "OK".to_owned());
+        let code = outcome
+            .as_ref()
+            .map_or_else(|it| code_name(it.code()), |_| "OK".to_owned());
         let seconds = started.elapsed().as_secs_f64();
         let metrics = &self.metrics.dra;
         metrics.observe_call(&self.driver, &method, &code, seconds);
@@ -179,6 +181,8 @@ impl ClaimDriver for DraClient {
         let request = pb::NodeUnprepareResourcesRequest { claims: claims(of) };
         let response: pb::NodeUnprepareResourcesResponse = self.call(false, request).await?;
         let results = response.claims.into_iter();
-        Ok(results.map(|(uid, it)| (uid, result(&it.error, ()))).collect())
+        Ok(results
+            .map(|(uid, it)| (uid, result(&it.error, ())))
+            .collect())
     }
 }

@@ -91,7 +91,9 @@ impl PluginHandler for DraRegistration {
         let (name, endpoint) = (&plugin.name, &plugin.endpoint);
         let metrics = self.claims.metrics();
         let client = DraClient::new(name, endpoint, version, metrics);
-        self.claims.drivers().add(name, endpoint, Arc::new(client))?;
+        self.claims
+            .drivers()
+            .add(name, endpoint, Arc::new(client))?;
         let task = run_plugin(Arc::clone(&self.claims), plugin.clone());
         let task = AbortOnDropHandle::new(spawn_io("dra-plugin", task));
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,9 +135,10 @@ async fn run_plugin(claims: Arc<DraClaims>, plugin: Plugin) {
                 tracing::info!(driver = name, "DRA driver disconnected");
             }
             failed => {
-                let error = failed.map_or_else(|_| "timed out".to_owned(), |it| {
-                    it.err().unwrap_or_default()
-                });
+                let error = failed.map_or_else(
+                    |_| "timed out".to_owned(),
+                    |it| it.err().unwrap_or_default(),
+                );
                 tracing::debug!(driver = name, error, "DRA driver not connected");
                 backoff = (backoff * 2).min(MAX_CONNECT_BACKOFF);
             }
@@ -152,7 +155,10 @@ async fn follow_health(claims: &DraClaims, driver: &str, connection: &Connection
     loop {
         let client = DraResourceHealthClient::new(connection.channel());
         let mut client = client.max_decoding_message_size(MAX_REPORT_BYTES);
-        let ended = match client.node_watch_resources(NodeWatchResourcesRequest {}).await {
+        let ended = match client
+            .node_watch_resources(NodeWatchResourcesRequest {})
+            .await
+        {
             Ok(stream) => follow_stream(claims, driver, stream.into_inner()).await,
             Err(status) => Err(status),
         };

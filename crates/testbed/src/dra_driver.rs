@@ -275,7 +275,9 @@ async fn serve(service: Listener, registration: Listener, plugin: Service) -> io
     let health = health.then(|| DraResourceHealthServer::new(plugin.clone()));
     let node = tonic::transport::Server::builder()
         .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
-        .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
+        .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(
+            plugin.clone(),
+        ))
         .add_optional_service(health)
         .serve_with_incoming(service);
     let registrar = tonic::transport::Server::builder()
@@ -305,10 +307,14 @@ impl Service {
         let fault = self.0.state().faults.pop_front();
         let result = |claim: &v1::Claim, error: String| (claim.uid.clone(), of(claim, error));
         let results: BTreeMap<_, _> = match fault {
-            None => claims.iter().map(|claim| result(claim, String::new())).collect(),
-            Some(DraFault::FailClaims(error)) => {
-                claims.iter().map(|claim| result(claim, error.clone())).collect()
-            }
+            None => claims
+                .iter()
+                .map(|claim| result(claim, String::new()))
+                .collect(),
+            Some(DraFault::FailClaims(error)) => claims
+                .iter()
+                .map(|claim| result(claim, error.clone()))
+                .collect(),
             Some(DraFault::Skip) => BTreeMap::new(),
             Some(DraFault::Foreign) => {
                 let claim = v1::Claim::default();
@@ -389,7 +395,9 @@ impl v1beta1::dra_plugin_server::DraPlugin for Service {
             error,
         };
         let claims = newer(request.into_inner().claims);
-        let results = self.results(("v1beta1", "prepare"), claims, prepared).await?;
+        let results = self
+            .results(("v1beta1", "prepare"), claims, prepared)
+            .await?;
         Ok(results.map(|claims| v1beta1::NodePrepareResourcesResponse { claims }))
     }
 
@@ -399,7 +407,9 @@ impl v1beta1::dra_plugin_server::DraPlugin for Service {
     ) -> RpcResult<v1beta1::NodeUnprepareResourcesResponse> {
         let reverted = |_: &v1::Claim, error| v1beta1::NodeUnprepareResourceResponse { error };
         let claims = newer(request.into_inner().claims);
-        let results = self.results(("v1beta1", "unprepare"), claims, reverted).await?;
+        let results = self
+            .results(("v1beta1", "unprepare"), claims, reverted)
+            .await?;
         Ok(results.map(|claims| v1beta1::NodeUnprepareResourcesResponse { claims }))
     }
 }
@@ -441,7 +451,9 @@ impl Registration for Service {
             true => Ok(()),
             false => Err(status.error),
         };
-        self.0.registrations.send_modify(|results| results.push(result));
+        self.0
+            .registrations
+            .send_modify(|results| results.push(result));
         Ok(Response::new(registration::RegistrationStatusResponse {}))
     }
 }

@@ -54,17 +54,17 @@ pub use windlass_testbed::{
 
 mod builders;
 pub mod fake_checks;
+pub(crate) mod fake_devices;
 mod fake_disk;
 mod fake_image_disk;
-pub(crate) mod fake_devices;
 pub(crate) mod fake_pressure;
 pub mod fake_runtime;
 mod node_sim;
 
 pub use builders::PodBuilder;
 pub use fake_checks::FakeChecks;
-pub use fake_disk::FakeDisk;
 pub use fake_devices::{FakeDevices, ResourcePolicies};
+pub use fake_disk::FakeDisk;
 pub use fake_pressure::FakePressure;
 pub use fake_runtime::FakeRuntime;
 pub use node_sim::{NodeSim, simulate, simulate_cluster};

@@ -57,8 +57,8 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, DraParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
-    StateParts, VolumeParts, WorkerParts,
+    AgentParts, DraParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts,
+    SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
