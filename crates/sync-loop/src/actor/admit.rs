@@ -83,6 +83,7 @@ impl SyncLoop {
         let context = AdmissionContext {
             restored,
             runs,
+            alive,
             ..facts.context(&self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
