@@ -54,6 +54,7 @@ fn managers() -> Result<Managers, Box<dyn std::error::Error>> {
         cpus: CpuManager::new(&CpuSettings::default(), Arc::new(machine.clone()))?,
         unlimited_exclusive_cpus: true,
         reports_health: true,
+        cpu_retry: std::time::Duration::from_secs(10),
         memory: MemoryManager::new(MemoryConfig::default(), &machine),
         devices: Devices::default(),
         machine,

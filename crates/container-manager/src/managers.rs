@@ -312,14 +312,17 @@ impl Managers {
         container: &Container,
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
-        if self.places_pods() && self.memory.is_pod_level(pod) {
-            self.cpus.allocate_pod(pod, hint.nodes)?;
-            return self.memory.allocate_pod(pod, hint);
-        }
-        self.cpus.allocate(pod, container, hint.nodes)?;
+        let as_a_whole = self.places_pods() && self.memory.is_pod_level(pod);
+        match as_a_whole {
+            true => self.cpus.allocate_pod(pod, hint.nodes)?,
+            false => self.cpus.allocate(pod, container, hint.nodes)?,
+        };
         let uid = pod.uid();
         let had = self.memory.blocks(uid.as_str(), &container.name).len();
-        let allocated = self.memory.allocate(pod, container, hint);
+        let allocated = match as_a_whole {
+            true => self.memory.allocate_pod(pod, hint),
+            false => self.memory.allocate(pod, container, hint),
+        };
         let has = self.memory.blocks(uid.as_str(), &container.name).len();
         self.memory_counters.requests += u64::from(has > had || allocated.is_err());
         self.memory_counters.errors += u64::from(allocated.is_err());
