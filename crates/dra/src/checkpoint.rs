@@ -117,13 +117,20 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<ClaimTable, String> {
         serde_json::from_str(&envelope.data).map_err(|error| format!("foreign data: {error}"))?;
     if (content.kind.as_str(), content.api_version.as_str()) != (KIND, API_VERSION) {
         let (kind, version) = (content.kind, content.api_version);
-        return Err(format!("unsupported {kind} {version}, expected {API_VERSION}"));
+        return Err(format!(
+            "unsupported {kind} {version}, expected {API_VERSION}"
+        ));
     }
     let info = |state: ClaimState| ClaimInfo {
         uid: state.uid,
         name: state.name,
         namespace: state.namespace,
-        pods: state.pods.into_iter().flatten().map(|it| it.0).collect::<BTreeSet<_>>(),
+        pods: state
+            .pods
+            .into_iter()
+            .flatten()
+            .map(|it| it.0)
+            .collect::<BTreeSet<_>>(),
         drivers: state
             .drivers
             .into_iter()
@@ -171,10 +178,16 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         }
         check("torn", "not a checkpoint");
-        check(&UPSTREAM.replace("dev-1", "dev-3"), "checksum does not match");
+        check(
+            &UPSTREAM.replace("dev-1", "dev-3"),
+            "checksum does not match",
+        );
         let data = r#"{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v9"}"#;
         let checksum = crc32(data.as_bytes());
-        let other = serde_json::to_string(&Envelope { data: data.to_owned(), checksum });
+        let other = serde_json::to_string(&Envelope {
+            data: data.to_owned(),
+            checksum,
+        });
         check(&other.expect("text"), "unsupported DRACheckpoint");
     }
 }

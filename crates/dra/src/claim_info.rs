@@ -205,6 +205,8 @@ impl ClaimTable {
             devices.any(|it| it.pool == pool && it.device == device)
         };
         let claims = self.0.values().filter(uses);
-        claims.flat_map(|it| it.pods.iter().map(String::as_str)).collect()
+        claims
+            .flat_map(|it| it.pods.iter().map(String::as_str))
+            .collect()
     }
 }

@@ -107,7 +107,8 @@ impl DraDrivers {
         let drivers = self.0.borrow();
         let usable = |plugins: &Vec<DriverPlugin>| plugins.iter().any(|it| it.connected);
         let all = drivers.iter();
-        all.map(|(name, plugins)| (name.clone(), usable(plugins))).collect()
+        all.map(|(name, plugins)| (name.clone(), usable(plugins)))
+            .collect()
     }
 
     /// Notifies of changes.

@@ -32,8 +32,7 @@ use crate::claim_info::{Batches, ClaimInfo, ClaimKey, ClaimTable};
 use crate::drivers::DraDrivers;
 use crate::health::{DeviceKey, HealthTable};
 use crate::pod_claims::{
-    PodClaim, cdi_devices, check_claim, container_claims, pod_claims,
-    resource_statuses,
+    PodClaim, cdi_devices, check_claim, container_claims, pod_claims, resource_statuses,
 };
 use crate::port::{ClaimRef, ClaimResult};
 
@@ -82,9 +81,10 @@ struct State {
 impl DraClaims {
     /// Reads the checkpoint. Blocks on the disk.
     pub fn new(deps: DraDeps) -> Self {
-        let loaded = deps.store.as_ref().map(|store| {
-            store.load_foreign(checkpoint::FILE_NAME, checkpoint::decode)
-        });
+        let loaded = deps
+            .store
+            .as_ref()
+            .map(|store| store.load_foreign(checkpoint::FILE_NAME, checkpoint::decode));
         let table = match loaded {
             Some(Ok(table)) => table.unwrap_or_default(),
             Some(Err(error)) => {
@@ -237,14 +237,17 @@ impl DraClaims {
     /// Reads and checks the claims of a pod.
     async fn read_claims(&self, pod: &Pod, of: &[PodClaim]) -> Result<Vec<ClaimInfo>, String> {
         let Some(client) = &self.deps.client else {
-            return Err("resource claims require an API server; the agent runs standalone".to_owned());
+            return Err(
+                "resource claims require an API server; the agent runs standalone".to_owned(),
+            );
         };
         let mut claims = Vec::new();
         for claim in of {
             let at = ObjectKey::namespaced(pod.namespace(), &claim.name);
             let object = client.get::<ResourceClaim>(at).await;
-            let object = object
-                .map_err(|error| format!("fetch ResourceClaim {}: {}", claim.name, error.message))?;
+            let object = object.map_err(|error| {
+                format!("fetch ResourceClaim {}: {}", claim.name, error.message)
+            })?;
             check_claim(pod, claim, &object)?;
             claims.push(ClaimInfo::new(&object)?);
         }
@@ -260,7 +263,9 @@ impl DraClaims {
         let keys: BTreeSet<_> = claims.iter().map(ClaimInfo::key).collect();
         let _locked = self.lock(&keys).await;
         let uid = pod.uid();
-        let batches = self.change(|table| table.add(uid.as_str(), claims)).await??;
+        let batches = self
+            .change(|table| table.add(uid.as_str(), claims))
+            .await??;
         for (name, batch) in batches {
             let Some(driver) = drivers.get(&name) else {
                 // a restored claim that was allocated again
@@ -332,7 +337,9 @@ fn checked<T>(
 ) -> Result<Vec<(ClaimRef, T)>, String> {
     let foreign = |uid: &&String| batch.iter().all(|claim| claim.uid != **uid);
     if let Some(uid) = results.keys().find(foreign) {
-        return Err(format!("{method} returned result for unknown claim UID {uid}"));
+        return Err(format!(
+            "{method} returned result for unknown claim UID {uid}"
+        ));
     }
     let skipped = batch.len().saturating_sub(results.len());
     let mut values = Vec::new();
@@ -398,7 +405,9 @@ impl PodClaims for DraClaims {
             let claims = claims.as_ref().map_err(String::clone)?;
             cdi_devices(&state.table, pod, claims, container)
         };
-        containers.map(|it| (it.name.clone(), devices(it))).collect()
+        containers
+            .map(|it| (it.name.clone(), devices(it)))
+            .collect()
     }
 
     async fn unprepare(&self, uid: &PodUid) -> Result<(), ClaimsError> {
@@ -431,7 +440,9 @@ impl PodClaims for DraClaims {
             let sources = (&state.table, &state.health);
             let health = resource_statuses(sources, pod, &claims, container);
             if !health.is_empty() {
-                of.allocated_resources_status.get_or_insert_default().extend(health);
+                of.allocated_resources_status
+                    .get_or_insert_default()
+                    .extend(health);
             }
         }
     }

@@ -35,8 +35,10 @@ pub(crate) fn pod_claims(pod: &Pod, with_extended: bool) -> Result<Vec<PodClaim>
     let full_name = || format!("pod \"{}/{}\"", pod.namespace(), pod.name());
     let mut claims = Vec::new();
     for claim in PodExt::spec(pod).resource_claims.iter().flatten() {
-        let (name, owned) = match (&claim.resource_claim_name, &claim.resource_claim_template_name)
-        {
+        let (name, owned) = match (
+            &claim.resource_claim_name,
+            &claim.resource_claim_template_name,
+        ) {
             (Some(name), _) => (Some(name.clone()), false),
             (None, Some(_)) => {
                 let mut statuses = generated.into_iter().flatten();
@@ -154,7 +156,9 @@ pub(crate) fn cdi_devices(
                  {namespace}"
             ));
         };
-        let found = requests.into_iter().flat_map(|request| claim.devices(request));
+        let found = requests
+            .into_iter()
+            .flat_map(|request| claim.devices(request));
         for id in found.flat_map(|(_, device)| &device.cdi_devices) {
             if !devices.contains(id) {
                 devices.push(id.clone());
@@ -201,7 +205,9 @@ pub(crate) fn resource_statuses(
     let mut statuses = Vec::new();
     for used in used.into_iter().flatten() {
         let request = used.request.as_deref().unwrap_or_default();
-        let claim = claims.iter().find(|it| it.reference.as_ref() == Some(&used.name));
+        let claim = claims
+            .iter()
+            .find(|it| it.reference.as_ref() == Some(&used.name));
         let Some(claim) = claim.and_then(|it| table.get(pod.namespace(), &it.name)) else {
             continue;
         };
@@ -297,7 +303,10 @@ mod tests {
         ClaimTable::from_iter([
             claim("gpus", vec![shared, twin]),
             claim("p-nic", vec![device("nic0", &[])]),
-            claim("p-extended", vec![device("x0", &["r0"]), device("x1", &["r1"])]),
+            claim(
+                "p-extended",
+                vec![device("x0", &["r0"]), device("x1", &["r1"])],
+            ),
         ])
     }
 
@@ -351,8 +360,16 @@ mod tests {
             "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true,
         }]);
         let owned = json!({ "uid": "c-uid", "ownerReferences": owner });
-        check(true, json!({ "metadata": owned, "spec": {}, "status": status }), Ok(()));
+        check(
+            true,
+            json!({ "metadata": owned, "spec": {}, "status": status }),
+            Ok(()),
+        );
         let not_reserved = "pod p (u) is not allowed to use ResourceClaim c (c-uid)";
-        check(false, json!({ "metadata": { "uid": "c-uid" }, "spec": {} }), Err(not_reserved));
+        check(
+            false,
+            json!({ "metadata": { "uid": "c-uid" }, "spec": {} }),
+            Err(not_reserved),
+        );
     }
 }

@@ -42,7 +42,12 @@ impl WipePlan {
     }
 
     /// Takes in which drivers were known and which are usable now.
-    fn update(&mut self, known: &BTreeMap<String, bool>, now: &BTreeMap<String, bool>, at: Instant) {
+    fn update(
+        &mut self,
+        known: &BTreeMap<String, bool>,
+        now: &BTreeMap<String, bool>,
+        at: Instant,
+    ) {
         let usable = |name: &String| now.get(name) == Some(&true);
         self.0.retain(|name, _| !usable(name));
         for name in known.keys().chain(now.keys()).filter(|name| !usable(name)) {
@@ -141,7 +146,9 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let drivers = |list: &[(&str, bool)]| -> BTreeMap<String, bool> {
-            list.iter().map(|(name, usable)| ((*name).to_owned(), *usable)).collect()
+            list.iter()
+                .map(|(name, usable)| ((*name).to_owned(), *usable))
+                .collect()
         };
         let line = |plan: &WipePlan| match plan.next() {
             Some((name, due)) => format!("{name}@{}", (due - start).as_secs()),
@@ -166,7 +173,11 @@ mod tests {
         assert_eq!(update(&mut plan, &[], 20), "a@40", "the first time counts");
         assert_eq!(update(&mut plan, &[("a", false)], 30), "a@40");
         assert_eq!(update(&mut plan, &[("a", true)], 39), "", "it came back");
-        assert_eq!(update(&mut plan, &[("b", false)], 50), "a@80", "a has gone, b never came");
+        assert_eq!(
+            update(&mut plan, &[("b", false)], 50),
+            "a@80",
+            "a has gone, b never came"
+        );
         plan.ended("a", true, at(80));
         assert_eq!(line(&plan), "b@80");
         plan.ended("b", true, at(80));

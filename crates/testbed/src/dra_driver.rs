@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixListener as Listener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -104,6 +105,7 @@ struct Shared {
     health: watch::Sender<Vec<health::DeviceHealth>>,
     registrations: watch::Sender<Vec<Result<(), String>>>,
     calls: watch::Sender<Vec<String>>,
+    connections: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +141,7 @@ impl DraDriver {
             health: watch::channel(Vec::new()).0,
             registrations: watch::channel(Vec::new()).0,
             calls: watch::channel(Vec::new()).0,
+            connections: AtomicU32::new(0),
         });
         let mut this = Self {
             shared,
@@ -218,6 +221,11 @@ impl DraDriver {
         self.shared.calls.borrow().clone()
     }
 
+    /// Returns the number of connections to the service so far.
+    pub fn connections(&self) -> u32 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
     /// Waits for a number of calls.
     ///
     /// # Errors
@@ -269,13 +277,20 @@ fn listen(path: &Path) -> io::Result<Listener> {
 }
 
 async fn serve(service: Listener, registration: Listener, plugin: Service) -> io::Result<()> {
+    let shared = Arc::clone(&plugin.0);
     let service = UnixListenerStream::new(UnixListener::from_std(service)?);
+    let service = service.map(move |connection| {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        connection
+    });
     let registration = UnixListenerStream::new(UnixListener::from_std(registration)?);
     let health = plugin.0.options.health;
     let health = health.then(|| DraResourceHealthServer::new(plugin.clone()));
     let node = tonic::transport::Server::builder()
         .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
-        .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
+        .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(
+            plugin.clone(),
+        ))
         .add_optional_service(health)
         .serve_with_incoming(service);
     let registrar = tonic::transport::Server::builder()
@@ -305,10 +320,14 @@ impl Service {
         let fault = self.0.state().faults.pop_front();
         let result = |claim: &v1::Claim, error: String| (claim.uid.clone(), of(claim, error));
         let results: BTreeMap<_, _> = match fault {
-            None => claims.iter().map(|claim| result(claim, String::new())).collect(),
-            Some(DraFault::FailClaims(error)) => {
-                claims.iter().map(|claim| result(claim, error.clone())).collect()
-            }
+            None => claims
+                .iter()
+                .map(|claim| result(claim, String::new()))
+                .collect(),
+            Some(DraFault::FailClaims(error)) => claims
+                .iter()
+                .map(|claim| result(claim, error.clone()))
+                .collect(),
             Some(DraFault::Skip) => BTreeMap::new(),
             Some(DraFault::Foreign) => {
                 let claim = v1::Claim::default();
@@ -389,7 +408,9 @@ impl v1beta1::dra_plugin_server::DraPlugin for Service {
             error,
         };
         let claims = newer(request.into_inner().claims);
-        let results = self.results(("v1beta1", "prepare"), claims, prepared).await?;
+        let results = self
+            .results(("v1beta1", "prepare"), claims, prepared)
+            .await?;
         Ok(results.map(|claims| v1beta1::NodePrepareResourcesResponse { claims }))
     }
 
@@ -399,7 +420,9 @@ impl v1beta1::dra_plugin_server::DraPlugin for Service {
     ) -> RpcResult<v1beta1::NodeUnprepareResourcesResponse> {
         let reverted = |_: &v1::Claim, error| v1beta1::NodeUnprepareResourceResponse { error };
         let claims = newer(request.into_inner().claims);
-        let results = self.results(("v1beta1", "unprepare"), claims, reverted).await?;
+        let results = self
+            .results(("v1beta1", "unprepare"), claims, reverted)
+            .await?;
         Ok(results.map(|claims| v1beta1::NodeUnprepareResourcesResponse { claims }))
     }
 }
@@ -441,7 +464,9 @@ impl Registration for Service {
             true => Ok(()),
             false => Err(status.error),
         };
-        self.0.registrations.send_modify(|results| results.push(result));
+        self.0
+            .registrations
+            .send_modify(|results| results.push(result));
         Ok(Response::new(registration::RegistrationStatusResponse {}))
     }
 }

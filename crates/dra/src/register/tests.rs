@@ -154,8 +154,12 @@ async fn newest_offered_version_is_called_in_batches() {
         let driver = env.driver(options).await;
         assert_eq!(env.prepare(&pod).await, "Ok([\"gpu.example.com/claim=a\"])");
         assert_eq!(env.unprepare(&pod).await, "ok");
-        let expected = [format!("{version} prepare a"), format!("{version} unprepare a")];
+        let expected = [
+            format!("{version} prepare a"),
+            format!("{version} unprepare a"),
+        ];
         assert_eq!(driver.calls(), expected);
+        assert_eq!(driver.connections(), 1, "all calls share it");
         drop(driver);
         env.gone().await;
     }
@@ -220,10 +224,16 @@ async fn second_plugin_cannot_take_the_endpoint_of_the_first() {
     });
     let thief = thief.expect("sockets");
     let error = thief.registered(1, SOON).await.expect_err("rejected");
-    assert!(error.contains("already registered for DRA driver plugin"), "{error}");
+    assert!(
+        error.contains("already registered for DRA driver plugin"),
+        "{error}"
+    );
     drop(thief);
     let pod = env.pod("a");
-    assert!(env.prepare(&pod).await.starts_with("Ok"), "the first still serves");
+    assert!(
+        env.prepare(&pod).await.starts_with("Ok"),
+        "the first still serves"
+    );
     assert_eq!(first.calls(), ["v1 prepare a"]);
 }
 
@@ -257,7 +267,10 @@ async fn faults_of_a_driver_are_errors_and_a_retry_succeeds() {
     }
     driver.fault(DraFault::Exit);
     let died = env.prepare(&pod).await;
-    assert!(died.contains("NodePrepareResources: rpc error: code = "), "{died}");
+    assert!(
+        died.contains("NodePrepareResources: rpc error: code = "),
+        "{died}"
+    );
     env.connected(false).await;
     driver.restart().expect("sockets");
     driver.registered(2, SOON).await.expect("registered again");
@@ -308,7 +321,9 @@ async fn newer_plugin_takes_over_in_a_rolling_update() {
             assert_eq!(env.unprepare(&pod).await, "ok");
         }
     };
-    tokio::time::timeout(SOON, connected).await.expect("in time");
+    tokio::time::timeout(SOON, connected)
+        .await
+        .expect("in time");
     old.deregister();
     assert!(env.prepare(&pod).await.starts_with("Ok"));
     // the newest one dies: its claims are unprepared when it is back

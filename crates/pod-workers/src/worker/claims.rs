@@ -37,7 +37,11 @@ pub(super) async fn prepare_claims(
     pod: &SharedPod,
     actions: &PodActions,
 ) -> Result<ContainerClaims, StartFailure> {
-    let Some(claims) = deps.claims.as_ref().filter(|it| !it.devices(pod).is_empty()) else {
+    let Some(claims) = deps
+        .claims
+        .as_ref()
+        .filter(|it| !it.devices(pod).is_empty())
+    else {
         return Ok(ContainerClaims::default());
     };
     let record = waits(deps, &pod.uid(), "resource claims", true);

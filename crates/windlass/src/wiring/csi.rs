@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::NodeUpdate;
-use windlass_device_plugins::{DEVICE_PLUGIN, DevicePlugins};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
+use windlass_device_plugins::{DEVICE_PLUGIN, DevicePlugins};
 use windlass_dra::{DRA_PLUGIN, DraClaims, DraRegistration};
 use windlass_mailboxes::spawn_io;
 use windlass_metrics::Metrics;

@@ -57,7 +57,10 @@ impl Driver {
             Some(error) => Err(error.clone()),
             None => Ok(of(claim)),
         };
-        claims.iter().map(|it| (it.uid.clone(), result(it))).collect()
+        claims
+            .iter()
+            .map(|it| (it.uid.clone(), result(it)))
+            .collect()
     }
 }
 
@@ -89,7 +92,9 @@ impl ClaimDriver for Driver {
 fn driver(sim: &NodeSim) -> Arc<Driver> {
     let driver = Arc::new(Driver::default());
     let endpoint = Path::new(ENDPOINT);
-    sim.dra_drivers.add(DRIVER, endpoint, driver.clone()).expect("free");
+    sim.dra_drivers
+        .add(DRIVER, endpoint, driver.clone())
+        .expect("free");
     sim.dra_drivers.set_connected(DRIVER, endpoint, true);
     driver
 }
@@ -149,15 +154,21 @@ fn shared_claim_is_prepared_once_and_unprepared_last() {
         assert_eq!(devices(sim, &a), [format!("{DRIVER}/claim=shared")]);
         assert_eq!(devices(sim, &b), devices(sim, &a));
         delete(sim, "a", None);
-        sim.until("a is gone", MINUTE, |sim| get(sim, "a").is_none()).await;
+        sim.until("a is gone", MINUTE, |sim| get(sim, "a").is_none())
+            .await;
         assert_eq!(driver.calls().len(), 1, "b uses the claim");
         driver.with(|state| state.error = Some("busy".to_owned()));
         delete(sim, "b", None);
         sim.pass(MINUTE).await;
-        assert_eq!(phase(sim, "b"), "Running", "not terminal before the claim is unprepared");
+        assert_eq!(
+            phase(sim, "b"),
+            "Running",
+            "not terminal before the claim is unprepared"
+        );
         assert!(!runs(sim, &b));
         driver.with(|state| state.error = None);
-        sim.until("b is gone", MINUTE, |sim| get(sim, "b").is_none()).await;
+        sim.until("b is gone", MINUTE, |sim| get(sim, "b").is_none())
+            .await;
         assert_eq!(driver.calls().last().expect("calls"), "unprepare shared");
     });
 }
@@ -179,9 +190,15 @@ fn invalid_claims_block_their_pods_with_reason() {
             }),
         );
         let expected = [
-            ("reserved", format!("{prefix} pod reserved ({reserved}) is not allowed to use")),
+            (
+                "reserved",
+                format!("{prefix} pod reserved ({reserved}) is not allowed to use"),
+            ),
             ("missing", format!("{prefix} fetch ResourceClaim nowhere:")),
-            ("generated", format!("{prefix} pod \"default/generated\": ResourceClaim not created")),
+            (
+                "generated",
+                format!("{prefix} pod \"default/generated\": ResourceClaim not created"),
+            ),
         ];
         sim.until("they say why", MINUTE, |sim| {
             let mut all = expected.iter();
@@ -191,24 +208,30 @@ fn invalid_claims_block_their_pods_with_reason() {
         assert!(driver.calls().is_empty());
         assert!(sim.runtime.sandboxes().is_empty());
         // the controller generates the claim
-        let uid = get(sim, "generated").and_then(|pod| pod.metadata.uid).expect("a UID");
+        let uid = get(sim, "generated")
+            .and_then(|pod| pod.metadata.uid)
+            .expect("a UID");
         let owner = json!([{
             "apiVersion": "v1", "kind": "Pod", "name": "generated", "uid": uid, "controller": true,
         }]);
         claim(sim, "generated-gpu", &[&PodUid::from(uid.as_str())]);
-        sim.api.modify::<ResourceClaim>(Some("default"), "generated-gpu", |claim| {
-            claim.metadata.owner_references = serde_json::from_value(owner).expect("owner");
-        });
-        sim.api.modify::<windlass_types::Pod>(Some("default"), "generated", |pod| {
-            let status = pod.status.get_or_insert_default();
-            let names = json!([{ "name": "gpu", "resourceClaimName": "generated-gpu" }]);
-            status.resource_claim_statuses = serde_json::from_value(names).expect("names");
-        });
-        sim.until("it runs", MINUTE, |sim| ready(sim, "generated")).await;
+        sim.api
+            .modify::<ResourceClaim>(Some("default"), "generated-gpu", |claim| {
+                claim.metadata.owner_references = serde_json::from_value(owner).expect("owner");
+            });
+        sim.api
+            .modify::<windlass_types::Pod>(Some("default"), "generated", |pod| {
+                let status = pod.status.get_or_insert_default();
+                let names = json!([{ "name": "gpu", "resourceClaimName": "generated-gpu" }]);
+                status.resource_claim_statuses = serde_json::from_value(names).expect("names");
+            });
+        sim.until("it runs", MINUTE, |sim| ready(sim, "generated"))
+            .await;
         assert_eq!(driver.calls(), ["prepare generated-gpu"]);
         // pods that never got a claim end without a call
         delete(sim, "reserved", None);
-        sim.until("it is gone", MINUTE, |sim| get(sim, "reserved").is_none()).await;
+        sim.until("it is gone", MINUTE, |sim| get(sim, "reserved").is_none())
+            .await;
         assert_eq!(driver.calls().len(), 1);
     });
 }
@@ -219,10 +242,12 @@ fn pod_starts_when_its_driver_registers() {
         let uid = create(sim, with_claim("p", "c"));
         claim(sim, "c", &[&uid]);
         let text = "DRA driver gpu.example.com is not registered";
-        sim.until("it waits", MINUTE, |sim| blocker(sim, "p").contains(text)).await;
+        sim.until("it waits", MINUTE, |sim| blocker(sim, "p").contains(text))
+            .await;
         assert_eq!(sim.blocker("p"), "FailedPrepareDynamicResources");
         driver(sim);
-        sim.until("it runs at once", 2 * SECOND, |sim| ready(sim, "p")).await;
+        sim.until("it runs at once", 2 * SECOND, |sim| ready(sim, "p"))
+            .await;
     });
 }
 
@@ -234,13 +259,15 @@ fn hung_driver_delays_only_its_own_pods() {
         let hung = create(sim, with_claim("hung", "c"));
         claim(sim, "c", &[&hung]);
         create(sim, pod("free"));
-        sim.until("the other runs", 2 * SECOND, |sim| ready(sim, "free")).await;
+        sim.until("the other runs", 2 * SECOND, |sim| ready(sim, "free"))
+            .await;
         sim.pass(10 * SECOND).await;
         assert!(!runs(sim, &hung));
         // a waiting pod can be deleted: the sync is cancelled
         driver.with(|state| state.hangs = false);
         delete(sim, "hung", None);
-        sim.until("it is gone", MINUTE, |sim| get(sim, "hung").is_none()).await;
+        sim.until("it is gone", MINUTE, |sim| get(sim, "hung").is_none())
+            .await;
         assert_eq!(driver.calls(), ["prepare c", "unprepare c"]);
     });
 }
@@ -259,8 +286,10 @@ fn claims_survive_a_kill_of_the_agent() {
         );
         claim(sim, "a", &[&kept]);
         claim(sim, "b", &[&gone]);
-        sim.until("they run", MINUTE, |sim| ready(sim, "kept") && ready(sim, "gone"))
-            .await;
+        sim.until("they run", MINUTE, |sim| {
+            ready(sim, "kept") && ready(sim, "gone")
+        })
+        .await;
         sim.kill_agent().await;
         // meanwhile the pod and its containers go
         delete(sim, "gone", Some(0));
@@ -270,7 +299,8 @@ fn claims_survive_a_kill_of_the_agent() {
             driver.calls().contains(&"unprepare b".to_owned())
         })
         .await;
-        sim.until("the other runs again", MINUTE, |sim| runs(sim, &kept)).await;
+        sim.until("the other runs again", MINUTE, |sim| runs(sim, &kept))
+            .await;
         assert_eq!(devices(sim, &kept), [format!("{DRIVER}/claim=a")]);
         assert!(!driver.calls().contains(&"unprepare a".to_owned()));
     });
@@ -298,11 +328,13 @@ fn slices_go_at_startup_and_30_seconds_after_a_driver() {
         slice(sim, "old", NODE);
         slice(sim, "other", "another-node");
         sim.start_agent().await;
-        sim.until("the old one goes", 5 * SECOND, |sim| left(sim) == 1).await;
+        sim.until("the old one goes", 5 * SECOND, |sim| left(sim) == 1)
+            .await;
         let driver = driver(sim);
         slice(sim, "new", NODE);
         let connected = |sim: &NodeSim, connected| {
-            sim.dra_drivers.set_connected(DRIVER, ENDPOINT.as_ref(), connected);
+            sim.dra_drivers
+                .set_connected(DRIVER, ENDPOINT.as_ref(), connected);
         };
         connected(sim, false);
         sim.pass(Duration::from_secs(25)).await;
