@@ -24,8 +24,7 @@ pub use windlass_volume_plan::volume_reconciler::TearDownRequester;
 use windlass_volume_plan::volume_source::PodVolumes;
 
 pub use allocations::{
-    AllocateResources, AllocationScope, AllocationsHandle, PluginResourceUpdate,
-    ResourcesAllocated,
+    AllocateResources, AllocationScope, AllocationsHandle, PluginResourceUpdate, ResourcesAllocated,
 };
 
 use crate::mounted_volume_cache::MountedVolumeCache;

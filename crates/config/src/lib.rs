@@ -79,4 +79,4 @@ pub use gates::FeatureGates;
 pub use kubelet::KubeletConfiguration;
 pub use load::{Config, ConfigError, Warning, load};
 pub use shown::shown_flags;
-pub use validate::{cpu_list, percent};
+pub use validate::percent;

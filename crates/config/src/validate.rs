@@ -17,7 +17,7 @@ use crate::tls;
 mod managers;
 mod node;
 
-pub use node::{cpu_list, percent};
+pub use node::percent;
 
 /// A field that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

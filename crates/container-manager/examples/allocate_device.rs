@@ -102,7 +102,9 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         devices: [("gpu0".to_owned(), device)].into(),
     };
     events.send(listed).await?;
-    scope.wait_for(|scope| scope.resources.contains(GPU)).await?;
+    scope
+        .wait_for(|scope| scope.resources.contains(GPU))
+        .await?;
     let pod: Pod = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "train", "uid": "1"},
         "spec": {"containers": [{"name": "app", "resources": {"limits": {GPU: "1"}}}]},

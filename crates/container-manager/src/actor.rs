@@ -28,10 +28,10 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::ResourceManagerMetrics;
 use windlass_resource_managers::hints::NotAdmitted;
-use windlass_status::{PodStatusStore, StatusChange, StatusSubscription};
+use windlass_status::{PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription};
 use windlass_topology::CpuSet;
 use windlass_types::cri::LinuxResources;
-use windlass_types::{ContainerId, PodExt, PodUid};
+use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, SharedPod};
 
 use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step};
 use crate::managers::Managers;
@@ -42,7 +42,7 @@ use crate::shared_pool::updates;
 
 /// Time after which a call is shown as what the pod waits for.
 const SLOW_CALL: Duration = Duration::from_secs(2);
-/// Time after which a failed write or update of CPUs is retried; upstream's reconcile period.
+/// Time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Dependencies of the [`ContainerManager`].
@@ -242,7 +242,8 @@ impl ContainerManager {
         let pod = allocation.pod.full_name();
         let time = self.now().saturating_sub(allocation.since);
         self.deps.metrics.admissions.inc();
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let milliseconds = time.as_secs_f64() * 1000.0;
         self.deps.metrics.admission_duration.observe(milliseconds);
         let policy = self.deps.managers.topology.config().policy;
@@ -275,7 +276,8 @@ impl ContainerManager {
             *known = resources;
             is_new
         });
-        self.measured.publish(&self.deps.managers, &self.deps.metrics);
+        self.measured
+            .publish(&self.deps.managers, &self.deps.metrics);
         let managers = &self.deps.managers;
         let scope = managers.scope();
         self.deps.scope.send_if_modified(|known| {
@@ -304,9 +306,12 @@ impl ContainerManager {
         let old = self.files.contents.clone();
         let (version, completions) = (self.files.version, self.completions.clone());
         tokio::task::spawn_blocking(move || {
-            let changed = contents.iter().filter(|(file, text)| old.get(file) != Some(text));
-            let written: Result<(), String> =
-                changed.into_iter().try_for_each(|(file, text)| files.save(*file, text));
+            let changed = contents
+                .iter()
+                .filter(|(file, text)| old.get(file) != Some(text));
+            let written: Result<(), String> = changed
+                .into_iter()
+                .try_for_each(|(file, text)| files.save(*file, text));
             completions.send(Completion::Written(version, written.map(|()| contents)));
         });
     }
@@ -336,7 +341,10 @@ impl ContainerManager {
     /// Answers the pods whose resources are on the disk.
     fn saved(&mut self, _: &mut Context<Self>) {
         let written = self.files.written;
-        let saved = self.unsaved.iter().filter(|(_, (version, _))| *version <= written);
+        let saved = self
+            .unsaved
+            .iter()
+            .filter(|(_, (version, _))| *version <= written);
         let saved: Vec<PodUid> = saved.map(|(uid, _)| uid.clone()).collect();
         for uid in saved {
             self.unsaved.remove(&uid);
@@ -378,21 +386,57 @@ impl ContainerManager {
         }
     }
 
-    /// Handles changed pods: those that have ended release their resources, and the CPUs of started
-    /// containers are checked.
-    fn pods_changed(&mut self, change: StatusChange) {
+    /// Handles changed pods: those that have ended release their resources, started containers free
+    /// those of the init containers before, and their CPUs are checked.
+    fn pods_changed(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
         let owners = self.deps.managers.pods();
         let mut ended: Vec<PodUid> = change.removed;
+        let mut freed = false;
         for entry in change.changed {
             let uid = entry.pod.uid();
             if entry.worker_state == PodWorkerState::TerminatedPod {
                 ended.push(uid);
             } else {
+                freed |= owners.contains(&uid) && self.free_init_containers(&entry.pod);
                 self.update_cpus(&uid);
+                self.allocate_again(&entry, ctx);
             }
+        }
+        if freed {
+            self.changed();
         }
         ended.retain(|uid| owners.contains(uid));
         self.release(&ended);
+    }
+
+    /// Allocates the devices of a running pod that has none, because its state file was lost or the
+    /// previous pod with its UID has just ended (upstream `needsReAllocate`).
+    fn allocate_again(&mut self, entry: &PodStatusEntry, ctx: &mut Context<Self>) {
+        let uid = entry.pod.uid();
+        let runs = entry.observed && entry.worker_state == PodWorkerState::SyncPod;
+        let allocates = self.allocations.iter().any(|it| it.uid() == uid);
+        if !runs || allocates || !self.deps.managers.lacks_devices(&entry.pod) {
+            return;
+        }
+        let request = AllocateResources {
+            release: false,
+            pod: Some(SharedPod::clone(&entry.pod)),
+            keep: true,
+        };
+        self.request(uid, request, ctx);
+    }
+
+    /// Frees the memory of the init containers before the running containers of a pod; true if there
+    /// was any.
+    fn free_init_containers(&mut self, pod: &Pod) -> bool {
+        let Some(observed) = self.deps.observed.get(&pod.uid()) else {
+            return false;
+        };
+        let running = observed.containers.iter();
+        let running = running.filter(|it| it.state == ContainerState::Running);
+        running.fold(false, |freed, it| {
+            self.deps.managers.memory.container_started(pod, &it.name) || freed
+        })
     }
 
     /// Brings all running containers to their CPUs.
@@ -424,13 +468,20 @@ impl ContainerManager {
                     cpuset_cpus: update.cpus.to_string(),
                     ..LinuxResources::default()
                 };
-                let updated = runtime.update_container_resources(&update.id, &resources).await;
+                let updated = runtime
+                    .update_container_resources(&update.id, &resources)
+                    .await;
                 if let Err(error) = &updated {
                     tracing::warn!(pod = %uid, container = %update.id, %error,
                         "updating the CPUs of a container failed");
                 }
                 let is_done = updated.is_ok();
-                completions.send(Completion::CpusUpdated(uid, update.id, update.cpus, is_done));
+                completions.send(Completion::CpusUpdated(
+                    uid,
+                    update.id,
+                    update.cpus,
+                    is_done,
+                ));
             });
         }
     }
@@ -445,7 +496,8 @@ impl ContainerManager {
     ) {
         self.updating.remove(&id);
         if !is_done {
-            ctx.run_later(RETRY, move |this, _| this.update_cpus(&uid));
+            let retry = self.deps.managers.cpu_retry;
+            ctx.run_later(retry, move |this, _| this.update_cpus(&uid));
             return;
         }
         let all = self.deps.observed.all();
@@ -469,7 +521,10 @@ impl ContainerManager {
                 options,
                 calls,
             } => {
-                if !managers.devices.registered(&resource, registration, options) {
+                if !managers
+                    .devices
+                    .registered(&resource, registration, options)
+                {
                     return;
                 }
                 tracing::info!(resource, registration, "device plugin registered");
@@ -489,6 +544,9 @@ impl ContainerManager {
                 managers.listed.insert(resource);
                 self.changed();
                 self.health_changed(pods);
+                for entry in self.deps.status_store.snapshot() {
+                    self.allocate_again(&entry, ctx);
+                }
             }
             DeviceEvent::Gone {
                 resource,
@@ -545,9 +603,7 @@ fn store_changes(reader: StatusSubscription) -> impl stream::Stream<Item = Statu
     })
 }
 
-fn plugin_events(
-    events: mpsc::Receiver<DeviceEvent>,
-) -> impl stream::Stream<Item = DeviceEvent> {
+fn plugin_events(events: mpsc::Receiver<DeviceEvent>) -> impl stream::Stream<Item = DeviceEvent> {
     stream::unfold(events, async |mut events| {
         let event = events.recv().await?;
         Some((event, events))
@@ -587,8 +643,8 @@ impl StreamHandler<DeviceEvent> for ContainerManager {
 }
 
 impl StreamHandler<StatusChange> for ContainerManager {
-    fn handle(&mut self, change: StatusChange, _: &mut Context<Self>) {
-        self.pods_changed(change);
+    fn handle(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
+        self.pods_changed(change, ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

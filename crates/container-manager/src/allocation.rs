@@ -180,7 +180,11 @@ impl Allocation {
 
     /// One decision; `None` if the next one follows at once.
     fn next(&mut self, managers: &mut Managers) -> Result<Option<Step>, NotAdmitted> {
-        let all = self.pod.init_containers().iter().chain(self.pod.containers());
+        let all = self
+            .pod
+            .init_containers()
+            .iter()
+            .chain(self.pod.containers());
         let Some(container) = all.clone().nth(self.served) else {
             return Ok(Some(Step::Done));
         };
@@ -203,7 +207,9 @@ impl Allocation {
             self.served += 1;
             return Ok(None);
         };
-        let choice = managers.devices.choose(request, current.preferred.as_ref())?;
+        let choice = managers
+            .devices
+            .choose(request, current.preferred.as_ref())?;
         current.preferred = None;
         Ok(match choice {
             Choice::Kept => {

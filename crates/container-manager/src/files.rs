@@ -39,7 +39,9 @@ impl StateFiles for HostStateFiles {
     }
 
     fn save(&self, file: StateFile, content: &str) -> Result<(), String> {
-        self.file(file).save(content).map_err(|error| error.to_string())
+        self.file(file)
+            .save(content)
+            .map_err(|error| error.to_string())
     }
 
     fn set_aside(&self, file: StateFile, why: &str) {

@@ -36,6 +36,8 @@ pub struct Managers {
     pub unlimited_exclusive_cpus: bool,
     /// The health of devices is in the status of their container (gate `ResourceHealthStatus`).
     pub reports_health: bool,
+    /// Time after which a failed update of CPUs is retried.
+    pub(crate) cpu_retry: Duration,
     /// Memory.
     pub memory: MemoryManager,
     /// Devices.
@@ -72,6 +74,8 @@ pub struct ManagerParts {
     pub unlimited_exclusive_cpus: bool,
     /// The gate `ResourceHealthStatus`.
     pub reports_health: bool,
+    /// `cpuManagerReconcilePeriod`: time after which a failed update of CPUs is retried.
+    pub cpu_retry: Duration,
     /// Memory manager.
     pub memory: MemoryManager,
     /// Devices.
@@ -87,6 +91,7 @@ impl Managers {
             cpus: parts.cpus,
             unlimited_exclusive_cpus: parts.unlimited_exclusive_cpus,
             reports_health: parts.reports_health,
+            cpu_retry: parts.cpu_retry,
             memory: parts.memory,
             devices: parts.devices,
             memory_counters: MemoryCounters::default(),
@@ -135,7 +140,11 @@ impl Managers {
     ) -> Result<(), String> {
         if let Some(text) = files.load(StateFile::Cpus)? {
             // files of version 1 (before Kubernetes 1.15) have container IDs
-            report(StateFile::Cpus, cpus.restore(text.as_bytes(), |_| None), files);
+            report(
+                StateFile::Cpus,
+                cpus.restore(text.as_bytes(), |_| None),
+                files,
+            );
         }
         if let Some(text) = files.load(StateFile::Memory)? {
             report(StateFile::Memory, memory.restore(&text), files);
@@ -169,8 +178,7 @@ impl Managers {
     }
 
     fn has_exclusive_cpus(&self, pod: &Pod, container: &Container) -> bool {
-        self.unlimited_exclusive_cpus
-            && self.cpus.isolation(pod, container) == Isolation::Container
+        self.unlimited_exclusive_cpus && self.cpus.isolation(pod, container) == Isolation::Container
     }
 
     /// Pods that need an allocation.
@@ -182,7 +190,12 @@ impl Managers {
                 || self.topology.config().policy != TopologyPolicy::None
                 || self.memory.config().policy != MemoryPolicy::None,
             owners: self.pods(),
-            resources: self.devices.allocatable().into_keys().chain(assigned).collect(),
+            resources: self
+                .devices
+                .allocatable()
+                .into_keys()
+                .chain(assigned)
+                .collect(),
         }
     }
 
@@ -193,7 +206,8 @@ impl Managers {
             tracing::info!(removed = ?node.removed, "resources of ended device plugins removed");
         }
         self.removed.extend(node.removed);
-        self.removed.retain(|name| !node.capacity.contains_key(name));
+        self.removed
+            .retain(|name| !node.capacity.contains_key(name));
         PluginResources {
             capacity: node.capacity,
             allocatable: node.allocatable,
@@ -261,7 +275,7 @@ impl Managers {
                 self.memory.hints(pod, container),
             ],
         };
-        self.topology.place(&hints, false)
+        self.topology.place(&hints, self.memory.is_pod_level(pod))
     }
 
     /// Requests of a container for devices.
@@ -296,6 +310,10 @@ impl Managers {
         container: &Container,
         hint: Hint,
     ) -> Result<(), NotAdmitted> {
+        if self.places_pods() && self.memory.is_pod_level(pod) {
+            self.cpus.allocate_pod(pod, hint.nodes)?;
+            return self.memory.allocate_pod(pod, hint);
+        }
         self.cpus.allocate(pod, container, hint.nodes)?;
         let uid = pod.uid();
         let had = self.memory.blocks(uid.as_str(), &container.name).len();
@@ -317,12 +335,35 @@ impl Managers {
     pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
         let devices = self.devices.pods().map(|(uid, _)| uid.clone());
         let memory = self.memory.pods().map(PodUid::from);
-        devices.chain(memory).chain(self.cpus.pods().cloned()).collect()
+        devices
+            .chain(memory)
+            .chain(self.cpus.pods().cloned())
+            .collect()
+    }
+
+    /// A plugin resource that a container requests and has no devices of.
+    pub(crate) fn lacking(&self, pod: &Pod, container: &Container) -> Option<String> {
+        let uid = pod.uid();
+        let mut requests = self.requests(pod, container).into_iter();
+        let lacks = requests.find(|(resource, amount)| {
+            let assigned = self.devices.assigned(&uid, &container.name, resource);
+            *amount > 0 && assigned.is_none_or(|assigned| assigned.response.is_none())
+        });
+        lacks.map(|(resource, _)| resource)
+    }
+
+    /// True if a container of a pod lacks devices.
+    pub(crate) fn lacks_devices(&self, pod: &Pod) -> bool {
+        let mut all = pod.init_containers().iter().chain(pod.containers());
+        all.any(|container| self.lacking(pod, container).is_some())
     }
 
     /// Plugin resources in the limits of a container, with their amounts.
     fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
-        let limits = container.resources.as_ref().and_then(|it| it.limits.as_ref());
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|it| it.limits.as_ref());
         let names = limits.into_iter().flat_map(|it| it.keys());
         let names = names.filter(|name| {
             self.devices.is_plugin_resource(name)
@@ -345,7 +386,9 @@ impl Managers {
             let reusable = self.devices.reusable(&uid, &resource, &earlier);
             let owner = (&uid, container.name.as_str());
             let request = (resource.as_str(), amount);
-            let hints = self.devices.container_hints(nodes, owner, request, &reusable);
+            let hints = self
+                .devices
+                .container_hints(nodes, owner, request, &reusable);
             (resource, hints)
         });
         hints.collect()
@@ -355,7 +398,9 @@ impl Managers {
         let uid = pod.uid();
         let nodes = self.machine.all_nodes();
         let all = pod.init_containers().iter().chain(pod.containers());
-        let names: BTreeSet<_> = all.flat_map(|it| self.requests(pod, it).into_keys()).collect();
+        let names: BTreeSet<_> = all
+            .flat_map(|it| self.requests(pod, it).into_keys())
+            .collect();
         let hints = names.into_iter().map(|resource| {
             let amount = pod_request(pod, &resource).map_or(0, Quantity::value);
             let amount = usize::try_from(amount).unwrap_or(0);
@@ -373,7 +418,11 @@ fn report(file: StateFile, restored: Restored, files: &dyn StateFiles) {
         Restored::SetAside(why) => files.set_aside(file, &why),
         Restored::Migrated(changes) => {
             let changes = changes.join("; ");
-            tracing::warn!(?file, changes, "state file does not fit, assignments changed");
+            tracing::warn!(
+                ?file,
+                changes,
+                "state file does not fit, assignments changed"
+            );
         }
     }
 }

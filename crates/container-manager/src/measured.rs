@@ -29,22 +29,33 @@ impl Measured {
         ] {
             if new > old {
                 let labels = ["container", boundary];
-                metrics.aligned.with_label_values(&labels).inc_by(by(new, old));
+                metrics
+                    .aligned
+                    .with_label_values(&labels)
+                    .inc_by(by(new, old));
             }
         }
         if new.misaligned_cores > old.misaligned_cores {
-            let failures = metrics.misaligned.with_label_values(&["container", "physical_cpu"]);
+            let failures = metrics
+                .misaligned
+                .with_label_values(&["container", "physical_cpu"]);
             failures.inc_by(by(new.misaligned_cores, old.misaligned_cores));
         }
         self.cpus = new;
         let (new, old) = (managers.memory_counters, self.memory);
-        metrics.memory_requests.inc_by(by(new.requests, old.requests));
+        metrics
+            .memory_requests
+            .inc_by(by(new.requests, old.requests));
         metrics.memory_errors.inc_by(by(new.errors, old.errors));
         self.memory = new;
         let figures = managers.cpus.figures();
         metrics.shared_pool.set(figures.shared_milli as f64);
         metrics.exclusive_cpus.set(figures.exclusive as f64);
-        let nodes = managers.machine.nodes.keys().filter(|_| managers.cpus.is_static());
+        let nodes = managers
+            .machine
+            .nodes
+            .keys()
+            .filter(|_| managers.cpus.is_static());
         for node in nodes {
             let count = figures.exclusive_by_node.get(node).copied().unwrap_or(0);
             let gauge = metrics.cpus_per_node.with_label_values(&[node.to_string()]);
@@ -70,12 +81,18 @@ pub(crate) fn count_alignment(
         true => ("pod", 1),
         false => {
             let pod = &allocation.pod;
-            ("container", pod.init_containers().len() + pod.containers().len())
+            (
+                "container",
+                pod.init_containers().len() + pod.containers().len(),
+            )
         }
     };
     let labels = [scope, "numa_node"];
     match is_done {
-        true => metrics.aligned.with_label_values(&labels).inc_by(count as f64),
+        true => metrics
+            .aligned
+            .with_label_values(&labels)
+            .inc_by(count as f64),
         false => metrics.misaligned.with_label_values(&labels).inc(),
     }
 }

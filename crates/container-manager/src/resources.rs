@@ -59,6 +59,9 @@ impl AssignedResources for AssignedResourcesReader {
         container: &Container,
     ) -> Result<ContainerAssignment, String> {
         let managers = self.managers();
+        if let Some(resource) = managers.lacking(pod, container) {
+            return Err(format!("devices of {resource} are not allocated"));
+        }
         let devices = managers.devices.container(&pod.uid(), &container.name);
         for (resource, assigned) in devices.into_iter().flatten() {
             if !managers.devices.pre_start_required(resource) {

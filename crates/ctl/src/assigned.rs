@@ -23,7 +23,10 @@ pub(crate) enum Resource {
 
 pub(crate) async fn run(client: &Client, resource: Resource) -> Result<(), Error> {
     let mut resources = client.pod_resources().await?;
-    let pods = resources.list(ListPodResourcesRequest {}).await?.into_inner();
+    let pods = resources
+        .list(ListPodResourcesRequest {})
+        .await?
+        .into_inner();
     let allocatable = resources.get_allocatable_resources(AllocatableResourcesRequest {});
     let allocatable = allocatable.await?.into_inner();
     let text = match resource {
@@ -62,7 +65,10 @@ pub(crate) fn fields(container: &ContainerResources) -> Vec<(&'static str, Strin
     }
     for memory in &container.memory {
         let nodes = nodes(memory.topology.as_ref());
-        let text = format!("{} {} on NUMA nodes {nodes}", memory.size, memory.memory_type);
+        let text = format!(
+            "{} {} on NUMA nodes {nodes}",
+            memory.size, memory.memory_type
+        );
         fields.push(("Memory", text));
     }
     for device in &container.devices {
@@ -77,7 +83,9 @@ pub(crate) fn fields(container: &ContainerResources) -> Vec<(&'static str, Strin
     for claim in &container.dynamic_resources {
         let devices = claim.claim_resources.iter();
         let devices = devices.map(|it| {
-            [&it.driver_name, &it.pool_name, &it.device_name].map(String::as_str).join("/")
+            [&it.driver_name, &it.pool_name, &it.device_name]
+                .map(String::as_str)
+                .join("/")
         });
         let devices: Vec<_> = devices.collect();
         let name = &claim.claim_name;
@@ -93,7 +101,13 @@ fn devices(pods: &[PodResources], allocatable: &AllocatableResourcesResponse) ->
         for id in &device.device_ids {
             let node = nodes(device.topology.as_ref());
             let cells = [&device.resource_name, id.as_str(), &node, state];
-            rows.insert(cells.iter().chain(&owner).map(ToString::to_string).collect::<Vec<_>>());
+            rows.insert(
+                cells
+                    .iter()
+                    .chain(&owner)
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>(),
+            );
         }
     };
     let healthy: BTreeSet<_> = allocatable.devices.iter().flat_map(keys).collect();
@@ -114,7 +128,15 @@ fn devices(pods: &[PodResources], allocatable: &AllocatableResourcesResponse) ->
             row(device, ["-"; 3], "Healthy");
         }
     }
-    let heading = ["RESOURCE", "DEVICE", "NUMA", "HEALTH", "NAMESPACE", "POD", "CONTAINER"];
+    let heading = [
+        "RESOURCE",
+        "DEVICE",
+        "NUMA",
+        "HEALTH",
+        "NAMESPACE",
+        "POD",
+        "CONTAINER",
+    ];
     match rows.is_empty() {
         true => "No devices found.\n".to_owned(),
         false => table::render(&heading, &rows.into_iter().collect::<Vec<_>>()),
@@ -132,7 +154,12 @@ fn cpus(pods: &[PodResources], allocatable: &AllocatableResourcesResponse) -> St
             for cpu in &container.cpu_ids {
                 free.remove(cpu);
             }
-            let cells = [&list(&container.cpu_ids), &pod.namespace, &pod.name, &container.name];
+            let cells = [
+                &list(&container.cpu_ids),
+                &pod.namespace,
+                &pod.name,
+                &container.name,
+            ];
             rows.push(cells.map(String::clone).to_vec());
         }
     }
@@ -199,8 +226,15 @@ mod tests {
             cpu_ids: vec![3, 1, 2, 7],
             ..ContainerResources::default()
         };
-        let shown: Vec<_> = fields(&container).into_iter().map(|(_, text)| text).collect();
-        let expected = ["1-3,7", "vendor.com/gpu: gpu0 (NUMA node 1)", "vendor.com/gpu: gpu2"];
+        let shown: Vec<_> = fields(&container)
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
+        let expected = [
+            "1-3,7",
+            "vendor.com/gpu: gpu0 (NUMA node 1)",
+            "vendor.com/gpu: gpu2",
+        ];
         assert_eq!(shown, expected);
         let pods = [PodResources {
             name: "web".to_owned(),
@@ -213,8 +247,10 @@ mod tests {
             memory: Vec::new(),
         };
         let text = devices(&pods, &allocatable);
-        let lines: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
         let gpu = "vendor.com/gpu";
         let (ours, free) = (["default", "web", "app"], ["-"; 3]);
         for (line, (row, owner)) in [

@@ -8,9 +8,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 
 use tokio_util::sync::CancellationToken;
-use windlass_device_plugins::{
-    DevicePlugins, PluginEvent, open_registration, serve_registration,
-};
+use windlass_device_plugins::{DevicePlugins, PluginEvent, open_registration, serve_registration};
 use windlass_metrics::Metrics;
 use windlass_testbed::device_plugin::{DevicePlugin, DevicePluginSettings, TestDevice};
 
@@ -36,7 +34,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             PluginEvent::Listed { devices, .. } => {
                 let devices_left = devices.len();
-                println!("devices: {}", devices.into_keys().collect::<Vec<_>>().join(" "));
+                println!(
+                    "devices: {}",
+                    devices.into_keys().collect::<Vec<_>>().join(" ")
+                );
                 match devices_left {
                     2 => lamps.list(vec![TestDevice::healthy("red", &[])]),
                     _ => lamps.die(),

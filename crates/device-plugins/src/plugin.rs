@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
 use windlass_metrics::Metrics;
@@ -19,6 +19,8 @@ use windlass_resource_managers::devices::{
 
 /// Timeout of the connection (upstream's), and of the options.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between two attempts to connect.
+const CONNECT_RETRY: Duration = Duration::from_millis(250);
 /// Timeout of a preference; upstream has none.
 const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of Allocate, which may reset a device; upstream has none.
@@ -48,10 +50,13 @@ pub enum CallError {
 
 /// A registered plugin. Clones share its connection.
 #[derive(Clone, Debug)]
-pub struct DevicePlugin {
-    resource: Arc<str>,
+pub struct DevicePlugin(Arc<Registered>);
+
+#[derive(Debug)]
+struct Registered {
+    resource: String,
     registration: u64,
-    connection: Arc<Connection>,
+    connection: Connection,
     metrics: Metrics,
 }
 
@@ -62,26 +67,36 @@ impl DevicePlugin {
         endpoint: &Path,
         metrics: Metrics,
     ) -> Result<Self, String> {
-        let opened = timeout(CONNECT_TIMEOUT, Connection::open(endpoint)).await;
-        let opened = opened.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
+        let mut failure = "context deadline exceeded".to_owned();
+        let attempts = async {
+            loop {
+                match Connection::open(endpoint).await {
+                    Ok(connection) => return connection,
+                    // a plugin may register before it listens
+                    Err(error) => failure = error,
+                }
+                sleep(CONNECT_RETRY).await;
+            }
+        };
+        let connection = timeout(CONNECT_TIMEOUT, attempts).await;
         let connection =
-            opened.map_err(|error| format!("failed to dial device plugin: {error}"))?;
-        Ok(Self {
-            resource: resource.into(),
+            connection.map_err(|_| format!("failed to dial device plugin: {failure}"))?;
+        Ok(Self(Arc::new(Registered {
+            resource: resource.to_owned(),
             registration,
-            connection: Arc::new(connection),
+            connection,
             metrics,
-        })
+        })))
     }
 
     /// The resource.
     pub fn resource(&self) -> &str {
-        &self.resource
+        &self.0.resource
     }
 
     /// Number of its registration, unique in the agent run and growing.
     pub fn registration(&self) -> u64 {
-        self.registration
+        self.0.registration
     }
 
     pub(crate) async fn options(&self) -> Result<PluginOptions, CallError> {
@@ -142,8 +157,8 @@ impl DevicePlugin {
         let started = Instant::now();
         let response = call(ALLOCATE_TIMEOUT, self.client().allocate(request)).await;
         let seconds = started.elapsed().as_secs_f64();
-        let metrics = &self.metrics.plugins;
-        metrics.observe_device_allocation(&self.resource, seconds);
+        let metrics = &self.0.metrics.plugins;
+        metrics.observe_device_allocation(&self.0.resource, seconds);
         let first = response?.container_responses.into_iter().next();
         let first = first.ok_or_else(|| {
             CallError::Invalid("no containers return in allocation response".to_owned())
@@ -169,7 +184,7 @@ impl DevicePlugin {
     }
 
     fn client(&self) -> DevicePluginClient<Channel> {
-        DevicePluginClient::new(self.connection.channel())
+        DevicePluginClient::new(self.0.connection.channel())
     }
 }
 

@@ -90,7 +90,7 @@ pub async fn serve_registration(
         .serve_with_incoming_shutdown(connections, shutdown.cancelled_owned())
         .await;
     if let Some(path) = socket.as_ref().and_then(|it| it.as_pathname()) {
-        // a missing one is no error
+        // it may be missing
         let _ = tokio::fs::remove_file(path).await;
     }
     served

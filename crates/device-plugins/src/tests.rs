@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -142,6 +143,22 @@ async fn second_registration_replaces_first_without_gone() {
     assert_eq!(node.line().await, "3 listed z+");
     second.die();
     assert_eq!(node.line().await, "3 gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn plugin_that_listens_after_its_registration_is_connected() {
+    let mut node = Node::start();
+    let early = testbed::DevicePlugin::start(node.settings()).expect("a socket");
+    let mut settings = node.settings();
+    settings.socket = "late.sock".to_owned();
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        testbed::DevicePlugin::start(settings).expect("a socket")
+    };
+    let (registered, late) = tokio::join!(early.register_as("late.sock"), late);
+    assert!(registered.is_ok(), "{registered:?}");
+    assert!(node.line().await.starts_with("1 registered"));
+    assert!(late.calls().contains(&"Options".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Files of the administrator, the container runtime and the kernel.
 
 use std::str;
+use std::time::Duration;
 
 use windlass_config::gates::FeatureGates;
 use windlass_config::kubelet::KubeletConfiguration;
@@ -12,6 +13,7 @@ use windlass_manifests::{static_pod, yaml};
 use windlass_oom_watcher::{OomDetector, container_cgroup, records};
 use windlass_pod_inputs::resources::QosClass;
 use windlass_pod_lifecycle::cri_log;
+use windlass_resource_managers::devices::{Checkpoint, Devices};
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::dns;
 use windlass_stats::parse;
@@ -29,6 +31,21 @@ pub(crate) fn manifest(data: &[u8]) {
     }
     let again = static_pod::load(data, &origin, "node");
     assert_eq!(again.ok(), Some(loaded));
+}
+
+/// The checkpoint of devices: what is accepted is written the same, also after a restart.
+pub(crate) fn device_checkpoint(data: &[u8]) {
+    let Some(checkpoint) = str::from_utf8(data).ok().map(Checkpoint::parse) else {
+        return;
+    };
+    let Ok(checkpoint) = checkpoint else { return };
+    assert_eq!(
+        Checkpoint::parse(&checkpoint.to_text()),
+        Ok(checkpoint.clone())
+    );
+    let (devices, _) = Devices::restore(checkpoint, Duration::ZERO);
+    let text = devices.checkpoint().to_text();
+    assert_eq!(Checkpoint::parse(&text), Ok(devices.checkpoint()));
 }
 
 /// One file of a KubeletConfiguration, with validation.

@@ -33,13 +33,14 @@ mod requests;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     ("authority", requests::authority),
     ("bearer", access::bearer),
     ("certificate", access::certificate),
     ("cgroup-name", files::cgroup_name),
     ("configuration", files::configuration),
     ("credentials", files::credentials),
+    ("device-checkpoint", files::device_checkpoint),
     ("image-name", files::image_name),
     ("kernel-log", files::kernel_log),
     ("log-line", files::log_line),

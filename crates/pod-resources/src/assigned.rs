@@ -6,8 +6,8 @@ use windlass_proto::podresources_v1::{
 };
 use windlass_resource_managers::memory::Block;
 use windlass_topology::{CpuSet, NumaSet};
-use windlass_types::corev1::{Container, Pod};
 use windlass_types::PodExt;
+use windlass_types::corev1::{Container, Pod};
 
 /// Devices of a container: one message for each device and NUMA node.
 pub(crate) fn devices(
@@ -61,7 +61,9 @@ fn of_nodes(resource: &str, id: &str, nodes: NumaSet) -> Vec<ContainerDevices> {
         true => vec![device(resource, id, None)],
         false => {
             let nodes = nodes.iter();
-            nodes.map(|node| device(resource, id, Some(node.into()))).collect()
+            nodes
+                .map(|node| device(resource, id, Some(node.into())))
+                .collect()
         }
     }
 }

@@ -9,8 +9,8 @@ use windlass_container_manager::{AssignedResourcesReader, Managers};
 use windlass_metrics::PodResourcesMetrics;
 use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
 use windlass_proto::podresources_v1::{
-    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources,
-    DynamicResource, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources, DynamicResource,
+    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, PodResources as OfPod,
 };
 use windlass_proto::podresources_v1alpha1 as v1alpha1;
@@ -72,7 +72,9 @@ impl PodResources {
     }
 
     fn managers(&self) -> Option<Arc<Managers>> {
-        self.assigned.as_ref().map(AssignedResourcesReader::managers)
+        self.assigned
+            .as_ref()
+            .map(AssignedResourcesReader::managers)
     }
 
     fn of_pod(&self, pod: &Pod, managers: Option<&Managers>) -> OfPod {

@@ -49,6 +49,9 @@ struct State {
     pods: BTreeMap<PodUid, CpuSet>,
 }
 
+/// CPUs of a pod's containers, and whether they are exclusive.
+type Parts = BTreeMap<String, (CpuSet, bool)>;
+
 /// Who shares the CPUs of a container (upstream `ResourceIsolationLevel`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
@@ -159,15 +162,15 @@ impl CpuManager {
         self.policy.is_some()
     }
 
-    /// CPUs that a container may use: those assigned to it, else the shared pool. `None` with policy
-    /// `none`, which leaves the choice to the kernel. With option `strict-cpu-reservation` the shared
-    /// pool can be empty; a runtime takes that for all CPUs.
+    /// CPUs that a container may use: those assigned to it, else the shared pool. `None` leaves the
+    /// choice to the kernel: with policy `none`, and if the shared pool is empty, which it can be with
+    /// option `strict-cpu-reservation`.
     pub fn cpus_of(&self, uid: &PodUid, container: &str) -> Option<&CpuSet> {
         self.policy.as_ref()?;
-        Some(
-            self.assigned_to(uid, container)
-                .unwrap_or(&self.state.shared),
-        )
+        let cpus = self
+            .assigned_to(uid, container)
+            .unwrap_or(&self.state.shared);
+        (!cpus.is_empty()).then_some(cpus)
     }
 
     /// CPUs that are assigned to a container, and not to the shared pool.
@@ -359,7 +362,7 @@ impl CpuManager {
             return Ok(());
         }
         let threads = self.machine.threads_per_core().max(1);
-        if count % threads != 0 {
+        if !count.is_multiple_of(threads) {
             return Err(AllocationError::PartOfCore { count, threads });
         }
         let free = (&self.state.shared - &policy.reserved_cores).len();
@@ -391,18 +394,17 @@ impl CpuManager {
         uncores.all(|uncore| Some(uncore) == first)
     }
 
-    /// CPUs of a pod, and of each container whether they are exclusive.
-    #[allow(clippy::type_complexity)]
+    /// Chooses CPUs for a pod, and parts of them for its containers.
     fn parts_of_pod(
         &self,
         policy: &Static,
         pod: &Pod,
         count: usize,
         nodes: Option<NumaSet>,
-    ) -> Result<(CpuSet, BTreeMap<String, (CpuSet, bool)>), AllocationError> {
+    ) -> Result<(CpuSet, Parts), AllocationError> {
         check_pool_of_pod(pod)?;
         let all = self.choose(policy, count, nodes, &CpuSet::new())?;
-        let mut parts = BTreeMap::new();
+        let mut parts = Parts::new();
         let mut pool = all.clone();
         let part = |pool: &CpuSet, container: &Container| match requests::of_container(
             pod, container, true,
@@ -489,9 +491,10 @@ impl State {
         cpus
     }
 
-    /// CPUs that are assigned to containers.
+    /// CPUs that are assigned to containers and pods.
     fn assigned(&self) -> CpuSet {
-        let all = self.containers.values().flat_map(BTreeMap::values);
+        let of_containers = self.containers.values().flat_map(BTreeMap::values);
+        let all = of_containers.chain(self.pods.values());
         all.flat_map(CpuSet::iter).collect()
     }
 }

@@ -160,11 +160,6 @@ impl Devices {
         self.pods.iter()
     }
 
-    /// True if the pod has devices or a reservation.
-    pub fn has_pod(&self, pod: &PodUid) -> bool {
-        self.pods.contains_key(pod)
-    }
-
     /// Marks devices as used by a container before the plugin's Allocate.
     pub fn reserve(
         &mut self,
@@ -203,14 +198,6 @@ impl Devices {
     /// Frees all devices of a pod. Returns whether it had any.
     pub fn release(&mut self, pod: &PodUid) -> bool {
         self.pods.remove(pod).is_some()
-    }
-
-    /// Frees the devices of all other pods. Returns the pods that had some.
-    pub fn retain_pods(&mut self, active: &BTreeSet<PodUid>) -> Vec<PodUid> {
-        let gone = self.pods.keys().filter(|pod| !active.contains(*pod));
-        let gone: Vec<PodUid> = gone.cloned().collect();
-        self.pods.retain(|pod, _| active.contains(pod));
-        gone
     }
 
     /// Devices of a resource that are used by any pod.

@@ -107,6 +107,12 @@ impl MemoryManager {
         &self.config
     }
 
+    /// True for a pod with pod-level resources that gets assignments (gate
+    /// `PodLevelResourceManagers`).
+    pub fn is_pod_level(&self, pod: &Pod) -> bool {
+        self.config.pod_level && requests::is_pod_level(pod)
+    }
+
     /// UIDs of the pods with assignments.
     pub fn pods(&self) -> impl Iterator<Item = &str> {
         self.state.entries.keys().map(String::as_str)
@@ -205,16 +211,16 @@ impl MemoryManager {
         Ok(())
     }
 
-    /// Frees the memory of the init containers before a container that starts: they have ended
-    /// (upstream `AddContainer`).
-    pub fn container_started(&mut self, pod: &Pod, container: &str) {
+    /// Frees the memory of the init containers before a container that has started: they have ended
+    /// (upstream `AddContainer`). True if there was any.
+    pub fn container_started(&mut self, pod: &Pod, container: &str) -> bool {
         let uid = pod.uid();
         let before = pod.init_containers().iter();
-        for init in before.take_while(|it| it.name != container) {
-            if !is_sidecar(init) {
-                self.release_container(uid.as_str(), &init.name);
-            }
-        }
+        let before = before.take_while(|it| it.name != container);
+        let ended = before.filter(|it| !is_sidecar(it));
+        ended.fold(false, |freed, init| {
+            self.release_container(uid.as_str(), &init.name) || freed
+        })
     }
 
     /// Frees the memory of a pod; true if it had any.
@@ -230,12 +236,13 @@ impl MemoryManager {
         true
     }
 
-    fn release_container(&mut self, uid: &str, container: &str) {
+    fn release_container(&mut self, uid: &str, container: &str) -> bool {
         let Some(blocks) = self.state.remove_blocks(uid, container) else {
-            return;
+            return false;
         };
         let Some(pod) = self.state.pod_entries.get(uid) else {
-            return self.state.give_back(&blocks);
+            self.state.give_back(&blocks);
+            return true;
         };
         // pod-level memory is freed with the last container
         if !self.state.entries.contains_key(uid) {
@@ -243,6 +250,7 @@ impl MemoryManager {
             self.state.pod_entries.remove(uid);
             self.state.give_back(&blocks);
         }
+        true
     }
 
     fn manages(&self, pod: &Pod) -> bool {
@@ -438,7 +446,7 @@ impl fmt::Display for MemoryPolicy {
     }
 }
 
-/// A text that is no policy.
+/// A text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memoryManagerPolicy: must be one of None, Static, got {0:?}")]
 pub struct UnknownMemoryPolicy(String);

@@ -127,7 +127,12 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
         labels,
         annotations: {
             let own = annotations::annotations(pod, container, input.restart_count);
-            assigned.annotations.clone().into_iter().chain(own).collect()
+            assigned
+                .annotations
+                .clone()
+                .into_iter()
+                .chain(own)
+                .collect()
         },
         log_path: container_log_path(&container.name, input.restart_count),
         stdin: container.stdin.unwrap_or(false),

@@ -49,12 +49,10 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
     let lifecycle = container.lifecycle.as_ref();
-    let checks = [
-        (
-            lifecycle.is_some_and(|l| l.stop_signal.is_some()),
-            "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-        ),
-    ];
+    let checks = [(
+        lifecycle.is_some_and(|l| l.stop_signal.is_some()),
+        "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
+    )];
     let on = checks.iter().filter(|(on, _)| *on);
     lines.extend(on.map(|(_, text)| format!("container {}: {text}", container.name)));
 }

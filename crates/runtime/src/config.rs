@@ -9,8 +9,7 @@ use windlass_pod_inputs::env::{
 use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_runtime_config::config_error::ConfigError;
 use windlass_runtime_config::container_config::{
-    ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
-    without_quota,
+    ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths, without_quota,
 };
 use windlass_runtime_config::dns::pod_dns;
 use windlass_runtime_config::hosts::{hosts_file, pod_hostname};

@@ -190,7 +190,9 @@ impl PodRuntime {
     /// Names of the containers of a pod that have exclusive CPUs.
     fn exclusive_cpus(&self, pod: &Pod) -> BTreeSet<String> {
         let assigned = self.deps().assigned.as_ref();
-        assigned.map(|it| it.exclusive_cpus(pod)).unwrap_or_default()
+        assigned
+            .map(|it| it.exclusive_cpus(pod))
+            .unwrap_or_default()
     }
 
     /// Values that the cgroup of a pod should have.

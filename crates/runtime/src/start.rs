@@ -216,10 +216,7 @@ impl SyncPass<'_> {
     }
 
     /// Prepares the devices of a container and returns what is assigned to it.
-    async fn assignment(
-        &self,
-        container: &Container,
-    ) -> Result<ContainerAssignment, StartFailure> {
+    async fn assignment(&self, container: &Container) -> Result<ContainerAssignment, StartFailure> {
         let failed = |error| self.config_failure(container, error, Retry::Later);
         let mut assignment = match &self.runtime.deps().assigned {
             Some(assigned) => {

@@ -51,10 +51,12 @@ impl TextFile {
     pub fn save(&self, content: &str) -> Result<(), StoreError> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let temporary = self.sibling(".tmp");
-        let made = DirBuilder::new().recursive(true).mode(0o750).create(directory);
-        let written = made.and_then(|()| {
-            write_atomically(directory, &temporary, &self.path, content.as_bytes())
-        });
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(directory);
+        let written = made
+            .and_then(|()| write_atomically(directory, &temporary, &self.path, content.as_bytes()));
         written.map_err(|source| {
             // a failed write must not keep a full disk full
             let _ = fs::remove_file(&temporary);
@@ -85,6 +87,7 @@ impl TextFile {
 
     /// A hidden file beside this one.
     fn sibling(&self, extension: &str) -> PathBuf {
-        self.path.with_file_name(format!(".{}{extension}", self.name()))
+        self.path
+            .with_file_name(format!(".{}{extension}", self.name()))
     }
 }

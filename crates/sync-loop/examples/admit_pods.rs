@@ -8,9 +8,9 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
+use windlass_actors::AllocationScope;
 use windlass_node_rules::admission::{AdmissionPolicy, Pressure, SysctlAllowList};
 use windlass_node_rules::resize::ResizePolicy;
-use windlass_actors::AllocationScope;
 use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet, Decision};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;

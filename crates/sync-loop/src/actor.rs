@@ -27,9 +27,9 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    AllocationsHandle, ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged, PlegHealth, PodChanged,
-    PodWorkersHandle, ProbeUpdate, ResourcesAllocated, RuntimeState, ShutdownState, SourcesReady,
-    StatusCache, TerminatePod, VolumesChanged, VolumesHandle,
+    AllocationsHandle, ConfigChanged, KillPod, NodePressure, NodeUpdate, ObjectsChanged,
+    PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, ResourcesAllocated, RuntimeState,
+    ShutdownState, SourcesReady, StatusCache, TerminatePod, VolumesChanged, VolumesHandle,
 };
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_mailboxes::{

@@ -14,6 +14,7 @@ mod resize;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -463,22 +464,27 @@ impl AdmittedPodSet {
     }
 }
 
-/// Resources of device plugins are not compared: their allocation decides.
 fn check(pod: &Pod, load: &NodeLoad, context: AdmissionContext<'_>) -> Result<(), Rejection> {
-    let requested: Vec<_> = context.scope.requested(pod).collect();
-    if requested.is_empty() {
-        return admit(input(pod, load, context));
-    }
-    let mut node = context.node.clone();
-    let status = node.status.as_mut();
-    if let Some(list) = status.and_then(|status| status.allocatable.as_mut()) {
-        list.retain(|name, _| !requested.contains(&name.as_str()));
-    }
+    let node = node_for(pod, context);
     let context = AdmissionContext {
         node: &node,
         ..context
     };
     admit(input(pod, load, context))
+}
+
+/// Returns the node without the resources of device plugins that a pod requests: they are not
+/// compared, their allocation decides.
+fn node_for<'a>(pod: &Pod, context: AdmissionContext<'a>) -> Cow<'a, Node> {
+    let requested: Vec<_> = context.scope.requested(pod).collect();
+    let mut node = Cow::Borrowed(context.node);
+    if !requested.is_empty() {
+        let status = node.to_mut().status.as_mut();
+        if let Some(list) = status.and_then(|status| status.allocatable.as_mut()) {
+            list.retain(|name, _| !requested.contains(&name.as_str()));
+        }
+    }
+    node
 }
 
 fn input<'a>(

@@ -1,8 +1,6 @@
 //! The closed list of events.
 
-use windlass_actors::{
-    PodChanged, ProbeUpdate, ResourcesAllocated, TerminatePod, VolumesChanged,
-};
+use windlass_actors::{PodChanged, ProbeUpdate, ResourcesAllocated, TerminatePod, VolumesChanged};
 use windlass_cri::CriResult;
 use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_types::cri::RuntimeStatus;

@@ -50,6 +50,7 @@ impl ResourcePolicies {
             cpus,
             unlimited_exclusive_cpus: true,
             reports_health: true,
+            cpu_retry: Duration::from_secs(10),
             memory,
             devices: Managers::restore_devices(files).expect("a state file"),
             machine,

@@ -48,23 +48,23 @@
 
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{
-    agent, containerd, control_plane, cri_proxy, csi_driver, dra_driver, environment, images, kustomize,
-    node_images, pod_watch, registry, small_disk,
+    agent, containerd, control_plane, cri_proxy, csi_driver, device_plugin, dra_driver,
+    environment, images, kustomize, node_images, pod_watch, registry, small_disk,
 };
 
 mod builders;
 pub mod fake_checks;
+pub(crate) mod fake_devices;
 mod fake_disk;
 mod fake_image_disk;
-pub(crate) mod fake_devices;
 pub(crate) mod fake_pressure;
 pub mod fake_runtime;
 mod node_sim;
 
 pub use builders::PodBuilder;
 pub use fake_checks::FakeChecks;
-pub use fake_disk::FakeDisk;
 pub use fake_devices::{FakeDevices, ResourcePolicies};
+pub use fake_disk::FakeDisk;
 pub use fake_pressure::FakePressure;
 pub use fake_runtime::FakeRuntime;
 pub use node_sim::{NodeSim, simulate, simulate_cluster};

@@ -28,8 +28,8 @@ use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
 use windlass::wiring::{
     self, Agent, AgentParts, ContainerManagerParts, DevicePluginParts, DraParts, EvictionParts,
-    ImageGcParts, LocalStorageParts, NodeParts,
-    ObjectParts, PressureParts, RuntimeParts, SourceParts, StateParts, VolumeParts, WorkerParts,
+    ImageGcParts, LocalStorageParts, NodeParts, ObjectParts, PressureParts, RuntimeParts,
+    SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
@@ -370,7 +370,10 @@ impl NodeSim {
             },
             dra: DraParts {
                 drivers: self.dra_drivers.clone(),
-                store: self.claims_dir.as_ref().map(|it| Store::open(it).expect("a directory")),
+                store: self
+                    .claims_dir
+                    .as_ref()
+                    .map(|it| Store::open(it).expect("a directory")),
                 ..DraParts::default()
             },
             runtime: RuntimeParts {

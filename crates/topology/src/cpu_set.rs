@@ -12,7 +12,7 @@ const MAX_CPU: u32 = 1 << 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// A text that is no CPU list.
+/// Error of a text that is not a CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of CPUs such as 0-3,8")]
 pub struct CpuSetError(String);

@@ -2,6 +2,17 @@
 //!
 //! For programs that place work on CPUs and memory: [`Machine`] is a value, so that decisions about
 //! it are pure functions, and tests use machines that do not exist ([`fake`]).
+//!
+//! # Example
+//!
+//! ```
+//! use windlass_topology::fake::FakeMachine;
+//!
+//! let machine = FakeMachine { nodes: 2, cores: 4, threads: 2, ..FakeMachine::default() }.build();
+//! assert_eq!(machine.all_cpus().to_string(), "0-7");
+//! assert_eq!(machine.nodes_of_cpus(&"0,6".parse()?).to_string(), "0,1");
+//! # Ok::<(), windlass_topology::CpuSetError>(())
+//! ```
 
 mod cpu_set;
 pub mod fake;

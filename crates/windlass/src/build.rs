@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{HostNetwork, NodeIdentity, identify};
-use windlass_config::{Config, KubeletConfiguration, KubeletFlags, cpu_list};
+use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
@@ -45,6 +45,7 @@ use windlass_stats::DiskSpace;
 use windlass_store::{
     AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultFile, Store,
 };
+use windlass_topology::CpuSet;
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
@@ -56,8 +57,8 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::cluster::ClusterParts;
 use crate::wiring::{
-    AgentParts, DraParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
-    StateParts, VolumeParts, WorkerParts,
+    AgentParts, DraParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts,
+    SourceParts, StateParts, VolumeParts, WorkerParts,
 };
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
@@ -174,11 +175,12 @@ pub fn agent_parts(
 /// Replaces the CPU reservations by `reservedSystemCPUs`, if it is set.
 fn reserve_system_cpus(kubelet: &mut KubeletConfiguration, online: &str) -> anyhow::Result<()> {
     let reserved = kubelet.reserved_system_cpus.as_str();
-    let Some(cpus) = cpu_list(reserved) else {
+    let cpus: CpuSet = reserved.parse()?;
+    if cpus.is_empty() {
         return Ok(());
-    };
+    }
     let online = online.trim();
-    let are_online = cpu_list(online).is_none_or(|online| cpus.is_subset(&online));
+    let are_online = online.is_empty() || cpus.is_subset(&online.parse()?);
     anyhow::ensure!(
         are_online,
         "reservedSystemCPUs: {reserved} is not a subset of the online CPUs {online}"

@@ -183,8 +183,12 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let stop_signals = node.facts.stop_signals;
     let resize_pod_level = node.facts.resize_pod_level;
     let restart_policy = parts.runtime.options.restart_backoff;
-    let (assigned, device_plugins, plugin_resources) =
-        spawn_container_manager(parts.container_manager, ends.container_manager, &shared, &links);
+    let (assigned, device_plugins, plugin_resources) = spawn_container_manager(
+        parts.container_manager,
+        ends.container_manager,
+        &shared,
+        &links,
+    );
     let assigned_resources = Arc::new(assigned.clone());
     let runtime = pod_runtime(parts.runtime, node.facts, assigned_resources, &shared);
     spawn_node_limits(&runtime, &shared);

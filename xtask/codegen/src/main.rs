@@ -17,10 +17,7 @@ const PROTOS: &[(&str, &str)] = &[
     ("dra/v1beta1/api.proto", "dra.v1beta1.rs"),
     ("drahealth/v1alpha1/api.proto", "drahealth.v1alpha1.rs"),
     ("pluginregistration/v1/api.proto", "pluginregistration.rs"),
-    (
-        "deviceplugin/v1beta1/api.proto",
-        "deviceplugin.v1beta1.rs",
-    ),
+    ("deviceplugin/v1beta1/api.proto", "deviceplugin.v1beta1.rs"),
     ("containerd/events/events.proto", "containerd.events.rs"),
     (
         "containerd/events/v1/events.proto",

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use super::sources::is_test;
 use super::{Finding, Workspace};
 
-const CATALOGUE: &str = "crates/actors/src/catalogue.rs";
+const CATALOGUE: [&str; 2] = [
+    "crates/actors/src/catalogue.rs",
+    "crates/actors/src/catalogue/allocations.rs",
+];
 const ACTORS: &str = "docs/actors.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
 const COVERAGE: &str = "docs/coverage/";
@@ -16,18 +19,24 @@ const NAMED_BY_KIND: &[&str] = &["ProbeManager", "PodWorkerActor"];
 
 /// The message table and the catalogue have the same messages.
 pub(crate) fn messages(workspace: &Workspace) -> Vec<Finding> {
-    let in_code = marked_messages(&workspace.text(CATALOGUE));
+    let in_code: Vec<_> = CATALOGUE
+        .iter()
+        .flat_map(|file| {
+            let messages = marked_messages(&workspace.text(file)).into_iter();
+            messages.map(move |(name, line)| (name, *file, line))
+        })
+        .collect();
     let in_table = table_messages(&workspace.text(ACTORS));
     let missing = in_code
         .iter()
-        .filter(|(name, _)| !in_table.iter().any(|(n, _)| n == name))
-        .map(|(name, line)| {
+        .filter(|(name, ..)| !in_table.iter().any(|(n, _)| n == name))
+        .map(|(name, file, line)| {
             let what = format!("message {name} is not in the table");
-            Finding::new(CATALOGUE, *line, what, "add its row to docs/actors.md")
+            Finding::new(file, *line, what, "add its row to docs/actors.md")
         });
     let stale = in_table
         .iter()
-        .filter(|(name, _)| !in_code.iter().any(|(n, _)| n == name))
+        .filter(|(name, _)| !in_code.iter().any(|(n, ..)| n == name))
         .map(|(name, line)| {
             let what = format!("the table has {name}, the catalogue does not");
             Finding::new(

@@ -498,6 +498,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "oom-watcher",
             "pod-inputs",
             "pod-lifecycle",
+            "resource-managers",
             "runtime-config",
             "stats",
         ],

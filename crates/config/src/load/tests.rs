@@ -609,7 +609,7 @@ fn each_validation_rule_is_enforced() {
     );
     for (options, expected) in [
         (
-            "x: y",
+            "x: word",
             "unknown CPU Manager Policy option: \"x\"; remove it",
         ),
         (
@@ -746,12 +746,12 @@ fn each_validation_rule_is_enforced() {
     rule("podLogsDir: /var/log/../x", "must not contain");
     rule("podLogsDir: /var/log/p\u{f6}ds", "must be ASCII");
     rule(
-        "reservedMemory: [{numaNode: 0, limits: {memory: 0Mi}}]",
+        "reservedMemory: [{numaNode: 0, limits: {memory: 0}}]",
         "expected a string",
     );
     rule(
         "reservedMemory: [{numaNode: 0, limits: {memory: \"0\"}}]",
-        "memory must be more than 0",
+        "must be more than 0, got 0",
     );
     rule("userNamespaces: {idsPerPod: 100}", "multiple of 65536");
     rule(

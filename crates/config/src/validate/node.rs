@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 
 use windlass_eviction::Thresholds;
+use windlass_topology::CpuSet;
 use windlass_units::quantity::Quantity;
 
 use super::Rules;
 use crate::duration::GoDuration;
 use crate::eviction;
 use crate::kubelet::KubeletConfiguration;
-
-/// Maximum number of a CPU, above what any kernel is built for.
-const MAX_CPU: u32 = 1 << 16;
 
 /// Checks cgroups, reserved resources and enforcement.
 pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
@@ -65,7 +63,7 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
 
     let cpus = c.reserved_system_cpus.as_str();
     if !cpus.is_empty() {
-        rules.require(cpu_list(cpus).is_some(), "reservedSystemCPUs", || {
+        rules.require(cpus.parse::<CpuSet>().is_ok(), "reservedSystemCPUs", || {
             format!("not a CPU list: {cpus:?}; set for example 0-1,4")
         });
         let by_cgroup = !c.system_reserved_cgroup.is_empty() || !c.kube_reserved_cgroup.is_empty();
@@ -117,21 +115,6 @@ pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     for error in errors.into_iter().flatten() {
         rules.reject(error.field, error.message);
     }
-}
-
-/// Parses a list of numbers and ranges, such as `0-3,8`; `None` if it is not one, or names a CPU that
-/// no kernel supports.
-pub fn cpu_list(text: &str) -> Option<BTreeSet<u32>> {
-    let mut cpus = BTreeSet::new();
-    for item in text.split(',') {
-        let (from, to) = item.split_once('-').unwrap_or((item, item));
-        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
-        if from > to || to > MAX_CPU {
-            return None;
-        }
-        cpus.extend(from..=to);
-    }
-    Some(cpus)
 }
 
 /// Checks the taints of a new Node object.

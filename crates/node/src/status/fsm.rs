@@ -16,8 +16,8 @@ use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
     updated_node,
 };
-use windlass_types::{PluginResources, Timestamp};
 use windlass_types::corev1::Node;
+use windlass_types::{PluginResources, Timestamp};
 use windlass_types::{Reason, view::EventType};
 
 use super::NodeStatusSettings;

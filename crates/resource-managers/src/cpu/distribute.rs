@@ -31,7 +31,7 @@ pub(super) fn take(
         ..taking
     };
     let pool = Pool::new(machine, free, count);
-    if count % group != 0 {
+    if !count.is_multiple_of(group) {
         return Ok(packed(machine, free, count, fallback));
     }
     let nodes = pool.numa_order();

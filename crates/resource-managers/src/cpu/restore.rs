@@ -1,5 +1,5 @@
-//! What becomes of a state file: used, migrated to the present configuration and machine, or set
-//! aside. Upstream stops the kubelet instead (kubernetes/kubernetes#110478).
+//! Decision about a state file: used, migrated to another configuration or machine, or set aside.
+//! Upstream stops the kubelet instead (kubernetes/kubernetes#110478).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -176,9 +176,6 @@ fn reserved_cpus(
     // a part of a CPU cannot be reserved, so it is rounded up
     let count = usize::try_from(settings.reserved_milli.div_euclid(1000)).unwrap_or(0)
         + usize::from(settings.reserved_milli.rem_euclid(1000) > 0);
-    if count == 0 {
-        return Err(CpuSettingsError::NothingReserved);
-    }
     let cpus = match settings.reserved.is_empty() {
         true => take(machine, &machine.all_cpus(), count, taking).unwrap_or_default(),
         false => settings.reserved.clone(),

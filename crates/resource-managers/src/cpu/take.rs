@@ -230,7 +230,7 @@ impl<'a> Pool<'a> {
             .filter(|(_, cpu)| cores.contains(&cpu.core));
         let mut cpus: Vec<u32> = free.map(|(number, _)| *number).collect();
         // an odd number leaves one thread of the last core
-        if self.needed % 2 != 0 && threads > 1 && cpus.len() > self.needed {
+        if !self.needed.is_multiple_of(2) && threads > 1 && cpus.len() > self.needed {
             cpus.pop();
         }
         if self.needed > 0 && cpus.len() == self.needed {
@@ -238,3 +238,6 @@ impl<'a> Pool<'a> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -18,7 +18,7 @@ use super::{Assigned, DeviceResponse, Devices, DevicesPerNuma, Resource};
 
 /// Content of the checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 pub struct Checkpoint {
     /// Devices of containers; `None` as upstream without any.
     pub pod_device_entries: Option<Vec<CheckpointEntry>>,
@@ -28,7 +28,7 @@ pub struct Checkpoint {
 
 /// Devices of one resource that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 pub struct CheckpointEntry {
     /// UID of the pod.
     #[serde(rename = "PodUID")]

@@ -112,7 +112,7 @@ fn hints_line(hints: &ProviderHints) -> String {
     lines.join("; ")
 }
 
-/// Prints the free memory of each node in GiB, and with whom it is used.
+/// Prints the free memory of each node in GiB, and the group of nodes that it is in.
 fn free_line(state: &State) -> String {
     let node = |(number, state): (&u32, &super::state::NodeState)| {
         let free = state.memory_map.get("memory").unwrap().free / GIB;

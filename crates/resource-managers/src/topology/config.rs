@@ -154,7 +154,7 @@ impl fmt::Display for TopologyPolicy {
     }
 }
 
-/// A text that is no policy or scope.
+/// A text that is not a policy or scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not known")]
 pub struct UnknownValue(String);

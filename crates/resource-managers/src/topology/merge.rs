@@ -9,6 +9,9 @@ use windlass_topology::NumaSet;
 
 use crate::hints::{Hint, ProviderHints, ResourceHints};
 
+/// Largest table of all sets of nodes.
+const MAX_TABLE: usize = 1 << 16;
+
 /// Returns one list of hints for each resource (upstream `filterProvidersHints`).
 pub(super) fn hint_lists(providers: &[ProviderHints]) -> Vec<Vec<Hint>> {
     let any = |preferred| {
@@ -55,16 +58,29 @@ pub(super) fn preferred_sets(lists: &[Vec<Hint>], all: NumaSet) -> BTreeSet<Numa
 pub(super) fn reachable_sets(lists: &[Vec<Hint>], all: NumaSet) -> Vec<NumaSet> {
     let mut reached = vec![all];
     for list in lists {
-        let sets = distinct(list.iter().map(|it| it.nodes.unwrap_or(all)));
+        let sets = list.iter().map(|hint| hint.nodes.unwrap_or(all).and(all));
+        let sets = distinct(sets, all);
         let pairs = reached
             .iter()
             .flat_map(|set| sets.iter().map(|other| set.and(*other)));
-        reached = distinct(pairs.filter(|set| !set.is_empty()));
+        reached = distinct(pairs, all);
     }
     reached
 }
 
-fn distinct(sets: impl Iterator<Item = NumaSet>) -> Vec<NumaSet> {
+/// Returns each nonempty set once; they have only nodes of `all`.
+fn distinct(sets: impl Iterator<Item = NumaSet>, all: NumaSet) -> Vec<NumaSet> {
+    let sets = sets.filter(|set| !set.is_empty());
+    let index = |set: NumaSet| usize::try_from(set.bits()).unwrap_or(usize::MAX);
+    if index(all) < MAX_TABLE {
+        // sorting 65,000 pairs takes longer than all the rest of an admission
+        let mut seen = vec![false; index(all) + 1];
+        let mut is_new = |set: &NumaSet| {
+            let seen = seen.get_mut(index(*set));
+            seen.is_some_and(|seen| !std::mem::replace(seen, true))
+        };
+        return sets.filter(|set| is_new(set)).collect();
+    }
     let mut sets: Vec<NumaSet> = sets.collect();
     sets.sort_unstable();
     sets.dedup();

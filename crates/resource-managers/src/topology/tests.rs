@@ -358,13 +358,25 @@ proptest! {
             TopologyPolicy::SingleNumaNode,
         ]),
         closest in any::<bool>(),
+        first in prop::sample::select(vec![0, 20]),
     ) {
+        let moved = |hints: ResourceHints| match hints {
+            ResourceHints::Any => ResourceHints::Any,
+            ResourceHints::Of(mut hints) => {
+                for nodes in hints.iter_mut().filter_map(|hint| hint.nodes.as_mut()) {
+                    *nodes = nodes.iter().map(|node| node + first).collect();
+                }
+                ResourceHints::Of(hints)
+            }
+        };
         let named = |list: Vec<ResourceHints>| {
             let named = list.into_iter().enumerate();
-            named.map(|(index, hints)| (index.to_string(), hints)).collect()
+            named.map(|(index, hints)| (index.to_string(), moved(hints))).collect()
         };
         let providers: Vec<ProviderHints> = resources.into_iter().map(named).collect();
-        let manager = TopologyManager::new(config(policy, closest), &machine(4)).unwrap();
+        let mut numbered = machine(24);
+        numbered.nodes.retain(|node, _| (first..first + 4).contains(node));
+        let manager = TopologyManager::new(config(policy, closest), &numbered).unwrap();
         let mut lists = super::merge::hint_lists(&providers);
         let single = policy == TopologyPolicy::SingleNumaNode;
         if single {

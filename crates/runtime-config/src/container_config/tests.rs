@@ -673,13 +673,18 @@ fn assignment_is_added_to_the_configuration() {
             readonly: true,
             ..Mount::default()
         }],
-        envs: [("GPU", "0"), ("OWN", "plugin")].map(|(k, v)| (text(k), text(v))).into(),
+        envs: [("GPU", "0"), ("OWN", "plugin")]
+            .map(|(k, v)| (text(k), text(v)))
+            .into(),
         annotations: [(text("vendor.com/gpu"), text("0"))].into(),
         cdi_devices: vec![text("vendor.com/gpu=0")],
     };
     let config = case.config().expect("valid");
     let resources = &config.resources;
-    let sets = (resources.cpuset_cpus.as_str(), resources.cpuset_mems.as_str());
+    let sets = (
+        resources.cpuset_cpus.as_str(),
+        resources.cpuset_mems.as_str(),
+    );
     assert_eq!((sets, resources.cpu_quota), (("2-3", "1"), -1));
     assert_eq!(config.devices[0].host_path, "/dev/gpu0");
     assert_eq!(config.mounts[0].host_path, "/opt/gpu");

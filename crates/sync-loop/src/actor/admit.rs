@@ -104,8 +104,10 @@ impl SyncLoop {
                 return;
             }
         };
-        if let Some(admission) = admission {
-            self.execute(admission);
+        match admission {
+            Some(admission) => self.execute(admission),
+            // the health of its devices changed
+            None => self.dispatch(Dispatch::Sync(uid)),
         }
     }
 

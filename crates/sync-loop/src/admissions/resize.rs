@@ -4,7 +4,7 @@ use windlass_node_rules::preemption::PreemptionPlan;
 use windlass_node_rules::resize::{ResizeDecision, decide_resize};
 use windlass_types::SharedPod;
 
-use super::{AdmissionContext, AdmittedPodSet, check, input, no_victims};
+use super::{AdmissionContext, AdmittedPodSet, check, input, no_victims, node_for};
 use crate::dispatch::Dispatch;
 
 /// Decision about a resize, and the pods that a critical pod preempts for it.
@@ -27,6 +27,11 @@ impl AdmittedPodSet {
         allocated: &SharedPod,
         context: AdmissionContext<'_>,
     ) -> Resize {
+        let node = node_for(live, context);
+        let context = AdmissionContext {
+            node: &node,
+            ..context
+        };
         let decision = decide_resize(input(live, &self.load, context), allocated);
         let mut resize = Resize {
             decision,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tokio_stream::wrappers::WatchStream;
 use tokio_stream::StreamExt;
+use tokio_stream::wrappers::WatchStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use windlass_proto::deviceplugin_v1beta1::device_plugin_server::DevicePlugin;

@@ -77,7 +77,7 @@ fn nodes_caches_memory_and_huge_pages_are_read() {
     cpu(sys, 0, "0", "0", Some(("6", "0,2")));
     cpu(sys, 1, "1", "0", Some(("7", "1")));
     cpu(sys, 2, "0", "0", Some(("6", "0,2")));
-    // a cache of the whole node is no uncore cache
+    // a cache that the whole node shares does not count
     cpu(sys, 4, "0", "1", Some(("9", "4-5")));
     cpu(sys, 5, "1", "1", Some(("9", "4-5")));
     assert_eq!(

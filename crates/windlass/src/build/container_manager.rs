@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use windlass_config::Config;
@@ -12,6 +13,9 @@ use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy};
 use windlass_topology::Machine;
 
 use crate::wiring::{ContainerManagerParts, DevicePluginParts};
+
+/// Shortest time between two updates of a container's CPUs that fail.
+const MIN_CPU_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the parts of the ContainerManager on a host with this memory in bytes. Blocks on the disk.
 pub(super) fn container_manager_parts(
@@ -25,7 +29,7 @@ pub(super) fn container_manager_parts(
     let topology = TopologyManager::new(config.topology_manager(), &machine)?;
     let mut cpus = CpuManager::new(&config.cpu_manager(), Arc::new(machine.clone()))
         .context("cpuManagerPolicy")?;
-    let memory = config.memory_manager(&machine, memory).context("reservedMemory")?;
+    let memory = config.memory_manager(&machine, memory)?;
     let mut memory = MemoryManager::new(memory, &machine);
     Managers::restore_files(&mut cpus, &mut memory, &files).map_err(state)?;
     let parts = ManagerParts {
@@ -33,6 +37,11 @@ pub(super) fn container_manager_parts(
         cpus,
         reports_health: config.gates.enabled("ResourceHealthStatus"),
         unlimited_exclusive_cpus: config.gates.enabled("DisableCPUQuotaWithExclusiveCPUs"),
+        cpu_retry: config
+            .kubelet
+            .cpu_manager_reconcile_period
+            .to_std()
+            .max(MIN_CPU_RETRY),
         memory,
         devices: Managers::restore_devices(&files).map_err(state)?,
         machine,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    AllocationsHandle, ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate, ObjectsChanged,
-    OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, ResourcesAllocated,
-    RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache, TerminatePod, UpdatePod, VolumeManagerMessage,
-    VolumesChanged, VolumesHandle, VolumesInUse,
+    AllocationsHandle, ConfigChanged, GetPodWorkers, MountedVolumeCache, NodePressure, NodeUpdate,
+    ObjectsChanged, OomKillCache, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle,
+    ResourcesAllocated, RuntimeName, RuntimeState, ShutdownState, SourcesReady, StatusCache,
+    TerminatePod, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse,
 };
 use windlass_container_manager::CONTAINER_MANAGER;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};

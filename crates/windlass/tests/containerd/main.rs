@@ -12,6 +12,7 @@ mod bad_input;
 mod cgroups;
 mod containers;
 mod control;
+mod devices;
 mod disk_faults;
 mod edits;
 mod hooks;

@@ -2,6 +2,7 @@
 
 mod cpus;
 mod devices;
+mod memory;
 
 use serde_json::json;
 use windlass_testing::{NodeSim, PodBuilder};
@@ -33,7 +34,9 @@ fn config(sim: &NodeSim, uid: &PodUid) -> ContainerConfig {
 
 /// Reason and message of the pod's status.
 fn failure(sim: &NodeSim, name: &str) -> String {
-    let status = get(sim, name).and_then(|pod| pod.status).unwrap_or_default();
+    let status = get(sim, name)
+        .and_then(|pod| pod.status)
+        .unwrap_or_default();
     let part = |text: Option<String>| text.unwrap_or_default();
     format!("{}: {}", part(status.reason), part(status.message))
 }

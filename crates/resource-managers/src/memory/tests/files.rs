@@ -152,3 +152,13 @@ fn parts_of_a_group_may_differ() {
     assert_eq!(restored.restore(&used.checkpoint()), Restored::Kept);
     assert_eq!(restored, used);
 }
+
+#[test]
+fn file_has_the_bytes_of_the_go_kubelet() {
+    let mut used = manager(3);
+    for (uid, containers) in [("a", "i2 s1 c4"), ("b", "c12")] {
+        allocate(&mut used, &pod(uid, containers), NO_HINT).unwrap();
+    }
+    let file = used.checkpoint();
+    assert_eq!(file, include_str!("memory_manager_state.json").trim_end());
+}

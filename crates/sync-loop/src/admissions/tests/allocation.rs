@@ -67,7 +67,11 @@ fn pod_runs_when_it_has_its_resources() {
     assert!(!case.admissions.is_admitted(&"a".into()));
     // a waiting pod counts
     case.check(pod("b", true), false, "allocate(keep)");
-    case.check(pod("c", false), false, "reject(OutOfpods) reject(c OutOfpods)");
+    case.check(
+        pod("c", false),
+        false,
+        "reject(OutOfpods) reject(c OutOfpods)",
+    );
     case.check(pod("d", false), true, "allocate(keep)");
     case.allocated("a", "admit run(a)");
     case.allocated("a", "");
@@ -80,10 +84,19 @@ fn waiting_pod_can_be_rejected_deleted_removed_or_killed() {
     let mut case = Case::new();
     case.check(pod("a", false), false, "allocate");
     let rejection = Rejection::new("TopologyAffinityError", "no");
-    let rejected = case.admissions.not_allocated(&"a".into(), rejection.clone());
+    let rejected = case
+        .admissions
+        .not_allocated(&"a".into(), rejection.clone());
     let line = rejected.expect("an admission").to_string();
-    assert_eq!(line, "reject(TopologyAffinityError) reject(a TopologyAffinityError)");
-    assert!(case.admissions.not_allocated(&"a".into(), rejection).is_none());
+    assert_eq!(
+        line,
+        "reject(TopologyAffinityError) reject(a TopologyAffinityError)"
+    );
+    assert!(
+        case.admissions
+            .not_allocated(&"a".into(), rejection)
+            .is_none()
+    );
     case.check(pod("a", false), false, "run(a)");
     case.check(pod("b", false), false, "allocate");
     case.check(Dispatch::Remove("b".into()), false, "remove(b)");

@@ -59,8 +59,10 @@ fn exclusive_cpus_leave_the_shared_pool_and_return() {
         let resources = config(sim, &exclusive).resources;
         assert_eq!(resources.cpuset_cpus, "1-2");
         assert_eq!(resources.cpu_quota, -1);
-        sim.until("the pool shrinks", SECOND, |sim| cpus(sim, &shared) == "0,3-7")
-            .await;
+        sim.until("the pool shrinks", SECOND, |sim| {
+            cpus(sim, &shared) == "0,3-7"
+        })
+        .await;
         // fractions are of the shared pool
         let limits = [("cpu", "1500m"), ("memory", "64Mi")];
         let fraction = create(sim, pod_with("fraction", &limits));
@@ -74,8 +76,10 @@ fn exclusive_cpus_leave_the_shared_pool_and_return() {
         sim.pass(20 * SECOND).await;
         assert_eq!(cpus(sim, &exclusive), "1-2");
         delete(sim, "exclusive", None);
-        sim.until("it is gone", 20 * SECOND, |sim| get(sim, "exclusive").is_none())
-            .await;
+        sim.until("it is gone", 20 * SECOND, |sim| {
+            get(sim, "exclusive").is_none()
+        })
+        .await;
         sim.until("the pool grows", SECOND, |sim| cpus(sim, &shared) == "0-7")
             .await;
     });
@@ -88,8 +92,10 @@ fn pod_without_alignment_is_rejected() {
         until_ready(sim, "fits").await;
         assert_eq!(cpus(sim, &fits), "1-3");
         create(sim, pod_with("wide", &[("cpu", "5"), ("memory", "64Mi")]));
-        sim.until("it fails", 10 * SECOND, |sim| phase(sim, "wide") == "Failed")
-            .await;
+        sim.until("it fails", 10 * SECOND, |sim| {
+            phase(sim, "wide") == "Failed"
+        })
+        .await;
         let expected = "TopologyAffinityError: Pod was rejected: Resources cannot be allocated \
                         with Topology locality";
         assert_eq!(failure(sim, "wide"), expected);

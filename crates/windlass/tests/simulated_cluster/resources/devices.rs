@@ -38,7 +38,8 @@ async fn until_ready(sim: &NodeSim, name: &str) {
 #[test]
 fn pod_gets_devices_and_frees_them_at_its_end() {
     on_a_ready_node(1, async |sim| {
-        sim.devices.register(GPU, &[("gpu0", true), ("gpu1", true), ("gpu2", false)]);
+        sim.devices
+            .register(GPU, &[("gpu0", true), ("gpu1", true), ("gpu2", false)]);
         sim.until("the node has devices", SECOND, |sim| has(sim, "3", "2"))
             .await;
         let first = create(sim, pod_with("first", &[(GPU, "2")]));
@@ -48,15 +49,19 @@ fn pod_gets_devices_and_frees_them_at_its_end() {
         assert!(file.contains(first.as_str()), "{file}");
         // no device is left
         create(sim, pod_with("late", &[(GPU, "1")]));
-        sim.until("it fails", 10 * SECOND, |sim| phase(sim, "late") == "Failed")
-            .await;
+        sim.until("it fails", 10 * SECOND, |sim| {
+            phase(sim, "late") == "Failed"
+        })
+        .await;
         let expected = "UnexpectedAdmissionError: Pod was rejected: Allocate failed due to \
                         requested number of devices unavailable for vendor.com/gpu. Requested: 1, \
                         Available: 0, which is unexpected";
         assert_eq!(failure(sim, "late"), expected);
         delete(sim, "first", None);
-        sim.until("first is gone", 20 * SECOND, |sim| get(sim, "first").is_none())
-            .await;
+        sim.until("first is gone", 20 * SECOND, |sim| {
+            get(sim, "first").is_none()
+        })
+        .await;
         let next = create(sim, pod_with("next", &[(GPU, "1")]));
         until_ready(sim, "next").await;
         assert_eq!(devices(sim, &next), ["/dev/gpu0"]);
@@ -175,8 +180,10 @@ fn ended_plugin_leaves_capacity_for_five_minutes() {
         let uid = create(sim, pod_with("web", &[(GPU, "1")]));
         until_ready(sim, "web").await;
         sim.devices.stop(GPU);
-        sim.until("no device is healthy", 20 * SECOND, |sim| has(sim, "1", "0"))
-            .await;
+        sim.until("no device is healthy", 20 * SECOND, |sim| {
+            has(sim, "1", "0")
+        })
+        .await;
         sim.pass(4 * MINUTE).await;
         assert!(has(sim, "1", "0"), "{:?}", counts(sim));
         sim.until("no device is left", 2 * MINUTE, |sim| has(sim, "0", "0"))
@@ -200,7 +207,8 @@ fn kill_after_allocation_converges_to_the_same_devices() {
                 !sim.devices.allocations().is_empty()
             })
             .await;
-            sim.pass(std::time::Duration::from_millis(milliseconds)).await;
+            sim.pass(std::time::Duration::from_millis(milliseconds))
+                .await;
             sim.kill_agent().await;
             sim.start_agent().await;
             sim.pass(2 * SECOND).await;
@@ -226,13 +234,18 @@ fn health_of_devices_is_in_the_status_of_their_container() {
             let container = containers?.into_iter().next()?;
             let resource = container.allocated_resources_status?.into_iter().next()?;
             let device = resource.resources?.into_iter().next()?;
-            Some(format!("{} {} {}", resource.name, device.resource_id, device.health?))
+            Some(format!(
+                "{} {} {}",
+                resource.name, device.resource_id, device.health?
+            ))
         };
         let expected = |health: &str| Some(format!("{GPU} gpu0 {health}"));
         assert_eq!(health(sim), expected("Healthy"));
         sim.devices.list(GPU, &[("gpu0", false)]);
-        sim.until("it is reported", 10 * SECOND, |sim| health(sim) == expected("Unhealthy"))
-            .await;
+        sim.until("it is reported", 10 * SECOND, |sim| {
+            health(sim) == expected("Unhealthy")
+        })
+        .await;
         sim.until("allocatable shrinks", 20 * SECOND, |sim| has(sim, "1", "0"))
             .await;
         assert!(ready(sim, "web"));
@@ -248,7 +261,9 @@ fn damaged_checkpoint_is_set_aside() {
         sim.devices.register(GPU, &[("gpu0", true)]);
         create(sim, pod("plain"));
         until_ready(sim, "plain").await;
-        sim.until("the node has devices", 20 * SECOND, |sim| has(sim, "1", "1"))
-            .await;
+        sim.until("the node has devices", 20 * SECOND, |sim| {
+            has(sim, "1", "1")
+        })
+        .await;
     });
 }
