@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_resource_managers::devices::{
-    Choice, DeviceError, DeviceRequest, DeviceResponse, PreferredQuestion, STOP_GRACE_PERIOD,
+    Choice, DeviceError, DeviceRequest, DeviceResponse, PreferredQuestion,
 };
 use windlass_resource_managers::hints::{Hint, NotAdmitted};
 use windlass_types::{PodExt, PodUid, SharedPod};
@@ -17,7 +17,7 @@ use windlass_types::{PodExt, PodUid, SharedPod};
 use crate::managers::Managers;
 
 /// Max time for which a pod waits for a plugin.
-pub(crate) const MAX_WAIT: Duration = STOP_GRACE_PERIOD;
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(45);
 
 /// Call of a device plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Allocation {
         if self.served == 0
             && self.current.is_none()
             && now < self.since + MAX_WAIT
-            && let Some(resource) = managers.missing_plugin(&self.pod)
+            && let Some(resource) = managers.missing_plugin(&self.pod, self.keep)
         {
             return Step::Wait(resource);
         }
@@ -196,7 +196,12 @@ impl Allocation {
             self.pod_hint = Some(hint).filter(|_| managers.places_pods());
             self.current = Some(Current {
                 hint,
-                devices: managers.device_requests(&self.pod, container, self.served, hint),
+                devices: managers.device_requests(
+                    &self.pod,
+                    container,
+                    self.served,
+                    (hint, self.keep),
+                ),
                 preferred: None,
             });
             return Ok(None);

@@ -232,7 +232,7 @@ impl Managers {
 
     /// A resource that the pod needs and whose plugin is expected: it has not registered in this
     /// agent run, or not listed its devices yet.
-    pub(crate) fn missing_plugin(&self, pod: &Pod) -> Option<String> {
+    pub(crate) fn missing_plugin(&self, pod: &Pod, runs: bool) -> Option<String> {
         let uid = pod.uid();
         let all = pod.init_containers().iter().chain(pod.containers());
         let wanted = all.flat_map(|container| {
@@ -245,7 +245,8 @@ impl Managers {
                 Registration::Connected => !self.listed.contains(resource),
                 Registration::Unknown | Registration::Stopped => false,
             };
-            is_expected && self.devices.assigned(&uid, container, resource).is_none()
+            let keeps = runs && self.devices.assigned(&uid, container, resource).is_some();
+            is_expected && !keeps
         });
         missing.next().map(|(_, resource)| resource)
     }
@@ -284,7 +285,7 @@ impl Managers {
         pod: &Pod,
         container: &Container,
         served: usize,
-        hint: Hint,
+        (hint, runs): (Hint, bool),
     ) -> VecDeque<DeviceRequest> {
         let uid = pod.uid();
         let earlier = earlier(pod, served);
@@ -296,6 +297,7 @@ impl Managers {
             resource,
             amount,
             affinity: hint.nodes,
+            runs,
         });
         requests.collect()
     }

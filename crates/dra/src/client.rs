@@ -1,10 +1,10 @@
 //! Client of a driver's DRAPlugin service over its socket.
 //!
-//! Each call uses its own connection, as those of CSI drivers do. Messages of v1 are a superset of
-//! those of v1beta1 with the same numbers, so one client serves both versions.
+//! Messages of v1 are a superset of those of v1beta1 with the same numbers, so one client serves
+//! both versions.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,9 +13,10 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use windlass_metrics::Metrics;
-use windlass_plugins::{Connection, error_chain};
+use windlass_plugins::error_chain;
 use windlass_proto::dra_v1 as pb;
 
+use crate::link::Link;
 use crate::port::{ClaimDevice, ClaimDriver, ClaimRef, ClaimResult};
 
 /// Timeout of a call (upstream `defaultClientCallTimeout`).
@@ -59,20 +60,20 @@ impl Version {
     }
 }
 
-/// A client of one plugin of a driver. No connection is open between two calls.
+/// A client of one plugin of a driver.
 #[derive(Clone, Debug)]
 pub(crate) struct DraClient {
     driver: String,
-    socket: PathBuf,
+    link: Arc<Link>,
     version: Version,
     metrics: Metrics,
 }
 
 impl DraClient {
-    pub(crate) fn new(driver: &str, socket: &Path, version: Version, metrics: Metrics) -> Self {
+    pub(crate) fn new(driver: &str, link: Arc<Link>, version: Version, metrics: Metrics) -> Self {
         Self {
             driver: driver.to_owned(),
-            socket: socket.to_owned(),
+            link,
             version,
             metrics,
         }
@@ -88,12 +89,7 @@ impl DraClient {
         let path = self.version.path(prepare);
         let method = path.to_string();
         let attempt = async {
-            let connection = Connection::open(&self.socket).await.map_err(|error| {
-                // the text of grpc-go
-                let text = format!("connection error: desc = \"transport: {error}\"");
-                Status::unavailable(text)
-            })?;
-            let client = tonic::client::Grpc::new(connection.channel());
+            let client = tonic::client::Grpc::new(self.link.channel().await?);
             let mut client = client.max_decoding_message_size(MAX_RESPONSE_BYTES);
             let ready = client.ready().await;
             ready.map_err(|error| Status::unavailable(error_chain(&error)))?;

@@ -40,6 +40,7 @@ mod claim_info;
 mod client;
 mod drivers;
 mod health;
+mod link;
 mod manager;
 mod pod_claims;
 mod port;

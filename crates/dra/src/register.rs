@@ -18,6 +18,7 @@ use windlass_proto::drahealth_v1alpha1::NodeWatchResourcesRequest;
 use windlass_proto::drahealth_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 
 use crate::client::{DraClient, Version};
+use crate::link::Link;
 use crate::manager::DraClaims;
 
 /// Plugin type of DRA drivers.
@@ -38,7 +39,15 @@ const MAX_REPORT_BYTES: usize = 4 << 20;
 pub struct DraRegistration {
     claims: Arc<DraClaims>,
     /// Tasks by registration socket.
-    tasks: Mutex<BTreeMap<PathBuf, (Plugin, AbortOnDropHandle<()>)>>,
+    tasks: Mutex<BTreeMap<PathBuf, PluginTask>>,
+}
+
+/// A registered plugin.
+#[derive(Debug)]
+struct PluginTask {
+    plugin: Plugin,
+    link: Arc<Link>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl DraRegistration {
@@ -89,15 +98,18 @@ impl PluginHandler for DraRegistration {
     async fn register(&self, plugin: &Plugin) -> Result<(), String> {
         let version = version(plugin)?;
         let (name, endpoint) = (&plugin.name, &plugin.endpoint);
-        let metrics = self.claims.metrics();
-        let client = DraClient::new(name, endpoint, version, metrics);
-        self.claims
-            .drivers()
-            .add(name, endpoint, Arc::new(client))?;
-        let task = run_plugin(Arc::clone(&self.claims), plugin.clone());
-        let task = AbortOnDropHandle::new(spawn_io("dra-plugin", task));
+        let link = Arc::<Link>::default();
+        let client = DraClient::new(name, Arc::clone(&link), version, self.claims.metrics());
+        let drivers = self.claims.drivers();
+        drivers.add(name, endpoint, Arc::new(client))?;
+        let task = run_plugin(Arc::clone(&self.claims), plugin.clone(), Arc::clone(&link));
+        let task = PluginTask {
+            plugin: plugin.clone(),
+            link,
+            _task: AbortOnDropHandle::new(spawn_io("dra-plugin", task)),
+        };
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.insert(plugin.socket.clone(), (plugin.clone(), task));
+        tasks.insert(plugin.socket.clone(), task);
         tracing::info!(driver = name, endpoint = %endpoint.display(), ?version, "DRA driver registered");
         Ok(())
     }
@@ -105,11 +117,13 @@ impl PluginHandler for DraRegistration {
     fn deregister(&self, plugin: &Plugin) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // a rejected plugin has no task, but may have the endpoint of another
-        let task = tasks.get(&plugin.socket);
-        if !task.is_some_and(|(known, _)| known == plugin) {
+        let is_own = |task: &PluginTask| task.plugin == *plugin;
+        if !tasks.get(&plugin.socket).is_some_and(is_own) {
             return;
         }
-        tasks.remove(&plugin.socket);
+        if let Some(task) = tasks.remove(&plugin.socket) {
+            task.link.failed("the plugin is deregistered".to_owned());
+        }
         drop(tasks);
         self.claims.drivers().remove(&plugin.name, &plugin.endpoint);
         self.claims.clear_unusable(&plugin.name);
@@ -117,19 +131,21 @@ impl PluginHandler for DraRegistration {
 }
 
 /// Keeps a plugin connected until dropped.
-async fn run_plugin(claims: Arc<DraClaims>, plugin: Plugin) {
+async fn run_plugin(claims: Arc<DraClaims>, plugin: Plugin, link: Arc<Link>) {
     let (name, endpoint) = (&plugin.name, &plugin.endpoint);
     let mut backoff = CONNECT_BACKOFF;
     loop {
         match timeout(CONNECT_TIMEOUT, Connection::open(endpoint)).await {
             Ok(Ok(connection)) => {
                 backoff = CONNECT_BACKOFF;
+                link.connected(connection.channel());
                 claims.drivers().set_connected(name, endpoint, true);
                 tokio::select! {
                     biased;
                     () = connection.closed() => {}
                     () = follow_health(&claims, name, &connection) => {}
                 }
+                link.failed("the plugin closed the connection".to_owned());
                 claims.drivers().set_connected(name, endpoint, false);
                 claims.clear_unusable(name);
                 tracing::info!(driver = name, "DRA driver disconnected");
@@ -140,10 +156,14 @@ async fn run_plugin(claims: Arc<DraClaims>, plugin: Plugin) {
                     |it| it.err().unwrap_or_default(),
                 );
                 tracing::debug!(driver = name, error, "DRA driver not connected");
+                link.failed(error);
                 backoff = (backoff * 2).min(MAX_CONNECT_BACKOFF);
             }
         }
-        sleep(backoff).await;
+        tokio::select! {
+            () = link.wanted() => {}
+            () = sleep(backoff) => {}
+        }
     }
 }
 

@@ -16,10 +16,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use windlass_actors::{NodePressure, StatusCache, TerminatePod};
 use windlass_eviction::{
     Cadence, Decision, EvictionRecord, EvictionSettings, EvictionState, EvictionStatus,
@@ -43,6 +44,10 @@ use crate::ports::{
 use crate::records::save;
 use crate::triggers::usage_thresholds;
 use crate::wait::wait_for_end;
+
+/// Time after its grace period in which the container runtime kills an evicted pod; then the kernel
+/// does.
+const KILL_DELAY: Duration = Duration::from_secs(1);
 
 /// Dependencies of [`EvictionManager`].
 #[derive(Debug)]
@@ -313,10 +318,16 @@ impl EvictionManager {
         tracing::info!(%victim, reason = %victim.explanation, %noticed, "evicting a pod");
         if met.holds_memory() {
             let (figures, uid) = (Arc::clone(&self.deps.figures), victim.uid.clone());
-            spawn_io(
-                "hold-evicted-pod",
-                async move { figures.hold_memory(uid).await },
-            );
+            let until_kill = victim.grace + KILL_DELAY;
+            let observed = self.deps.observed.clone();
+            spawn_io("end-evicted-pod", async move {
+                figures.hold_memory(uid.clone()).await;
+                sleep(until_kill).await;
+                let pod = observed.get(&uid).filter(|pod| pod.is_alive());
+                if let Some(pod) = pod {
+                    figures.kill(pod).await;
+                }
+            });
         }
         self.deps.events.record_annotated(
             &entry.pod,

@@ -210,6 +210,20 @@ impl NodeFigures for HostFigures {
             None => tracing::debug!(pod = %named, "holding its memory takes long"),
         }
     }
+
+    async fn kill(&self, pod: Arc<ObservedPod>) {
+        let named = pod.uid.clone();
+        let killed = self
+            .memory
+            .run_once(READ_TIMEOUT, move |reader| reader.kill_containers(&pod));
+        match killed.await {
+            Some(Ok(())) => tracing::debug!(pod = %named, "killed what was left of the pod"),
+            // its cgroup is gone
+            Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Some(Err(error)) => tracing::debug!(pod = %named, %error, "the pod was not killed"),
+            None => tracing::debug!(pod = %named, "killing the pod takes long"),
+        }
+    }
 }
 
 fn pod_usage(pod: PodMemory) -> PodUsage {

@@ -37,6 +37,10 @@ pub trait NodeFigures: Send + Sync + Debug + 'static {
 
     /// Slows down a pod that allocates more memory than it has now, as far as the kernel can.
     async fn hold_memory(&self, pod: PodUid);
+
+    /// Kills the running containers of a pod whose grace period is over, as far as the kernel can:
+    /// a container runtime that waits for memory does not.
+    async fn kill(&self, pod: Arc<ObservedPod>);
 }
 
 /// Disk usage of one pod.

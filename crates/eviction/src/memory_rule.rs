@@ -16,13 +16,15 @@ pub(crate) const MAX_FULL_STALL: f64 = 10.0;
 /// As [`MAX_FULL_STALL`], for some tasks.
 pub(crate) const MAX_SOME_STALL: f64 = 40.0;
 
-/// When a threshold of a memory signal is met. Each rule includes the ones before.
+/// When a threshold of a memory signal is met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryRule {
     /// Capacity minus working set is less than the threshold.
     Upstream,
     /// Also, either what is available together with active page cache is less than the threshold,
     /// or tasks wait for memory for more than [`MAX_FULL_STALL`] or [`MAX_SOME_STALL`] percent.
+    /// Available is at most `MemAvailable`: with cgroup v2, memory of the kernel is in no working
+    /// set, and neither are the pages that it keeps for itself.
     #[default]
     ReclaimableAware,
 }
@@ -32,13 +34,11 @@ pub enum MemoryRule {
 #[error("must be reclaimable-aware or upstream, got {0:?}")]
 pub struct UnknownMemoryRule(pub String);
 
-/// Memory that a process could allocate: available together with active page cache.
-///
-/// It is at most `MemAvailable`, from which the kernel has subtracted what it keeps for itself.
+/// Memory that a process could allocate: available together with active page cache, at most
+/// `MemAvailable`.
 pub fn obtainable(available: u64, facts: &MemoryFacts) -> u64 {
     let with_cache = available.saturating_add(facts.active_file);
-    let limit = facts.mem_available.unwrap_or(u64::MAX);
-    with_cache.min(limit).max(available)
+    with_cache.min(facts.mem_available.unwrap_or(u64::MAX))
 }
 
 impl MemoryRule {
@@ -47,6 +47,18 @@ impl MemoryRule {
         match self {
             Self::Upstream => "upstream",
             Self::ReclaimableAware => "reclaimable-aware",
+        }
+    }
+
+    /// Returns what counts as available of a memory signal.
+    pub(crate) fn observe(self, observed: Observation, facts: &MemoryFacts) -> Observation {
+        let limit = match self {
+            Self::Upstream => None,
+            Self::ReclaimableAware => facts.mem_available,
+        };
+        Observation {
+            available: observed.available.min(limit.unwrap_or(u64::MAX)),
+            ..observed
         }
     }
 
@@ -64,7 +76,8 @@ impl MemoryRule {
         }
     }
 
-    /// Returns whether less than `needed` is there of a memory signal.
+    /// Returns whether less than `needed` is there of a memory signal, [observed](Self::observe) by
+    /// this rule.
     pub(crate) fn is_short(
         self,
         signal: Signal,

@@ -9,10 +9,10 @@ use windlass_units::duration::go_duration;
 use crate::interval;
 use crate::layout::{FileSystems, NodeReclaim};
 use crate::memory_rule::MemoryRule;
-use crate::observation::Observations;
+use crate::observation::{Observation, Observations};
 use crate::pod::PodFigures;
 use crate::rank::rank;
-use crate::signal::{NodeCondition, Pressure};
+use crate::signal::{NodeCondition, Pressure, Signal};
 use crate::threshold::{Threshold, Thresholds};
 use crate::victim::{MetThreshold, Victim};
 
@@ -97,6 +97,17 @@ impl EvictionSettings {
         Some(Victim::new(*met, pod, rank, self.max_pod_grace_period))
     }
 
+    /// Returns what counts as the measurement of a signal.
+    pub(crate) fn observed(
+        &self,
+        signal: Signal,
+        observations: &Observations,
+    ) -> Option<Observation> {
+        let observed = *observations.get(signal)?;
+        let facts = observations.memory_facts(signal);
+        Some(facts.map_or(observed, |facts| self.memory_rule.observe(observed, facts)))
+    }
+
     /// Returns the thresholds that are met. With `reclaim`, also those above the threshold, but
     /// short of its minimum reclaim.
     fn met(
@@ -106,12 +117,12 @@ impl EvictionSettings {
         reclaim: bool,
     ) -> Vec<MetThreshold> {
         let met = thresholds.filter_map(|threshold| {
-            let observed = *observations.get(threshold.signal)?;
+            let signal = threshold.signal;
+            let observed = self.observed(signal, observations)?;
             let needed = match reclaim {
                 true => threshold.resolved_at(observed.capacity),
                 false => threshold.quantity(observed.capacity),
             };
-            let signal = threshold.signal;
             let is_short = match observations.memory_facts(signal) {
                 Some(facts) => self.memory_rule.is_short(signal, needed, &observed, facts),
                 None => signal.quantity(observed.available) < needed,

@@ -123,11 +123,11 @@ impl EvictionStatus {
         let thresholds = settings.effective_thresholds();
         self.signals.clear();
         for signal in Signal::ALL {
+            let observed = settings.observed(signal, observations);
             let of_signal: Vec<ThresholdStatus> = thresholds
                 .for_signal(signal)
-                .map(|threshold| threshold_status(threshold, now, state, observations))
+                .map(|threshold| threshold_status(threshold, now, state, observed))
                 .collect();
-            let observed = observations.get(signal).copied();
             if observed.is_none() && of_signal.is_empty() {
                 continue;
             }
@@ -162,9 +162,8 @@ fn threshold_status(
     threshold: &Threshold,
     now: ClockReading,
     state: &EvictionState,
-    observations: &Observations,
+    observed: Option<Observation>,
 ) -> ThresholdStatus {
-    let observed = observations.get(threshold.signal);
     let quantity = observed.map(|observed| threshold.quantity(observed.capacity));
     let distance = observed.zip(quantity).map(|(observed, quantity)| {
         let available = i64::try_from(observed.available).unwrap_or(i64::MAX);

@@ -118,6 +118,11 @@ pub enum DeviceError {
     /// The plugin has no healthy device or ended.
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
     NoHealthyDevices(String),
+    /// A device that the container had before is gone or unhealthy, and its pod does not run.
+    #[error(
+        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}"
+    )]
+    NoLongerHealthy(String),
     /// The remaining devices do not suffice.
     #[error(
         "requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}"

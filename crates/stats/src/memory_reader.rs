@@ -174,6 +174,26 @@ impl MemoryReader {
         std::fs::write(dir.join("memory.high"), used)
     }
 
+    /// Kills the processes of all running containers of a pod, on cgroup v2 with Linux 5.14
+    /// (`cgroup.kill`). Those of the sandbox stay, which the container runtime expects.
+    ///
+    /// # Errors
+    /// A cgroup is absent or read-only, or the kernel is older.
+    pub fn kill_containers(&mut self, pod: &ObservedPod) -> io::Result<()> {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|it| it.unified()) else {
+            return Ok(());
+        };
+        let of_pod = self.paths.pod(cgroups, &pod.uid);
+        for container in pod.running() {
+            let id = container.id.as_str();
+            let path = self.paths.container(cgroups, of_pod.as_deref(), id);
+            let dir = path.and_then(|path| cgroups.memory_dir(&path));
+            let dir = dir.ok_or(io::ErrorKind::NotFound)?;
+            std::fs::write(dir.join("cgroup.kill"), "1")?;
+        }
+        Ok(())
+    }
+
     fn complete(&self, node: Option<MemoryUsage>, info: &MemInfo) -> Option<MemoryUsage> {
         if info.total == 0 {
             return node;

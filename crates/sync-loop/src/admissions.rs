@@ -59,6 +59,8 @@ pub struct AdmissionContext<'a> {
     pub restored: bool,
     /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
+    /// One of them runs: the pod is not rejected for want of its devices.
+    pub alive: bool,
     /// Pods that need an allocation before they run.
     pub scope: &'a AllocationScope,
 }
@@ -308,7 +310,7 @@ impl AdmittedPodSet {
         let before =
             self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
         if before || check(&pod, &self.load, context).is_ok() {
-            return self.run(pod, before, context.scope);
+            return self.run(pod, context.alive, context.scope);
         }
         self.decide(pod, context)
     }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::os::unix::net::UnixListener as Listener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -104,6 +105,7 @@ struct Shared {
     health: watch::Sender<Vec<health::DeviceHealth>>,
     registrations: watch::Sender<Vec<Result<(), String>>>,
     calls: watch::Sender<Vec<String>>,
+    connections: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -139,6 +141,7 @@ impl DraDriver {
             health: watch::channel(Vec::new()).0,
             registrations: watch::channel(Vec::new()).0,
             calls: watch::channel(Vec::new()).0,
+            connections: AtomicU32::new(0),
         });
         let mut this = Self {
             shared,
@@ -218,6 +221,11 @@ impl DraDriver {
         self.shared.calls.borrow().clone()
     }
 
+    /// Returns the number of connections to the service so far.
+    pub fn connections(&self) -> u32 {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
     /// Waits for a number of calls.
     ///
     /// # Errors
@@ -269,7 +277,12 @@ fn listen(path: &Path) -> io::Result<Listener> {
 }
 
 async fn serve(service: Listener, registration: Listener, plugin: Service) -> io::Result<()> {
+    let shared = Arc::clone(&plugin.0);
     let service = UnixListenerStream::new(UnixListener::from_std(service)?);
+    let service = service.map(move |connection| {
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        connection
+    });
     let registration = UnixListenerStream::new(UnixListener::from_std(registration)?);
     let health = plugin.0.options.health;
     let health = health.then(|| DraResourceHealthServer::new(plugin.clone()));

@@ -45,6 +45,7 @@ struct State {
     reclaims: Vec<&'static str>,
     reads: usize,
     held: Vec<PodUid>,
+    killed: Vec<PodUid>,
     has_notifications: bool,
     thresholds: UsageThresholds,
 }
@@ -130,6 +131,11 @@ impl FakePressure {
     /// Returns the pods whose memory was held, in order.
     pub fn held(&self) -> Vec<PodUid> {
         self.lock().held.clone()
+    }
+
+    /// Returns the pods that the kernel killed, in order.
+    pub fn killed(&self) -> Vec<PodUid> {
+        self.lock().killed.clone()
     }
 
     /// The kernel has notifications from the next agent start on.
@@ -240,6 +246,10 @@ impl NodeFigures for FakePressure {
 
     async fn hold_memory(&self, pod: PodUid) {
         self.lock().held.push(pod);
+    }
+
+    async fn kill(&self, pod: Arc<ObservedPod>) {
+        self.lock().killed.push(pod.uid.clone());
     }
 }
 

@@ -374,7 +374,9 @@ impl NodeSim {
                     .claims_dir
                     .as_ref()
                     .map(|it| Store::open(it).expect("a directory")),
-                ..DraParts::default()
+                extended: true,
+                health: true,
+                health_messages: true,
             },
             runtime: RuntimeParts {
                 runtime: Arc::new(fence.clone()),

@@ -1,12 +1,15 @@
-//! The allocator: one arena, and [`malloc_trim`] after a large decrease of memory usage.
+//! The allocator: one arena, and [`malloc_trim`] after a large decrease of memory usage. The code
+//! stays resident.
 //!
 //! glibc returns only the top of its heap to the system. After the deletion of many pods, free
 //! memory below allocations in use would stay resident.
 //!
 //! [`malloc_trim`]: https://man7.org/linux/man-pages/man3/malloc_trim.3.html
 
+use std::ops::Range;
 use std::time::Duration;
 
+use rustix::mm::{MlockFlags, mlock_with};
 use tokio::time::MissedTickBehavior;
 
 /// Interval between readings of memory usage; each costs one allocation per free block.
@@ -50,6 +53,39 @@ pub(crate) fn limit_allocator() {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
         libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
     }
+}
+
+/// Keeps the code that has run resident: without free memory the kernel would drop it again and
+/// again, and the agent could not evict the pod that uses all. Memory usage does not change.
+pub(crate) fn keep_code_resident() {
+    let maps = match std::fs::read_to_string("/proc/self/maps") {
+        Ok(maps) => maps,
+        Err(error) => return tracing::warn!(%error, "code is not kept resident"),
+    };
+    for mapping in maps.lines().filter_map(code_mapping) {
+        if let Err(error) = lock(&mapping) {
+            return tracing::debug!(%error, "code is not kept resident");
+        }
+    }
+}
+
+/// Returns the addresses of a line of `/proc/self/maps` if they hold the content of a file and are
+/// never written.
+fn code_mapping(line: &str) -> Option<Range<usize>> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let is_constant = words.next()?.starts_with("r-");
+    let is_file = words.nth(3).is_some_and(|path| path.starts_with('/'));
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    let range = address(start)?..address(end)?;
+    (is_constant && is_file).then_some(range)
+}
+
+#[expect(unsafe_code, reason = "mlock2 takes addresses")]
+fn lock(mapping: &Range<usize>) -> rustix::io::Result<()> {
+    let start = std::ptr::without_provenance_mut(mapping.start);
+    // SAFETY: the kernel reads no memory, and pages that are locked stay as they are.
+    unsafe { mlock_with(start, mapping.len(), MlockFlags::ONFAULT) }
 }
 
 /// Returns unused memory to the system; never completes.
@@ -114,6 +150,39 @@ mod tests {
         for (reading, (used, expected)) in readings.into_iter().enumerate() {
             assert_eq!(trims.is_due(used * MIB), expected, "reading {reading}");
         }
+    }
+
+    #[test]
+    fn only_constant_content_of_files_is_code() {
+        let lines = [
+            ("1000-3000 r-xp 00000000 fe:00 42  /usr/bin/windlass", true),
+            ("3000-4000 r--p 00002000 fe:00 42  /usr/bin/windlass", true),
+            ("4000-5000 rw-p 00003000 fe:00 42  /usr/bin/windlass", false),
+            (
+                "5000-6000 ---p 00003000 fe:00 42  /usr/lib/libc.so.6",
+                false,
+            ),
+            ("6000-7000 r-xp 00000000 00:00 0  [vdso]", false),
+            ("7000-8000 r--p 00000000 00:00 0", false),
+            ("nonsense", false),
+        ];
+        for (line, expected) in lines {
+            assert_eq!(code_mapping(line).is_some(), expected, "{line}");
+        }
+        assert_eq!(code_mapping(lines[0].0), Some(0x1000..0x3000));
+    }
+
+    #[test]
+    fn code_of_this_process_is_locked() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: other users may lock little");
+        }
+        keep_code_resident();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+        let locked = locked.and_then(|text| text.split_ascii_whitespace().next());
+        let kibibytes: u64 = locked.unwrap().parse().unwrap();
+        assert!(kibibytes > 1024, "{status}");
     }
 
     #[test]

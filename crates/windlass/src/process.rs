@@ -44,6 +44,7 @@ pub(crate) fn tokio_runtime() -> anyhow::Result<Arc<Runtime>> {
 /// Configures the allocator, the file limit and the OOM score. Failures are logged.
 pub(crate) fn prepare(config: &KubeletConfiguration) {
     memory::limit_allocator();
+    memory::keep_code_resident();
     let files = u64::try_from(config.max_open_files).unwrap_or(0);
     let hard = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {

@@ -159,6 +159,7 @@ async fn newest_offered_version_is_called_in_batches() {
             format!("{version} unprepare a"),
         ];
         assert_eq!(driver.calls(), expected);
+        assert_eq!(driver.connections(), 1, "all calls share it");
         drop(driver);
         env.gone().await;
     }

@@ -1,17 +1,24 @@
 //! Memory shortage by either rule.
 
+use windlass_units::quantity::Quantity;
+
 use super::MemoryRule;
+use crate::observation::Observations;
 use crate::signal::Signal;
 use crate::test_figures::{amount, observations};
+
+fn is_short(rule: MemoryRule, needed: Quantity, all: &Observations) -> bool {
+    let signal = Signal::MemoryAvailable;
+    let observed = rule.observe(*all.get(signal).expect("memory"), &all.node_memory);
+    rule.is_short(signal, needed, &observed, &all.node_memory)
+}
 
 /// Whether memory of the node is short of 100Mi, by upstream's rule and by ours.
 fn check(observed: &str, expected: [bool; 2]) {
     let all = observations(observed, 0);
-    let signal = Signal::MemoryAvailable;
-    let observed_memory = all.get(signal).expect("memory");
-    let needed = signal.quantity(amount("100Mi"));
+    let needed = Signal::MemoryAvailable.quantity(amount("100Mi"));
     let got = [MemoryRule::Upstream, MemoryRule::ReclaimableAware]
-        .map(|rule| rule.is_short(signal, needed, observed_memory, &all.node_memory));
+        .map(|rule| is_short(rule, needed, &all));
     assert_eq!(got, expected, "{observed}");
 }
 
@@ -53,7 +60,17 @@ fn stalls_make_page_cache_needed() {
 }
 
 #[test]
-fn ours_is_never_short_when_upstream_is_not() {
+fn memory_that_the_kernel_keeps_is_not_available() {
+    check("memory.available=150Mi/4Gi memavail=99Mi", [false, true]);
+    check("memory.available=150Mi/4Gi memavail=100Mi", [false, false]);
+    check(
+        "memory.available=150Mi/4Gi cache=1Gi memavail=99Mi",
+        [false, true],
+    );
+}
+
+#[test]
+fn ours_is_short_when_upstream_or_the_kernel_is() {
     for available in ["0", "50Mi", "100Mi", "1Gi"] {
         for cache in ["0", "49Mi", "50Mi", "9223372036854775807"] {
             for memavail in ["0", "100Mi", "9223372036854775807"] {
@@ -63,18 +80,13 @@ fn ours_is_never_short_when_upstream_is_not() {
                          full={stall}"
                     );
                     let all = observations(&text, 0);
-                    let signal = Signal::MemoryAvailable;
-                    let observed = all.get(signal).expect("memory");
-                    let needed = signal.quantity(amount("100Mi"));
-                    let is_short = |rule: MemoryRule| {
-                        rule.is_short(signal, needed, observed, &all.node_memory)
-                    };
-                    let (ours, upstream) = (
-                        is_short(MemoryRule::ReclaimableAware),
-                        is_short(MemoryRule::Upstream),
-                    );
-                    assert!(upstream || !ours, "{text}");
+                    let needed = Signal::MemoryAvailable.quantity(amount("100Mi"));
+                    let ours = is_short(MemoryRule::ReclaimableAware, needed, &all);
+                    let upstream = is_short(MemoryRule::Upstream, needed, &all);
+                    let kernel = memavail == "0";
+                    assert!(upstream || kernel || !ours, "{text}");
                     assert!(!upstream || stall == "0" || ours, "{text}");
+                    assert!(!kernel || ours, "{text}");
                 }
             }
         }

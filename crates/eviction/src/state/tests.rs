@@ -325,6 +325,9 @@ fn page_cache_is_no_pressure_unless_upstream_rule() {
     let hog = "memory.available=50Mi/4Gi cache=20Mi memavail=60Mi";
     check(&ours, &[(0, hog, due)]);
     check(&upstream, &[(0, hog, due)]);
+    let kernel = "memory.available=150Mi/4Gi cache=1Mi memavail=50Mi";
+    check(&ours, &[(0, kernel, due)]);
+    check(&upstream, &[(0, kernel, "no pressure; idle")]);
 }
 
 #[test]

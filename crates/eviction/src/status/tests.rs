@@ -55,6 +55,11 @@ fn status_shows_value_threshold_and_distance() {
         "memory.available=2Ki/1Mi cache=1Mi",
         &["memory.available 2Ki (1026Ki) 4096 -2048 page cache only"],
     );
+    check(
+        "hard memory.available=4Ki",
+        "memory.available=8Ki/1Mi cache=1Mi memavail=3Ki",
+        &["memory.available 3Ki (3Ki) 4096 -1024 evicting"],
+    );
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct DeviceRequest {
     pub reusable: BTreeSet<String>,
     /// NUMA nodes that the topology manager chose.
     pub affinity: Option<NumaSet>,
+    /// The pod runs: it keeps its devices whatever their plugin reports.
+    pub runs: bool,
 }
 
 /// The next step of an allocation.
@@ -60,23 +62,34 @@ impl Devices {
     ) -> Result<Choice, DeviceError> {
         let name = &request.resource;
         let assigned = self.assigned(&request.pod, &request.container, name);
-        if let Some(old) = assigned.map(|it| it.ids().len()) {
-            // also while the plugin or a device is unhealthy: the pod had it before
-            return (old == request.amount)
-                .then_some(Choice::Kept)
-                .ok_or_else(|| DeviceError::ChangedRequest {
-                    pod: request.pod.to_string(),
-                    container: request.container.clone(),
-                    resource: name.clone(),
-                    old,
-                    new: request.amount,
-                });
+        if let Some(old) = assigned.map(|it| it.ids().len())
+            && old != request.amount
+        {
+            return Err(DeviceError::ChangedRequest {
+                pod: request.pod.to_string(),
+                container: request.container.clone(),
+                resource: name.clone(),
+                old,
+                new: request.amount,
+            });
+        }
+        if assigned.is_some() && request.runs {
+            return Ok(Choice::Kept);
         }
         let resource = self.resources.get(name);
         let resource = resource.ok_or_else(|| DeviceError::Unregistered(name.clone()))?;
         let healthy: BTreeSet<&String> = resource.healthy().map(|(id, _)| id).collect();
         if healthy.is_empty() {
             return Err(DeviceError::NoHealthyDevices(name.clone()));
+        }
+        if let Some(assigned) = assigned {
+            let are_healthy = assigned
+                .ids()
+                .iter()
+                .all(|id| healthy.iter().any(|it| it.as_str() == *id));
+            return are_healthy
+                .then_some(Choice::Kept)
+                .ok_or_else(|| DeviceError::NoLongerHealthy(name.clone()));
         }
         if request.amount == 0 {
             return Ok(Choice::Kept);

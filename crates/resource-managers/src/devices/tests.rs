@@ -64,6 +64,7 @@ fn request(amount: usize) -> DeviceRequest {
         amount,
         reusable: BTreeSet::new(),
         affinity: None,
+        runs: true,
     }
 }
 
@@ -241,7 +242,7 @@ fn plugin_is_asked_only_where_it_can_choose() {
 }
 
 #[test]
-fn assigned_devices_are_kept_whatever_the_plugin_reports() {
+fn running_pod_keeps_devices_whatever_the_plugin_reports() {
     let mut state = with("a b");
     give(&mut state, "p", "c", "a b");
     assert_eq!(line(&state, &request(2), None), "kept");
@@ -274,6 +275,26 @@ fn assigned_devices_are_kept_whatever_the_plugin_reports() {
                 .to_owned(),
         }
     );
+}
+
+#[test]
+fn pod_that_does_not_run_keeps_only_healthy_devices() {
+    let mut state = with("a b");
+    give(&mut state, "p", "c", "a");
+    let request = DeviceRequest {
+        runs: false,
+        ..request(1)
+    };
+    assert_eq!(line(&state, &request, None), "kept");
+    assert!(state.listed(GPU, 1, list("a- b")).is_some());
+    let error = "previously allocated devices are no longer healthy; cannot allocate unhealthy \
+                 devices vendor.example/gpu";
+    assert_eq!(line(&state, &request, None), error);
+    assert!(state.listed(GPU, 1, list("b")).is_some());
+    assert_eq!(line(&state, &request, None), error);
+    assert!(state.stopped(GPU, 1, Duration::ZERO));
+    let error = "no healthy devices present; cannot allocate unhealthy devices vendor.example/gpu";
+    assert_eq!(line(&state, &request, None), error);
 }
 
 #[test]

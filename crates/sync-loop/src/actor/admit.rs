@@ -63,11 +63,14 @@ impl SyncLoop {
 
     /// Admits the pod of a dispatch and updates its worker.
     pub(super) fn admit(&mut self, dispatch: Dispatch, restored: bool) {
-        let mut runs = false;
+        let (mut runs, mut alive) = (false, false);
         match &dispatch {
             Dispatch::Run(pod) => {
                 let observed = self.deps.cache.get(&pod.uid());
-                runs = observed.is_some_and(|observed| !observed.is_empty());
+                runs = observed
+                    .as_ref()
+                    .is_some_and(|observed| !observed.is_empty());
+                alive = observed.is_some_and(|observed| observed.is_alive());
             }
             // no worker removes it
             Dispatch::Remove(uid) if self.admissions.is_waiting(uid) => {
@@ -80,6 +83,7 @@ impl SyncLoop {
         let context = AdmissionContext {
             restored,
             runs,
+            alive,
             ..facts.context(&self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
@@ -285,6 +289,7 @@ impl AdmissionFacts {
             shutting_down: self.shutting_down,
             restored: false,
             runs: false,
+            alive: false,
             scope: &self.scope,
         }
     }

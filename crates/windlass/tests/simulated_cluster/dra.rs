@@ -307,6 +307,38 @@ fn claims_survive_a_kill_of_the_agent() {
 }
 
 #[test]
+fn extended_resources_come_from_their_claim() {
+    on_a_ready_node(2107, async |sim| {
+        let driver = driver(sim);
+        let resource = "deviceclass.resource.kubernetes.io/gpu";
+        let pod = pod("p").with(|pod| {
+            let spec = pod.spec.as_mut().expect("spec");
+            let resources = json!({ "requests": { resource: "1" }, "limits": { resource: "1" } });
+            spec.containers[0].resources = serde_json::from_value(resources).expect("resources");
+            let claim = json!({
+                "resourceClaimName": "p-extended",
+                "requestMappings": [
+                    { "containerName": "app", "resourceName": resource, "requestName": "r" },
+                ],
+            });
+            let status = pod.status.get_or_insert_default();
+            status.extended_resource_claim_status = serde_json::from_value(claim).expect("claim");
+        });
+        let uid = create(sim, pod);
+        claim(sim, "p-extended", &[&uid]);
+        sim.until("it runs", MINUTE, |sim| ready(sim, "p")).await;
+        assert_eq!(devices(sim, &uid), [format!("{DRIVER}/claim=p-extended")]);
+        delete(sim, "p", None);
+        sim.until("it is gone", MINUTE, |sim| get(sim, "p").is_none())
+            .await;
+        assert_eq!(
+            driver.calls(),
+            ["prepare p-extended", "unprepare p-extended"]
+        );
+    });
+}
+
+#[test]
 fn slices_go_at_startup_and_30_seconds_after_a_driver() {
     fn slice(sim: &NodeSim, name: &str, node: &str) {
         let slice = json!({

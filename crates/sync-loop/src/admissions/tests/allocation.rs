@@ -30,6 +30,7 @@ impl Case {
         };
         let context = AdmissionContext {
             runs,
+            alive: runs,
             scope: &scope,
             ..AdmissionContext::on(&self.node, &self.policy, &self.desired)
         };
@@ -66,7 +67,7 @@ fn pod_runs_when_it_has_its_resources() {
     assert!(case.admissions.is_waiting(&"a".into()));
     assert!(!case.admissions.is_admitted(&"a".into()));
     // a waiting pod counts
-    case.check(pod("b", true), false, "allocate(keep)");
+    case.check(pod("b", true), false, "allocate");
     case.check(
         pod("c", false),
         false,

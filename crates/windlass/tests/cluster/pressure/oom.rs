@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{assert_unharmed, create, delete, pod_cgroup, prepare};
 use crate::objects::{HOLD, main_status, phase, uid};
-use crate::test_env::TestEnv;
+use crate::test_env::{SOON, TestEnv, eventually};
 
 /// A child exceeds the limit; the first process outlives it.
 const PARENT: &str = "dd if=/dev/zero of=/dev/null bs=200M count=1; exit 3";
@@ -44,7 +44,14 @@ async fn ends(env: &TestEnv, name: &str, code: i64) {
     assert_eq!(end["exitCode"], code, "{name}: {end}");
     assert_eq!(ended["status"]["reason"], serde_json::Value::Null);
     delete(env, &created).await;
-    assert!(pod_cgroup(env, uid(&created)).is_none());
+    // the API server removes a pod that has ended at once
+    eventually("its cgroup is removed", SOON, async || {
+        match pod_cgroup(env, uid(&created)) {
+            Some(path) => Err(path.display().to_string()),
+            None => Ok(()),
+        }
+    })
+    .await;
     let metrics = env.agent.metrics(false).await.unwrap();
     let system = "kubelet_evictions";
     let evicted = metrics.lines().filter(|line| line.starts_with(system));

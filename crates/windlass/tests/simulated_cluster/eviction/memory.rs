@@ -88,6 +88,26 @@ fn memory_hog_is_evicted_with_status_and_events_of_upstream() {
 }
 
 #[test]
+fn kernel_kills_a_hog_that_the_runtime_does_not() {
+    on_a_node(113, settings(HARD, &[], &[]), async |sim| {
+        let hog = run(sim, requesting("hog", 0, 0)).await;
+        sim.runtime.inject(Fault::hang(Operation::StopContainer));
+        memory(sim, &hog, 9200);
+        sim.until("it terminates", 11 * SECOND, |sim| {
+            sim.blocker("hog") == "Terminating"
+        })
+        .await;
+        assert_eq!(
+            sim.pressure.killed(),
+            [],
+            "the runtime has its grace period"
+        );
+        sim.pass(3 * SECOND).await;
+        assert_eq!(sim.pressure.killed(), [hog]);
+    });
+}
+
+#[test]
 fn users_are_shown_signals_and_why_a_pod_was_evicted() {
     on_a_node(102, settings(HARD, &[], &[]), async |sim| {
         let hog = run(sim, requesting("hog", 0, 0)).await;
