@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, StreamHandler};
+use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use futures::stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -85,6 +85,8 @@ pub struct ContainerManager {
     updating: BTreeSet<ContainerId>,
     measured: Measured,
     started: Instant,
+    /// Timer of the next grace period that ends.
+    removal: Option<SpawnHandle>,
     completions: CompletionSender<Completion>,
     streams: Option<(Streams, Completions<Completion>)>,
 }
@@ -136,6 +138,7 @@ impl ContainerManager {
             updating: BTreeSet::new(),
             measured: Measured::default(),
             started: Instant::now(),
+            removal: None,
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
         };
@@ -582,16 +585,21 @@ impl ContainerManager {
     }
 
     /// Removes the resources whose grace period ends next.
-    fn remove_later(&self, ctx: &mut Context<Self>) {
+    fn remove_later(&mut self, ctx: &mut Context<Self>) {
         let Some(end) = self.deps.managers.devices.next_removal() else {
             return;
         };
         // the grace period includes its end
         let wait = end.saturating_sub(self.now()) + Duration::from_millis(1);
-        ctx.run_later(wait, |this, ctx| {
+        let timer = ctx.run_later(wait, |this, ctx| {
+            this.removal = None;
             this.changed();
             this.advance_all(ctx);
+            this.remove_later(ctx);
         });
+        if let Some(earlier) = self.removal.replace(timer) {
+            ctx.cancel_future(earlier);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::DevicePlugins;
 
 /// Name of the socket.
 const SOCKET: &str = "kubelet.sock";
-/// Empty file that upstream writes since plugins should use the plugin watcher.
+/// File that keeps plugins from registering here, as they then use the plugin watcher.
 const DEPRECATION: &str = "DEPRECATION";
 /// Max size of a request in bytes.
 const MAX_REQUEST_BYTES: usize = 64 << 10;
@@ -57,7 +57,12 @@ pub fn open_registration(directory: &Path) -> Result<UnixListener, OpenError> {
     created.map_err(|error| failed(directory, error))?;
     remove_sockets(directory).map_err(|error| failed(directory, error))?;
     let deprecation = directory.join(DEPRECATION);
-    fs::write(&deprecation, "").map_err(|error| failed(&deprecation, error))?;
+    match fs::remove_file(&deprecation) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed(&deprecation, error));
+        }
+        _ => {}
+    }
     Ok(bind_socket(&directory.join(SOCKET))?)
 }
 

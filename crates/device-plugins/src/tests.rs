@@ -455,7 +455,9 @@ async fn open_registration_removes_sockets_and_nothing_else() {
     let path = directory.path().join("device-plugins");
     drop(open_registration(&path).expect("a socket"));
     drop(tokio::net::UnixListener::bind(path.join("old.sock")).expect("a socket"));
-    std::fs::write(path.join("kubelet_internal_checkpoint"), "{}").expect("written");
+    for name in ["DEPRECATION", "kubelet_internal_checkpoint"] {
+        std::fs::write(path.join(name), "{}").expect("written");
+    }
     let _listener = open_registration(&path).expect("a socket again");
     let names = std::fs::read_dir(&path).expect("a list");
     let names: BTreeSet<String> = names
@@ -468,6 +470,6 @@ async fn open_registration_removes_sockets_and_nothing_else() {
         .collect();
     assert_eq!(
         names,
-        ids(&["DEPRECATION", "kubelet.sock", "kubelet_internal_checkpoint"])
+        ids(&["kubelet.sock", "kubelet_internal_checkpoint"])
     );
 }

@@ -213,6 +213,11 @@ fn ended_plugin_leaves_capacity_for_five_minutes() {
             .await;
         let uid = create(sim, pod_with("web", &[(GPU, "1")]));
         until_ready(sim, "web").await;
+        sim.devices.register(NIC, &[("nic0", true)]);
+        sim.pass(SECOND).await;
+        // its grace period ends earlier
+        sim.devices.stop(NIC);
+        sim.pass(10 * SECOND).await;
         sim.devices.stop(GPU);
         sim.until("no device is healthy", 20 * SECOND, |sim| {
             has(sim, "1", "0")
