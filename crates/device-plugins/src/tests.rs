@@ -468,8 +468,5 @@ async fn open_registration_removes_sockets_and_nothing_else() {
                 .into_owned()
         })
         .collect();
-    assert_eq!(
-        names,
-        ids(&["kubelet.sock", "kubelet_internal_checkpoint"])
-    );
+    assert_eq!(names, ids(&["kubelet.sock", "kubelet_internal_checkpoint"]));
 }
