@@ -416,7 +416,7 @@ impl Managers {
     }
 }
 
-/// Reports what became of a state file.
+/// Reports the result of reading a state file.
 fn report(file: StateFile, restored: Restored, files: &dyn StateFiles) {
     match restored {
         Restored::Kept => {}

@@ -145,7 +145,7 @@ fn devices(pods: &[PodResources], allocatable: &AllocatableResourcesResponse) ->
 
 fn cpus(pods: &[PodResources], allocatable: &AllocatableResourcesResponse) -> String {
     if allocatable.cpu_ids.is_empty() {
-        return "No exclusive CPUs: cpuManagerPolicy is none.\n".to_owned();
+        return "No exclusive CPUs (cpuManagerPolicy: none).\n".to_owned();
     }
     let mut free: BTreeSet<i64> = allocatable.cpu_ids.iter().copied().collect();
     let mut rows = Vec::new();

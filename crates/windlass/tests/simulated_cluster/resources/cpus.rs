@@ -63,6 +63,10 @@ fn exclusive_cpus_leave_the_shared_pool_and_return() {
             cpus(sim, &shared) == "0,3-7"
         })
         .await;
+        let families = &sim.metrics.resource_managers;
+        assert_eq!(families.exclusive_cpus.get(), 2.0);
+        assert_eq!(families.shared_pool.get(), 5000.0);
+        assert_eq!(families.cpu_requests.get(), 1.0);
         // fractions are of the shared pool
         let limits = [("cpu", "1500m"), ("memory", "64Mi")];
         let fraction = create(sim, pod_with("fraction", &limits));
