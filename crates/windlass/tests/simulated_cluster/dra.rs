@@ -311,20 +311,27 @@ fn extended_resources_come_from_their_claim() {
     on_a_ready_node(2107, async |sim| {
         let driver = driver(sim);
         let resource = "deviceclass.resource.kubernetes.io/gpu";
-        let pod = pod("p").with(|pod| {
+        let pod = static_pod("p").with(|pod| {
             let spec = pod.spec.as_mut().expect("spec");
             let resources = json!({ "requests": { resource: "1" }, "limits": { resource: "1" } });
             spec.containers[0].resources = serde_json::from_value(resources).expect("resources");
-            let claim = json!({
-                "resourceClaimName": "p-extended",
-                "requestMappings": [
-                    { "containerName": "app", "resourceName": resource, "requestName": "r" },
-                ],
-            });
-            let status = pod.status.get_or_insert_default();
-            status.extended_resource_claim_status = serde_json::from_value(claim).expect("claim");
         });
         let uid = create(sim, pod);
+        // the scheduler makes the claim, then binds the pod
+        sim.api
+            .modify::<windlass_types::Pod>(Some("default"), "p", |pod| {
+                let claim = json!({
+                    "resourceClaimName": "p-extended",
+                    "requestMappings": [
+                        { "containerName": "app", "resourceName": resource, "requestName": "r" },
+                    ],
+                });
+                let status = pod.status.get_or_insert_default();
+                status.extended_resource_claim_status =
+                    serde_json::from_value(claim).expect("claim");
+                let spec = pod.spec.as_mut().expect("spec");
+                spec.node_name = Some(NODE.to_owned());
+            });
         claim(sim, "p-extended", &[&uid]);
         sim.until("it runs", MINUTE, |sim| ready(sim, "p")).await;
         assert_eq!(devices(sim, &uid), [format!("{DRIVER}/claim=p-extended")]);
