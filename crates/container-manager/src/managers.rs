@@ -337,7 +337,7 @@ impl Managers {
     }
 
     /// Pods that have anything.
-    pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
+    pub fn pods(&self) -> BTreeSet<PodUid> {
         let devices = self.devices.pods().map(|(uid, _)| uid.clone());
         let memory = self.memory.pods().map(PodUid::from);
         devices

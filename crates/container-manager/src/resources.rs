@@ -17,7 +17,8 @@ use crate::managers::Managers;
 pub struct AssignedResourcesReader(watch::Receiver<Arc<Managers>>);
 
 impl AssignedResourcesReader {
-    pub(crate) fn new(managers: watch::Receiver<Arc<Managers>>) -> Self {
+    /// Reads what a [`crate::ContainerManager`] publishes.
+    pub fn new(managers: watch::Receiver<Arc<Managers>>) -> Self {
         Self(managers)
     }
 

@@ -17,7 +17,7 @@ use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodStatusEntry, PodStatusStore, current_entry};
 use windlass_types::corev1::{Container, Pod};
 use windlass_types::view::PodWorkerState;
-use windlass_types::{Phase, PodExt};
+use windlass_types::{Phase, PodExt, PodUid};
 
 use crate::assigned;
 use crate::service::RequestLimiter;
@@ -95,6 +95,21 @@ impl PodResources {
         }
     }
 
+    /// After an agent restart a pod keeps its resources before it is known; a list without it would
+    /// show them as free.
+    fn check_complete(&self) -> Result<(), Status> {
+        let Some(managers) = self.managers() else {
+            return Ok(());
+        };
+        let is_unknown = |uid: &PodUid| self.status_store.get(uid).is_none();
+        match managers.pods().iter().find(|uid| is_unknown(uid)) {
+            None => Ok(()),
+            Some(uid) => Err(Status::unavailable(format!(
+                "pod {uid}, which has resources, is not known yet; try again"
+            ))),
+        }
+    }
+
     fn begin(&self, version: &str) -> Result<(), Status> {
         self.limiter.check()?;
         self.metrics.requests.with_label_values(&[version]).inc();
@@ -110,6 +125,7 @@ impl PodResourcesLister for PodResources {
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
         self.begin("v1")?;
         self.metrics.lists.with_label_values(&["v1"]).inc();
+        self.check_complete()?;
         let entries = self.status_store.snapshot();
         let listed = entries
             .iter()
@@ -145,6 +161,7 @@ impl PodResourcesLister for PodResources {
         let mut entries = self.status_store.find(&pod_namespace, &pod_name);
         entries.retain(is_active);
         let Some(entry) = current_entry(&entries) else {
+            self.check_complete()?;
             self.metrics.get_errors.with_label_values(&["v1"]).inc();
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             // upstream's error has no code
@@ -164,6 +181,7 @@ impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources 
         _: Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         self.begin("v1alpha1")?;
+        self.check_complete()?;
         let managers = self.managers();
         let devices = |pod: &Pod, container: &Container| {
             let devices = assigned::devices(managers.as_deref(), pod, container).into_iter();

@@ -1,5 +1,6 @@
 //! Both services on real sockets.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use windlass_container_manager::{AssignedResourcesReader, ManagerParts, Managers};
 use windlass_metrics::Metrics;
 use windlass_proto::podresources_v1 as v1;
 use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
@@ -21,7 +24,13 @@ use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
 use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
 use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
+use windlass_resource_managers::cpu::{CpuManager, CpuSettings};
+use windlass_resource_managers::devices::Devices;
+use windlass_resource_managers::memory::{MemoryConfig, MemoryManager};
+use windlass_resource_managers::topology::{TopologyConfig, TopologyManager};
 use windlass_status::{PodStatusEntry, PodStatusStore};
+use windlass_topology::fake::FakeMachine;
+use windlass_types::PodUid;
 use windlass_types::corev1::{Container, Pod, PodStatus};
 use windlass_types::view::PodWorkerState;
 
@@ -50,11 +59,22 @@ impl TestEnv {
             root: tempfile::tempdir().expect("directory"),
             shutdown: CancellationToken::new(),
         };
-        env.serve(only_active);
+        env.serve(only_active, None);
         env
     }
 
-    fn serve(&self, only_active: bool) {
+    fn with_managers(managers: Managers) -> Self {
+        let env = Self {
+            status_store: PodStatusStore::new(),
+            metrics: Metrics::new().expect("metrics"),
+            root: tempfile::tempdir().expect("directory"),
+            shutdown: CancellationToken::new(),
+        };
+        env.serve(true, Some(managers));
+        env
+    }
+
+    fn serve(&self, only_active: bool, managers: Option<Managers>) {
         let bind = |socket: Socket| socket.bind(self.root.path()).expect("socket");
         let (resources, pods) = (bind(Socket::PodResources), bind(Socket::Pods));
         let status_store = || self.status_store.clone();
@@ -63,6 +83,13 @@ impl TestEnv {
             only_active,
             self.metrics.pod_resources.clone(),
         );
+        let service = match managers {
+            Some(managers) => {
+                let (_, published) = watch::channel(Arc::new(managers));
+                service.with_assigned(AssignedResourcesReader::new(published))
+            }
+            None => service,
+        };
         let served = serve_pod_resources(resources, service, self.shutdown.clone());
         tokio::spawn(async { served.await.expect("served") });
         let service = Pods::new(status_store(), self.shutdown.clone());
@@ -145,6 +172,40 @@ fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodStatusEntry {
         observed: true,
         ..PodStatusEntry::new(Arc::new(pod))
     }
+}
+
+#[tokio::test]
+async fn list_is_refused_until_pods_with_devices_are_known() {
+    let machine = FakeMachine::default().build();
+    let mut devices = Devices::default();
+    let owner = PodUid::from("u-web");
+    devices.reserve(&owner, "app", "a.b/gpu", &BTreeSet::from(["0".to_owned()]));
+    let env = TestEnv::with_managers(Managers::new(ManagerParts {
+        topology: TopologyManager::new(TopologyConfig::default(), &machine).expect("settings"),
+        cpus: CpuManager::new(&CpuSettings::default(), Arc::new(machine.clone()))
+            .expect("settings"),
+        unlimited_exclusive_cpus: true,
+        reports_health: true,
+        cpu_retry: Duration::from_secs(10),
+        memory: MemoryManager::new(MemoryConfig::default(), &machine),
+        devices,
+        machine,
+    }));
+    let request = v1::ListPodResourcesRequest {};
+    let refused = env
+        .resources()
+        .await
+        .list(request)
+        .await
+        .expect_err("refused");
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused}");
+    let text = env.get("default", "web").await;
+    assert!(text.contains("not known yet"), "{text}");
+    env.status_store
+        .publish(entry("web", PodWorkerState::SyncPod, "Pending"));
+    let listed = env.resources().await.list(request).await.expect("pods");
+    let app = &listed.into_inner().pod_resources[0].containers[1];
+    assert_eq!(app.devices[0].device_ids, ["0"]);
 }
 
 #[tokio::test]

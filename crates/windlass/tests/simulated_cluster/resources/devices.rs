@@ -140,7 +140,8 @@ fn pod_keeps_devices_over_a_reboot_if_plugin_registers_in_time() {
             assert!(!runs(sim, &uid));
             if registers {
                 sim.devices.register(GPU, &[("gpu0", true), ("gpu1", true)]);
-                until_ready(sim, "web").await;
+                sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
+                    .await;
                 assert_eq!(devices(sim, &uid), ["/dev/gpu0"]);
             } else {
                 sim.until("it fails", 50 * SECOND, |sim| phase(sim, "web") == "Failed")
