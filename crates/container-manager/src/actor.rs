@@ -85,6 +85,9 @@ pub struct ContainerManager {
     updating: BTreeSet<ContainerId>,
     measured: Measured,
     started: Instant,
+    /// Pods that were requested again, as static pods are, before the previous one with their UID
+    /// has ended: its end frees nothing.
+    renewed: BTreeSet<PodUid>,
     /// Timer of the next grace period that ends.
     removal: Option<SpawnHandle>,
     completions: CompletionSender<Completion>,
@@ -138,6 +141,7 @@ impl ContainerManager {
             updating: BTreeSet::new(),
             measured: Measured::default(),
             started: Instant::now(),
+            renewed: BTreeSet::new(),
             removal: None,
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
@@ -151,11 +155,16 @@ impl ContainerManager {
 
     fn request(&mut self, uid: PodUid, request: AllocateResources, ctx: &mut Context<Self>) {
         if request.release {
+            self.renewed.remove(&uid);
             self.release(&[uid.clone()]);
         }
         let Some(pod) = request.pod else {
             return;
         };
+        let entry = self.deps.status_store.get(&uid);
+        if entry.is_some_and(|entry| entry.worker_state != PodWorkerState::SyncPod) {
+            self.renewed.insert(uid.clone());
+        }
         let allocation = Allocation::new(pod, request.keep, self.now());
         match self.allocations.iter_mut().find(|it| it.uid() == uid) {
             Some(old) => *old = allocation,
@@ -400,6 +409,9 @@ impl ContainerManager {
             if entry.worker_state == PodWorkerState::TerminatedPod {
                 ended.push(uid);
             } else {
+                if entry.worker_state == PodWorkerState::SyncPod {
+                    self.renewed.remove(&uid);
+                }
                 freed |= owners.contains(&uid) && self.free_init_containers(&entry.pod);
                 self.update_cpus(&uid);
                 self.allocate_again(&entry, ctx);
@@ -408,7 +420,7 @@ impl ContainerManager {
         if freed {
             self.changed();
         }
-        ended.retain(|uid| owners.contains(uid));
+        ended.retain(|uid| owners.contains(uid) && !self.renewed.contains(uid));
         self.release(&ended);
     }
 

@@ -1,10 +1,12 @@
 //! Exclusive CPUs, the shared pool, and alignment.
 
+use serde_json::json;
 use windlass_resource_managers::cpu::CpuSettings;
 use windlass_resource_managers::topology::{TopologyConfig, TopologyPolicy};
+use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_topology::fake::FakeMachine;
-use windlass_types::PodUid;
+use windlass_types::{PodExt, PodUid};
 
 use super::{config, failure, pod_with};
 use crate::SECOND;
@@ -106,5 +108,38 @@ fn pod_without_alignment_is_rejected() {
         let next = create(sim, pod_with("next", &[("cpu", "4"), ("memory", "64Mi")]));
         until_ready(sim, "next").await;
         assert_eq!(cpus(sim, &next), "4-7");
+    });
+}
+
+#[test]
+fn static_pod_that_is_added_again_keeps_its_cpus() {
+    on_static_cpus(5, TopologyPolicy::None, async |sim| {
+        let limits = json!({ "cpu": "2", "memory": "64Mi" });
+        let manifest = || {
+            let pod = static_pod("etcd").with(|pod| {
+                let spec = pod.spec.as_mut().expect("spec");
+                let resources = json!({ "limits": limits, "requests": limits });
+                spec.containers[0].resources = serde_json::from_value(resources).expect("amounts");
+            });
+            pod.build()
+        };
+        let uid = manifest().uid();
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.desire([manifest()]).await;
+        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        assert_eq!(cpus(sim, &uid), "1-2");
+        sim.desire([]).await;
+        sim.pass(SECOND).await;
+        assert!(runs(sim, &uid), "it ends slowly");
+        sim.desire([manifest()]).await;
+        sim.until("it ends", 40 * SECOND, |sim| !runs(sim, &uid))
+            .await;
+        sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        assert_eq!(cpus(sim, &uid), "1-2");
+        let shared = create(sim, pod("shared"));
+        until_ready(sim, "shared").await;
+        assert_eq!(cpus(sim, &shared), "0,3-7");
     });
 }
