@@ -156,7 +156,7 @@ impl ContainerManager {
     fn request(&mut self, uid: PodUid, request: AllocateResources, ctx: &mut Context<Self>) {
         if request.release {
             self.renewed.remove(&uid);
-            self.release(&[uid.clone()]);
+            self.release(std::slice::from_ref(&uid));
         }
         let Some(pod) = request.pod else {
             return;
@@ -449,9 +449,9 @@ impl ContainerManager {
         };
         let running = observed.containers.iter();
         let running = running.filter(|it| it.state == ContainerState::Running);
-        running.fold(false, |freed, it| {
-            self.deps.managers.memory.container_started(pod, &it.name) || freed
-        })
+        let memory = &mut self.deps.managers.memory;
+        let freed = running.filter(|it| memory.container_started(pod, &it.name));
+        freed.count() > 0
     }
 
     /// Brings all running containers to their CPUs.

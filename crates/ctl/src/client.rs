@@ -131,6 +131,31 @@ fn rejection(manifest: proto::RejectedManifest) -> String {
     }
 }
 
+/// Opens a connection.
+async fn channel(path: &Path) -> Result<Channel, Error> {
+    let stream = UnixStream::connect(path).await.map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Error::NoSocket(path),
+            io::ErrorKind::ConnectionRefused => Error::NotRunning(path),
+            io::ErrorKind::PermissionDenied => Error::PermissionDenied(path),
+            _ => Error::Connect { path, source },
+        }
+    })?;
+    // one connection per command: a lost connection fails the command
+    let stream = Mutex::new(Some(TokioIo::new(stream)));
+    let connector = tower::service_fn(move |_| {
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
+        async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+    });
+    let channel = Endpoint::from_static("http://windlass.sock");
+    let channel = channel.connect_with_connector(connector).await;
+    channel.map_err(|error| Error::UnexpectedResponse {
+        path: path.to_owned(),
+        detail: error.to_string(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::Client;
@@ -157,29 +182,4 @@ mod tests {
         )
         .await;
     }
-}
-
-/// Opens a connection.
-async fn channel(path: &Path) -> Result<Channel, Error> {
-    let stream = UnixStream::connect(path).await.map_err(|source| {
-        let path = path.to_owned();
-        match source.kind() {
-            io::ErrorKind::NotFound => Error::NoSocket(path),
-            io::ErrorKind::ConnectionRefused => Error::NotRunning(path),
-            io::ErrorKind::PermissionDenied => Error::PermissionDenied(path),
-            _ => Error::Connect { path, source },
-        }
-    })?;
-    // one connection per command: a lost connection fails the command
-    let stream = Mutex::new(Some(TokioIo::new(stream)));
-    let connector = tower::service_fn(move |_| {
-        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
-        async { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-    });
-    let channel = Endpoint::from_static("http://windlass.sock");
-    let channel = channel.connect_with_connector(connector).await;
-    channel.map_err(|error| Error::UnexpectedResponse {
-        path: path.to_owned(),
-        detail: error.to_string(),
-    })
 }

@@ -218,9 +218,8 @@ impl MemoryManager {
         let before = pod.init_containers().iter();
         let before = before.take_while(|it| it.name != container);
         let ended = before.filter(|it| !is_sidecar(it));
-        ended.fold(false, |freed, init| {
-            self.release_container(uid.as_str(), &init.name) || freed
-        })
+        let freed = ended.filter(|init| self.release_container(uid.as_str(), &init.name));
+        freed.count() > 0
     }
 
     /// Frees the memory of a pod; true if it had any.

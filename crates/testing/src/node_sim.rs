@@ -167,6 +167,11 @@ fn admitted_pods(dir: &Path) -> (AdmittedPods, Vec<AdmittedPod>) {
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
+fn claim_store(dir: &std::path::PathBuf) -> Store {
+    Store::open(dir).expect("a directory")
+}
+
+#[expect(clippy::expect_used, reason = "a test requires the directory")]
 fn state_parts(dir: &Path) -> StateParts {
     let store = Store::open(dir).expect("a directory");
     StateParts {
@@ -370,10 +375,7 @@ impl NodeSim {
             },
             dra: DraParts {
                 drivers: self.dra_drivers.clone(),
-                store: self
-                    .claims_dir
-                    .as_ref()
-                    .map(|it| Store::open(it).expect("a directory")),
+                store: self.claims_dir.as_ref().map(claim_store),
                 extended: true,
                 health: true,
                 health_messages: true,

@@ -114,7 +114,6 @@ pub(crate) fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerC
             resources: Some(resources_to_pb(&config.resources)),
             security_context: Some(container_security_to_pb(&config.security)),
         }),
-        ..Default::default()
     }
 }
 
@@ -348,7 +347,6 @@ pub fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResource
         unified: resources.unified.clone(),
         cpuset_cpus: resources.cpuset_cpus.clone(),
         cpuset_mems: resources.cpuset_mems.clone(),
-        ..Default::default()
     }
 }
 
