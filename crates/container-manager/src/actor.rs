@@ -35,7 +35,7 @@ use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, SharedPod
 
 use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step};
 use crate::managers::Managers;
-use crate::measured::{Measured, count_alignment};
+use crate::measured::{Measured, count_alignment, create_alignments};
 use crate::ports::{DeviceEvent, StateFile, StateFiles};
 use crate::resources::AssignedResourcesReader;
 use crate::shared_pool::updates;
@@ -258,8 +258,8 @@ impl ContainerManager {
             .publish(&self.deps.managers, &self.deps.metrics);
         let milliseconds = time.as_secs_f64() * 1000.0;
         self.deps.metrics.admission_duration.observe(milliseconds);
-        let policy = self.deps.managers.topology.config().policy;
-        count_alignment(policy, &allocation, result.is_ok(), &self.deps.metrics);
+        let (managers, metrics) = (&self.deps.managers, &self.deps.metrics);
+        count_alignment(managers, &allocation, result.is_ok(), metrics);
         match result {
             Err(error) if !allocation.keep => {
                 tracing::info!(%pod, reason = error.reason, %error, "resources not allocated");
@@ -640,6 +640,7 @@ impl Actor for ContainerManager {
             ctx.add_stream(store_changes(self.deps.status_store.subscribe()));
             ctx.add_stream(completions);
         }
+        create_alignments(&self.deps.managers, &self.deps.metrics);
         self.remove_later(ctx);
         // a migrated state is written
         self.changed();

@@ -124,11 +124,6 @@ impl Allocation {
         self.pod.uid()
     }
 
-    /// True if its containers are placed together.
-    pub(crate) fn is_placed_as_pod(&self) -> bool {
-        self.pod_hint.is_some()
-    }
-
     /// Continues until a call is due, a plugin is missing, or the end.
     pub(crate) fn advance(&mut self, managers: &mut Managers, now: Duration) -> Step {
         if self.served == 0

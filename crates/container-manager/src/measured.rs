@@ -64,9 +64,25 @@ impl Measured {
     }
 }
 
+/// Creates the label values of the configured policies with the value 0, as upstream.
+pub(crate) fn create_alignments(managers: &Managers, metrics: &ResourceManagerMetrics) {
+    let (aligned, misaligned) = (&metrics.aligned, &metrics.misaligned);
+    if managers.topology.config().policy != TopologyPolicy::None {
+        for scope in ["container", "pod"] {
+            aligned.with_label_values(&[scope, "numa_node"]);
+            misaligned.with_label_values(&[scope, "numa_node"]);
+        }
+    }
+    if managers.cpus.is_static() {
+        aligned.with_label_values(&["container", "physical_cpu"]);
+        aligned.with_label_values(&["container", "uncore_cache"]);
+        misaligned.with_label_values(&["container", "physical_cpu"]);
+    }
+}
+
 /// Counts the end of an allocation. Only the policy `single-numa-node` guarantees an alignment.
 pub(crate) fn count_alignment(
-    policy: TopologyPolicy,
+    managers: &Managers,
     allocation: &Allocation,
     is_done: bool,
     metrics: &ResourceManagerMetrics,
@@ -74,10 +90,10 @@ pub(crate) fn count_alignment(
     if !is_done {
         metrics.admission_errors.inc();
     }
-    if policy != TopologyPolicy::SingleNumaNode {
+    if managers.topology.config().policy != TopologyPolicy::SingleNumaNode {
         return;
     }
-    let (scope, count) = match allocation.is_placed_as_pod() {
+    let (scope, count) = match managers.places_pods() {
         true => ("pod", 1),
         false => {
             let pod = &allocation.pod;

@@ -105,6 +105,23 @@ fn pod_without_alignment_is_rejected() {
         let expected = "TopologyAffinityError: Pod was rejected: Resources cannot be allocated \
                         with Topology locality";
         assert_eq!(failure(sim, "wide"), expected);
+        let text = sim.metrics.render().expect("text");
+        let counts = |line: &str| {
+            text.lines()
+                .any(|it| it.starts_with("kubelet_") && it.ends_with(line))
+        };
+        assert!(
+            counts("failure_count{boundary=\"numa_node\",scope=\"container\"} 1"),
+            "{text}"
+        );
+        assert!(
+            counts("failure_count{boundary=\"numa_node\",scope=\"pod\"} 0"),
+            "{text}"
+        );
+        assert!(
+            counts("resources_count{boundary=\"uncore_cache\",scope=\"container\"} 0"),
+            "{text}"
+        );
         let next = create(sim, pod_with("next", &[("cpu", "4"), ("memory", "64Mi")]));
         until_ready(sim, "next").await;
         assert_eq!(cpus(sim, &next), "4-7");
