@@ -78,7 +78,7 @@ pub enum Decision {
     Wait,
     /// The pod waits for its CPUs, memory nodes and devices. With `keep` it is not rejected.
     Allocate {
-        /// The pod was admitted before, or runs.
+        /// The pod runs.
         keep: bool,
     },
 }

@@ -220,8 +220,9 @@ struct Prepared {
 /// Reconciles a pod: compares desired and observed state and executes the plan.
 ///
 /// In upstream's order: the observed pod, checks that may end the sync, references, volumes,
-/// resource claims, then the runtime. `progress` receives a new observation and the time of the start slot. References
-/// are resolved before the slot is taken, so that a missing object does not delay other pods.
+/// resource claims, then the runtime. `progress` receives a new observation and the time of the
+/// start slot. References are resolved before the slot is taken, so that a missing object does not
+/// delay other pods.
 pub async fn sync_pod(
     deps: &WorkerDeps,
     job: SyncJob,
