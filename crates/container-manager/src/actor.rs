@@ -165,10 +165,15 @@ impl ContainerManager {
         if entry.is_some_and(|entry| entry.worker_state != PodWorkerState::SyncPod) {
             self.renewed.insert(uid.clone());
         }
-        let allocation = Allocation::new(pod, request.keep, self.now());
         match self.allocations.iter_mut().find(|it| it.uid() == uid) {
-            Some(old) => *old = allocation,
-            None => self.allocations.push(allocation),
+            Some(allocation) => {
+                allocation.pod = pod;
+                allocation.keep |= request.keep;
+            }
+            None => {
+                let allocation = Allocation::new(pod, request.keep, self.now());
+                self.allocations.push(allocation);
+            }
         }
         self.advance(&uid, ctx);
     }

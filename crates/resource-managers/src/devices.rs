@@ -33,7 +33,7 @@ pub use inventory::{NodeDevices, Registration};
 
 /// Time a resource stays in the capacity of the node after its plugin ended (upstream
 /// `endpointStopGracePeriod`).
-pub const STOP_GRACE_PERIOD: Duration = Duration::from_secs(5 * 60);
+pub(crate) const STOP_GRACE_PERIOD: Duration = Duration::from_secs(5 * 60);
 
 /// File name of the checkpoint, in `device-plugins`.
 pub const CHECKPOINT_FILE: &str = "kubelet_internal_checkpoint";

@@ -3,6 +3,18 @@
 //! For programs that place work on CPUs and memory: [`Machine`] is a value, so that decisions about
 //! it are pure functions, and tests use machines that do not exist ([`fake`]).
 //!
+//! # The way in
+//!
+//! * [`Machine::read`] reads `/sys`; a kernel without NUMA gives one node
+//! * [`CpuSet`] is a set of CPUs, [`NumaSet`] one of up to 64 NUMA nodes, both in the kernel's list
+//!   format
+//! * [`fake::FakeMachine`] builds machines with any number of nodes, sockets, cores, threads and
+//!   caches
+//!
+//! # What it does not do
+//!
+//! It places nothing and pins nothing, and it does not notice CPUs that go offline after the read.
+//!
 //! # Example
 //!
 //! ```

@@ -93,6 +93,17 @@ impl SyncLoop {
         }
     }
 
+    /// A pod that waits for its resources turns out to run: it keeps those that it has.
+    pub(super) fn keep_resources(&self, uid: &PodUid) {
+        let Some(pod) = self.admissions.allocating(uid) else {
+            return;
+        };
+        let observed = self.deps.cache.get(uid);
+        if observed.is_some_and(|observed| observed.is_alive()) {
+            self.deps.admission.allocations.allocate(pod, true);
+        }
+    }
+
     /// Runs or rejects a pod that waited for its resources, or shows what it waits for.
     pub(super) fn allocation(&mut self, uid: PodUid, answer: ResourcesAllocated) {
         let admission = match answer {
