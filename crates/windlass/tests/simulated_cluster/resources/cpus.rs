@@ -119,7 +119,7 @@ fn pod_without_alignment_is_rejected() {
             "{text}"
         );
         assert!(
-            counts("resources_count{boundary=\"uncore_cache\",scope=\"container\"} 0"),
+            counts("resources_count{boundary=\"physical_cpu\",scope=\"container\"} 0"),
             "{text}"
         );
         let next = create(sim, pod_with("next", &[("cpu", "4"), ("memory", "64Mi")]));
