@@ -34,5 +34,5 @@ mod read;
 
 pub use cpu_set::{CpuSet, CpuSetError};
 pub use machine::{Cpu, Machine, NumaNode};
-pub use numa_set::{MAX_NUMA_NODES, NumaSet};
+pub use numa_set::NumaSet;
 pub use read::TopologyError;

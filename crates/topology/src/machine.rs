@@ -82,7 +82,7 @@ impl Machine {
     }
 
     /// Number of physical cores.
-    pub fn core_count(&self) -> usize {
+    pub(crate) fn core_count(&self) -> usize {
         let heads = self
             .cpus
             .iter()

@@ -3,9 +3,9 @@
 use std::fmt;
 
 /// NUMA nodes that a set can have, as upstream's bit mask.
-pub const MAX_NUMA_NODES: u32 = 64;
+const MAX_NUMA_NODES: u32 = 64;
 
-/// Set of NUMA nodes with numbers below [`MAX_NUMA_NODES`]. Displays as a list, for example `0,1`.
+/// Set of NUMA nodes with numbers below 64. Displays as a list, for example `0,1`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumaSet(u64);
 
