@@ -209,6 +209,7 @@ fn check() -> anyhow::Result<Vec<Finding>> {
         documents::actor_graph,
         documents::code_map,
         documents::coverage,
+        documents::coverage_counts,
         licenses::check,
         wording::wording,
     ];

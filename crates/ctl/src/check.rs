@@ -75,8 +75,7 @@ fn text(settings: &[Setting], all: bool) -> String {
     format!(
         "{table}{sums}: {end}{hint}.\n\
          Not checked: the host, and the files and addresses that settings refer to.\n\
-         Not implemented: eviction, image garbage collection, devices and more, see \
-         docs/differences.md.\n"
+         Not implemented and different features: docs/differences.md.\n"
     )
 }
 
@@ -99,8 +98,7 @@ mod tests {
     use super::{object, text};
 
     const END: &str = "Not checked: the host, and the files and addresses that settings refer to.\n\
-                       Not implemented: eviction, image garbage collection, devices and more, \
-                       see docs/differences.md.\n";
+                       Not implemented and different features: docs/differences.md.\n";
 
     fn settings() -> [Setting; 4] {
         [

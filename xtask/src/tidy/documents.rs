@@ -119,6 +119,51 @@ pub(crate) fn coverage(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
+/// The index of the coverage pages has the number of rows of each page.
+pub(crate) fn coverage_counts(workspace: &Workspace) -> Vec<Finding> {
+    let index = format!("{COVERAGE}README.md");
+    let text = workspace.text(&index);
+    let rows = text.lines().enumerate();
+    rows.filter_map(|(line, row)| {
+        let page = indexed_page(row)?;
+        let counts = counts(&workspace.text(&format!("{COVERAGE}{page}")));
+        let what = format!("the counts of {page} are {counts}");
+        let finding = || Finding::new(&index, line + 1, what, "write them into the row");
+        (!row.ends_with(&counts)).then(finding)
+    })
+    .collect()
+}
+
+/// The page that a row of the index links to.
+fn indexed_page(row: &str) -> Option<&str> {
+    let (_, link) = row.strip_prefix("| [")?.split_once("](")?;
+    Some(link.split_once(')')?.0)
+}
+
+/// The last cells of a page's row in the index: rows with yes, partial, no, and yes by a unit test.
+fn counts(page: &str) -> String {
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| ")?.split(" | ").collect()))
+        .collect();
+    let with = |state| {
+        rows.iter()
+            .filter(|cells| cells.get(1) == Some(&state))
+            .count()
+    };
+    let unit = rows
+        .iter()
+        .filter(|cells| cells.get(1) == Some(&"yes") && cells.len() == 4)
+        .filter(|cells| cells[3].contains("(unit)"))
+        .count();
+    format!(
+        "| {} | {} | {} | {unit} |",
+        with("yes"),
+        with("partial"),
+        with("no")
+    )
+}
+
 /// What is wrong with a row of a coverage page.
 fn row_error(line: &str) -> Option<&'static str> {
     let cells: Vec<&str> = line
@@ -298,6 +343,19 @@ mod tests {
         ] {
             assert_eq!(row_error(row), expected, "{row}");
         }
+    }
+
+    #[test]
+    fn coverage_rows_are_counted_by_state() {
+        let page = "| Feature | State | Note | Test |\n|---|---|---|---|\n\
+                    | Hooks | yes | Both. | `windlass::x y` |\n| Probes | yes | All. | `windlass-a b` (unit) |\n\
+                    | Logs | partial | Some. | – |\n| NFS | no | None. | – |\n";
+        assert_eq!(counts(page), "| 2 | 1 | 1 | 1 |");
+        assert_eq!(
+            indexed_page("| [Hooks](hooks.md) | postStart. | 1 | 0 | 0 | 0 |"),
+            Some("hooks.md")
+        );
+        assert_eq!(indexed_page("| Area | About | yes |"), None);
     }
 
     #[test]
