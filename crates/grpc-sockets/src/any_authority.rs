@@ -1,7 +1,7 @@
 //! Accepts gRPC clients that send the path of a Unix socket as authority.
 //!
 //! HTTP/2 requests need an authority, which a Unix socket lacks. The gRPC clients of Go (with a
-//! custom dialer, as upstream's PodResources client), Java and Python send the socket path. `h2`
+//! custom dialer, as upstream's PodResources client), Java and C++ or Python send the socket path. `h2`
 //! rejects it as malformed with PROTOCOL_ERROR (hyperium/h2#442). [`AnyAuthority`] replaces it by a
 //! name of one letter, as no server here uses the authority.
 //!
@@ -29,6 +29,10 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 /// `:authority` in HPACK's static table.
 const AUTHORITY: u64 = 1;
+/// `:authority` as a literal, as gRPC's C core (C++, Python, Ruby) sends it.
+const PLAIN_AUTHORITY: &[u8] = b":authority";
+/// The same, Huffman-coded.
+const CODED_AUTHORITY: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 /// A string of one byte, not Huffman-coded.
 const NAME: [u8; 2] = [1, b'x'];
 
@@ -202,14 +206,15 @@ fn fields(mut block: &[u8], result: &mut Vec<u8>) -> Option<()> {
         };
         let index = integer(&mut block, bits)?;
         if literal {
-            if index == 0 {
-                string(&mut block)?;
-            }
+            let is_authority = match index {
+                0 => string(&mut block)?.is_authority(),
+                index => index == AUTHORITY,
+            };
             let name = begin.len() - block.len();
             string(&mut block)?;
             // an empty value is one byte, which `h2` accepts
             let value = begin.len() - block.len() - name;
-            if index == AUTHORITY && value > 1 {
+            if is_authority && value > 1 {
                 result.extend_from_slice(&begin[..name]);
                 result.extend_from_slice(&NAME);
                 continue;
@@ -239,11 +244,29 @@ fn integer(block: &mut &[u8], bits: u32) -> Option<u64> {
     None
 }
 
+/// A string of a header block.
+struct Literal<'a> {
+    is_coded: bool,
+    bytes: &'a [u8],
+}
+
+impl Literal<'_> {
+    fn is_authority(&self) -> bool {
+        let name = if self.is_coded {
+            CODED_AUTHORITY
+        } else {
+            PLAIN_AUTHORITY
+        };
+        self.bytes == name
+    }
+}
+
 /// Takes a string, Huffman-coded or not (section 5.2).
-fn string(block: &mut &[u8]) -> Option<()> {
+fn string<'a>(block: &mut &'a [u8]) -> Option<Literal<'a>> {
+    let is_coded = block.first()? & 0x80 != 0;
     let length = usize::try_from(integer(block, 7)?).ok()?;
-    block.split_off(..length)?;
-    Some(())
+    let bytes = block.split_off(..length)?;
+    Some(Literal { is_coded, bytes })
 }
 
 #[cfg(test)]
@@ -270,6 +293,22 @@ mod tests {
         check(4, b"\x83\x41\x03%2F\x86", Some(b"\x83\x41\x01x\x86"));
         check(4, b"\x41\x85huffm", Some(b"\x41\x01x"));
         check(4, b"\x01\x02/a\x11\x02/b", Some(b"\x01\x01x\x11\x01x"));
+        // the name as a literal, plain and Huffman-coded, indexed or not
+        check(
+            4,
+            b"\x40\x0a:authority\x03%2F\x86",
+            Some(b"\x40\x0a:authority\x01x\x86"),
+        );
+        let (coded, value) = (b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f", b"\x03%2F");
+        let field = |value: &[u8]| [&b"\x10\x88"[..], coded, value].concat();
+        check(4, &field(value), Some(&field(b"\x01x")));
+        // another literal name of the same length, and the coded bytes as a plain name
+        for other in [
+            &b"\x40\x0a:authoritx\x03%2F"[..],
+            b"\x40\x0aauthority:\x03%2F",
+        ] {
+            check(4, other, Some(other));
+        }
         // other names, without indexing, empty, indexed, and a new table size
         let others = b"\x04\x02/a\x41\x00\xbe\x3f\xe1\x1f\x00\x02te\x01t";
         check(4, others, Some(others));
