@@ -53,7 +53,7 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_store::{
-    AdmittedPod, AdmittedPods, EvictionFile, ImageUseFile, ProbeResultTables, Store,
+    AdmittedPod, AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
@@ -86,7 +86,8 @@ pub struct NodeSim {
     pub volumes: MemoryVolumes,
     /// Thresholds and ages of image garbage collection for the next agent start; default off.
     pub image_gc: ImageGcPolicy,
-    /// Directory of the state files of image garbage collection and eviction; default none.
+    /// Directory of the state files of image garbage collection, eviction and back-off; default
+    /// none.
     pub state_dir: Option<PathBuf>,
     /// Memory, disks and processes of the node.
     pub pressure: FakePressure,
@@ -176,7 +177,8 @@ fn state_parts(dir: &Path) -> StateParts {
     let store = Store::open(dir).expect("a directory");
     StateParts {
         image_uses: Some(ImageUseFile::open(store.clone()).expect("a state file")),
-        evictions: Some(EvictionFile::open(store).expect("a state file")),
+        evictions: Some(EvictionFile::open(store.clone()).expect("a state file")),
+        backoff: Some(BackoffFile::open(store).expect("a state file")),
         ..StateParts::default()
     }
 }
