@@ -467,6 +467,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "windlass",
         ],
     ),
+    (
+        "simulator",
+        &["cri", "eviction", "fake-api", "testing", "units", "volumes"],
+    ),
     ("testbed", &["manifests", "proto", "runtime-config"]),
     (
         "bench",

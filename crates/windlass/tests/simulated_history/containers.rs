@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use windlass_cri::CriCode;
-use windlass_testing::NodeSim;
 use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
+use windlass_testing::{FakeStateDisk, NodeSim};
 use windlass_types::mutation::{ActiveMutation, Mutation};
 use windlass_types::{ContainerState, PodUid};
 
@@ -245,8 +245,7 @@ fn collected_containers() -> Outcome {
 }
 
 fn restart_in_back_off() -> Outcome {
-    let state = tempfile::tempdir().expect("a directory");
-    let prepare = |sim: &mut NodeSim| sim.state_dir = Some(state.path().to_owned());
+    let prepare = |sim: &mut NodeSim| sim.state_disk = Some(FakeStateDisk::default());
     before_start(prepare, async |history| {
         let crash = Behavior::exits(SECOND, 1);
         history.sim.runtime.set_behavior("default/web/app", crash);

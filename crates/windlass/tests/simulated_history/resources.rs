@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use windlass_eviction::{EvictionSettings, Signal, ThresholdFields, Thresholds};
 use windlass_testing::fake_runtime::Behavior;
-use windlass_testing::{NodeSim, PodBuilder};
+use windlass_testing::{FakeStateDisk, NodeSim, PodBuilder};
 use windlass_types::PodUid;
 use windlass_types::mutation::Mutation;
 
@@ -152,10 +152,9 @@ fn slow_end_of_evicted_pod() -> Outcome {
 
 /// The agent is killed while an evicted pod terminates; memory is free again.
 fn restart_during_eviction() -> Outcome {
-    let state = tempfile::tempdir().expect("a directory");
     let prepare = |sim: &mut NodeSim| {
         memory(sim);
-        sim.admitted_pods = Some(state.path().to_owned());
+        sim.state_disk = Some(FakeStateDisk::default());
     };
     before_start(prepare, async |history| {
         history
