@@ -12,6 +12,7 @@ mod image;
 mod manifests;
 mod phases;
 mod reference;
+mod sim;
 mod terminal;
 mod vm;
 
@@ -75,6 +76,9 @@ enum Command {
     Cross(cross::Options),
     /// Fuzz the parsers; installs cargo-fuzz if missing.
     Fuzz(fuzz::Options),
+    /// Simulate hours of a node with faults, and check invariants; `sim --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Sim(sim::Options),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Vm(options) => block_on(vm::run(&options)),
         Command::Cross(options) => cross::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Sim(options) => sim::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -198,6 +198,7 @@ fn check() -> anyhow::Result<Vec<Finding>> {
     let rules = [
         manifests::edges,
         manifests::pure_crates,
+        manifests::mutations,
         manifests::lints,
         manifests::names,
         sources::heads,

@@ -322,7 +322,8 @@ impl ContainerManager {
         let contents = self.deps.managers.contents();
         let old = self.files.contents.clone();
         let (version, completions) = (self.files.version, self.completions.clone());
-        tokio::task::spawn_blocking(move || {
+        let disk = files.clone();
+        disk.run(Box::new(move || {
             let changed = contents
                 .iter()
                 .filter(|(file, text)| old.get(file) != Some(text));
@@ -330,7 +331,7 @@ impl ContainerManager {
                 .into_iter()
                 .try_for_each(|(file, text)| files.save(*file, text));
             completions.send(Completion::Written(version, written.map(|()| contents)));
-        });
+        }));
     }
 
     fn written(

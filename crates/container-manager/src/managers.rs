@@ -16,6 +16,7 @@ use windlass_resource_managers::memory::{MemoryManager, MemoryPolicy};
 use windlass_resource_managers::topology::{TopologyManager, TopologyPolicy, TopologyScope};
 use windlass_topology::Machine;
 use windlass_types::corev1::Container;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::pod::is_sidecar;
 use windlass_types::{PluginResources, Pod, PodExt, PodUid};
 use windlass_units::quantity::{Quantity, lookup};
@@ -107,7 +108,8 @@ impl Managers {
     /// # Errors
     /// The file cannot be read.
     pub fn restore_devices(files: &dyn StateFiles) -> Result<Devices, String> {
-        let Some(text) = files.load(StateFile::Devices)? else {
+        let text = files.load(StateFile::Devices)?;
+        let Some(text) = text.filter(|_| !mutated(Mutation::DeviceGivenTwice)) else {
             return Ok(Devices::default());
         };
         let checkpoint = match Checkpoint::parse(&text) {

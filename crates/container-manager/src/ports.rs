@@ -127,6 +127,11 @@ pub trait StateFiles: Send + Sync + Debug + 'static {
     /// The write failed.
     fn save(&self, file: StateFile, content: &str) -> Result<(), String>;
 
+    /// Runs work that blocks on the disk in the background.
+    fn run(&self, work: Box<dyn FnOnce() + Send>) {
+        drop(tokio::task::spawn_blocking(work));
+    }
+
     /// Renames a file that cannot be used, and logs why.
     fn set_aside(&self, file: StateFile, why: &str);
 }

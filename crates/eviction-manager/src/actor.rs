@@ -33,6 +33,7 @@ use windlass_metrics::Metrics;
 use windlass_stats::BlockingReader;
 use windlass_status::PodStatusStore;
 use windlass_store::EvictionFile;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ClockReading, EventRecorder, PodUid, Reason};
 
@@ -367,7 +368,9 @@ impl EvictionManager {
         let (file, records) = (self.file.clone(), self.status.evictions.clone());
         spawn_io("wait-for-evicted-pod", async move {
             let Victim { uid, grace, .. } = victim;
-            let ended = wait_for_end(&store, &uid, grace);
+            let ended = async {
+                mutated(Mutation::EvictsWithoutWaiting) || wait_for_end(&store, &uid, grace).await
+            };
             let (has_ended, ()) = tokio::join!(ended, save(file, records));
             completions.send(EvictionEvent::VictimEnded(uid, has_ended));
         });

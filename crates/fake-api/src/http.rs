@@ -16,7 +16,7 @@ use crate::identity::User;
 use crate::peers::RawResponse;
 use crate::query::Query;
 use crate::request::{self, ApiRequest, Reply};
-use crate::server::{RequestRecord, Shared};
+use crate::server::{Observed, RequestRecord, Shared, report_changes};
 use crate::status_error::StatusError;
 
 /// A response body.
@@ -117,7 +117,12 @@ fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Reply, StatusErro
     let answer = request::serve(shared, &mut state, now, request);
     let changed = state.store.version() != before;
     state.record_version(now);
+    let observed = match changed {
+        true => state.observed_since(before),
+        false => None,
+    };
     drop(state);
+    report_changes(observed);
     if changed {
         shared.changed.notify_waiters();
     }
@@ -145,6 +150,10 @@ fn record(shared: &Arc<Shared>, request: &ApiRequest, query: &str, status: u16) 
         body: request.body.clone(),
         status,
     };
+    let observer = shared.lock().observer.clone();
+    if let Some(observer) = observer {
+        observer(Observed::Served(&record));
+    }
     shared.lock().record(record);
     shared.changed.notify_waiters();
 }

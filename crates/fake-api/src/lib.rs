@@ -98,5 +98,5 @@ pub use identity::{Access, User};
 pub use in_process::InProcess;
 pub use peers::RawResponse;
 pub use pod_signer::PodSigner;
-pub use server::{FakeApiServer, RequestRecord, Stored};
+pub use server::{FakeApiServer, ObjectChange, Observed, RequestRecord, Stored};
 pub use tls::{KubeconfigUser, ServerCertificate, TlsServer};

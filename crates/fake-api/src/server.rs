@@ -48,6 +48,33 @@ pub struct RequestRecord {
     pub status: u16,
 }
 
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub struct ObjectChange {
+    /// Resource, such as `pods`.
+    pub resource: String,
+    /// Namespace; empty for objects without one.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The object; its last state if it was deleted.
+    pub object: Arc<Value>,
+    /// True if the object no longer exists.
+    pub is_deleted: bool,
+}
+
+/// An observation of the server.
+#[derive(Clone, Debug)]
+pub enum Observed<'a> {
+    /// An object changed.
+    Changed(ObjectChange),
+    /// A request was served, or failed by a fault.
+    Served(&'a RequestRecord),
+}
+
+/// Receives observations in their order.
+pub(crate) type Observer = Arc<dyn Fn(Observed<'_>) + Send + Sync>;
+
 /// A type that can be stored in the server.
 pub trait Stored: Resource + Serialize + DeserializeOwned {}
 
@@ -80,6 +107,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) faults: FaultState,
     requests: VecDeque<RequestRecord>,
+    pub(crate) observer: Option<Observer>,
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) authorizer: Option<Authorizer>,
     pub(crate) access_rules: Option<AccessRules>,
@@ -107,6 +135,19 @@ impl State {
             self.requests.pop_front();
         }
         self.requests.push_back(record);
+    }
+
+    /// Returns the changes after a version, and who observes them.
+    pub(crate) fn observed_since(&self, version: u64) -> Option<(Observer, Vec<ObjectChange>)> {
+        let observer = self.observer.clone()?;
+        let changes = self.store.since(version)?.map(|change| ObjectChange {
+            resource: change.key.resource.clone(),
+            namespace: change.key.namespace.clone(),
+            name: change.key.name.clone(),
+            object: change.after.clone(),
+            is_deleted: change.deleted,
+        });
+        Some((observer, changes.collect()))
     }
 
     /// Records the storage version for lagging informers.
@@ -164,6 +205,7 @@ impl FakeApiServer {
             store,
             faults: FaultState::default(),
             requests: VecDeque::new(),
+            observer: None,
             tokens: BTreeMap::new(),
             authorizer: None,
             access_rules: None,
@@ -269,6 +311,12 @@ impl FakeApiServer {
         Faults {
             shared: self.shared.clone(),
         }
+    }
+
+    /// Calls `observer` with every change of an object and every request, in order. It must not call
+    /// the server.
+    pub fn observe(&self, observer: impl Fn(Observed<'_>) + Send + Sync + 'static) {
+        self.shared.lock().observer = Some(Arc::new(observer));
     }
 
     /// Returns the recorded requests, in the order of their responses.
@@ -389,11 +437,23 @@ impl FakeApiServer {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         let now = self.shared.clock.now();
         let mut state = self.shared.lock();
+        let before = state.store.version();
         let result = change(&mut state, now);
         state.record_version(now);
+        let observed = state.observed_since(before);
         drop(state);
+        report_changes(observed);
         self.shared.changed.notify_waiters();
         result
+    }
+}
+
+/// Calls the observer, without the lock.
+pub(crate) fn report_changes(observed: Option<(Observer, Vec<ObjectChange>)>) {
+    if let Some((observer, changes)) = observed {
+        for change in changes {
+            observer(Observed::Changed(change));
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_pod_inputs::projection::Token;
 use windlass_types::corev1::ServiceAccount;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{Clock, Pod, PodExt, PodUid, Retry, SharedPod, Timestamp};
 
 use crate::rejections::Rejections;
@@ -141,6 +142,12 @@ impl TokenCache {
             return Ok(token);
         }
         let old = self.valid(&key);
+        let refused = |entry: &Entry| entry.failed_at.is_some();
+        if mutated(Mutation::TokenRefusalIsFinal)
+            && self.lock().entries.get(&key).is_some_and(refused)
+        {
+            return Err("the token was refused".to_owned());
+        }
         match self.request_timed(pod, &key, old.is_some()).await {
             Ok((token, lifetime)) => {
                 self.put(&key, token.clone(), lifetime);

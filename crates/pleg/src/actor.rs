@@ -30,6 +30,7 @@ use windlass_metrics::{MailboxMetrics, PlegMetrics};
 use windlass_pacing::Limiter;
 use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
 use windlass_types::cri::RuntimeEventKind;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{Clock, ObservedPod, PodUid};
 
 use crate::io::{self, Inspection};
@@ -233,14 +234,18 @@ impl Pleg {
             .relist_duration
             .observe(took.as_secs_f64());
         let now = self.deps.clock.now().as_second();
-        self.deps.health.record_relist();
+        if !(mutated(Mutation::HungCallStopsPleg) && self.queue.has_reads()) {
+            self.deps.health.record_relist();
+        }
         self.deps.metrics.last_seen.set(now as f64);
 
         let changed = self.known.changed_pods(&listing);
         tracing::debug!(changed = changed.len(), "relist done");
         self.listed_once = true;
         for uid in changed {
-            self.inspect(&uid, None);
+            if !(mutated(Mutation::MissedEventIsLost) && self.events_open) {
+                self.inspect(&uid, None);
+            }
         }
         for query in std::mem::take(&mut self.queries_before_list) {
             self.observed(query, Some(&listing));

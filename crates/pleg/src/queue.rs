@@ -87,6 +87,11 @@ impl<W> InspectQueue<W> {
         self.pods.contains_key(uid)
     }
 
+    /// True if the inspection of any pod is in progress, due or failing.
+    pub(crate) fn has_reads(&self) -> bool {
+        !self.pods.is_empty()
+    }
+
     /// True if the last inspection of the pod failed.
     pub(crate) fn is_failing(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.failures > 0)

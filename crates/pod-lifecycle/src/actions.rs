@@ -28,6 +28,7 @@ use windlass_types::{
     Reason, SandboxId, Timestamp,
 };
 
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::pod::is_sidecar;
 use windlass_units::hash::container_hash;
 
@@ -314,9 +315,9 @@ impl<'a> Decision<'a> {
         let mut done = pod.containers().iter().any(|c| {
             observed
                 .instances(&c.name)
-                .any(|i| i.sandbox_id == *sandbox)
+                .any(|i| i.sandbox_id == *sandbox || mutated(Mutation::AppStartsBeforeInit))
         });
-        let mut later_known = done;
+        let mut later_known = done && !mutated(Mutation::InitContainersRerun);
         let mut to_start = Vec::new();
         for (index, spec) in specs.iter().enumerate().rev() {
             let instance = observed
@@ -578,7 +579,10 @@ fn is_alive(observed: &ObservedPod) -> bool {
 
 /// True if the instance was created from another name or image; false without a hash.
 fn is_changed(spec: &Container, instance: &ObservedContainer) -> bool {
-    instance.hash.is_some_and(|h| h != container_hash(spec))
+    let upgraded = u32::from(mutated(Mutation::HashChangesWithVersion));
+    instance
+        .hash
+        .is_some_and(|h| h != container_hash(spec) ^ upgraded)
 }
 
 fn is_in_spec(pod: &Pod, name: &str) -> bool {

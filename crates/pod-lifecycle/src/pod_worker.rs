@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{PodUid, Retry, Timestamp, later};
 
 use windlass_units::hash::fnv1a_64;
@@ -217,7 +218,9 @@ impl PodWorker {
                 self.resync = true;
                 self.cancel(effects);
             }
-            State::TerminatingPod { grace } if requested < grace => {
+            State::TerminatingPod { grace }
+                if requested < grace && !mutated(Mutation::ShorterGraceIgnored) =>
+            {
                 self.state = State::TerminatingPod { grace: requested };
                 self.resync = true;
                 self.cancel(effects);

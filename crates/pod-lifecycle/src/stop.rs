@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
 
 /// Minimum grace period of a pod; a force deletion has it.
@@ -94,6 +95,10 @@ impl StopBudget {
 
     /// Returns the argument of CRI `StopContainer`, rounded up to whole seconds.
     pub fn stop_timeout(self, elapsed: Duration) -> Duration {
+        let elapsed = match mutated(Mutation::GraceAfterHook) {
+            true => Duration::ZERO,
+            false => elapsed,
+        };
         let left = self.grace.saturating_sub(elapsed).as_secs_f64().ceil();
         Duration::from_secs(left as u64).max(MIN_STOP_TIMEOUT)
     }

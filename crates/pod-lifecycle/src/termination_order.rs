@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{Pod, PodExt};
 
 use windlass_types::pod::is_sidecar;
@@ -27,7 +28,7 @@ impl TerminationOrder {
                 before.push(sidecar.name.clone());
             }
         }
-        order.retain(|_, before| !before.is_empty());
+        order.retain(|_, before| !before.is_empty() && !mutated(Mutation::SidecarsStopFirst));
         Self(order)
     }
 

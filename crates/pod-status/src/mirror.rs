@@ -6,6 +6,7 @@
 
 use windlass_types::corev1::Node;
 use windlass_types::metav1::{ObjectMeta, OwnerReference};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodExt, names};
 
@@ -60,6 +61,7 @@ pub fn is_mirror(pod: &Pod) -> bool {
 /// True if the mirror pod has the hash of the static pod.
 pub fn mirrors(mirror: &Pod, static_pod: &Pod) -> bool {
     mirrored_hash(mirror) == static_pod.annotation(names::ANN_CONFIG_HASH)
+        && !mutated(Mutation::MirrorAlwaysReplaced)
 }
 
 /// Returns the static pod of one name that the mirror pod represents: a terminating one before the
@@ -96,7 +98,8 @@ pub(crate) fn mirror_plan(
             MirrorPlan::Create(Box::new(mirror_of(&desired.pod, owner)))
         }
         (PodWorkerState::SyncPod, Some(mirror), Some(_))
-            if deleted(mirror) || !mirrors(mirror, &desired.pod) =>
+            if (deleted(mirror) && !mutated(Mutation::MirrorStaysTerminating))
+                || !mirrors(mirror, &desired.pod) =>
         {
             MirrorPlan::Replace
         }

@@ -21,6 +21,7 @@ use std::net::IpAddr;
 
 use windlass_types::corev1::{ContainerStatus, HostIP, PodIP, PodStatus};
 use windlass_types::metav1::Time;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{
     ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodProbeResults, Reason, Timestamp,
 };
@@ -204,7 +205,8 @@ fn succeeded_when_terminated(
 /// Returns the terminal phase that was reached before; no override changes it.
 fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
     let mut phases = [api, previous].into_iter().filter_map(Phase::from_status);
-    phases.find(|phase| phase.is_terminal())
+    let settles = |phase: &Phase| phase.is_terminal() && !mutated(Mutation::TerminalPhaseRegresses);
+    phases.find(settles)
 }
 
 /// Sets host and pod IPs: at most one per family, the node's primary family first. A pod keeps its

@@ -14,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use windlass_types::corev1::PodStatus;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Phase, Pod, PodUid, SharedPod};
 
@@ -57,7 +58,14 @@ pub(crate) fn can_be_deleted(object: &Pod, local: &LocalStatus) -> bool {
     object.metadata.deletion_timestamp.is_some()
         && object.status.as_ref().is_some_and(Phase::is_terminal_in)
         && local.worker == PodWorkerState::TerminatedPod
-        && local.released
+        && (local.released || mutated(Mutation::DeletedTooEarly))
+        && (has_run(local) || !mutated(Mutation::DeletedPodStays))
+}
+
+/// True if each app container has had an instance.
+fn has_run(local: &LocalStatus) -> bool {
+    let mut containers = local.status.container_statuses.iter().flatten();
+    containers.all(|container| container.container_id.is_some())
 }
 
 fn uid_of(object: &Pod) -> PodUid {

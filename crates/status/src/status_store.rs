@@ -123,6 +123,8 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     version: watch::Sender<u64>,
+    /// Pods of the API server that do not have a terminal phase there.
+    unfinished: watch::Sender<BTreeSet<PodUid>>,
 }
 
 /// Cloneable handle to the pod status store.
@@ -141,7 +143,28 @@ impl PodStatusStore {
         Self(Arc::new(Shared {
             state: Mutex::default(),
             version: watch::Sender::new(0),
+            unfinished: watch::Sender::default(),
         }))
+    }
+
+    /// Sets the pods that do not have a terminal phase at the API server. Only the StatusManager
+    /// calls it; without an API server the set stays empty.
+    pub fn set_unfinished(&self, pods: &BTreeSet<PodUid>) {
+        self.0.unfinished.send_if_modified(|known| {
+            let changed = known != pods;
+            if changed {
+                known.clone_from(pods);
+            }
+            changed
+        });
+    }
+
+    /// Waits until each of the pods has a terminal phase at the API server, or has no object there.
+    pub async fn reported_as_finished(&self, pods: &[PodUid]) {
+        let mut unfinished = self.0.unfinished.subscribe();
+        let all = |known: &BTreeSet<PodUid>| !pods.iter().any(|uid| known.contains(uid));
+        // the sender lives as long as this store
+        let _ = unfinished.wait_for(all).await;
     }
 
     /// Adds or replaces an entry; keeps the events if `view.events` is empty.

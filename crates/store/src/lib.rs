@@ -12,6 +12,7 @@
 //! * [`ImageUseFile`] has the times of use of images, [`EvictionFile`] the last evictions
 //! * [`TextFile`] is a state file in a format of upstream
 //! * [`PullRecords`] are the records of image pulls, in the upstream files
+//! * [`StateDisk`] is the port to the disk; a simulation has its own ([`Store::on_disk`])
 //! * [`StoreError`] is the error type
 //!
 //! # Example
@@ -50,6 +51,7 @@
 
 mod admitted_pods;
 mod backoff_file;
+mod disk;
 mod error;
 mod eviction_file;
 mod image_use_file;
@@ -61,6 +63,7 @@ mod text_file;
 
 pub use admitted_pods::{AdmittedPod, AdmittedPods};
 pub use backoff_file::{BackoffFile, BackoffTables};
+pub use disk::{DiskWork, StateDisk};
 pub use error::StoreError;
 pub use eviction_file::EvictionFile;
 pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};

@@ -26,8 +26,8 @@ use windlass_manifests::image_name::ImageName;
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
 
+use crate::disk::write_atomically;
 use crate::error::StoreError;
-use crate::store::write_atomically;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// API version before Kubernetes 1.35.

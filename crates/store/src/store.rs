@@ -1,8 +1,8 @@
 //! A directory of state files with atomic writes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use windlass_units::hash::fnv1a_64;
 
+use crate::disk::{DiskWork, HostDisk, StateDisk};
 use crate::error::StoreError;
 
 /// Version of the envelope. A file of another version is moved aside.
@@ -31,6 +32,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
+    disk: Arc<dyn StateDisk>,
     /// Serializes writes, which share temporary files.
     writing: Mutex<()>,
 }
@@ -56,12 +58,23 @@ impl Store {
                 path: root.clone(),
                 source,
             })?;
-        Ok(Self {
+        Ok(Self::on_disk(root, Arc::new(HostDisk)))
+    }
+
+    /// A directory of another disk than the host's, for simulations.
+    pub fn on_disk(root: impl Into<PathBuf>, disk: Arc<dyn StateDisk>) -> Self {
+        Self {
             inner: Arc::new(Inner {
-                root,
+                root: root.into(),
+                disk,
                 writing: Mutex::new(()),
             }),
-        })
+        }
+    }
+
+    /// Runs work that blocks on the disk in the background.
+    pub(crate) fn run(&self, work: DiskWork) {
+        self.inner.disk.run(work);
     }
 
     /// Returns the directory.
@@ -80,17 +93,13 @@ impl Store {
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
         let path = self.path(name)?;
-        let temporary = self.inner.root.join(format!(".{name}.tmp"));
         let _writing = self
             .inner
             .writing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        write_atomically(&self.inner.root, &temporary, &path, content).map_err(|source| {
-            // a failed write must not keep a full disk full
-            let _ = fs::remove_file(&temporary);
-            StoreError::Write { path, source }
-        })
+        let written = self.inner.disk.replace(&path, content);
+        written.map_err(|source| StoreError::Write { path, source })
     }
 
     /// Returns the content of a file; `None` if it is missing or unusable. An unusable file is
@@ -109,12 +118,8 @@ impl Store {
             path: path.clone(),
             source,
         };
-        let mut bytes = Vec::new();
-        match File::open(&path) {
-            Ok(file) => file
-                .take(MAX_FILE_BYTES + 1)
-                .read_to_end(&mut bytes)
-                .map_err(read_error)?,
+        let bytes = match self.inner.disk.read(&path) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_error(error)),
         };
@@ -156,7 +161,7 @@ impl Store {
     /// Removes a file, if it exists.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let path = self.path(name)?;
-        match fs::remove_file(&path) {
+        match self.inner.disk.remove(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(StoreError::Write { path, source })
             }
@@ -180,17 +185,18 @@ impl Store {
     }
 
     fn set_aside(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
-        let free = free_copy(&self.inner.root, name);
-        fs::rename(path, &free)?;
+        let disk = &self.inner.disk;
+        let free = free_copy(&self.inner.root, name, |path| disk.exists(path));
+        disk.rename(path, &free)?;
         Ok(free)
     }
 }
 
 /// Path for an unusable file.
-pub(crate) fn free_copy(root: &Path, name: &str) -> PathBuf {
+pub(crate) fn free_copy(root: &Path, name: &str, exists: impl Fn(&Path) -> bool) -> PathBuf {
     let copy = |n: u32| root.join(format!("{name}.corrupt-{n}"));
     let mut copies = (1..MAX_CORRUPT_COPIES).map(copy);
-    let free = copies.find(|candidate| !candidate.exists());
+    let free = copies.find(|candidate| !exists(candidate));
     free.unwrap_or_else(|| copy(MAX_CORRUPT_COPIES))
 }
 
@@ -228,24 +234,4 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 /// Detects torn and edited files, not forgery: only root can write the directory.
 fn checksum(data: &str) -> String {
     format!("fnv1a-64:{:016x}", fnv1a_64(data.as_bytes()))
-}
-
-pub(crate) fn write_atomically(
-    root: &Path,
-    temporary: &Path,
-    path: &Path,
-    bytes: &[u8],
-) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(temporary, path)?;
-    // the rename is durable only after the directory is synced
-    File::open(root)?.sync_all()
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use windlass_types::PodUid;
 
 use crate::error::StoreError;
@@ -136,9 +136,12 @@ impl<V: Record> TableFile<V> {
             }
             if !self.inner.lock().writing {
                 let inner = self.inner.clone();
-                return tokio::task::spawn_blocking(move || inner.write_once())
-                    .await
-                    .map_err(|_| StoreError::Aborted)?;
+                let (done, result) = oneshot::channel();
+                self.inner.store.run(Box::new(move || {
+                    // fails if the caller was dropped
+                    let _ = done.send(inner.write_once());
+                }));
+                return result.await.map_err(|_| StoreError::Aborted)?;
             }
             if written.changed().await.is_err() {
                 return Err(StoreError::Aborted);
@@ -154,11 +157,8 @@ impl<V: Record> TableFile<V> {
         state.writing = true;
         drop(state);
         let inner = self.inner.clone();
-        match tokio::runtime::Handle::try_current() {
-            Ok(handle) => drop(handle.spawn_blocking(move || inner.write_until_clean())),
-            // a caller without a tokio runtime writes synchronously
-            Err(_) => inner.write_until_clean(),
-        }
+        let work = move || inner.write_until_clean();
+        self.inner.store.run(Box::new(work));
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use crate::disk::write_atomically;
 use crate::error::StoreError;
-use crate::store::{MAX_FILE_BYTES, free_copy, write_atomically};
+use crate::store::{MAX_FILE_BYTES, free_copy};
 
 /// A file with a fixed path and atomic writes. It has one writer.
 #[derive(Clone, Debug)]
@@ -70,7 +71,11 @@ impl TextFile {
     /// Renames an unusable file, and logs why.
     pub fn set_aside(&self, why: &str) {
         let (file, name) = (self.path.display(), self.name());
-        let aside = free_copy(self.path.parent().unwrap_or(Path::new("/")), &name);
+        let aside = free_copy(
+            self.path.parent().unwrap_or(Path::new("/")),
+            &name,
+            Path::exists,
+        );
         match fs::rename(&self.path, &aside) {
             Ok(()) => {
                 let moved_to = aside.display();

@@ -27,6 +27,7 @@ use windlass_node_rules::preemption::{
 };
 use windlass_store::AdmittedPod;
 use windlass_types::corev1::Node;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{AllocatedResources, PhaseOverride, Pod, PodExt, PodUid, SharedPod};
 
 use crate::desired::DesiredPods;
@@ -309,8 +310,10 @@ impl AdmittedPodSet {
         }
         let before =
             self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
+        let before = before && !mutated(Mutation::RestartRejectsPods);
         if before || check(&pod, &self.load, context).is_ok() {
-            return self.run(pod, context.alive, context.scope);
+            let keep = context.alive && !mutated(Mutation::RestartFailsDevicePods);
+            return self.run(pod, keep, context.scope);
         }
         self.decide(pod, context)
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_node_rules::resize::{PendingReason, PendingResize, ResizePolicy, is_resized};
 use windlass_pod_inputs::resources::qos_class;
 use windlass_types::corev1::{PodExtendedResourceClaimStatus, PodResourceClaimStatus};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{
     AllocatedResources, Phase, Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate,
     SharedPod,
@@ -246,7 +247,9 @@ fn without_condition(live: &SharedPod) -> SharedPod {
 
 /// True for a pod with a terminal phase at the API server.
 fn is_terminal(pod: &Pod) -> bool {
-    !pod.is_static() && pod.status.as_ref().is_some_and(Phase::is_terminal_in)
+    !pod.is_static()
+        && pod.status.as_ref().is_some_and(Phase::is_terminal_in)
+        && !mutated(Mutation::TerminatedPodRunsAgain)
 }
 
 /// Returns the names of the claims that controllers and the scheduler generated.

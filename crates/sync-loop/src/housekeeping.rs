@@ -13,6 +13,7 @@ use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_runtime::{FilesError, KnownPods, PodRuntime};
 use windlass_types::cri::ListFilter;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::EventType;
 use windlass_types::{PodFullName, PodUid, Reason};
 
@@ -219,6 +220,9 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
                     .tear_down(&uid, TearDownRequester::Housekeeping)
                     .await;
                 released.map_err(|error| error.to_string())?;
+                if mutated(Mutation::OrphanedVolumesStay) {
+                    return Err("volume paths are still present on disk".to_owned());
+                }
                 runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string())
             }
             .boxed()

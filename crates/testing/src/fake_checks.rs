@@ -1,6 +1,7 @@
 //! Scripted responses to probes and hooks.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,10 +23,20 @@ pub enum Server {
     Slow(Duration, u16),
 }
 
-#[derive(Debug, Default)]
+/// Receives the address and port of each request.
+type Observer = Arc<dyn Fn(&str, u16) + Send + Sync>;
+
+#[derive(Default)]
 struct State {
     servers: BTreeMap<(String, u16), Server>,
     requests: BTreeMap<(String, u16), ServerRequests>,
+    observer: Option<Observer>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +54,11 @@ impl FakeChecks {
     /// Sets the behavior of a server.
     pub fn set(&self, host: &str, port: u16, server: Server) {
         self.with(|state| state.servers.insert((host.to_owned(), port), server));
+    }
+
+    /// Calls `observer` with the address and port of each request.
+    pub fn observe(&self, observer: impl Fn(&str, u16) + Send + Sync + 'static) {
+        self.with(|state| state.observer = Some(Arc::new(observer)));
     }
 
     /// Returns the number of requests.
@@ -86,6 +102,10 @@ impl FakeChecks {
         port: u16,
         timeout: Option<Duration>,
     ) -> Result<u16, CheckError> {
+        let observer = self.with(|state| state.observer.clone());
+        if let Some(observer) = observer {
+            observer(host, port);
+        }
         let key = (host.to_owned(), port);
         let server = self.with(|state| {
             let requests = state.requests.entry(key.clone()).or_default();

@@ -16,7 +16,7 @@ use windlass_eviction_manager::{
     MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDisk, PodDiskMeter,
     TriggerSink, UsageThresholds,
 };
-use windlass_types::{Clock, ContainerState, ObservedPod, PodExt, PodUid, SharedPod};
+use windlass_types::{Clock, ObservedPod, PodExt, PodUid, SharedPod};
 
 use crate::fake_runtime::FakeRuntime;
 
@@ -158,9 +158,7 @@ impl FakePressure {
     }
 
     fn runs(&self, uid: &PodUid) -> bool {
-        let containers = self.0.runtime.containers(uid);
-        let mut containers = containers.iter();
-        containers.any(|container| container.state == ContainerState::Running)
+        self.0.runtime.is_pod_running(uid)
     }
 
     fn usage(&self, signal: Signal, uid: &PodUid) -> Option<u64> {

@@ -59,6 +59,7 @@ mod fake_disk;
 mod fake_image_disk;
 pub(crate) mod fake_pressure;
 pub mod fake_runtime;
+mod fake_state_disk;
 mod node_sim;
 
 pub use builders::PodBuilder;
@@ -67,4 +68,5 @@ pub use fake_devices::{FakeDevices, ResourcePolicies};
 pub use fake_disk::FakeDisk;
 pub use fake_pressure::FakePressure;
 pub use fake_runtime::FakeRuntime;
-pub use node_sim::{NodeSim, simulate, simulate_cluster};
+pub use fake_state_disk::{DiskFault, FakeStateDisk};
+pub use node_sim::{KillMoment, NodeSim, simulate, simulate_cluster};

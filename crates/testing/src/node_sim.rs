@@ -10,6 +10,7 @@
 mod clock;
 mod fence;
 mod fenced_api;
+mod run_disk;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -53,10 +54,11 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodStatusEntry;
 use windlass_store::{
-    AdmittedPod, AdmittedPods, EvictionFile, ImageUseFile, ProbeResultTables, Store,
+    AdmittedPod, AdmittedPods, BackoffFile, EvictionFile, ImageUseFile, ProbeResultFile,
+    ProbeResultTables, Store,
 };
 use windlass_types::corev1::Node;
-use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
+use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
@@ -64,10 +66,13 @@ use crate::fake_devices::{FakeDevices, ResourcePolicies};
 use crate::fake_disk::FakeDisk;
 use crate::fake_image_disk::FakeImageDisk;
 use crate::fake_pressure::FakePressure;
-use crate::fake_runtime::{ContainerView, FakeRuntime};
+use crate::fake_runtime::FakeRuntime;
+use crate::fake_state_disk::FakeStateDisk;
 use clock::NodeClock;
 pub(crate) use fence::Fence;
+pub use fence::KillMoment;
 use fenced_api::FencedApi;
+use run_disk::{RunDisk, RunFiles};
 
 /// Start of simulated time: 2026-01-01T00:00:00Z.
 const EPOCH: i64 = 1_767_225_600;
@@ -88,6 +93,8 @@ pub struct NodeSim {
     pub image_gc: ImageGcPolicy,
     /// Directory of the state files of image garbage collection and eviction; default none.
     pub state_dir: Option<PathBuf>,
+    /// Disk of the checkpoint, the back-offs and the probe results; default none.
+    pub state_disk: Option<FakeStateDisk>,
     /// Memory, disks and processes of the node.
     pub pressure: FakePressure,
     /// Thresholds and periods of eviction for the next agent start; default no thresholds.
@@ -254,9 +261,7 @@ impl NodeSim {
         let volumes = files.volumes();
         let pods = runtime.clone();
         volumes.watch_pods(move |uid| {
-            let containers = pods.containers(uid);
-            let runs = |it: &ContainerView| it.state == ContainerState::Running;
-            containers.iter().any(runs)
+            pods.is_pod_running(uid)
         });
         let pressure = FakePressure::new(runtime.clone(), clock.clone());
         Self {
@@ -267,6 +272,7 @@ impl NodeSim {
                 ..ImageGcPolicy::default()
             },
             state_dir: None,
+            state_disk: None,
             pressure,
             eviction: EvictionSettings::default(),
             devices: FakeDevices::default(),
@@ -310,8 +316,12 @@ impl NodeSim {
             return;
         }
         self.note("agent started");
-        let volumes = self.volumes.new_agent_run();
+        let mut volumes = self.volumes.new_agent_run();
         let fence = Fence::new(self.runtime.clone(), volumes.clone());
+        let crossed = fence.clone();
+        volumes.on_half_step(move || {
+            crossed.enter();
+        });
         let settings = node_settings();
         let machine = self.machine.clone();
         let initial_node = node_before_registration(&settings, &machine, self.clock.now());
@@ -333,13 +343,7 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
-        let (admitted, restored) = match self.admitted_pods.as_deref().map(admitted_pods) {
-            Some((file, pods)) => (Some(file), pods),
-            None => {
-                let pods = self.checkpoint.iter().cloned();
-                (None, pods.map(AdmittedPod::from).collect())
-            }
-        };
+        let state = self.state_parts(&fence);
         let (kernel_log, records) = mpsc::channel(KERNEL_RECORDS);
         self.kernel_log = Some(kernel_log);
         let oom_source = OomSource {
@@ -370,7 +374,10 @@ impl NodeSim {
             },
             container_manager: ContainerManagerParts {
                 managers: self.resources.managers(&self.devices),
-                files: Some(Arc::new(self.devices.clone())),
+                files: Some(Arc::new(RunFiles {
+                    devices: self.devices.clone(),
+                    fence: fence.clone(),
+                })),
                 plugins: DevicePluginParts::Simulated(self.devices.new_agent_run()),
             },
             dra: DraParts {
@@ -396,16 +403,7 @@ impl NodeSim {
                 start_concurrency: 4,
                 orphan_grace: wiring::ORPHAN_GRACE,
             },
-            state: StateParts {
-                probe_results: std::mem::take(&mut self.probe_results),
-                restored,
-                admitted,
-                ..self
-                    .state_dir
-                    .as_deref()
-                    .map(state_parts)
-                    .unwrap_or_default()
-            },
+            state,
         });
         let actors = LocalSet::new();
         let agent = actors.run_until(async { wiring::spawn(*parts) }).await;
@@ -427,6 +425,45 @@ impl NodeSim {
             gone,
         }));
         self.deliver().await;
+    }
+
+    /// State files and what they have.
+    #[expect(clippy::expect_used, reason = "a simulated disk can be read")]
+    fn state_parts(&mut self, fence: &Fence) -> StateParts {
+        if let Some(disk) = &self.state_disk {
+            let disk = RunDisk {
+                disk: disk.clone(),
+                fence: fence.clone(),
+            };
+            let store = Store::on_disk("/state", Arc::new(disk));
+            let (admitted, restored) = AdmittedPods::open(store.clone()).expect("a file");
+            let (file, results) = ProbeResultFile::open(store.clone()).expect("a file");
+            return StateParts {
+                admitted: Some(admitted),
+                restored,
+                probe_result_file: Some(file),
+                probe_results: results,
+                backoff: Some(BackoffFile::open(store).expect("a file")),
+                ..StateParts::default()
+            };
+        }
+        let (admitted, restored) = match self.admitted_pods.as_deref().map(admitted_pods) {
+            Some((file, pods)) => (Some(file), pods),
+            None => {
+                let pods = self.checkpoint.iter().cloned();
+                (None, pods.map(AdmittedPod::from).collect())
+            }
+        };
+        StateParts {
+            probe_results: std::mem::take(&mut self.probe_results),
+            restored,
+            admitted,
+            ..self
+                .state_dir
+                .as_deref()
+                .map(state_parts)
+                .unwrap_or_default()
+        }
     }
 
     fn node_parts(&self, initial: Node) -> NodeParts {
@@ -482,6 +519,28 @@ impl NodeSim {
             drop(instance.kill.take());
             let _ = instance.gone.await;
         }
+    }
+
+    /// Kills the running agent at its n-th call that leaves it; 1 is the next one.
+    /// [`Self::agent_killed`] returns then.
+    pub fn kill_agent_at(&self, crossings: u64, moment: KillMoment) {
+        if let Some(instance) = &self.agent {
+            instance.fence.arm(crossings, moment);
+        }
+    }
+
+    /// Waits until [`Self::kill_agent_at`] has taken effect; call [`Self::kill_agent`] then.
+    pub async fn agent_killed(&self) {
+        match &self.agent {
+            Some(instance) => instance.fence.killed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the number of calls that left the running agent.
+    pub fn agent_calls(&self) -> u64 {
+        let agent = self.agent.as_ref();
+        agent.map_or(0, |instance| instance.fence.crossings())
     }
 
     /// The kernel logs a message. Without an agent it is lost.

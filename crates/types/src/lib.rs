@@ -52,6 +52,7 @@ mod update;
 pub mod cri;
 mod expansion;
 mod image_holds;
+pub mod mutation;
 mod observed;
 mod phase;
 mod plugin_resources;

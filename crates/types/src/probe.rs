@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ContainerId;
+use crate::mutation::{Mutation, mutated};
 
 /// Kind of a container probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -91,7 +92,8 @@ impl PodProbeResults {
     /// Returns the result for exactly this container instance, if there is one.
     pub fn result(&self, kind: ProbeKind, container: &str, id: &ContainerId) -> Option<bool> {
         let result = self.for_kind(kind).get(container)?;
-        (result.id == *id).then_some(result.success)
+        let applies = result.id == *id || mutated(Mutation::ProbeResultOfOldInstance);
+        applies.then_some(result.success)
     }
 
     /// True if no probe has a result.

@@ -49,6 +49,7 @@ pub struct MemoryVolumes {
     paths: NodePaths,
     state: Arc<Mutex<State>>,
     dead: Arc<AtomicBool>,
+    on_half: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -98,8 +99,14 @@ impl MemoryVolumes {
         self.lock().busy.clear();
         Self {
             dead: Arc::default(),
+            on_half: None,
             ..self.clone()
         }
+    }
+
+    /// Calls `observer` before each half of a step of this agent run; it may kill the run.
+    pub fn on_half_step(&mut self, observer: impl Fn() + Send + Sync + 'static) {
+        self.on_half = Some(Arc::new(observer));
     }
 
     /// Kills the agent run: its calls never return and have no further effect.
@@ -214,6 +221,20 @@ impl MemoryVolumes {
         self.lock().calls.clone()
     }
 
+    /// Reboots the host: no volume is mounted or staged; directories remain.
+    pub fn reboot(&self) {
+        let mut state = self.lock();
+        state.staged.clear();
+        for stored in state.volumes.values_mut() {
+            *stored = StoredVolume::default();
+        }
+    }
+
+    /// Clears the record of steps.
+    pub fn clear_calls(&self) {
+        self.lock().calls.clear();
+    }
+
     /// Invariant violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.lock().violations.clone()
@@ -232,6 +253,9 @@ impl MemoryVolumes {
         let keys: Vec<_> = subjects.iter().map(|s| (step, s.clone())).collect();
         while keys.iter().any(|key| self.lock().hanging.contains(key)) {
             tokio::time::sleep(HANG_CHECK_INTERVAL).await;
+        }
+        if let Some(observer) = &self.on_half {
+            observer();
         }
         if self.dead.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;

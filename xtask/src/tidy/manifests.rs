@@ -467,6 +467,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "windlass",
         ],
     ),
+    (
+        "simulator",
+        &["cri", "eviction", "fake-api", "testing", "units", "volumes"],
+    ),
     ("testbed", &["manifests", "proto", "runtime-config"]),
     (
         "bench",
@@ -585,6 +589,9 @@ const IO_CRATES: &[&str] = &[
     "tower",
 ];
 
+/// Crates whose tests put defects into the agent; nothing that ships depends on them.
+const MUTATING: &[&str] = &["testing", "simulator"];
+
 /// Names without a meaning.
 const BANNED_NAMES: &[&str] = &["util", "utils", "common", "misc", "helper", "helpers"];
 
@@ -627,6 +634,22 @@ pub(crate) fn pure_crates(workspace: &Workspace) -> Vec<Finding> {
             if IO_CRATES.contains(&dependency.name()) {
                 let what = format!("{} is pure and names {}", package.name(), dependency.name());
                 let fix = "decide here, and do it in the crate that owns the edge";
+                findings.push(package.finding(dependency.name(), what, fix));
+            }
+        }
+    }
+    findings
+}
+
+/// No released binary has the defects of `windlass_types::mutation`.
+pub(crate) fn mutations(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let others = |package: &Package<'_>| !MUTATING.contains(&package.name());
+    for package in workspace.members().filter(others) {
+        for dependency in package.dependencies() {
+            if dependency.features().any(|feature| feature == "mutations") {
+                let what = format!("{} enables the feature mutations", package.name());
+                let fix = "only test crates may, or a released binary has the defects";
                 findings.push(package.finding(dependency.name(), what, fix));
             }
         }
@@ -730,6 +753,12 @@ impl Dependency<'_> {
 
     pub(crate) fn is_dev(&self) -> bool {
         self.0["kind"] == "dev"
+    }
+
+    /// Features that the member enables.
+    fn features(&self) -> impl Iterator<Item = &str> {
+        let features = self.0["features"].as_array();
+        features.into_iter().flatten().filter_map(Value::as_str)
     }
 
     /// Version requirement: `^0.1.0`, or `*` without one.

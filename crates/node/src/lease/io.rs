@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use windlass_client::{ApiError, ApiErrorKind, ApiResult, ObjectKey};
 use windlass_types::coordinationv1::Lease;
 use windlass_types::corev1::Node;
+use windlass_types::mutation::{Mutation, mutated};
 
 use super::plan::{new_lease, renewed_lease};
 use super::{NAMESPACE, NodeLeaseDeps};
@@ -68,6 +69,10 @@ async fn attempt(
 ) -> Result<Lease, LeaseError> {
     let at = ObjectKey::namespaced(NAMESPACE, &deps.node_name);
     let seconds = deps.duration_seconds;
+    if mutated(Mutation::LeaseWaitsForNode) {
+        let node = ObjectKey::cluster(&deps.node_name);
+        deps.client.get::<Node>(node).await?;
+    }
     if latest.is_none() {
         *latest = found(deps.client.get::<Lease>(at).await)?;
     }

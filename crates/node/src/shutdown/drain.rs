@@ -1,4 +1,9 @@
 //! Stops one group of pods after the other.
+//!
+//! A group ends when the API server has the terminal phases of its pods: the next group may contain
+//! the network of the node, and the host stops the agent after the last one.
+
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::TerminatePod;
@@ -19,8 +24,12 @@ pub(super) fn active_pods(
         .map(|entry| entry.pod)
 }
 
-/// Stops the groups in order. A group ends when its pods and their volumes are torn down, or at its
-/// deadline.
+/// Time for the statuses of a group that was stopped. They are sent within a second, unless the API
+/// server is unreachable; then the host must not be delayed further.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Stops the groups in order. A group ends when its pods and their volumes are torn down and their
+/// statuses are sent, or at its deadline.
 pub(super) async fn drain(
     plan: ShutdownPlan,
     terminations: SlotSender<PodUid, TerminatePod>,
@@ -38,9 +47,14 @@ pub(super) async fn drain(
             terminations.put(pod.uid(), termination(&group, pod));
         }
         let uids: Vec<PodUid> = group.pods.iter().map(|pod| pod.uid()).collect();
-        match timeout_at(deadline, released(uids, &status_store)).await {
+        match timeout_at(deadline, released(uids.clone(), &status_store)).await {
             Ok(()) => tracing::info!(priority, "shutdown: group of pods stopped"),
             Err(_) => tracing::warn!(priority, "shutdown: group of pods not stopped in time"),
+        }
+        let deadline = deadline.min(Instant::now() + REPORT_TIMEOUT);
+        let reported = status_store.reported_as_finished(&uids);
+        if timeout_at(deadline, reported).await.is_err() {
+            tracing::warn!(priority, "shutdown: statuses of a group not sent in time");
         }
     }
 }

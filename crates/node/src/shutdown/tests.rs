@@ -85,6 +85,12 @@ impl TestEnv {
         });
     }
 
+    /// Sets the pods that have no terminal phase at the API server.
+    fn unfinished(&self, names: &[&str]) {
+        let uids = names.iter().map(|name| PodUid::from(*name)).collect();
+        self.status_store.set_unfinished(&uids);
+    }
+
     /// The next pod that is killed, as `name grace phase reason`.
     async fn killed(&mut self) -> String {
         let next = futures::StreamExt::next(&mut self.kills);
@@ -257,6 +263,34 @@ async fn stuck_shutdown_group_ends_at_its_deadline() {
     assert_eq!(start.elapsed().as_secs(), 20);
     draining.await.expect("drain");
     assert_eq!(start.elapsed().as_secs(), 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_group_ends_when_its_statuses_are_sent() {
+    for reported_after in [Some(2), None] {
+        let mut env = test_env(&[("web", 0), ("system", CRITICAL)]);
+        env.unfinished(&["web", "system"]);
+        let plan = periods().plan(active_pods(&env.status_store));
+        let start = tokio::time::Instant::now();
+        let draining = tokio::spawn(drain(
+            plan,
+            env.terminations.clone(),
+            env.status_store.clone(),
+        ));
+        assert_eq!(env.killed().await, "web 20s Failed Terminated");
+        env.status_store.remove(&"web".into());
+        if let Some(seconds) = reported_after {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            env.unfinished(&["system"]);
+        }
+        assert_eq!(env.killed().await, "system 5s Failed Terminated");
+        // an unreachable API server delays each group by the timeout
+        assert_eq!(start.elapsed().as_secs(), reported_after.unwrap_or(5));
+        env.status_store.remove(&"system".into());
+        env.unfinished(&[]);
+        draining.await.expect("drain");
+        assert_eq!(start.elapsed().as_secs(), reported_after.unwrap_or(5));
+    }
 }
 
 #[test]

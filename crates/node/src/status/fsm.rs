@@ -17,6 +17,7 @@ use windlass_node_rules::node_object::{
     updated_node,
 };
 use windlass_types::corev1::Node;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{PluginResources, Timestamp};
 use windlass_types::{Reason, view::EventType};
 
@@ -497,7 +498,10 @@ struct RuntimeWatch {
 impl Default for RuntimeWatch {
     fn default() -> Self {
         Self {
-            last: RuntimeHealth::NotCheckedYet,
+            last: match mutated(Mutation::NodeNotReadyAtRestart) {
+                true => RuntimeHealth::NotReady("runtime not checked yet".to_owned()),
+                false => RuntimeHealth::NotCheckedYet,
+            },
             network_error: None,
             pleg_error: None,
             unreachable_since: Some(Duration::ZERO),

@@ -10,6 +10,7 @@ use windlass_node_rules::node_object::{
     reconciled_node, updated_node,
 };
 use windlass_types::corev1::Node;
+use windlass_types::mutation::{Mutation, mutated};
 
 use super::NodeStatusDeps;
 use super::fsm::{Facts, PatchScope, Report, Update, UpdateError, UpdateResult};
@@ -150,11 +151,15 @@ async fn try_update(deps: &NodeStatusDeps, first: Update) -> ApiResult<UpdateRes
 
 /// Reads facts of host and runtime; omits those that are not read in time.
 pub(super) async fn facts(deps: &NodeStatusDeps, deadline: Duration) -> Facts {
+    let images_deadline = match mutated(Mutation::NodeWaitsForImages) {
+        true => Duration::from_secs(3600),
+        false => deadline,
+    };
     let (machine, version, status, images) = tokio::join!(
         timeout(deadline, machine(&deps.machine)),
         timeout(deadline, deps.runtime.version()),
         timeout(deadline, deps.runtime.status()),
-        timeout(deadline, deps.images.list_images()),
+        timeout(images_deadline, deps.images.list_images()),
     );
     let status = status.ok().and_then(Result::ok);
     Facts {

@@ -4,6 +4,7 @@
 //! A container's `restartPolicy` and `restartPolicyRules` precede the pod's policy.
 
 use windlass_types::corev1::{Container, ContainerRestartRule};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::pod::RestartPolicy;
 use windlass_types::{ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, SandboxId};
 
@@ -46,7 +47,8 @@ pub fn should_be_started(
 ) -> bool {
     let Some(latest) = latest else { return true };
     match latest.state {
-        ContainerState::Created | ContainerState::Unknown => true,
+        ContainerState::Created => !mutated(Mutation::CreatedContainerStays),
+        ContainerState::Unknown => true,
         ContainerState::Running => false,
         ContainerState::Exited => restarts_after_exit(pod, container, latest.exit_code),
     }
@@ -90,7 +92,9 @@ pub fn sandbox_decision(pod: &Pod, observed: &ObservedPod) -> SandboxDecision {
         return SandboxDecision::Create { attempt: 0 };
     };
     let ready = observed.sandboxes.iter().filter(|s| s.ready).count();
+    let unknown = mutated(Mutation::SecondSandbox) && observed.containers.is_empty();
     let usable = ready == 1
+        && !unknown
         && newest.ready
         && newest.host_network == pod.host_network()
         && (newest.host_network || !newest.ips.is_empty());

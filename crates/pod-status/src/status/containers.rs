@@ -5,6 +5,7 @@ use windlass_types::corev1::{
     ContainerStateWaiting, ContainerStatus, PodStatus,
 };
 use windlass_types::metav1::Time;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestamp};
 
 use super::exit_reason::exit_reason;
@@ -145,6 +146,13 @@ fn from_runtime(
     let old_running = old.filter(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
     let known = old.map_or(0, |o| o.restart_count);
     let mut restarts = i32::try_from(latest.restart_count).unwrap_or(i32::MAX);
+    let known = match mutated(Mutation::RestartCountFromRemains) {
+        true => {
+            restarts = i32::try_from(input.observed.instances(&spec.name).count()).unwrap_or(0) - 1;
+            0
+        }
+        false => known,
+    };
     let state = match latest.state {
         ContainerState::Running => {
             // the runtime may have lost the previous instances and their count
@@ -232,7 +240,7 @@ fn without_runtime(
         reset::removed(&mut status, old);
         return status;
     }
-    if had_ended {
+    if had_ended && !mutated(Mutation::TerminalPhaseRegresses) {
         return old.clone();
     }
     if reset::is_waiting(old) {

@@ -3,6 +3,7 @@
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateTerminated, ContainerStatus,
 };
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{ContainerState, Phase, PodExt};
 
 use super::{StatusInput, reset};
@@ -78,7 +79,7 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
         }
     }
     // containers of a stopped pod do not restart; a static pod may return with its manifest
-    let forced = input.terminal && !pod.is_static();
+    let forced = input.terminal && !pod.is_static() && !mutated(Mutation::NoTerminalPhase);
     if init_pending || waiting {
         return if forced {
             Phase::Failed

@@ -2,6 +2,7 @@
 
 use windlass_types::ProbeKind;
 use windlass_types::corev1::{Container, ContainerStatus, Probe};
+use windlass_types::mutation::{Mutation, mutated};
 
 use super::StatusInput;
 use super::containers::Kind;
@@ -30,7 +31,9 @@ pub(super) fn set_readiness(
     let same = old.filter(|o| o.container_id.is_some() && o.container_id == status.container_id);
     let succeeded = |kind, probe: &Option<Probe>, before: Option<bool>| {
         let result = latest.and_then(|l| input.probe_results.result(kind, &spec.name, &l.id));
-        result.unwrap_or(probe.is_none() || before == Some(true))
+        let before = before == Some(true) && !mutated(Mutation::NotReadyAfterRestart);
+        let unprobed = probe.is_none() || mutated(Mutation::ReadyWithoutProbe);
+        result.unwrap_or(unprobed || before)
     };
     let started = running
         && succeeded(

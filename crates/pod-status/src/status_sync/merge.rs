@@ -4,6 +4,7 @@ use windlass_types::corev1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus,
 };
 use windlass_types::metav1::Time;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
@@ -61,8 +62,9 @@ pub(crate) fn merge_status(
     }
     carry_fields(&mut status, api, local, now);
 
-    let settled = Phase::is_terminal_in(api);
-    let withheld = !settled && Phase::is_terminal_in(&status) && !ended && may_run(&status);
+    let settled = Phase::is_terminal_in(api) && !mutated(Mutation::TerminalPhaseRegresses);
+    let too_early = !ended && may_run(&status) && !mutated(Mutation::TerminalPhaseTooEarly);
+    let withheld = !settled && Phase::is_terminal_in(&status) && too_early;
     let ends_now = !settled && Phase::is_terminal_in(&status) && !withheld;
     carry_phase(&mut status, api, settled, withheld);
     status.conditions = Some(conditions(&status, api, local, ends_now, now));
@@ -135,7 +137,9 @@ fn carry_containers(
 }
 
 fn carry_container(container: &mut ContainerStatus, old: &ContainerStatus) {
-    container.restart_count = container.restart_count.max(old.restart_count);
+    if !mutated(Mutation::RestartCountFromRemains) {
+        container.restart_count = container.restart_count.max(old.restart_count);
+    }
     if terminated(&container.last_state).is_some() {
         return;
     }
@@ -201,7 +205,8 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
 /// Sets a terminal phase, which the API server requires for the deletion; not for a static pod,
 /// which may return with its manifest.
 fn end_phase(status: &mut PodStatus, pod: &Pod) {
-    if !Phase::is_terminal_in(status) && !pod.is_static() {
+    let ends = !pod.is_static() && !mutated(Mutation::NoTerminalPhase);
+    if !Phase::is_terminal_in(status) && ends {
         status.phase = Some(Phase::Failed.as_str().to_owned());
     }
 }

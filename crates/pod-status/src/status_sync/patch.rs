@@ -7,6 +7,7 @@
 use serde_json::{Map, Value, json};
 use windlass_types::Pod;
 use windlass_types::corev1::PodStatus;
+use windlass_types::mutation::{Mutation, mutated};
 
 use windlass_units::quantity::Quantity;
 
@@ -25,6 +26,9 @@ const MERGED_LISTS: [(&str, &str); 4] = [
 pub(crate) fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
     let before = base.status.as_ref().map(plain).unwrap_or_default();
     let status = difference(&before, &plain(merged));
+    if mutated(Mutation::StatusOfOldPod) {
+        return (!status.is_empty()).then(|| json!({ "status": status }));
+    }
     (!status.is_empty()).then(|| json!({"metadata": {"uid": base.metadata.uid}, "status": status}))
 }
 

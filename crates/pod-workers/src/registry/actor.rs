@@ -16,6 +16,7 @@ use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{GetPodWorkers, RuntimeState, UpdatePod, WorkerStateChanged};
 use windlass_mailboxes::{Delivery, Mailbox, SlotReceiver, SlotSender, slots};
 use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{PodExt, PodUid};
 
 use super::state::{Registry, RegistryEffect};
@@ -87,7 +88,9 @@ impl PodWorkers {
                         .workers
                         .containers_per_pod
                         .observe(containers as f64);
-                    let backoff = self.backoff.remove(&uid).unwrap_or_default();
+                    let backoff = self.backoff.remove(&uid);
+                    let backoff = backoff.filter(|_| !mutated(Mutation::BackoffResetByRestart));
+                    let backoff = backoff.unwrap_or_default();
                     self.spawn(uid, InitialState::Run(pod, backoff));
                 }
                 RegistryEffect::StartTerminatingWorker(uid, pod, kill) => {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use windlass_actors::{KillPod, PodWorkerState, PodWorkerStatus, UpdatePod, WorkerStateChanged};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 
 /// Action of the registry.
@@ -139,6 +140,7 @@ impl Registry {
         if worker.removed {
             // the last update applies
             let wanted = update.run.take();
+            let wanted = wanted.filter(|_| !mutated(Mutation::StaticPodNotRestarted));
             worker.restart = match &update.kill {
                 Some(_) if !update.run_after_kill => None,
                 _ => wanted.or_else(|| worker.restart.take()),
@@ -204,7 +206,8 @@ impl Registry {
         let uid = pod.uid();
         let worker = Worker::running(&pod);
         if let Some(name) = &worker.name {
-            if let Some(behind) = self.holders.get(name) {
+            let holder = self.holders.get(name);
+            if let Some(behind) = holder.filter(|_| !mutated(Mutation::StaticPodsOverlap)) {
                 let effect = RegistryEffect::Queue {
                     uid,
                     pod: pod.clone(),

@@ -18,6 +18,7 @@ use windlass_runtime::{
 use windlass_runtime_config::port::{InputsError, PodInputs};
 use windlass_timelines::{RecordGuard, RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::PodStatus;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
     ContainerState, ObservedPod, Phase, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason,
@@ -313,7 +314,8 @@ fn check_confirmed(pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
 /// Holds back a new static pod while another with the same full name is running. A pod with objects
 /// in the runtime has passed this check before.
 async fn check_full_name(deps: &WorkerDeps, pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
-    if !pod.is_static() || !observed.is_empty() {
+    let ignores = mutated(Mutation::StaticPodsOverlap) || mutated(Mutation::StaticPodIgnoresOrphan);
+    if !pod.is_static() || !observed.is_empty() || ignores {
         return Ok(());
     }
     match deps.runtime.live_pod_with_same_name(pod).await {
@@ -513,7 +515,7 @@ fn is_terminal(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool
             PodSizes::default(),
         )
     });
-    Phase::is_terminal_in(&status)
+    Phase::is_terminal_in(&status) && !mutated(Mutation::TerminatedPodRunsAgain)
 }
 
 /// Reads the termination messages of exited containers, which the runtime does not know.
@@ -715,6 +717,10 @@ pub(crate) async fn sync_terminating_pod(
         grace,
         message: String::new(),
     };
+    if mutated(Mutation::VolumesUnmountedEarly) {
+        let by = TearDownRequester::Worker;
+        deps.volumes.tear_down(uid, by).await?;
+    }
     deps.runtime.kill_pod(request).await?;
     let observed = read_stopped_pod(deps, uid, cached).await?;
     // before the status is terminal: controllers then deallocate the claims

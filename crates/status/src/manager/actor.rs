@@ -3,7 +3,8 @@
 //! * owns: a state machine for each pod and mirror pod, the queue of due requests
 //! * receives: changes of the pod status store, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`,
 //!   `SourcesReady`, completions of its requests
-//! * sends: nothing to actors; patches, deletions and creations to the API server
+//! * sends: patches, deletions and creations to the API server; to the pod status store, which pods
+//!   have no terminal phase there
 //! * invariant: at most one request in flight per pod, with the newest state; no request without a
 //!   difference; no pod waits for it
 //! * bound and overflow: 16 requests in flight, each with a deadline; a pod is queued at most once
@@ -112,6 +113,8 @@ impl StatusManager {
             self.send(key, request);
         }
         self.arm_timer(now, ctx);
+        let store = &self.deps.status_store;
+        store.set_unfinished(self.machines.unfinished());
         self.deps
             .metrics
             .pod_status

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, Delete, ObjectKey, Patch};
 use windlass_pod_status::status_sync::{Call, FailureKind, Request, RequestFailure, RequestResult};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::{Pod, SharedPod};
 
 /// Timeout of one request, including the wait for the client rate limit. Timed out requests are
@@ -44,7 +45,7 @@ async fn call(client: &ApiClient, request: Request) -> ApiResult<RequestResult> 
         Call::Delete(uid) => {
             let delete = Delete {
                 grace_seconds: Some(0),
-                uid: Some(uid.to_string()),
+                uid: Some(uid.to_string()).filter(|_| !mutated(Mutation::WrongPodDeleted)),
             };
             client.delete::<Pod>(at, &delete).await?;
             tracing::info!(pod = %request.name, %uid, "pod deleted from the API");

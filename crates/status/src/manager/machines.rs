@@ -9,7 +9,7 @@ use windlass_pod_status::status_sync::{
     FailureKind, Input, LocalStatus, Next, Priority, Request, RequestFailure, RequestResult, Role,
     StatusConflict, StatusSync,
 };
-use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
+use windlass_types::{Phase, PodExt, PodFullName, PodUid, Timestamp};
 
 use crate::status_store::{PodStatusEntry, StatusChange};
 
@@ -57,6 +57,8 @@ pub(super) struct PodMachines {
     queue: BTreeSet<(Priority, u64, Key)>,
     next_sequence: u64,
     in_flight: usize,
+    /// Pods whose object has no terminal phase.
+    unfinished: BTreeSet<PodUid>,
     /// The last request found the API server unreachable.
     unreachable: bool,
 }
@@ -214,6 +216,11 @@ impl PodMachines {
         }
     }
 
+    /// Returns the pods whose object in the API has no terminal phase.
+    pub(super) fn unfinished(&self) -> &BTreeSet<PodUid> {
+        &self.unfinished
+    }
+
     /// Returns the number of mirror pods in the API.
     pub(super) fn mirror_count(&self) -> usize {
         let there = |(key, machine): &(&Key, &PodMachine)| {
@@ -272,6 +279,14 @@ impl PodMachines {
             if let Some(refused) = &machine.refused {
                 tracing::warn!(pod = %key, %refused, "status update rejected");
             }
+        }
+        if let Key::Pod(uid) = &key {
+            let object = machine.sync.object().map(|object| object.status.as_ref());
+            let is_finished = object.is_none_or(|it| it.is_some_and(Phase::is_terminal_in));
+            match is_finished {
+                true => self.unfinished.remove(uid),
+                false => self.unfinished.insert(uid.clone()),
+            };
         }
         if machine.sync.is_empty() {
             self.machines.remove(&key);

@@ -8,6 +8,7 @@ use windlass_node_rules::preemption::{PREEMPTED, PreemptionPlan};
 use windlass_status::PodStatusEntry;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome};
 use windlass_types::corev1::{Node, PodStatus};
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::{Blocker, EventType, PodWorkerState};
 use windlass_types::{Phase, PodExt, PodOp, PodUid, PodUpdate, Reason, SharedPod};
 
@@ -26,7 +27,8 @@ impl SyncLoop {
         let restored = update.op == PodOp::Restore;
         if restored {
             for pod in &mut update.pods {
-                if let Some(cause) = take_override(pod) {
+                let cause = take_override(pod);
+                if let Some(cause) = cause.filter(|_| !mutated(Mutation::EvictionForgotten)) {
                     self.admissions.restore_override(pod.uid(), cause);
                 }
             }

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use windlass_cri::{CriCode, CriError, CriResult};
 use windlass_types::{Clock, Timestamp};
 
+use super::change::Observer;
 use super::events::EventHub;
 use super::exec::Execs;
 use super::fault::{FaultKind, FaultPlan};
@@ -27,6 +28,8 @@ pub(super) struct State {
     pub(super) model: Model,
     pub(super) faults: FaultPlan,
     pub(super) events: EventHub,
+    /// Receives the changes of the model.
+    pub(super) observer: Option<Observer>,
     /// Whether the socket streams lists.
     pub(super) stream_lists: bool,
     pub(super) execs: Execs,
@@ -54,6 +57,7 @@ impl SimDriver {
             model: Model::new(seed),
             faults: FaultPlan::default(),
             events: EventHub::default(),
+            observer: None,
             stream_lists: false,
             execs: Execs::default(),
             latencies: BTreeMap::new(),
@@ -93,7 +97,7 @@ impl SimDriver {
         step: impl FnOnce(&mut Model, Timestamp) -> T,
     ) -> T {
         let mut late = Vec::new();
-        let (result, timers) = {
+        let (result, timers, changes, observer) = {
             let mut state = self.lock();
             state.model.settle(now);
             let result = step(&mut state.model, now);
@@ -101,8 +105,13 @@ impl SimDriver {
             for event in std::mem::take(&mut state.model.outbox) {
                 late.extend(state.events.publish(event));
             }
-            (result, std::mem::take(&mut state.model.timers))
+            let timers = std::mem::take(&mut state.model.timers);
+            let changes = std::mem::take(&mut state.model.changes);
+            (result, timers, changes, state.observer.clone())
         };
+        if let Some(observer) = observer {
+            changes.into_iter().for_each(|change| observer(change));
+        }
         for wait in timers {
             if !wait.is_zero() {
                 self.wake_after(now, wait);

@@ -8,6 +8,7 @@
 //! ([`Call`]), and violations are recorded ([`FakeRuntime::assert_invariants`]).
 
 mod behavior;
+mod change;
 pub mod convert;
 mod exec;
 mod fault;
@@ -24,6 +25,7 @@ mod server;
 mod stats;
 
 pub use behavior::{Behavior, Pull};
+pub use change::{RuntimeChange, RuntimeChangeKind};
 pub use events::EventMode;
 pub use exec::Exec;
 pub use fault::Fault;
@@ -316,6 +318,20 @@ impl FakeRuntime {
 
 /// Inspection.
 impl FakeRuntime {
+    /// Calls `observer` with every change of a sandbox or container, in order.
+    pub fn observe(&self, observer: impl Fn(RuntimeChange) + Send + Sync + 'static) {
+        self.driver
+            .change(|state| state.observer = Some(Arc::new(observer)));
+    }
+
+    /// Returns true if a container of the pod runs.
+    pub fn is_pod_running(&self, uid: &PodUid) -> bool {
+        self.driver.step(|model, _| {
+            let mut containers = model.containers.values();
+            containers.any(|c| c.uid == *uid && c.state == ContainerState::Running)
+        })
+    }
+
     /// Returns all calls in order of arrival.
     pub fn calls(&self) -> Vec<Call> {
         self.driver.change(|state| state.log.clone())

@@ -19,6 +19,7 @@ use windlass_types::{
 };
 
 use super::behavior::Behavior;
+use super::change::{RuntimeChange, RuntimeChangeKind};
 use super::images::ImageStore;
 use super::resize::ReportedResources;
 
@@ -49,6 +50,8 @@ pub(super) struct Model {
     pub(super) unready_starts: Vec<String>,
     pub(super) outbox: Vec<RuntimeEvent>,
     pub(super) timers: Vec<Duration>,
+    /// Changes for the observer.
+    pub(super) changes: Vec<RuntimeChange>,
     /// Exit times of containers ([`Container::end`]), including outdated entries.
     ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,
@@ -180,6 +183,9 @@ impl Model {
         }
         .to_owned();
         let uid = container.uid.clone();
+        let kind = RuntimeChangeKind::Ended(end.exit_code);
+        self.changes
+            .push(RuntimeChange::of_container(kind, id.as_str(), container));
         if end.oom {
             self.emit(RuntimeEventKind::Oom, id.as_str(), &uid);
         }
@@ -221,6 +227,7 @@ impl Model {
             created_at: now,
             ip,
         };
+        self.sandbox_changed(RuntimeChangeKind::SandboxStarted, id, &sandbox.config);
         self.sandboxes.insert(id.clone(), sandbox);
         self.emit(RuntimeEventKind::Created, id.as_str(), &uid);
         self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
@@ -233,6 +240,10 @@ impl Model {
         let was_ready = std::mem::replace(&mut sandbox.ready, false);
         sandbox.ip = None;
         let uid = sandbox.config.uid.clone();
+        if was_ready {
+            let config = sandbox.config.clone();
+            self.sandbox_changed(RuntimeChangeKind::SandboxEnded, id, &config);
+        }
         for container in self.containers_in(id) {
             self.finish(
                 &container,
@@ -247,6 +258,30 @@ impl Model {
             self.emit(RuntimeEventKind::Stopped, id.as_str(), &uid);
         }
         Ok(())
+    }
+
+    fn sandbox_changed(
+        &mut self,
+        kind: RuntimeChangeKind,
+        id: &SandboxId,
+        config: &SandboxConfig,
+    ) {
+        self.changes.push(RuntimeChange {
+            kind,
+            id: id.to_string(),
+            uid: config.uid.clone(),
+            subject: sandbox_subject(config),
+            devices: Vec::new(),
+        });
+    }
+
+    /// A caller requests the stop of a container.
+    pub(super) fn stop_requested(&mut self, id: &ContainerId, grace: Duration) {
+        if let Some(container) = self.containers.get(id).filter(|c| c.is_live()) {
+            let kind = RuntimeChangeKind::StopRequested(grace);
+            let change = RuntimeChange::of_container(kind, id.as_str(), container);
+            self.changes.push(change);
+        }
     }
 
     pub(super) fn remove_sandbox(
@@ -427,6 +462,9 @@ impl Model {
         let end = container.end.as_ref();
         self.ends.extend(end.map(|end| (end.at, id.clone())));
         container.behavior = behavior;
+        let kind = RuntimeChangeKind::Started;
+        let change = RuntimeChange::of_container(kind, id.as_str(), container);
+        self.changes.push(change);
         *self.starts.entry((uid.clone(), name)).or_default() += 1;
         self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
         Ok(())
@@ -492,6 +530,9 @@ impl Model {
         self.end_container(id, 137, false, now)?;
         if let Some(container) = self.containers.remove(id) {
             self.unreserve(&container.reserved_name);
+            let kind = RuntimeChangeKind::Removed;
+            let change = RuntimeChange::of_container(kind, id.as_str(), &container);
+            self.changes.push(change);
             self.emit(RuntimeEventKind::Deleted, id.as_str(), &container.uid);
         }
         Ok(())

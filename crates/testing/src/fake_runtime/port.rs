@@ -62,6 +62,7 @@ impl FakeRuntime {
     ) -> CriResult<()> {
         let subject = self.container_subject(id);
         let ticket = self.driver.begin(Operation::StopContainer, subject).await?;
+        self.driver.step(|model, _| model.stop_requested(id, grace));
         if !grace.is_zero() {
             // an error recurs in the kill below
             let signalled = self

@@ -1,15 +1,17 @@
 //! Cuts a killed agent off from the runtime.
 //!
 //! After the kill, calls in progress do not return and new calls hang. Requests already sent still
-//! take effect, as on a real node.
+//! take effect, as on a real node. Each call is a crossing; a kill can be armed for the n-th one
+//! ([`Fence::arm`]).
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use tokio::sync::Notify;
 use windlass_cri::{
     CriResult, ImageFsInfo, ImageService, RuntimeEventStream, RuntimeFs, RuntimeService,
     RuntimeStats,
@@ -24,12 +26,32 @@ use windlass_volumes::MemoryVolumes;
 
 use crate::fake_runtime::FakeRuntime;
 
+/// When an armed kill takes effect at a crossing of the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KillMoment {
+    /// The call has no effect.
+    Before,
+    /// The call has its effect; its response is lost.
+    After,
+}
+
 /// Runtime and volumes of one agent run.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     runtime: FakeRuntime,
     volumes: MemoryVolumes,
-    raised: Arc<AtomicBool>,
+    state: Arc<FenceState>,
+}
+
+#[derive(Debug, Default)]
+struct FenceState {
+    raised: AtomicBool,
+    /// Calls so far that left the agent.
+    crossings: AtomicU64,
+    /// The crossing at which the agent is killed.
+    armed: Mutex<Option<(u64, KillMoment)>>,
+    /// Notified when an armed kill takes effect.
+    killed: Notify,
 }
 
 impl Fence {
@@ -37,25 +59,82 @@ impl Fence {
         Self {
             runtime,
             volumes,
-            raised: Arc::default(),
+            state: Arc::default(),
         }
     }
 
     /// Kills the agent.
     pub(super) fn raise(&self) {
-        self.raised.store(true, Ordering::Relaxed);
+        self.state.raised.store(true, Ordering::Relaxed);
         self.volumes.kill();
     }
 
+    /// Kills the agent at a later crossing; 1 is the next one.
+    pub(super) fn arm(&self, crossings: u64, moment: KillMoment) {
+        let at = self.state.crossings.load(Ordering::Relaxed) + crossings;
+        *self.armed() = Some((at, moment));
+    }
+
+    /// Waits until an armed kill takes effect.
+    pub(super) async fn killed(&self) {
+        self.state.killed.notified().await;
+    }
+
+    /// Returns the number of crossings so far.
+    pub(super) fn crossings(&self) -> u64 {
+        self.state.crossings.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
+        let crossing = self.enter();
         self.block_if_raised().await;
         let response = call.await;
+        self.leave(crossing);
         self.block_if_raised().await;
         response
     }
 
+    /// A call that does not wait; `None` if the agent is killed.
+    pub(super) fn pass_now<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let crossing = self.enter();
+        if self.is_raised() {
+            return None;
+        }
+        let response = call();
+        self.leave(crossing);
+        (!self.is_raised()).then_some(response)
+    }
+
+    /// Counts a crossing, and kills the agent if a kill is armed for it.
+    pub(super) fn enter(&self) -> u64 {
+        let crossing = self.state.crossings.fetch_add(1, Ordering::Relaxed) + 1;
+        self.kill_if_armed(crossing, KillMoment::Before);
+        crossing
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.state.raised.load(Ordering::Relaxed)
+    }
+
+    fn leave(&self, crossing: u64) {
+        self.kill_if_armed(crossing, KillMoment::After);
+    }
+
+    fn kill_if_armed(&self, crossing: u64, moment: KillMoment) {
+        let is_due = *self.armed() == Some((crossing, moment));
+        if is_due && !self.is_raised() {
+            self.raise();
+            self.state.killed.notify_one();
+        }
+    }
+
+    fn armed(&self) -> MutexGuard<'_, Option<(u64, KillMoment)>> {
+        let armed = self.state.armed.lock();
+        armed.unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn block_if_raised(&self) {
-        if self.raised.load(Ordering::Relaxed) {
+        if self.is_raised() {
             std::future::pending::<()>().await;
         }
     }
@@ -171,8 +250,8 @@ impl RuntimeService for Fence {
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         let stream = self.pass(self.runtime.events()).await?;
-        let raised = Arc::clone(&self.raised);
-        let alive = move || !raised.load(Ordering::Relaxed);
+        let fence = self.clone();
+        let alive = move || !fence.is_raised();
         Ok(stream
             .take_while(move |_| std::future::ready(alive()))
             .boxed())

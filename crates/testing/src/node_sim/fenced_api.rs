@@ -3,10 +3,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use tower::{BoxError, Service};
 use windlass_fake_api::{ApiBody, InProcess};
+use windlass_types::mutation::{Mutation, mutated};
 
 use super::fence::Fence;
 
@@ -31,9 +32,24 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if mutated(Mutation::StaleList) {
+            accept_any_version(&mut request);
+        }
         let fence = self.fence.clone();
         let call = self.server.call(request);
         Box::pin(async move { fence.pass(call).await })
+    }
+}
+
+/// Lets a list, or a watch that begins with one, start at any version.
+fn accept_any_version<B>(request: &mut Request<B>) {
+    let query = request.uri().query().unwrap_or_default();
+    let is_list = request.method() == Method::GET
+        && (query.contains("fieldSelector") || query.contains("sendInitialEvents"))
+        && !query.contains("resourceVersion=");
+    let uri = format!("{}?{query}&resourceVersion=0", request.uri().path());
+    if let (true, Ok(uri)) = (is_list, uri.parse()) {
+        *request.uri_mut() = uri;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::EventType;
 use windlass_types::{
     DeviceName, DiscoveredVolume, MountedVolume, MountedVolumes, PodExt, PodUid, ReadyVolumes,
@@ -521,6 +522,10 @@ impl VolumeReconciler {
     }
 
     fn start_steps(&mut self, uid: &PodUid, now: ClockReading, steps: &mut Vec<Step>) {
+        let others = || self.pods.iter().filter(|(other, _)| *other != uid);
+        if mutated(Mutation::HungMountBlocksAll) && others().any(|it| it.1.has_step_in_progress()) {
+            return;
+        }
         let Some(state) = self.pods.get(uid) else {
             return;
         };

@@ -1,0 +1,143 @@
+//! The node before the run, and the observers of its parts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use windlass_eviction::{EvictionSettings, Signal, ThresholdFields, Thresholds};
+use windlass_fake_api::Observed;
+use windlass_testing::fake_runtime::Operation;
+use windlass_testing::{FakeStateDisk, NodeSim};
+use windlass_types::Pod;
+
+use super::{Queue, World};
+use crate::generate::CONFIGS;
+use crate::observation::Event;
+use crate::pods;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Memory of the node.
+pub(super) const MEMORY: u64 = 10 * GIB;
+/// Disk of the node.
+pub(super) const DISK: u64 = 100 * GIB;
+/// Memory that is left while it runs short, below the threshold of 100 MiB.
+pub(super) const SHORT_MEMORY: u64 = 50 * MIB;
+/// Disk that is left while it runs short, below the threshold of 10 %.
+pub(super) const SHORT_DISK: u64 = 5 * GIB;
+/// Time of a volume step's half.
+const VOLUME_LATENCY: Duration = Duration::from_millis(3);
+
+/// Latencies of a real runtime.
+pub(super) const LATENCIES: [(Operation, Duration); 4] = [
+    (Operation::RunPodSandbox, Duration::from_millis(80)),
+    (Operation::CreateContainer, Duration::from_millis(20)),
+    (Operation::StartContainer, Duration::from_millis(40)),
+    (Operation::StopPodSandbox, Duration::from_millis(30)),
+];
+
+/// Sets up images, behaviors, resources, objects and state files.
+pub(super) fn prepare(sim: &mut NodeSim) {
+    for image in [pods::IMAGE, pods::OTHER_IMAGE] {
+        sim.runtime.add_image(image);
+    }
+    for (operation, latency) in LATENCIES {
+        sim.runtime.set_latency(operation, latency);
+    }
+    for (container, behavior) in pods::BEHAVIORS {
+        sim.runtime.set_behavior(container, behavior());
+    }
+    sim.volumes.set_latency(VOLUME_LATENCY);
+    sim.state_disk = Some(FakeStateDisk::default());
+    sim.eviction = eviction();
+    end_pressure(sim);
+    for number in 0..CONFIGS {
+        write_config(sim, number);
+    }
+}
+
+/// Hard thresholds of memory and disk.
+#[expect(clippy::expect_used, reason = "constants that are valid")]
+fn eviction() -> EvictionSettings {
+    let hard = [("memory.available", "100Mi"), ("nodefs.available", "10%")];
+    let hard = hard.map(|(signal, value)| (signal.to_owned(), value.to_owned()));
+    let none = BTreeMap::new();
+    let thresholds = Thresholds::parse(ThresholdFields {
+        hard: &BTreeMap::from(hard),
+        soft: &none,
+        soft_grace_period: &none,
+        minimum_reclaim: &none,
+        enforces_pods: false,
+    });
+    EvictionSettings {
+        thresholds: thresholds.expect("valid"),
+        ..EvictionSettings::default()
+    }
+}
+
+/// A tenth of memory and disk is used apart from pods.
+pub(super) fn end_pressure(sim: &NodeSim) {
+    let pressure = &sim.pressure;
+    pressure.set(Signal::MemoryAvailable, MEMORY, MEMORY / 10);
+    pressure.set(Signal::NodeFsAvailable, DISK, DISK / 10);
+}
+
+/// Writes a ConfigMap with new content, and its Secret.
+pub(super) fn write_config(sim: &NodeSim, number: u32) {
+    use windlass_types::corev1::{ConfigMap, Secret};
+    let name = pods::config_name(number);
+    let map = pods::config_map(number, &sim.now().to_string());
+    match sim.api.get::<ConfigMap>(Some("default"), &name) {
+        None => drop(sim.api.create(&map)),
+        Some(_) => drop(
+            sim.api
+                .modify::<ConfigMap>(Some("default"), &name, |old| old.data = map.data),
+        ),
+    }
+    if sim.api.get::<Secret>(Some("default"), &name).is_none() {
+        sim.api.create(&pods::secret(number));
+    }
+}
+
+/// Sends everything that happens to the queue.
+pub(super) fn observe(sim: &NodeSim, queue: &Queue) {
+    let runtime = queue.clone();
+    sim.runtime
+        .observe(move |change| runtime.push(Event::Runtime(change)));
+    let checks = queue.clone();
+    sim.checks.observe(move |host, port| {
+        checks.push(Event::Probe {
+            host: host.to_owned(),
+            port,
+        });
+    });
+    let api = queue.clone();
+    sim.api.observe(move |observed| match observed {
+        Observed::Changed(change) if change.resource == "pods" => {
+            if let Ok(pod) = Pod::deserialize(&*change.object) {
+                api.push(Event::Pod {
+                    pod: Arc::new(pod),
+                    is_deleted: change.is_deleted,
+                });
+            }
+        }
+        Observed::Served(request) if request.method != "GET" && request.path.contains("/pods") => {
+            api.push(Event::Request {
+                method: request.method.clone(),
+                path: request.path.clone(),
+                status: request.status,
+                body: Arc::new(request.body.clone()),
+            });
+        }
+        _ => {}
+    });
+}
+
+impl World<'_> {
+    /// The device plugin registers, as it does after each agent start.
+    pub(super) fn start_device_plugin(&self) {
+        let devices = ["gpu0", "gpu1", "gpu2", "gpu3"].map(|id| (id, true));
+        self.sim.devices.register(pods::DEVICE, &devices);
+    }
+}
