@@ -190,11 +190,13 @@ impl Record {
         losses
     }
 
-    /// A pod of which containers are known is shown without any.
+    /// A pod of which containers are known is shown without any, or as pending after it was ready:
+    /// an observed pod never goes back to that phase.
     fn is_not_observed(&self, pod: &PodView) -> bool {
         let mut all = pod.init_containers.iter().chain(&pod.containers);
         let known = self.containers.values().any(|(id, _)| !id.is_empty());
-        known && pod.phase == "Pending" && all.all(|it| it.id.is_empty() && it.restarts == 0)
+        let empty = known && all.all(|it| it.id.is_empty() && it.restarts == 0);
+        pod.phase == "Pending" && (empty || self.was_ready)
     }
 
     fn observe_container(&mut self, now: &ContainerView) -> Option<(Loss, String)> {
