@@ -584,6 +584,7 @@ async fn container_is_created_although_its_caller_goes_away() {
     let call = tokio::time::timeout(seconds(1), created(&fake, &sandbox, 0));
     assert!(call.await.is_err());
     assert_eq!(views(&fake), "app#0 Created");
-    let again = fake.create_container(&sandbox, &container_config(0), &sandbox_config(0));
-    check(again.await, "Other failed to reserve container name");
+    let (config, of_pod) = (container_config(0), sandbox_config(0));
+    let again = fake.create_container(&sandbox, &config, &of_pod).await;
+    check(again, "Other failed to reserve container name");
 }
