@@ -30,6 +30,7 @@ const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
         "the tests that use it are its examples",
     ),
     ("windlass-bench", "its program is the example"),
+    ("windlass-chaos", "its program is the example"),
     ("xtask-run", "the tools that use it are its examples"),
     ("windlass-fuzz", "the program in `fuzz/` is the example"),
 ];

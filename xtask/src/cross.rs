@@ -28,6 +28,7 @@ const HOST_ONLY: &[&str] = &[
     "xtask",
     "xtask-run",
     "windlass-bench",
+    "windlass-chaos",
     "windlass-testbed",
     "windlass-fuzz",
 ];

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use windlass_bench as bench;
+use windlass_chaos as chaos;
 
 /// Development tasks of the Windlass workspace.
 #[derive(Debug, Parser)]
@@ -53,6 +54,10 @@ enum Command {
     ///
     /// Prints a Markdown table. Takes about ten minutes, mostly for the release build.
     Bench(Box<bench::Options>),
+    /// Kill the agent, the runtime and containers at random instants under load; count the damage.
+    ///
+    /// Prints a Markdown table; fails if a count exceeds its budget.
+    Chaos(chaos::Options),
     /// Build the images of the agent, its container runtime and sandboxes, without a container
     /// engine.
     ///
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
         Command::Reference => reference::run(),
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),
+        Command::Chaos(options) => block_on(chaos::run(&options)),
         Command::Image(options) => image::run(&options),
         Command::Manifests(options) => manifests::run(&options),
         Command::E2e => verify::e2e(),

@@ -28,10 +28,10 @@ use windlass_mailboxes::{
 };
 use windlass_metrics::{MailboxMetrics, PlegMetrics};
 use windlass_pacing::Limiter;
-use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
+use windlass_pod_lifecycle::pleg::{RuntimePods, diff, forget_cut_off_starts};
 use windlass_types::cri::RuntimeEventKind;
 use windlass_types::mutation::{Mutation, mutated};
-use windlass_types::{Clock, ObservedPod, PodUid};
+use windlass_types::{Clock, ObservedPod, PodUid, Timestamp};
 
 use crate::io::{self, Inspection};
 use crate::queue::{InspectQueue, NextInspection};
@@ -147,6 +147,8 @@ pub struct Pleg {
     list_timer: Option<actix::SpawnHandle>,
     last_list_at: Option<Instant>,
     events_open: bool,
+    /// When this agent run began.
+    started: Timestamp,
 }
 
 impl Pleg {
@@ -155,6 +157,7 @@ impl Pleg {
         let (completion_sender, completion_stream) = completions();
         let (pending_events, event_stream) = slots(crate::PLEG, &deps.mailboxes);
         Self {
+            started: deps.clock.now(),
             deps,
             completions: completion_sender,
             streams: Some(Streams {
@@ -279,11 +282,15 @@ impl Pleg {
             Arc::clone(&self.reads)
         };
         let load = self.deps.hung.load();
+        let started = self.started;
         spawn_io("pleg-inspect", async move {
             let read = async {
                 let begin = Instant::now();
-                let result =
+                let mut result =
                     io::inspect(runtime.as_ref(), clock.as_ref(), &name, &load, &uid).await;
+                if let Ok(inspection) = &mut result {
+                    forget_cut_off_starts(&mut inspection.pod, started);
+                }
                 (result, begin.elapsed())
             };
             let (result, took) = limiter.run(read).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass_types::Timestamp;
 use windlass_types::corev1::Container;
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, PodUid};
 
 use windlass_units::hash::fnv1a_64;
 
@@ -51,6 +51,9 @@ pub fn pull_resync_at(
     (resync < delay).then(|| now.saturating_add(resync).ok())?
 }
 
+/// More doublings than from the shortest delay to the maximum of any policy.
+const MAX_DOUBLINGS: u32 = 32;
+
 /// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffEntry {
@@ -58,6 +61,9 @@ pub struct BackoffEntry {
     pub delay: Duration,
     /// Time of the last counted failure.
     pub last_update: Timestamp,
+    /// Restart count of the instance that was counted last; 0 for a pull.
+    #[serde(default)]
+    pub restart_count: u32,
 }
 
 /// Back-offs by key. Each pod worker owns one table.
@@ -70,6 +76,17 @@ pub struct BackoffTable {
 impl BackoffTable {
     /// Counts a failure at `now` and returns the next delay.
     pub fn next(&mut self, key: &str, policy: BackoffPolicy, now: Timestamp) -> Duration {
+        self.next_restart(key, policy, now, 0)
+    }
+
+    /// Counts the start of an instance with this restart count at `now` and returns the next delay.
+    pub fn next_restart(
+        &mut self,
+        key: &str,
+        policy: BackoffPolicy,
+        now: Timestamp,
+        restart_count: u32,
+    ) -> Duration {
         let delay = match self.entries.get(key) {
             Some(entry) if !is_expired(entry, policy, now) => (entry.delay * 2).min(policy.max),
             _ => policy.initial.min(policy.max),
@@ -82,9 +99,34 @@ impl BackoffTable {
             BackoffEntry {
                 delay,
                 last_update: now,
+                restart_count,
             },
         );
         delay
+    }
+
+    /// Counts the restarts of a pod that the runtime shows and the table lacks: an agent that was
+    /// killed during a start, or whose disk was full, has not written them. Without a previous entry
+    /// one is counted, because the earlier ones may have expired.
+    pub fn catch_up(&mut self, pod: &Pod, observed: &ObservedPod, policy: BackoffPolicy) {
+        for spec in pod.init_containers().iter().chain(pod.containers()) {
+            let started = observed
+                .instances(&spec.name)
+                .filter(|instance| instance.state != ContainerState::Created)
+                .max_by_key(|instance| instance.restart_count);
+            let Some(started) = started.filter(|instance| instance.restart_count > 0) else {
+                continue;
+            };
+            let key = restart_key(pod, spec);
+            let count = started.restart_count;
+            let missing = match self.entries.get(&key) {
+                Some(entry) => count.saturating_sub(entry.restart_count),
+                None => 1,
+            };
+            for _ in 0..missing.min(MAX_DOUBLINGS) {
+                self.next_restart(&key, policy, started.created_at, count);
+            }
+        }
     }
 
     /// Returns the end of the delay from `event`, if it is after `now`. Ignores an event from
@@ -237,5 +279,56 @@ mod tests {
             table.until("other", at(0), BackoffPolicy::DEFAULT, at(1)),
             None
         );
+    }
+
+    /// Delay of container `a` after its counted restarts, then after a pod was observed whose newest
+    /// instance has this state and restart count.
+    fn check_catch_up(counted: &[u32], state: ContainerState, restart_count: u32, expected: u64) {
+        let pod = Pod {
+            spec: Some(windlass_types::corev1::PodSpec {
+                containers: vec![Container {
+                    name: "a".to_owned(),
+                    ..Container::default()
+                }],
+                ..Default::default()
+            }),
+            ..Pod::default()
+        };
+        let key = restart_key(&pod, &pod.containers()[0]);
+        let mut table = BackoffTable::default();
+        for count in counted {
+            table.next_restart(&key, BackoffPolicy::DEFAULT, at(i64::from(*count)), *count);
+        }
+        let observed = ObservedPod {
+            containers: vec![windlass_types::ObservedContainer {
+                name: "a".to_owned(),
+                created_at: at(100),
+                restart_count,
+                state,
+                ..Default::default()
+            }],
+            ..ObservedPod::default()
+        };
+        table.catch_up(&pod, &observed, BackoffPolicy::DEFAULT);
+        let delay = table.delay(&key).map_or(0, |delay| delay.as_secs());
+        assert_eq!(delay, expected, "{counted:?} {state:?} {restart_count}");
+    }
+
+    #[test]
+    fn restarts_that_were_not_written_are_counted() {
+        use ContainerState::{Created, Exited, Running};
+        check_catch_up(&[], Running, 0, 0);
+        check_catch_up(&[1, 2], Running, 2, 20);
+        // the agent was killed after the start and before the write
+        check_catch_up(&[1, 2], Running, 3, 40);
+        check_catch_up(&[1, 2], Exited, 3, 40);
+        check_catch_up(&[], Exited, 1, 10);
+        // the disk was full for a while
+        check_catch_up(&[1, 2], Exited, 5, 160);
+        check_catch_up(&[1], Exited, 4_000_000_000, 300);
+        // the file was lost, and the count has no end
+        check_catch_up(&[], Exited, 9, 10);
+        // it never ran, and its next start is counted
+        check_catch_up(&[1, 2], Created, 3, 20);
     }
 }

@@ -1,15 +1,16 @@
 //! PLEG relists: their differences as events, and the observed state of a pod.
 //!
 //! [`diff`] is upstream `generateEvents`, with at most two events per container or sandbox.
-//! [`observe`] orders the details of a pod as the decisions require.
+//! [`observe`] orders the details of a pod as the decisions require, [`forget_cut_off_starts`] removes
+//! what a kill of the agent left in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use windlass_types::cri::{ContainerDetail, ContainerSummary, SandboxDetail, SandboxSummary};
 use windlass_types::{
-    ContainerState, ObservedPod, ObservedSandbox, PodLifecycleEvent, PodLifecycleEventKind, PodUid,
-    Timestamp,
+    ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, PodLifecycleEvent,
+    PodLifecycleEventKind, PodUid, Timestamp,
 };
 use windlass_units::duration::go_duration;
 
@@ -226,6 +227,39 @@ fn kinds(old: PlegState, new: PlegState) -> &'static [PodLifecycleEventKind] {
         (_, PlegState::Unknown) => &[ContainerChanged],
         (PlegState::Exited, PlegState::Gone) => &[ContainerRemoved],
         (_, PlegState::Gone) => &[ContainerDied, ContainerRemoved],
+    }
+}
+
+/// Exit code and reason with which containerd and CRI-O end a container whose start failed.
+const START_FAILED: (i32, &str) = (128, "StartError");
+/// Go's text for a call whose caller has gone away.
+const CANCELLED: &str = "context canceled";
+/// Texts of a call cancelled while containerd executes the shim's `start` command, which is killed.
+const KILLED_SHIM_START: [&str; 2] = ["failed to start shim", "signal: killed"];
+
+/// True for an instance that never ran because its start was cut off.
+fn is_cut_off(instance: &ObservedContainer) -> bool {
+    instance.state == ContainerState::Exited
+        && instance.started_at.is_none()
+        && (instance.exit_code, instance.reason.as_str()) == START_FAILED
+        && (instance.message.contains(CANCELLED)
+            || KILLED_SHIM_START
+                .iter()
+                .all(|text| instance.message.contains(text)))
+}
+
+/// Shows the instances that never ran, because a previous agent run was killed while it started
+/// them, as created: they are replaced without a restart and without back-off. The runtime shows
+/// them as exited. An instance of this agent run counts as failed: a runtime that cuts off every
+/// start is not flooded.
+pub fn forget_cut_off_starts(pod: &mut ObservedPod, agent_started: Timestamp) {
+    let containers = pod.containers.iter_mut();
+    for instance in containers.filter(|it| it.created_at < agent_started && is_cut_off(it)) {
+        instance.state = ContainerState::Created;
+        instance.finished_at = None;
+        instance.exit_code = 0;
+        instance.reason.clear();
+        instance.message.clear();
     }
 }
 

@@ -53,6 +53,13 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError>;
     /// Creates the empty termination log of one container instance, mode 0666.
     async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
+    /// Creates an empty file of the agent, mode 0600, in a directory of a container. It survives a
+    /// kill of the agent, not a power failure.
+    async fn create_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
+    /// Whether a file of [`PodFiles::create_marker`] exists.
+    async fn has_marker(&self, uid: &PodUid, path: &Path) -> Result<bool, FilesError>;
+    /// Removes a file of [`PodFiles::create_marker`].
+    async fn remove_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
     /// Removes the termination log of a removed container instance.
     async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
     /// The last `max_bytes` of a termination log; empty if it is missing.

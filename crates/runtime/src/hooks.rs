@@ -1,7 +1,7 @@
 //! Lifecycle hooks: postStart and preStop.
 //!
 //! [`windlass_pod_lifecycle::hook`] decides the action of a hook and its failure message;
-//! [`crate::kill`] and [`crate::start`] decide when it runs and its timeout. A hook runs in the
+//! [`crate::kill`] and [`crate::post_start`] decide when it runs and its timeout. A hook runs in the
 //! future of its caller and is cancelled with it. Events omit the output of a hook, which may be
 //! secret.
 
@@ -53,12 +53,12 @@ pub(crate) struct Hook<'a> {
     pub(crate) ips: &'a [IpAddr],
 }
 
-/// PreStop hooks that finished or timed out before their container ended: a repeated stop skips
-/// them.
+/// Container instances whose hook of one kind is not run again. PreStop: it finished or timed out
+/// before its container ended. PostStart: it finished, also in a previous agent run.
 #[derive(Debug, Default)]
-pub(crate) struct FinishedPreStopHooks(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
+pub(crate) struct FinishedHooks(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
 
-impl FinishedPreStopHooks {
+impl FinishedHooks {
     pub(crate) fn mark_finished(&self, uid: &PodUid, id: &ContainerId) {
         let mut all = self.lock();
         all.entry(uid.clone()).or_default().insert(id.clone());
@@ -78,7 +78,7 @@ impl FinishedPreStopHooks {
         self.lock().remove(uid);
     }
 
-    fn contains(&self, uid: &PodUid, id: &ContainerId) -> bool {
+    pub(crate) fn contains(&self, uid: &PodUid, id: &ContainerId) -> bool {
         self.lock().get(uid).is_some_and(|ids| ids.contains(id))
     }
 

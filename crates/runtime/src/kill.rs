@@ -238,6 +238,7 @@ impl PodRuntime {
         let result = ignore_missing(result);
         if result.is_ok() {
             self.finished_hooks().forget(&pod.uid(), id);
+            self.post_starts().forget(&pod.uid(), id);
         }
         result
     }

@@ -72,6 +72,7 @@ mod log_text;
 pub mod logs;
 mod mounts;
 mod options;
+mod post_start;
 mod pull;
 mod request;
 mod reset;
@@ -118,7 +119,8 @@ struct Inner {
     /// Created when a pod first needs a cgroup.
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
-    finished_hooks: hooks::FinishedPreStopHooks,
+    finished_hooks: hooks::FinishedHooks,
+    post_starts: hooks::FinishedHooks,
     accepted: resize::Accepted,
 }
 
@@ -135,7 +137,8 @@ impl PodRuntime {
             stop_limits: stop_limits::StopLimits::default(),
             cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
-            finished_hooks: hooks::FinishedPreStopHooks::default(),
+            finished_hooks: hooks::FinishedHooks::default(),
+            post_starts: hooks::FinishedHooks::default(),
             accepted: resize::Accepted::default(),
             deps,
         }))
@@ -149,6 +152,7 @@ impl PodRuntime {
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
         self.finished_hooks().forget_pod(uid);
+        self.post_starts().forget_pod(uid);
         self.0.accepted.forget(uid);
         let failed = |source| CleanupError {
             uid: uid.clone(),
@@ -216,8 +220,12 @@ impl PodRuntime {
         &self.0.stop_limits
     }
 
-    fn finished_hooks(&self) -> &hooks::FinishedPreStopHooks {
+    fn finished_hooks(&self) -> &hooks::FinishedHooks {
         &self.0.finished_hooks
+    }
+
+    fn post_starts(&self) -> &hooks::FinishedHooks {
+        &self.0.post_starts
     }
 
     fn users(&self) -> &userns::PodUsers {

@@ -47,7 +47,10 @@ impl SyncPass<'_> {
         for reset in resets.iter().filter(|reset| reset.source) {
             let mut specs = pod.init_containers().iter().chain(pod.containers());
             if let Some(spec) = specs.find(|spec| spec.name == reset.name) {
-                self.req.backoff.next(&restart_key(&pod, spec), policy, now);
+                let ended = self.req.observed.latest(&spec.name);
+                let count = ended.map_or(0, |instance| instance.restart_count + 1);
+                let key = restart_key(&pod, spec);
+                self.req.backoff.next_restart(&key, policy, now, count);
             }
         }
     }

@@ -7,7 +7,6 @@ use windlass_pod_lifecycle::actions::{
     ContainerKind, ContainerToStart, ephemeral_containers, find_container,
 };
 use windlass_pod_lifecycle::backoff::restart_key;
-use windlass_pod_lifecycle::stop::effective_grace_period;
 use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_runtime_config::image_volumes::MountedImages;
 use windlass_types::corev1::Container;
@@ -16,9 +15,8 @@ use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
 use crate::config::ContainerFacts;
-use crate::hooks::{Hook, HookKind};
 use crate::images::{PresentImage, WantedImage};
-use crate::kill::ContainerKill;
+use crate::post_start::Instance;
 use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
@@ -41,12 +39,14 @@ impl SyncPass<'_> {
             .started_containers
             .with_label_values(&[kind])
             .inc();
+        let uncounted = start.restart.then(|| self.req.backoff.clone());
         // counted before the attempt: a hung or cancelled start counts
         if start.restart {
             let key = restart_key(&pod, container);
             let deps = self.runtime.deps();
             let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
-            self.req.backoff.next(&key, policy, now);
+            let count = start.restart_count.unwrap_or_default();
+            self.req.backoff.next_restart(&key, policy, now, count);
         }
         // boxed: the call stack below is deep
         let result = Box::pin(self.try_start(sandbox, start, container)).await;
@@ -54,6 +54,12 @@ impl SyncPass<'_> {
             let labels = [kind, failure.reason.as_str()];
             let errors = &metrics.containers.started_containers_errors;
             errors.with_label_values(&labels).inc();
+            // of a previous agent run: the next sync observes and replaces it
+            if is_name_reserved(failure)
+                && let Some(uncounted) = uncounted
+            {
+                self.req.backoff = uncounted;
+            }
         }
         result
     }
@@ -88,56 +94,15 @@ impl SyncPass<'_> {
             .await?;
         config.security.pid_target = self.pid_target(start, container)?;
         let id = self.create(sandbox, container, &config).await?;
+        self.expect_post_start(container, restart_count).await?;
         self.started(container, &id).await?;
         self.link_log(sandbox, container, &config, &id).await;
-        self.post_start(sandbox, container, &id).await
-    }
-
-    /// Runs the postStart hook before the next container starts. After a failure the container is
-    /// killed, and restarted with back-off.
-    async fn post_start(
-        &self,
-        sandbox: &Sandbox,
-        container: &Container,
-        id: &ContainerId,
-    ) -> Result<(), StartFailure> {
-        let lifecycle = container.lifecycle.as_ref();
-        let Some(handler) = lifecycle.and_then(|l| l.post_start.as_ref()) else {
-            return Ok(());
-        };
-        let (pod, ips) = (self.pod(), sandbox.ips.as_slice());
-        let hook = Hook {
-            kind: HookKind::PostStart,
-            pod,
+        let instance = Instance {
             container,
-            id,
-            handler,
-            ips,
+            id: &id,
+            restart_count,
         };
-        let Err(message) = self.runtime.run_post_start(hook).await else {
-            return Ok(());
-        };
-        let kill = ContainerKill {
-            pod,
-            name: &container.name,
-            id,
-            grace: effective_grace_period(pod, None),
-            message: Reason::FailedPostStartHook.as_str(),
-            probe: None,
-            ips,
-            after: Vec::new(),
-            pod_stop: None,
-        };
-        if let Err(error) = self.runtime.kill_container(kill).await {
-            tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "killing container failed");
-        }
-        let reason = Reason::PostStartHookError;
-        Err(StartFailure::for_container(
-            &container.name,
-            reason,
-            message,
-            Retry::Soon,
-        ))
+        self.post_start(instance, &sandbox.ips).await
     }
 
     /// The container whose PID namespace an ephemeral container joins (`targetContainerName`).
@@ -330,4 +295,12 @@ impl SyncPass<'_> {
         let reason = Reason::CreateContainerConfigError;
         StartFailure::for_container(&container.name, reason, message, retry)
     }
+}
+
+/// True if CreateContainer failed because the name of the instance is in use: a killed agent had
+/// requested it, and the runtime completed it after this agent had observed the pod.
+fn is_name_reserved(failure: &StartFailure) -> bool {
+    failure.reason == Reason::CreateContainerError
+        && failure.message.contains("name")
+        && failure.message.contains("is reserved for")
 }

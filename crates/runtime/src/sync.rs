@@ -67,7 +67,8 @@ impl PodRuntime {
         if !resizes && pass.actions.sandbox_id.is_some() {
             pass.resized = Some(Ok(()));
         }
-        if !pass.actions.is_empty() || pass.outside || resizes {
+        let hooks = pass.has_unknown_post_start();
+        if !pass.actions.is_empty() || pass.outside || resizes || hooks {
             let starting = Arc::clone(&pass.starting);
             let given_up = async {
                 cancel.cancelled().await;
@@ -152,6 +153,7 @@ impl<'a> SyncPass<'a> {
             return;
         }
         self.resize().await;
+        self.resume_post_starts().await;
         if !self.actions.starts_something() {
             return;
         }

@@ -437,7 +437,7 @@ fn hung_hook_delays_no_other_pod() {
 }
 
 #[test]
-fn agent_kill_during_post_start_hook_keeps_container() {
+fn agent_kill_during_post_start_hook_runs_it_again() {
     on_a_node(13, async |sim| {
         sim.runtime
             .set_exec("app warm", Exec::default().taking(MINUTE));
@@ -446,13 +446,21 @@ fn agent_kill_during_post_start_hook_keeps_container() {
             .create(&pod(json!({"postStart": exec("warm")})).build())
             .uid();
         sim.pass(10 * SECOND).await;
+        assert_eq!(sim.runtime.execs(&uid, "app"), 1);
         sim.kill_agent().await;
         sim.start_agent().await;
         sim.until("web is ready", 10 * SECOND, ready).await;
         sim.pass(2 * MINUTE).await;
+        assert_eq!(sim.runtime.execs(&uid, "app"), 2);
+        // a hook that has ended does not run again
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(sim.runtime.execs(&uid, "app"), 2);
         assert_eq!(sim.runtime.starts(&uid, "app"), 1);
-        // the state of the hook is unknown, and as upstream it runs once
-        assert_eq!(sim.runtime.execs(&uid, "app"), 1);
+        let markers = sim.files.paths().into_iter();
+        let markers = markers.filter(|path| path.extension().is_some_and(|it| it == "post-start"));
+        assert_eq!(markers.count(), 0);
     });
 }
 

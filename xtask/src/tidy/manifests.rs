@@ -476,11 +476,13 @@ const EDGES: &[(&str, &[&str])] = &[
         "bench",
         &["client", "cri", "fake-api", "metrics", "run", "testbed"],
     ),
+    ("chaos", &["fake-api", "proto", "run", "testbed"]),
     (
         "xtask",
         &[
             "auth",
             "bench",
+            "chaos",
             "config",
             "manifests",
             "metrics",

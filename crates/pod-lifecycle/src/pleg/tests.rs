@@ -104,3 +104,56 @@ fn old_relist_has_upstream_error() {
         Some("pleg was last seen active 1h2m0s ago; threshold is 3m0s"),
     );
 }
+
+/// State of an instance of a previous agent run with this exit code, reason, message and start as it
+/// is observed.
+fn check_exit(exit_code: i32, reason: &str, message: &str, started: bool, expected: &str) {
+    check_exit_of(at(1), exit_code, reason, message, started, expected);
+}
+
+/// The same with the time of its creation; the agent was started at 2 s.
+fn check_exit_of(
+    created_at: Timestamp,
+    exit_code: i32,
+    reason: &str,
+    message: &str,
+    started: bool,
+    expected: &str,
+) {
+    let mut pod = ObservedPod::default();
+    pod.containers.push(ObservedContainer {
+        state: ContainerState::Exited,
+        created_at,
+        finished_at: Some(at(3)),
+        started_at: started.then(|| at(1)),
+        restart_count: 3,
+        exit_code,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        ..ObservedContainer::default()
+    });
+    forget_cut_off_starts(&mut pod, at(2));
+    let seen = &pod.containers[0];
+    let line = format!("{:?}#{} {}", seen.state, seen.restart_count, seen.exit_code);
+    assert_eq!(line, expected, "{exit_code} {reason} {message} {started}");
+}
+
+#[test]
+fn cut_off_start_is_observed_as_never_started() {
+    let cut = "failed to create containerd task: context canceled: unknown";
+    check_exit(128, "StartError", cut, false, "Created#3 0");
+    let shim = "failed to create containerd task: failed to start shim: start failed: : \
+                signal: killed: unknown";
+    check_exit(128, "StartError", shim, false, "Created#3 0");
+    let killed = "failed to create containerd task: OCI runtime create failed: signal: killed";
+    check_exit(128, "StartError", killed, false, "Exited#3 128");
+    let missing = "exec: \"/no/such\": no such file or directory";
+    check_exit(128, "StartError", missing, false, "Exited#3 128");
+    check_exit(128, "StartError", cut, true, "Exited#3 128");
+    check_exit(128, "Error", cut, false, "Exited#3 128");
+    check_exit(1, "StartError", cut, false, "Exited#3 1");
+    let late = "failed to start containerd task: context deadline exceeded";
+    check_exit(128, "StartError", late, false, "Exited#3 128");
+    // a start of this agent run
+    check_exit_of(at(2), 128, "StartError", cut, false, "Exited#3 128");
+}

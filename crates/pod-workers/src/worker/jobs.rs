@@ -226,7 +226,7 @@ struct Prepared {
 /// delay other pods.
 pub async fn sync_pod(
     deps: &WorkerDeps,
-    job: SyncJob,
+    mut job: SyncJob,
     cancel: CancellationToken,
     progress: &(impl Fn(Progress) + Sync),
 ) -> SyncReport {
@@ -234,6 +234,10 @@ pub async fn sync_pod(
         Ok(observed) => observed,
         Err(error) => return SyncReport::without_outcome(Err(error)),
     };
+    if job.known.is_none() {
+        let policy = deps.settings.restart_policy;
+        job.backoff.catch_up(&job.pod, &observed, policy);
+    }
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }

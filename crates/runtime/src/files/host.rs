@@ -179,6 +179,33 @@ impl PodFiles for HostFiles {
             .await
     }
 
+    async fn create_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        let path = path.to_owned();
+        self.queues
+            .run(uid.as_str(), "recording a hook", move || {
+                create_marker(&path)
+            })
+            .await
+    }
+
+    async fn has_marker(&self, uid: &PodUid, path: &Path) -> Result<bool, FilesError> {
+        let path = path.to_owned();
+        self.queues
+            .run(uid.as_str(), "reading the state of a hook", move || {
+                fs::exists(&path).map_err(|error| FilesError::io("read", &path, error))
+            })
+            .await
+    }
+
+    async fn remove_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        let path = path.to_owned();
+        self.queues
+            .run(uid.as_str(), "recording the end of a hook", move || {
+                remove_file(&path)
+            })
+            .await
+    }
+
     async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
         let path = path.to_owned();
@@ -411,6 +438,20 @@ fn create_termination_log(path: &Path) -> Result<(), FilesError> {
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)
         .and_then(|file| file.set_permissions(fs::Permissions::from_mode(0o666)))
+        .map_err(|error| FilesError::io("create", path, error))
+}
+
+fn create_marker(path: &Path) -> Result<(), FilesError> {
+    if let Some(dir) = path.parent() {
+        make_dir(dir, 0o750)?;
+    }
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).mode(0o600);
+    let opened = options
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(path);
+    opened
+        .map(drop)
         .map_err(|error| FilesError::io("create", path, error))
 }
 

@@ -255,6 +255,20 @@ impl PodFiles for MemoryFiles {
         Ok(())
     }
 
+    async fn create_marker(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        self.lock().files.insert(path.to_owned(), String::new());
+        Ok(())
+    }
+
+    async fn has_marker(&self, _uid: &PodUid, path: &Path) -> Result<bool, FilesError> {
+        Ok(self.lock().files.contains_key(path))
+    }
+
+    async fn remove_marker(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        self.lock().files.remove(path);
+        Ok(())
+    }
+
     async fn remove_termination_log(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
         self.lock().files.remove(path);
         Ok(())

@@ -11,12 +11,12 @@ use windlass_types::cri::{
     LinuxResources, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
     SandboxSummary,
 };
-use windlass_types::{ContainerId, SandboxId};
+use windlass_types::{ContainerId, SandboxId, Timestamp};
 
 use super::FakeRuntime;
 use super::driver::SimDriver;
 use super::events::EventMode;
-use super::model::{container_name, sandbox_name, sandbox_subject};
+use super::model::{Model, container_name, sandbox_name, sandbox_subject};
 use super::operation::Operation;
 
 /// A name reserved while its object is created; released on failure or drop.
@@ -29,8 +29,27 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            self.driver
-                .change(|state| state.model.unreserve(&self.name));
+            self.driver.change(|state| {
+                if !state.model.is_made(&self.name) {
+                    state.model.unreserve(&self.name);
+                }
+            });
+        }
+    }
+}
+
+/// A call whose caller may go away: as in containerd, it then still has the effect `cut_off`.
+struct CallInProgress<'a, F: Fn(&mut Model, Timestamp)> {
+    driver: &'a std::sync::Arc<SimDriver>,
+    cut_off: F,
+    answered: bool,
+}
+
+impl<F: Fn(&mut Model, Timestamp)> Drop for CallInProgress<'_, F> {
+    fn drop(&mut self) {
+        // without a tokio runtime the simulation has ended
+        if !self.answered && tokio::runtime::Handle::try_current().is_ok() {
+            self.driver.step(|model, now| (self.cut_off)(model, now));
         }
     }
 }
@@ -240,10 +259,22 @@ impl RuntimeService for FakeRuntime {
             name,
             kept: reserved.is_err(),
         };
-        let ticket = self
-            .driver
-            .begin(Operation::CreateContainer, subject)
-            .await?;
+        // it is created although its caller goes away
+        let name = reservation.name.clone();
+        let mut creation = CallInProgress {
+            driver: &self.driver,
+            cut_off: |model: &mut Model, now| {
+                if let Ok(id) = &reserved {
+                    let id = ContainerId::from(id.as_str());
+                    drop(model.make_container(&id, sandbox, config.clone(), &name, now));
+                }
+            },
+            answered: false,
+        };
+        let begun = self.driver.begin(Operation::CreateContainer, subject).await;
+        creation.answered = true;
+        drop(creation);
+        let ticket = begun?;
         let result = self.driver.complete(&ticket, |model, now| {
             let id = ContainerId::from(reserved?);
             let name = reservation.name.as_str();
@@ -258,11 +289,19 @@ impl RuntimeService for FakeRuntime {
 
     async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
         let subject = self.container_subject(id);
-        self.driver
+        let mut start = CallInProgress {
+            driver: &self.driver,
+            cut_off: |model: &mut Model, now| model.cut_off_start(id, now),
+            answered: false,
+        };
+        let call = self
+            .driver
             .call(Operation::StartContainer, subject, |model, now| {
                 model.start_container(id, now)
-            })
-            .await
+            });
+        let result = call.await;
+        start.answered = true;
+        result
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {

@@ -549,3 +549,42 @@ async fn hung_command_is_in_flight_until_caller_cancels() {
     // after the hung one
     assert_eq!(codes, [1, 0, 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn start_is_cut_off_when_its_caller_goes_away() {
+    let fake = fake();
+    let sandbox = sandbox(&fake).await;
+    let id = created(&fake, &sandbox, 0).await;
+    fake.set_latency(Operation::StartContainer, seconds(2));
+    let call = tokio::time::timeout(seconds(1), fake.start_container(&id));
+    assert!(call.await.is_err());
+    assert_eq!(views(&fake), "app#0 Created");
+    check(
+        fake.remove_container(&id).await,
+        "Other container is in starting",
+    );
+    check(
+        fake.start_container(&id).await,
+        "Other container is already",
+    );
+    tokio::time::sleep(seconds(3)).await;
+    assert_eq!(views(&fake), "app#0 Exited(128)");
+    let detail = fake.container_status(&id).await.expect("status").observed;
+    assert_eq!((detail.started_at, &*detail.reason), (None, "StartError"));
+    assert!(detail.message.contains("context canceled"), "{detail:?}");
+    assert_eq!(fake.starts(&PodUid::from("u1"), "app"), 0);
+    check(fake.start_container(&id).await, "Other container");
+}
+
+#[tokio::test(start_paused = true)]
+async fn container_is_created_although_its_caller_goes_away() {
+    let fake = fake();
+    let sandbox = sandbox(&fake).await;
+    fake.set_latency(Operation::CreateContainer, seconds(2));
+    let call = tokio::time::timeout(seconds(1), created(&fake, &sandbox, 0));
+    assert!(call.await.is_err());
+    assert_eq!(views(&fake), "app#0 Created");
+    let (config, of_pod) = (container_config(0), sandbox_config(0));
+    let again = fake.create_container(&sandbox, &config, &of_pod).await;
+    check(again, "Other failed to reserve container name");
+}

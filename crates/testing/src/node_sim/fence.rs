@@ -1,8 +1,9 @@
 //! Cuts a killed agent off from the runtime.
 //!
-//! After the kill, calls in progress do not return and new calls hang. Requests already sent still
-//! take effect, as on a real node. Each call is a crossing; a kill can be armed for the n-th one
-//! ([`Fence::arm`]).
+//! After the kill, calls in progress do not return and new calls hang. The runtime cuts them off, as
+//! containerd does when the connection of a call ends: a sandbox in creation is gone, a container in
+//! creation is created, and a container in start exits 2 s later without having run. Each call is a
+//! crossing; a kill can be armed for the n-th one ([`Fence::arm`]).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

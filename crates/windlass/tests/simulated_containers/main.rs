@@ -1,5 +1,6 @@
 //! Which containers of a pod run, on a virtual clock: init containers, sidecars, ephemeral
-//! containers, restart rules, deadlines and removal in any state.
+//! containers, restart rules, deadlines, removal in any state
+//! and a kill of the agent at any instant.
 
 #![allow(missing_docs, clippy::expect_used)] // all are tests
 
@@ -9,6 +10,7 @@ mod configuration;
 mod deadlines;
 mod debuggers;
 mod init_containers;
+mod kills;
 mod leftovers;
 mod restart_rules;
 

@@ -1,0 +1,150 @@
+//! A kill of the agent at any instant of a start or restart costs neither a restart nor back-off.
+
+use std::time::Duration;
+
+use windlass_testing::fake_runtime::{Behavior, Call, Operation, Outcome};
+use windlass_testing::{NodeSim, simulate};
+use windlass_types::PodUid;
+
+use crate::fixture::{line, pod, prepare, sidecar, starts};
+use crate::{IMAGE, MINUTE, SECOND};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// Between two instants at which the agent is killed; calls take 20 to 80 ms.
+const STEP: u32 = 4;
+/// Shorter than the first back-off of 10 s.
+const SOON: Duration = Duration::from_secs(6);
+
+/// Times of the starts that the runtime completed.
+fn completed_starts(sim: &NodeSim, container: &str) -> Vec<Duration> {
+    let calls = sim.runtime.calls_of(Operation::StartContainer, container);
+    let done = |call: &&Call| call.outcome != Outcome::Open;
+    let done: Vec<_> = calls.iter().filter(done).map(|call| call.at).collect();
+    let since = |at: &windlass_types::Timestamp| {
+        Duration::try_from(at.duration_since(done[0])).unwrap_or_default()
+    };
+    done.iter().map(since).collect()
+}
+
+async fn kill_and_restart(sim: &mut NodeSim) {
+    sim.kill_agent().await;
+    sim.start_agent().await;
+}
+
+#[test]
+fn kill_at_any_instant_of_a_start_costs_no_restart() {
+    let mut cut_off = 0;
+    // the pod runs after about 400 ms
+    for instant in (0..480).step_by(STEP as usize) {
+        simulate(31, async |sim| {
+            prepare(sim);
+            sim.runtime
+                .set_behavior("i", Behavior::exits(50 * MILLISECOND, 0));
+            let web = pod("web")
+                .init_container("i", IMAGE)
+                .init_container_with("s", IMAGE, sidecar)
+                .container("a", IMAGE)
+                .container("b", IMAGE)
+                .build();
+            let once = pod("once").restart_policy("Never").container("a", IMAGE);
+            sim.desire([web, once.build()]).await;
+            sim.pass(instant * MILLISECOND).await;
+            kill_and_restart(sim).await;
+            let open = sim.runtime.calls_of(Operation::StartContainer, "");
+            let open = open.iter().filter(|call| call.outcome == Outcome::Open);
+            cut_off += open.count();
+            for name in ["web", "once"] {
+                sim.until("it runs", SOON, |sim| {
+                    sim.view(name).is_some() && sim.phase(name) == "Running"
+                })
+                .await;
+            }
+            sim.until("all of web runs", SOON, |sim| {
+                let uid = PodUid::from("web-uid");
+                let mut names = ["s", "a", "b"].into_iter();
+                names.all(|name| sim.runtime.running(&uid, name).is_some())
+            })
+            .await;
+            let uid = PodUid::from("web-uid");
+            assert_eq!(
+                starts(sim, &uid, ["i", "s", "a", "b"]),
+                [1; 4],
+                "killed after {instant} ms"
+            );
+            assert_eq!(starts(sim, &"once-uid".into(), ["a"]), [1]);
+            let all = sim.runtime.all_containers();
+            assert!(
+                all.iter().all(|it| it.attempt == 0),
+                "{instant} ms: {all:?}"
+            );
+            // one instance of each: what never ran was removed
+            assert_eq!(all.len(), 5, "{instant} ms: {all:?}");
+            sim.runtime.assert_invariants();
+        });
+    }
+    assert!(cut_off >= 20, "{cut_off} starts were cut off");
+}
+
+#[test]
+fn kill_at_any_instant_of_a_restart_keeps_its_back_off() {
+    let mut lines = Vec::new();
+    // the second restart is after 10 s of back-off
+    for instant in (12_200..12_700).step_by(STEP as usize) {
+        simulate(32, async |sim| {
+            prepare(sim);
+            sim.runtime.set_behavior("a", Behavior::exits(SECOND, 1));
+            sim.desire([pod("web").container("a", IMAGE).build()]).await;
+            sim.pass(instant * MILLISECOND).await;
+            let before = completed_starts(sim, "default/web/a").len();
+            kill_and_restart(sim).await;
+            sim.pass(MINUTE).await;
+            let mut times = completed_starts(sim, "default/web/a");
+            // one that the runtime completes after the new agent has observed the pod is replaced
+            times.dedup_by(|later, earlier| *later - *earlier < SECOND / 2);
+            let gaps: Vec<u64> = times
+                .windows(2)
+                .map(|it| (it[1] - it[0]).as_secs())
+                .collect();
+            assert!((2..=3).contains(&before), "{instant} ms: {before} starts");
+            // a second of run time, then 0, 10, 20 and 40 s
+            let expected = [1, 11, 21];
+            assert!(gaps.len() >= 3, "{instant} ms: {gaps:?}");
+            // the runtime needs 2 s to clean up a start that was cut off
+            let due = gaps.iter().zip(expected);
+            let due = due
+                .into_iter()
+                .all(|(gap, due)| (due..due + 5).contains(gap));
+            assert!(due, "killed after {instant} ms: {gaps:?}");
+            let all = sim.runtime.all_containers();
+            let newest = all.iter().map(|it| it.attempt).max();
+            assert_eq!(
+                newest,
+                Some(times.len() as u32 - 1),
+                "{instant} ms: {all:?}"
+            );
+            lines.push(line(sim, "web"));
+        });
+    }
+    lines.dedup();
+    assert!(lines.iter().all(|line| !line.is_empty()), "{lines:?}");
+}
+
+#[test]
+fn runtime_that_cuts_off_every_start_is_not_flooded() {
+    simulate(33, async |sim| {
+        prepare(sim);
+        let cut_off = Behavior {
+            start_error: Some("failed to create task: context canceled".to_owned()),
+            ..Behavior::default()
+        };
+        sim.runtime.set_behavior("a", cut_off);
+        sim.desire([pod("web").container("a", IMAGE).build()]).await;
+        sim.pass(MINUTE).await;
+        let tried = sim.runtime.calls_of(Operation::StartContainer, "");
+        assert!((2..=10).contains(&tried.len()), "{} starts", tried.len());
+        sim.runtime.set_behavior("a", Behavior::default());
+        sim.until("it runs", MINUTE, |sim| sim.phase("web") == "Running")
+            .await;
+        sim.runtime.assert_invariants();
+    });
+}
