@@ -171,7 +171,10 @@ impl ContainerManager {
                 allocation.keep |= request.keep;
             }
             None => {
-                let allocation = Allocation::new(pod, request.keep, self.now());
+                let mut allocation = Allocation::new(pod, request.keep, self.now());
+                let rejection = request.rejection;
+                allocation.rejection =
+                    rejection.map(|(reason, message)| NotAdmitted { reason, message });
                 self.allocations.push(allocation);
             }
         }
@@ -253,7 +256,7 @@ impl ContainerManager {
     /// Ends an allocation. A pod that gets its resources is answered when they are on the disk.
     fn end(&mut self, uid: &PodUid, result: Result<(), NotAdmitted>, ctx: &mut Context<Self>) {
         let found = self.allocations.iter().position(|it| it.uid() == *uid);
-        let Some(allocation) = found.map(|index| self.allocations.remove(index)) else {
+        let Some(mut allocation) = found.map(|index| self.allocations.remove(index)) else {
             return;
         };
         let pod = allocation.pod.full_name();
@@ -265,15 +268,15 @@ impl ContainerManager {
         self.deps.metrics.admission_duration.observe(milliseconds);
         let (managers, metrics) = (&self.deps.managers, &self.deps.metrics);
         count_alignment(managers, &allocation, result.is_ok(), metrics);
-        match result {
-            Err(error) if !allocation.keep => {
+        match allocation.outcome(result) {
+            Err(error) => {
                 tracing::info!(%pod, reason = error.reason, %error, "resources not allocated");
                 self.release(std::slice::from_ref(uid));
                 let NotAdmitted { reason, message } = error;
                 self.answer(uid, ResourcesAllocated::Rejected(reason, message));
             }
-            result => {
-                if let Err(error) = result {
+            Ok(error) => {
+                if let Some(error) = error {
                     tracing::warn!(%pod, %error, "pod keeps running without its resources");
                 }
                 let version = self.changed();
@@ -442,6 +445,7 @@ impl ContainerManager {
             release: false,
             pod: Some(SharedPod::clone(&entry.pod)),
             keep: true,
+            rejection: None,
         };
         self.request(uid, request, ctx);
     }

@@ -85,6 +85,8 @@ pub(crate) struct Allocation {
     pub(crate) pod: SharedPod,
     /// The pod runs also without its resources.
     pub(crate) keep: bool,
+    /// Rejects a pod that the managers admit and that does not run.
+    pub(crate) rejection: Option<NotAdmitted>,
     /// Number of the call in progress.
     pub(crate) call: Option<u64>,
     /// Monotonic time of the request.
@@ -111,6 +113,7 @@ impl Allocation {
         Self {
             pod,
             keep,
+            rejection: None,
             call: None,
             since: now,
             pod_hint: None,
@@ -129,6 +132,7 @@ impl Allocation {
         if self.served == 0
             && self.current.is_none()
             && now < self.since + MAX_WAIT
+            && (self.keep || self.rejection.is_none())
             && let Some(resource) = managers.missing_plugin(&self.pod, self.keep)
         {
             return Step::Wait(resource);
@@ -139,6 +143,19 @@ impl Allocation {
                 Ok(None) => {}
                 Err(error) => return Step::Reject(error),
             }
+        }
+    }
+
+    /// Returns how the pod continues after the decision of the managers: it runs, without resources
+    /// if there is an error in `Ok`, or it is rejected.
+    pub(crate) fn outcome(
+        &mut self,
+        result: Result<(), NotAdmitted>,
+    ) -> Result<Option<NotAdmitted>, NotAdmitted> {
+        match (result, self.rejection.take()) {
+            (result, _) if self.keep => Ok(result.err()),
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+            (Ok(()), None) => Ok(None),
         }
     }
 

@@ -21,6 +21,7 @@ use std::fmt;
 use windlass_actors::AllocationScope;
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, Insufficient, NodeLoad, Pressure, Rejection, admit,
+    admit_before_resources,
 };
 use windlass_node_rules::preemption::{
     PREEMPTING, PreemptionError, PreemptionPlan, plan_preemption, preempted,
@@ -81,6 +82,8 @@ pub enum Decision {
         /// The pod runs.
         keep: bool,
     },
+    /// The managers of CPUs, memory nodes and devices reject the pod, else this rejection counts.
+    RejectAfterResources(Rejection),
 }
 
 impl fmt::Display for Decision {
@@ -92,6 +95,9 @@ impl fmt::Display for Decision {
             Self::Wait => f.write_str("wait"),
             Self::Allocate { keep: false } => f.write_str("allocate"),
             Self::Allocate { keep: true } => f.write_str("allocate(keep)"),
+            Self::RejectAfterResources(rejection) => {
+                write!(f, "allocate-reject({})", rejection.reason)
+            }
         }
     }
 }
@@ -162,7 +168,8 @@ pub struct AdmittedPodSet {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeSet<PodUid>,
     preemptions: Preemptions,
-    /// Pods that fit and have no allocation yet; they have no worker.
+    /// Pods that have no allocation yet; they have no worker. Those that will be rejected do not
+    /// count.
     allocating: BTreeMap<PodUid, SharedPod>,
     /// Terminal phases of the admitted pods that the node terminates.
     overrides: BTreeMap<PodUid, PhaseOverride>,
@@ -301,7 +308,7 @@ impl AdmittedPodSet {
             return self.keep_terminating(pod, cause);
         }
         if self.update_allocating(&pod) || self.preemptions.update_waiting(&pod) {
-            self.load.add(&pod);
+            self.load.update(&pod);
             return Admission {
                 decided: None,
                 dispatches: Vec::new(),
@@ -371,12 +378,30 @@ impl AdmittedPodSet {
             Err(rejection) => rejection.lacking,
         };
         if lacking.is_empty() {
-            return self.reject(pod, rejection);
+            return self.reject_after_resources(pod, rejection, context);
         }
         match self.plan(&pod, &load, &lacking, context.desired) {
             Ok(plan) => self.preempt(pod, plan, context.desired),
-            Err(error) => self.reject(pod, no_victims(&error)),
+            Err(error) => self.reject_after_resources(pod, no_victims(&error), context),
         }
+    }
+
+    /// Rejects a pod, after the managers of its resources have decided about it. Upstream's have an
+    /// admission handler between sysctls and predicates, and count each pod that reaches it.
+    fn reject_after_resources(
+        &mut self,
+        pod: SharedPod,
+        rejection: Rejection,
+        context: AdmissionContext<'_>,
+    ) -> Admission {
+        let is_earlier = admit_before_resources(input(&pod, &self.load, context)).is_err();
+        if is_earlier || !context.scope.covers(&pod) {
+            return self.reject(pod, rejection);
+        }
+        let uid = pod.uid();
+        self.stop_waiting(&uid);
+        self.allocating.insert(uid, SharedPod::clone(&pod));
+        Admission::decided(pod, Decision::RejectAfterResources(rejection), Vec::new())
     }
 
     /// Chooses the pods to preempt beside those that do not count in `load`.

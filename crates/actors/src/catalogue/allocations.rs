@@ -18,12 +18,16 @@ pub struct AllocateResources {
     pub pod: Option<SharedPod>,
     /// The pod runs or was admitted in a previous agent run: it is not rejected.
     pub keep: bool,
+    /// Reason and message of a check that rejects the pod if the managers do not: they decide, and
+    /// count, first.
+    pub rejection: Option<(String, String)>,
 }
 
 impl Merge for AllocateResources {
     fn merge(&mut self, newer: Self) {
         self.release |= newer.release;
         self.keep = newer.keep;
+        self.rejection = newer.rejection;
         self.pod = match newer.release {
             true => newer.pod,
             false => newer.pod.or_else(|| self.pod.take()),
@@ -94,10 +98,21 @@ pub struct AllocationsHandle {
 impl AllocationsHandle {
     /// Requests the resources of a pod.
     pub fn allocate(&self, pod: &SharedPod, keep: bool) {
+        self.request(pod, keep, None);
+    }
+
+    /// Requests the rejection of a pod: by the managers, else with this reason and message.
+    pub fn reject(&self, pod: &SharedPod, reason: &str, message: &str) {
+        let rejection = (reason.to_owned(), message.to_owned());
+        self.request(pod, false, Some(rejection));
+    }
+
+    fn request(&self, pod: &SharedPod, keep: bool, rejection: Option<(String, String)>) {
         let request = AllocateResources {
             release: false,
             pod: Some(SharedPod::clone(pod)),
             keep,
+            rejection,
         };
         self.requests.put(pod.uid(), request);
     }
@@ -108,6 +123,7 @@ impl AllocationsHandle {
             release: true,
             pod: None,
             keep: false,
+            rejection: None,
         };
         self.requests.put(uid, request);
     }

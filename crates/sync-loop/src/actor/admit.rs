@@ -172,6 +172,12 @@ impl SyncLoop {
             Some((pod, Decision::Allocate { keep })) => {
                 self.deps.admission.allocations.allocate(pod, *keep);
             }
+            Some((pod, Decision::RejectAfterResources(rejection))) => {
+                let Rejection {
+                    reason, message, ..
+                } = rejection;
+                self.deps.admission.allocations.reject(pod, reason, message);
+            }
             Some((pod, Decision::Admit)) => self.record_decision(pod, "admit", Ok(())),
             Some((pod, Decision::Reject(rejection))) => self.report_rejection(pod, rejection),
             Some((pod, Decision::Preempt(plan))) => self.report_preemption(pod, plan),

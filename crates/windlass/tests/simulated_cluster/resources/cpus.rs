@@ -129,6 +129,53 @@ fn pod_without_alignment_is_rejected() {
 }
 
 #[test]
+fn pod_beyond_the_node_is_counted_by_its_manager() {
+    on_static_cpus(6, TopologyPolicy::None, async |sim| {
+        let counted = |sim: &NodeSim| {
+            let families = &sim.metrics.resource_managers;
+            let errors = families.cpu_errors.get();
+            [
+                families.cpu_requests.get(),
+                errors,
+                families.exclusive_cpus.get(),
+            ]
+        };
+        let failed = |name: &'static str| move |sim: &NodeSim| phase(sim, name) == "Failed";
+        // sysctls are checked before the managers
+        let forbidden = pod_with("sysctl", &[("cpu", "1001"), ("memory", "64Mi")]).with(|pod| {
+            let sysctls = json!({"sysctls": [{"name": "kernel.panic", "value": "1"}]});
+            let spec = pod.spec.as_mut().expect("spec");
+            spec.security_context = serde_json::from_value(sysctls).expect("sysctls");
+        });
+        create(sim, forbidden);
+        sim.until("it fails", 10 * SECOND, failed("sysctl")).await;
+        assert!(failure(sim, "sysctl").starts_with("SysctlForbidden"));
+        assert_eq!(counted(sim), [0.0, 0.0, 0.0]);
+        // the manager rejects it
+        create(
+            sim,
+            pod_with("cpus", &[("cpu", "1001"), ("memory", "64Mi")]),
+        );
+        sim.until("it fails", 10 * SECOND, failed("cpus")).await;
+        let expected = "UnexpectedAdmissionError: Pod was rejected: Allocate failed due to not \
+                        enough cpus available to satisfy request: requested=1001, available=7, \
+                        which is unexpected";
+        assert_eq!(failure(sim, "cpus"), expected);
+        assert_eq!(counted(sim), [1.0, 1.0, 0.0]);
+        // the manager admits it
+        create(sim, pod_with("memory", &[("cpu", "2"), ("memory", "8Ti")]));
+        sim.until("it fails", 10 * SECOND, failed("memory")).await;
+        let text = failure(sim, "memory");
+        assert!(text.starts_with("OutOfmemory: "), "{text}");
+        assert_eq!(counted(sim), [2.0, 1.0, 0.0]);
+        // and its CPUs are free
+        let next = create(sim, pod_with("next", &[("cpu", "7"), ("memory", "64Mi")]));
+        until_ready(sim, "next").await;
+        assert_eq!(cpus(sim, &next), "1-7");
+    });
+}
+
+#[test]
 fn static_pod_that_is_added_again_keeps_its_cpus() {
     on_static_cpus(5, TopologyPolicy::None, async |sim| {
         let limits = json!({ "cpu": "2", "memory": "64Mi" });
