@@ -60,8 +60,6 @@ pub struct AdmissionContext<'a> {
     pub restored: bool,
     /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
-    /// One of them runs: the pod is not rejected for want of its devices.
-    pub alive: bool,
     /// Pods that need an allocation before they run.
     pub scope: &'a AllocationScope,
 }
@@ -77,11 +75,8 @@ pub enum Decision {
     Preempt(PreemptionPlan),
     /// The pod waits until pods have ended that another pod preempted.
     Wait,
-    /// The pod waits for its CPUs, memory nodes and devices. With `keep` it is not rejected.
-    Allocate {
-        /// The pod runs.
-        keep: bool,
-    },
+    /// The pod waits for its CPUs, memory nodes and devices.
+    Allocate,
     /// The managers of CPUs, memory nodes and devices reject the pod, else this rejection counts.
     RejectAfterResources(Rejection),
 }
@@ -93,8 +88,7 @@ impl fmt::Display for Decision {
             Self::Reject(rejection) => write!(f, "reject({})", rejection.reason),
             Self::Preempt(plan) => plan.fmt(f),
             Self::Wait => f.write_str("wait"),
-            Self::Allocate { keep: false } => f.write_str("allocate"),
-            Self::Allocate { keep: true } => f.write_str("allocate(keep)"),
+            Self::Allocate => f.write_str("allocate"),
             Self::RejectAfterResources(rejection) => {
                 write!(f, "allocate-reject({})", rejection.reason)
             }
@@ -317,7 +311,7 @@ impl AdmittedPodSet {
         let before =
             self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
         if before || check(&pod, &self.load, context).is_ok() {
-            return self.run(pod, context.alive, context.scope);
+            return self.run(pod, context.scope);
         }
         self.decide(pod, context)
     }
@@ -336,11 +330,11 @@ impl AdmittedPodSet {
         Admission::unchanged(Dispatch::Reject(pod, cause))
     }
 
-    fn run(&mut self, pod: SharedPod, keep: bool, scope: &AllocationScope) -> Admission {
+    fn run(&mut self, pod: SharedPod, scope: &AllocationScope) -> Admission {
         self.load.add(&pod);
         if !self.is_admitted(&pod.uid()) && scope.covers(&pod) {
             self.allocating.insert(pod.uid(), SharedPod::clone(&pod));
-            return Admission::decided(pod, Decision::Allocate { keep }, Vec::new());
+            return Admission::decided(pod, Decision::Allocate, Vec::new());
         }
         self.dispatch_run(pod)
     }
@@ -365,7 +359,7 @@ impl AdmittedPodSet {
         }
         let Err(rejection) = check(&pod, &load, context) else {
             self.preemptions.stop_waiting(&pod.uid());
-            return self.run(pod, false, context.scope);
+            return self.run(pod, context.scope);
         };
         for victim in self.preemptions.victims() {
             load.remove(victim);

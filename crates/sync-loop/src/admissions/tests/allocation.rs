@@ -32,7 +32,6 @@ impl Case {
         };
         let context = AdmissionContext {
             runs,
-            alive: runs,
             scope: &scope,
             pressure: self.pressure,
             ..AdmissionContext::on(&self.node, &self.policy, &self.desired)
@@ -72,7 +71,7 @@ fn pod_runs_when_it_has_its_resources() {
     // a waiting pod counts
     case.check(pod("b", true), false, "allocate");
     case.check(pod("c", false), false, "allocate-reject(OutOfpods)");
-    case.check(pod("d", false), true, "allocate(keep)");
+    case.check(pod("d", false), true, "allocate");
     case.allocated("a", "admit run(a)");
     case.allocated("a", "");
     case.check(pod("a", false), false, "run(a)");

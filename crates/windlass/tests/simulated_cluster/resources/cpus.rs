@@ -6,7 +6,7 @@ use windlass_resource_managers::topology::{TopologyConfig, TopologyPolicy};
 use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_topology::fake::FakeMachine;
-use windlass_types::{PodExt, PodUid};
+use windlass_types::{Pod, PodExt, PodUid};
 
 use super::{config, failure, pod_with};
 use crate::SECOND;
@@ -175,18 +175,67 @@ fn pod_beyond_the_node_is_counted_by_its_manager() {
     });
 }
 
+/// A static pod with two exclusive CPUs.
+fn manifest() -> Pod {
+    let pod = static_pod("etcd").with(|pod| {
+        let limits = json!({ "cpu": "2", "memory": "64Mi" });
+        let spec = pod.spec.as_mut().expect("spec");
+        let resources = json!({ "limits": limits, "requests": limits });
+        spec.containers[0].resources = serde_json::from_value(resources).expect("amounts");
+    });
+    pod.build()
+}
+
+#[test]
+fn static_pod_that_is_added_at_once_keeps_its_cpus() {
+    on_static_cpus(7, TopologyPolicy::None, async |sim| {
+        let uid = manifest().uid();
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.desire([manifest()]).await;
+        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        // its worker has not handled the removal
+        sim.desire([]).await;
+        sim.desire([manifest()]).await;
+        sim.until("it ends", 40 * SECOND, |sim| !runs(sim, &uid))
+            .await;
+        sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        assert_eq!(cpus(sim, &uid), "1-2");
+        let shared = create(sim, pod("shared"));
+        until_ready(sim, "shared").await;
+        assert_eq!(cpus(sim, &shared), "0,3-7");
+    });
+}
+
+#[test]
+fn cpus_of_a_terminating_pod_are_not_free() {
+    on_static_cpus(8, TopologyPolicy::None, async |sim| {
+        let uid = manifest().uid();
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.desire([manifest()]).await;
+        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        // the next pod with its UID waits for its end, and is removed before it
+        for pods in [vec![], vec![manifest()], vec![]] {
+            sim.desire(pods).await;
+            sim.pass(SECOND / 2).await;
+        }
+        assert!(runs(sim, &uid), "it ends slowly");
+        let next = create(sim, pod_with("next", &[("cpu", "2"), ("memory", "64Mi")]));
+        until_ready(sim, "next").await;
+        assert!(runs(sim, &uid), "it ends slowly");
+        assert_eq!(cpus(sim, &next), "3-4");
+        sim.until("its CPUs are free", 40 * SECOND, |sim| {
+            sim.metrics.resource_managers.exclusive_cpus.get() == 2.0
+        })
+        .await;
+    });
+}
+
 #[test]
 fn static_pod_that_is_added_again_keeps_its_cpus() {
     on_static_cpus(5, TopologyPolicy::None, async |sim| {
-        let limits = json!({ "cpu": "2", "memory": "64Mi" });
-        let manifest = || {
-            let pod = static_pod("etcd").with(|pod| {
-                let spec = pod.spec.as_mut().expect("spec");
-                let resources = json!({ "limits": limits, "requests": limits });
-                spec.containers[0].resources = serde_json::from_value(resources).expect("amounts");
-            });
-            pod.build()
-        };
         let uid = manifest().uid();
         sim.runtime.set_behavior("app", Behavior::stubborn());
         sim.desire([manifest()]).await;
