@@ -175,6 +175,26 @@ fn pod_beyond_the_node_is_counted_by_its_manager() {
     });
 }
 
+#[test]
+fn running_pod_has_a_quota_when_the_policy_becomes_none() {
+    on_static_cpus(9, TopologyPolicy::None, async |sim| {
+        let limits = [("cpu", "2"), ("memory", "64Mi")];
+        let uid = create(sim, pod_with("web", &limits));
+        until_ready(sim, "web").await;
+        assert_eq!(config(sim, &uid).resources.cpu_quota, -1);
+        let container = sim.runtime.running(&uid, "app").expect("runs").id;
+        sim.kill_agent().await;
+        sim.resources.cpus = CpuSettings::default();
+        sim.start_agent().await;
+        sim.until("its limit is in force", 10 * SECOND, |sim| {
+            config(sim, &uid).resources.cpu_quota == 200_000
+        })
+        .await;
+        let same = sim.runtime.running(&uid, "app").expect("runs").id;
+        assert_eq!(same, container);
+    });
+}
+
 /// A static pod with two exclusive CPUs.
 fn manifest() -> Pod {
     let pod = static_pod("etcd").with(|pod| {
