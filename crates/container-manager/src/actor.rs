@@ -336,7 +336,8 @@ impl ContainerManager {
         }
     }
 
-    /// Publishes the managers and writes the state files; returns the version of the change.
+    /// Publishes a copy of the managers, from which the state files are written; returns the version
+    /// of the change.
     fn changed(&mut self) -> u64 {
         let resources = self.deps.managers.plugin_resources(self.now());
         let resources = PluginResourceUpdate(Arc::new(resources));
@@ -372,10 +373,12 @@ impl ContainerManager {
             return;
         }
         self.files.writing = true;
-        let contents = self.deps.managers.contents();
+        // text of a thousand pods takes milliseconds, in which no other actor would run
+        let managers = Arc::clone(&self.published.borrow());
         let old = self.files.contents.clone();
         let (version, completions) = (self.files.version, self.completions.clone());
         tokio::task::spawn_blocking(move || {
+            let contents = managers.contents();
             let changed = contents
                 .iter()
                 .filter(|(file, text)| old.get(file) != Some(text));

@@ -71,7 +71,10 @@ fn machine(config: &Config) -> anyhow::Result<Machine> {
             let machine = machine?;
             let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
             if let Some(difference) = cpu_difference(&machine, super::cpu_count(&stat)) {
-                tracing::warn!(difference, "CPUs of the topology are not those of the capacity");
+                tracing::warn!(
+                    difference,
+                    "CPUs of the topology are not those of the capacity"
+                );
             }
             Ok(machine)
         }
