@@ -7,12 +7,14 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
-use windlass_actors::{AllocationsHandle, PluginResourceUpdate, StatusCache};
+use windlass_actors::{
+    AllocationsHandle, PlegHandle, PlegMessage, PluginResourceUpdate, StatusCache,
+};
 use windlass_container_manager::{
     CONTAINER_MANAGER, ContainerManager, ContainerManagerDeps, DeviceEvent, ManagerParts, Managers,
     PluginCalls,
 };
-use windlass_mailboxes::{SystemClock, slots, start_actor};
+use windlass_mailboxes::{Mailbox, SystemClock, mailbox, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_resource_managers::cpu::{CpuManager, CpuSettings};
 use windlass_resource_managers::devices::{
@@ -61,6 +63,17 @@ fn managers() -> Result<Managers, Box<dyn std::error::Error>> {
     }))
 }
 
+/// Replies that the runtime has nothing of any pod.
+async fn no_containers(mut requests: Mailbox<PlegMessage>) {
+    while let Some(delivery) = requests.next().await {
+        delivery.open(|message| {
+            if let PlegMessage::Observed(query) = message {
+                let _ = query.reply.send(Ok(Arc::default()));
+            }
+        });
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     LocalSet::new().run_until(run()).await
@@ -72,6 +85,12 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let (answers, mut answers_end) = slots(CONTAINER_MANAGER, &metrics.mailboxes);
     let (scope_end, mut scope) = watch::channel(Arc::default());
     let (events, events_end) = mpsc::channel(8);
+    let (pleg_mailbox, pleg_end) = mailbox(CONTAINER_MANAGER, &metrics.mailboxes);
+    tokio::spawn(no_containers(pleg_end));
+    let pleg = PlegHandle {
+        mailbox: pleg_mailbox,
+        cache: StatusCache::new(),
+    };
     let deps = ContainerManagerDeps {
         managers: managers()?,
         files: None,
@@ -79,7 +98,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         scope: scope_end,
         plugin_resources: watch::channel(PluginResourceUpdate::default()).0,
         status_store: PodStatusStore::new(),
-        observed: StatusCache::new(),
+        pleg,
         runtime: Arc::new(FakeRuntime::new(Arc::new(SystemClock), 1)),
         metrics: metrics.resource_managers.clone(),
     };
@@ -112,7 +131,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     }))?;
     let pod = SharedPod::new(pod);
     let handle = AllocationsHandle { requests, scope };
-    handle.allocate(&pod, false);
+    handle.allocate(&pod);
     while let Some((uid, answer)) = answers_end.next().await {
         println!("pod {uid}: {answer:?}");
         let managers = reader.managers();

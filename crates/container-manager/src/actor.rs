@@ -4,7 +4,7 @@
 //!   progress
 //! * receives: `AllocateResources` from the SyncLoop, events of device plugins, changes of the pod
 //!   status store, completions of its calls and writes
-//! * sends: `ResourcesAllocated` to the SyncLoop; publishes the managers
+//! * sends: `ResourcesAllocated` to the SyncLoop, `GetObserved` to the PLEG; publishes the managers
 //! * invariant: a pod has its resources in the state files before its worker gets it; a device or an
 //!   exclusive CPU has one owner, until the containers of its pod have ended
 //! * bound and overflow: requests and changes coalesce per pod; a pod has one call in progress
@@ -19,8 +19,7 @@ use futures::stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use windlass_actors::{
-    AllocateResources, AllocationScope, PluginResourceUpdate, PodWorkerState, ResourcesAllocated,
-    StatusCache,
+    AllocateResources, AllocationScope, PlegHandle, PluginResourceUpdate, ResourcesAllocated,
 };
 use windlass_cri::RuntimeService;
 use windlass_mailboxes::{
@@ -31,9 +30,11 @@ use windlass_resource_managers::hints::NotAdmitted;
 use windlass_status::{PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription};
 use windlass_topology::CpuSet;
 use windlass_types::cri::LinuxResources;
-use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, SharedPod};
+use windlass_types::{ContainerId, ObservedPod, Pod, PodExt, PodUid, SharedPod};
 
-use crate::allocation::{Allocation, CallResult, MAX_WAIT, PluginCall, Step};
+use crate::allocation::{
+    Allocation, CallResult, MAX_WAIT, PluginCall, Step, is_ended, is_reallocated,
+};
 use crate::managers::Managers;
 use crate::measured::{Measured, count_alignment, create_alignments};
 use crate::ports::{DeviceEvent, StateFile, StateFiles};
@@ -44,6 +45,8 @@ use crate::shared_pool::updates;
 const SLOW_CALL: Duration = Duration::from_secs(2);
 /// Time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(10);
+/// Time after which an observation is requested again; the first relist waits for the runtime.
+const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Dependencies of the [`ContainerManager`].
 #[derive(Debug)]
@@ -60,8 +63,8 @@ pub struct ContainerManagerDeps {
     pub plugin_resources: watch::Sender<PluginResourceUpdate>,
     /// Status of every pod.
     pub status_store: PodStatusStore,
-    /// Observed containers.
-    pub observed: StatusCache,
+    /// Observes containers.
+    pub pleg: PlegHandle,
     /// Updates the CPUs of running containers.
     pub runtime: Arc<dyn RuntimeService>,
     /// Metrics.
@@ -85,9 +88,8 @@ pub struct ContainerManager {
     updating: BTreeSet<ContainerId>,
     measured: Measured,
     started: Instant,
-    /// Pods that were requested again, as static pods are, before the previous one with their UID
-    /// has ended: its end frees nothing.
-    renewed: BTreeSet<PodUid>,
+    /// Pods whose allocation has begun and whose worker has not published a status.
+    starting: BTreeSet<PodUid>,
     /// Timer of the next grace period that ends.
     removal: Option<SpawnHandle>,
     completions: CompletionSender<Completion>,
@@ -114,6 +116,7 @@ struct Streams {
 /// What a task of the actor reports.
 #[derive(Debug)]
 enum Completion {
+    Observed(PodUid, u64, Option<Arc<ObservedPod>>),
     Called(PodUid, u64, CallResult),
     Slow(PodUid, u64),
     Written(u64, Result<BTreeMap<StateFile, String>, String>),
@@ -141,7 +144,7 @@ impl ContainerManager {
             updating: BTreeSet::new(),
             measured: Measured::default(),
             started: Instant::now(),
-            renewed: BTreeSet::new(),
+            starting: BTreeSet::new(),
             removal: None,
             completions: completion_sender,
             streams: Some((Streams { requests, events }, completions)),
@@ -155,24 +158,20 @@ impl ContainerManager {
 
     fn request(&mut self, uid: PodUid, request: AllocateResources, ctx: &mut Context<Self>) {
         if request.release {
-            self.renewed.remove(&uid);
-            self.release(std::slice::from_ref(&uid));
+            self.forget(&uid);
+            if self.is_ended(&uid) {
+                self.release(std::slice::from_ref(&uid));
+            }
         }
         let Some(pod) = request.pod else {
             return;
         };
-        let entry = self.deps.status_store.get(&uid);
-        if entry.is_some_and(|entry| entry.worker_state != PodWorkerState::SyncPod) {
-            self.renewed.insert(uid.clone());
-        }
         match self.allocations.iter_mut().find(|it| it.uid() == uid) {
-            Some(allocation) => {
-                allocation.pod = pod;
-                allocation.keep |= request.keep;
-            }
+            Some(allocation) => allocation.pod = pod,
             None => {
-                let allocation = Allocation::new(pod, request.keep, self.now());
-                self.allocations.push(allocation);
+                let rejection = request.rejection;
+                let rejection = rejection.map(|(reason, message)| NotAdmitted { reason, message });
+                self.allocations.push(Allocation::new(pod, rejection));
             }
         }
         self.advance(&uid, ctx);
@@ -181,13 +180,21 @@ impl ContainerManager {
     /// Continues the allocation of a pod.
     fn advance(&mut self, uid: &PodUid, ctx: &mut Context<Self>) {
         let now = self.now();
+        let published = self.deps.status_store.get(uid);
         let mut all = self.allocations.iter_mut();
         let Some(allocation) = all.find(|it| it.uid() == *uid && it.call.is_none()) else {
             return;
         };
-        let step = allocation.advance(&mut self.deps.managers, now);
+        let had_begun = allocation.has_begun();
+        let step = allocation.advance(&mut self.deps.managers, published.as_ref(), now);
+        if !had_begun && allocation.has_begun() {
+            self.starting.insert(uid.clone());
+        }
         tracing::debug!(pod = %allocation.pod.full_name(), %step, "allocation");
         match step {
+            // a change of the pod status store continues
+            Step::WaitForEnd => {}
+            Step::Observe => self.observe(uid),
             Step::Call(resource, call) => self.call(uid, resource, call),
             Step::Wait(resource) => {
                 let message = format!("waiting for the device plugin of {resource}");
@@ -200,13 +207,57 @@ impl ContainerManager {
         }
     }
 
-    /// Calls a plugin. The devices are reserved.
-    fn call(&mut self, uid: &PodUid, resource: String, call: PluginCall) {
+    /// Observes the containers of a pod, which the PLEG knows after the first relist.
+    fn observe(&mut self, uid: &PodUid) {
+        let id = self.begin_call(uid);
+        let pleg = self.deps.pleg.clone();
+        let (completions, uid) = (self.completions.clone(), uid.clone());
+        spawn_io("observe-pod", async move {
+            let observed = tokio::time::timeout(OBSERVE_TIMEOUT, pleg.observed(&uid)).await;
+            let observed = observed.ok().and_then(Result::ok);
+            completions.send(Completion::Observed(uid, id, observed));
+        });
+    }
+
+    fn observed(
+        &mut self,
+        uid: &PodUid,
+        id: u64,
+        observed: Option<Arc<ObservedPod>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let now = self.now();
+        let mut all = self.allocations.iter_mut();
+        let Some(allocation) = all.find(|it| it.uid() == *uid && it.call == Some(id)) else {
+            return;
+        };
+        allocation.call = None;
+        match observed {
+            Some(observed) => {
+                allocation.observed(&observed, now);
+                self.starting.insert(uid.clone());
+                self.advance(uid, ctx);
+            }
+            None => {
+                let uid = uid.clone();
+                ctx.run_later(RETRY, move |this, ctx| this.advance(&uid, ctx));
+            }
+        }
+    }
+
+    /// Returns the number of a new call for an allocation.
+    fn begin_call(&mut self, uid: &PodUid) -> u64 {
         self.calls += 1;
         let id = self.calls;
         if let Some(allocation) = self.allocations.iter_mut().find(|it| it.uid() == *uid) {
             allocation.call = Some(id);
         }
+        id
+    }
+
+    /// Calls a plugin. The devices are reserved.
+    fn call(&mut self, uid: &PodUid, resource: String, call: PluginCall) {
+        let id = self.begin_call(uid);
         let plugin = self.deps.managers.plugins.get(&resource).cloned();
         let (completions, uid) = (self.completions.clone(), uid.clone());
         spawn_io("device-plugin-call", async move {
@@ -253,7 +304,7 @@ impl ContainerManager {
     /// Ends an allocation. A pod that gets its resources is answered when they are on the disk.
     fn end(&mut self, uid: &PodUid, result: Result<(), NotAdmitted>, ctx: &mut Context<Self>) {
         let found = self.allocations.iter().position(|it| it.uid() == *uid);
-        let Some(allocation) = found.map(|index| self.allocations.remove(index)) else {
+        let Some(mut allocation) = found.map(|index| self.allocations.remove(index)) else {
             return;
         };
         let pod = allocation.pod.full_name();
@@ -265,25 +316,28 @@ impl ContainerManager {
         self.deps.metrics.admission_duration.observe(milliseconds);
         let (managers, metrics) = (&self.deps.managers, &self.deps.metrics);
         count_alignment(managers, &allocation, result.is_ok(), metrics);
-        match result {
-            Err(error) if !allocation.keep => {
+        match allocation.outcome(result) {
+            Err(error) => {
                 tracing::info!(%pod, reason = error.reason, %error, "resources not allocated");
+                self.forget(uid);
                 self.release(std::slice::from_ref(uid));
                 let NotAdmitted { reason, message } = error;
                 self.answer(uid, ResourcesAllocated::Rejected(reason, message));
             }
-            result => {
-                if let Err(error) = result {
+            Ok(error) => {
+                if let Some(error) = error {
                     tracing::warn!(%pod, %error, "pod keeps running without its resources");
                 }
                 let version = self.changed();
-                self.unsaved.insert(uid.clone(), (version, allocation.keep));
+                self.unsaved
+                    .insert(uid.clone(), (version, allocation.runs()));
                 self.saved(ctx);
             }
         }
     }
 
-    /// Publishes the managers and writes the state files; returns the version of the change.
+    /// Publishes a copy of the managers, from which the state files are written; returns the version
+    /// of the change.
     fn changed(&mut self) -> u64 {
         let resources = self.deps.managers.plugin_resources(self.now());
         let resources = PluginResourceUpdate(Arc::new(resources));
@@ -319,11 +373,13 @@ impl ContainerManager {
             return;
         }
         self.files.writing = true;
-        let contents = self.deps.managers.contents();
+        // text of a thousand pods takes milliseconds, in which no other actor would run
+        let managers = Arc::clone(&self.published.borrow());
         let old = self.files.contents.clone();
         let (version, completions) = (self.files.version, self.completions.clone());
         let disk = files.clone();
         disk.run(Box::new(move || {
+            let contents = managers.contents();
             let changed = contents
                 .iter()
                 .filter(|(file, text)| old.get(file) != Some(text));
@@ -380,6 +436,7 @@ impl ContainerManager {
                 self.answer(&uid, ResourcesAllocated::Done);
             } else {
                 let NotAdmitted { reason, message } = NotAdmitted::unexpected(error);
+                self.starting.remove(&uid);
                 self.deps.managers.release(&uid);
                 self.answer(&uid, ResourcesAllocated::Rejected(reason, message));
             }
@@ -390,12 +447,25 @@ impl ContainerManager {
         self.deps.answers.put(uid.clone(), answer);
     }
 
-    /// Frees what pods have, and ends their allocations.
+    /// Ends the allocation of a pod.
+    fn forget(&mut self, uid: &PodUid) {
+        self.allocations.retain(|it| it.uid() != *uid);
+        self.unsaved.remove(uid);
+        self.starting.remove(uid);
+    }
+
+    /// True if no container of the pod can run.
+    fn is_ended(&self, uid: &PodUid) -> bool {
+        let published = self.deps.status_store.get(uid).filter(|it| it.has_worker);
+        let observed = self.deps.pleg.cache.get(uid);
+        let is_starting = self.starting.contains(uid);
+        is_ended(published.as_ref(), is_starting, observed.as_deref())
+    }
+
+    /// Frees what pods have.
     fn release(&mut self, uids: &[PodUid]) {
         let mut had = false;
         for uid in uids {
-            self.allocations.retain(|it| it.uid() != *uid);
-            self.unsaved.remove(uid);
             had |= self.deps.managers.release(uid);
         }
         if had {
@@ -408,56 +478,60 @@ impl ContainerManager {
     /// those of the init containers before, and their CPUs are checked.
     fn pods_changed(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
         let owners = self.deps.managers.pods();
-        let mut ended: Vec<PodUid> = change.removed;
         let mut freed = false;
-        for entry in change.changed {
+        // without a worker it waits for its resources
+        let published = change.changed.into_iter().filter(|entry| entry.has_worker);
+        let published: Vec<PodStatusEntry> = published.collect();
+        for entry in &published {
             let uid = entry.pod.uid();
-            if entry.worker_state == PodWorkerState::TerminatedPod {
-                ended.push(uid);
-            } else {
-                if entry.worker_state == PodWorkerState::SyncPod {
-                    self.renewed.remove(&uid);
-                }
+            if entry.is_active() {
+                self.starting.remove(&uid);
                 freed |= owners.contains(&uid) && self.free_init_containers(&entry.pod);
-                self.update_cpus(&uid);
-                self.allocate_again(&entry, ctx);
             }
+            self.update_cpus(&uid);
+            self.reallocate(entry, ctx);
         }
         if freed {
             self.changed();
         }
-        ended.retain(|uid| owners.contains(uid) && !self.renewed.contains(uid));
-        self.release(&ended);
-    }
-
-    /// Allocates the devices of a running pod that has none, because its state file was lost or the
-    /// previous pod with its UID has just ended (upstream `needsReAllocate`).
-    fn allocate_again(&mut self, entry: &PodStatusEntry, ctx: &mut Context<Self>) {
-        let uid = entry.pod.uid();
-        let runs = entry.observed && entry.worker_state == PodWorkerState::SyncPod;
-        let allocates = self.allocations.iter().any(|it| it.uid() == uid);
-        if !runs || allocates || !self.deps.managers.lacks_devices(&entry.pod) {
-            return;
+        let changed = published.iter().map(|entry| entry.pod.uid());
+        let changed: Vec<PodUid> = changed.chain(change.removed).collect();
+        let mut ended = changed.clone();
+        ended.retain(|uid| owners.contains(uid) && self.is_ended(uid));
+        for uid in &ended {
+            // the allocation of the next pod with its UID has not begun
+            self.allocations
+                .retain(|it| it.uid() != *uid || !it.has_begun());
+            self.unsaved.remove(uid);
         }
-        let request = AllocateResources {
-            release: false,
-            pod: Some(SharedPod::clone(&entry.pod)),
-            keep: true,
+        self.release(&ended);
+        // the next pods with their UIDs
+        let has_next = |uid: &PodUid| {
+            let mut all = self.allocations.iter();
+            all.any(|it| it.uid() == *uid && !it.has_begun())
         };
-        self.request(uid, request, ctx);
+        let next: Vec<PodUid> = changed.into_iter().filter(has_next).collect();
+        for uid in &next {
+            self.advance(uid, ctx);
+        }
     }
 
-    /// Frees the memory of the init containers before the running containers of a pod; true if there
-    /// was any.
     fn free_init_containers(&mut self, pod: &Pod) -> bool {
-        let Some(observed) = self.deps.observed.get(&pod.uid()) else {
-            return false;
-        };
-        let running = observed.containers.iter();
-        let running = running.filter(|it| it.state == ContainerState::Running);
-        let memory = &mut self.deps.managers.memory;
-        let freed = running.filter(|it| memory.container_started(pod, &it.name));
-        freed.count() > 0
+        let observed = self.deps.pleg.cache.get(&pod.uid());
+        let managers = &mut self.deps.managers;
+        observed.is_some_and(|observed| managers.free_init_containers(pod, &observed))
+    }
+
+    /// Allocates the devices of a running pod that has lost them.
+    fn reallocate(&mut self, entry: &PodStatusEntry, ctx: &mut Context<Self>) {
+        let uid = entry.pod.uid();
+        let allocates = self.allocations.iter().any(|it| it.uid() == uid);
+        if is_reallocated(entry, allocates, &self.deps.managers) {
+            let pod = SharedPod::clone(&entry.pod);
+            self.allocations
+                .push(Allocation::of_running(pod, self.now()));
+            self.advance(&uid, ctx);
+        }
     }
 
     /// Brings all running containers to their CPUs.
@@ -465,7 +539,7 @@ impl ContainerManager {
         if !self.deps.managers.cpus.is_static() {
             return;
         }
-        for pod in self.deps.observed.all() {
+        for pod in self.deps.pleg.cache.all() {
             self.update_cpus(&pod.uid);
         }
     }
@@ -475,7 +549,7 @@ impl ContainerManager {
         if !self.deps.managers.cpus.is_static() {
             return;
         }
-        let Some(observed) = self.deps.observed.get(uid) else {
+        let Some(observed) = self.deps.pleg.cache.get(uid) else {
             return;
         };
         for update in updates(&self.deps.managers, &observed, &self.accepted) {
@@ -521,7 +595,7 @@ impl ContainerManager {
             ctx.run_later(retry, move |this, _| this.update_cpus(&uid));
             return;
         }
-        let all = self.deps.observed.all();
+        let all = self.deps.pleg.cache.all();
         let exists = |id: &ContainerId| {
             let mut containers = all.iter().flat_map(|pod| &pod.containers);
             containers.any(|container| container.id == *id)
@@ -566,7 +640,7 @@ impl ContainerManager {
                 self.changed();
                 self.health_changed(pods);
                 for entry in self.deps.status_store.snapshot() {
-                    self.allocate_again(&entry, ctx);
+                    self.reallocate(&entry, ctx);
                 }
             }
             DeviceEvent::Gone {
@@ -680,6 +754,7 @@ impl StreamHandler<StatusChange> for ContainerManager {
 impl StreamHandler<Delivery<Completion>> for ContainerManager {
     fn handle(&mut self, delivery: Delivery<Completion>, ctx: &mut Context<Self>) {
         delivery.open(|completion| match completion {
+            Completion::Observed(uid, id, pod) => self.observed(&uid, id, pod, ctx),
             Completion::Called(uid, id, result) => self.called(&uid, id, result, ctx),
             Completion::Slow(uid, id) => {
                 let mut all = self.allocations.iter();

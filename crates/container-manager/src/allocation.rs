@@ -1,5 +1,8 @@
 //! The allocation for one pod: a sequence of decisions and of calls to device plugins. Pure.
 //!
+//! An allocation begins when the previous pod with the same UID, as static pods have, has ended, and
+//! when the containers of the pod are known: a pod that runs is not rejected.
+//!
 //! Containers are served in order, init containers first. Each gets a placement from the hints of
 //! all managers, then devices, CPUs and memory, as upstream. Devices are reserved before their
 //! plugin is called, so allocations of several pods run concurrently.
@@ -12,7 +15,9 @@ use windlass_resource_managers::devices::{
     Choice, DeviceError, DeviceRequest, DeviceResponse, PreferredQuestion,
 };
 use windlass_resource_managers::hints::{Hint, NotAdmitted};
-use windlass_types::{PodExt, PodUid, SharedPod};
+use windlass_status::PodStatusEntry;
+use windlass_types::view::PodWorkerState;
+use windlass_types::{ObservedPod, PodExt, PodUid, SharedPod};
 
 use crate::managers::Managers;
 
@@ -52,6 +57,10 @@ pub(crate) enum CallResult {
 /// What an allocation does next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
+    /// Wait for the end of the previous pod with this UID.
+    WaitForEnd,
+    /// Observe the containers of the pod.
+    Observe,
     /// Call the plugin of a resource.
     Call(String, PluginCall),
     /// Wait for the plugin of a resource.
@@ -65,6 +74,8 @@ pub(crate) enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::WaitForEnd => f.write_str("wait for end"),
+            Self::Observe => f.write_str("observe"),
             Self::Call(resource, call) => write!(f, "{}({resource}", call.as_str())
                 .and_then(|()| match call {
                     PluginCall::Preferred(question) => write!(f, " {}", question.size),
@@ -83,11 +94,12 @@ impl fmt::Display for Step {
 pub(crate) struct Allocation {
     /// The pod.
     pub(crate) pod: SharedPod,
-    /// The pod runs also without its resources.
-    pub(crate) keep: bool,
+    start: Start,
+    /// Rejects a pod that the managers admit and that does not run.
+    pub(crate) rejection: Option<NotAdmitted>,
     /// Number of the call in progress.
     pub(crate) call: Option<u64>,
-    /// Monotonic time of the request.
+    /// Monotonic time at which it began.
     pub(crate) since: Duration,
     /// Placement of all containers, with the scope `pod`.
     pod_hint: Option<Hint>,
@@ -95,6 +107,17 @@ pub(crate) struct Allocation {
     served: usize,
     /// The container that is being served.
     current: Option<Current>,
+}
+
+/// Whether an allocation has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// The containers of the pod are not known.
+    Unknown,
+    /// The previous pod with this UID has not ended.
+    AfterPrevious,
+    /// It has begun. A pod that runs is not rejected.
+    Begun { runs: bool },
 }
 
 /// A container that gets its resources.
@@ -106,17 +129,48 @@ struct Current {
 }
 
 impl Allocation {
-    /// Creates an allocation that has not begun.
-    pub(crate) fn new(pod: SharedPod, keep: bool, now: Duration) -> Self {
+    /// Creates the allocation of a pod without a worker. `rejection` rejects it in any case, after
+    /// the managers.
+    pub(crate) fn new(pod: SharedPod, rejection: Option<NotAdmitted>) -> Self {
         Self {
             pod,
-            keep,
+            start: Start::Unknown,
+            rejection,
             call: None,
-            since: now,
+            since: Duration::ZERO,
             pod_hint: None,
             served: 0,
             current: None,
         }
+    }
+
+    /// Creates the allocation of a pod that runs.
+    pub(crate) fn of_running(pod: SharedPod, now: Duration) -> Self {
+        Self {
+            start: Start::Begun { runs: true },
+            since: now,
+            ..Self::new(pod, None)
+        }
+    }
+
+    /// Records whether the pod runs, with which the allocation begins.
+    pub(crate) fn observed(&mut self, pod: &ObservedPod, now: Duration) {
+        self.begin(pod.is_alive(), now);
+    }
+
+    fn begin(&mut self, runs: bool, now: Duration) {
+        self.start = Start::Begun { runs };
+        self.since = now;
+    }
+
+    /// True if the allocation has begun: what the pod has is its own.
+    pub(crate) fn has_begun(&self) -> bool {
+        matches!(self.start, Start::Begun { .. })
+    }
+
+    /// True if the pod is known to run.
+    pub(crate) fn runs(&self) -> bool {
+        self.start == Start::Begun { runs: true }
     }
 
     /// UID of the pod.
@@ -124,12 +178,28 @@ impl Allocation {
         self.pod.uid()
     }
 
-    /// Continues until a call is due, a plugin is missing, or the end.
-    pub(crate) fn advance(&mut self, managers: &mut Managers, now: Duration) -> Step {
+    /// Continues until a call is due, something is missing, or the end. `published` is the status
+    /// entry of this UID: an allocation that has not begun finds that of a previous pod.
+    pub(crate) fn advance(
+        &mut self,
+        managers: &mut Managers,
+        published: Option<&PodStatusEntry>,
+        now: Duration,
+    ) -> Step {
+        match self.start {
+            Start::Begun { .. } => {}
+            _ if published.is_some_and(PodStatusEntry::is_active) => {
+                self.start = Start::AfterPrevious;
+                return Step::WaitForEnd;
+            }
+            Start::AfterPrevious => self.begin(false, now),
+            Start::Unknown => return Step::Observe,
+        }
         if self.served == 0
             && self.current.is_none()
             && now < self.since + MAX_WAIT
-            && let Some(resource) = managers.missing_plugin(&self.pod, self.keep)
+            && (self.runs() || self.rejection.is_none())
+            && let Some(resource) = managers.missing_plugin(&self.pod, self.runs())
         {
             return Step::Wait(resource);
         }
@@ -139,6 +209,19 @@ impl Allocation {
                 Ok(None) => {}
                 Err(error) => return Step::Reject(error),
             }
+        }
+    }
+
+    /// Returns how the pod continues after the decision of the managers: it runs, without resources
+    /// if there is an error in `Ok`, or it is rejected.
+    pub(crate) fn outcome(
+        &mut self,
+        result: Result<(), NotAdmitted>,
+    ) -> Result<Option<NotAdmitted>, NotAdmitted> {
+        match (result, self.rejection.take()) {
+            (result, _) if self.runs() => Ok(result.err()),
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+            (Ok(()), None) => Ok(None),
         }
     }
 
@@ -195,7 +278,7 @@ impl Allocation {
                     &self.pod,
                     container,
                     self.served,
-                    (hint, self.keep),
+                    (hint, self.start == Start::Begun { runs: true }),
                 ),
                 preferred: None,
             });
@@ -233,3 +316,32 @@ impl Allocation {
         })
     }
 }
+
+/// True if the resources of a pod are released: none of its containers can run. `published` is the
+/// status entry of its worker, `None` without a worker. A pod that is starting has resources, and no
+/// worker yet: what ends is the previous pod with its UID.
+pub(crate) fn is_ended(
+    published: Option<&PodStatusEntry>,
+    is_starting: bool,
+    observed: Option<&ObservedPod>,
+) -> bool {
+    let can_run = match published {
+        Some(entry) => entry.is_active(),
+        None => observed.is_some_and(ObservedPod::is_alive),
+    };
+    !is_starting && !can_run
+}
+
+/// True if devices are allocated to a running pod that has none, because their state file was lost
+/// (upstream `needsReAllocate`).
+pub(crate) fn is_reallocated(
+    published: &PodStatusEntry,
+    allocates: bool,
+    managers: &Managers,
+) -> bool {
+    let runs = published.observed && published.worker_state == PodWorkerState::SyncPod;
+    runs && !allocates && managers.lacks_devices(&published.pod)
+}
+
+#[cfg(test)]
+mod tests;

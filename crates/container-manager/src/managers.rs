@@ -18,7 +18,7 @@ use windlass_topology::Machine;
 use windlass_types::corev1::Container;
 use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::pod::is_sidecar;
-use windlass_types::{PluginResources, Pod, PodExt, PodUid};
+use windlass_types::{ContainerState, ObservedPod, PluginResources, Pod, PodExt, PodUid};
 use windlass_units::quantity::{Quantity, lookup};
 
 use crate::ports::{PluginCalls, StateFile, StateFiles};
@@ -331,6 +331,16 @@ impl Managers {
         allocated
     }
 
+    /// Frees the memory of the init containers before the running containers of a pod (upstream
+    /// `AddContainer`); true if there was any.
+    pub(crate) fn free_init_containers(&mut self, pod: &Pod, observed: &ObservedPod) -> bool {
+        let running = observed.containers.iter();
+        let running = running.filter(|it| it.state == ContainerState::Running);
+        let memory = &mut self.memory;
+        let freed = running.filter(|it| memory.container_started(pod, &it.name));
+        freed.count() > 0
+    }
+
     /// Releases all that a pod has; true if it had anything.
     pub(crate) fn release(&mut self, uid: &PodUid) -> bool {
         let devices = self.devices.release(uid);
@@ -447,3 +457,6 @@ fn earlier(pod: &Pod, served: usize) -> Vec<PodContainer> {
     });
     init.chain(apps).take(served).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,8 @@
 //!
 //! A rejected pod becomes Failed without a start. The checks run in the order of upstream, and the
 //! first rejection counts: eviction pressure, sysctls, scheduler predicates, AppArmor, features,
-//! node shutdown. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has
+//! node shutdown. Upstream's resource managers are between sysctls and predicates, see
+//! [`admit_before_resources`]. [`AdmissionPolicy`] has the limits of node and configuration. [`NodeLoad`] has
 //! the requests of other pods, updated incrementally.
 //!
 //! A critical pod that lacks only resources is rejected with the list of them
@@ -142,8 +143,7 @@ impl From<Rejection> for PhaseOverride {
 /// The first check that rejects it.
 pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     let pod = input.pod;
-    eviction(pod, input.pressure)?;
-    sysctls(pod, &input.policy.sysctls)?;
+    admit_before_resources(input)?;
     predicates(input)?;
     app_armor::check(pod, input.policy.app_armor)?;
     features(pod, input.policy)?;
@@ -154,6 +154,15 @@ pub fn admit(input: AdmissionInput<'_>) -> Result<(), Rejection> {
         ));
     }
     Ok(())
+}
+
+/// Runs the checks that precede the resource managers: eviction pressure and sysctls.
+///
+/// # Errors
+/// The first check that rejects the pod.
+pub fn admit_before_resources(input: AdmissionInput<'_>) -> Result<(), Rejection> {
+    eviction(input.pod, input.pressure)?;
+    sysctls(input.pod, &input.policy.sysctls)
 }
 
 /// A node under pressure admits only critical pods; under memory pressure alone, also pods with

@@ -16,6 +16,7 @@ mod inventory;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_topology::NumaSet;
@@ -72,11 +73,15 @@ pub struct Assigned {
 /// Assigned devices of a container, by resource.
 pub type ContainerDevices = BTreeMap<String, Assigned>;
 
-/// All plugin resources of a node and the assignments of its pods.
+/// Assigned devices of a pod, by container.
+type PodDevices = BTreeMap<String, ContainerDevices>;
+
+/// All plugin resources of a node and the assignments of its pods. Copies share what does not
+/// change, so that one for readers after each change is cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Devices {
     resources: BTreeMap<String, Resource>,
-    pods: BTreeMap<PodUid, BTreeMap<String, ContainerDevices>>,
+    pods: BTreeMap<PodUid, Arc<PodDevices>>,
 }
 
 /// One resource.
@@ -86,7 +91,7 @@ struct Resource {
     registration: Option<u64>,
     options: PluginOptions,
     /// The last list of a plugin; kept after its end.
-    devices: BTreeMap<String, PluginDevice>,
+    devices: Arc<BTreeMap<String, PluginDevice>>,
     /// Whether devices can be assigned: from a list until the end of its plugin.
     available: bool,
     /// Monotonic time at which the plugin ended, or of the agent's start.
@@ -162,7 +167,9 @@ impl Devices {
 
     /// Pods with devices, with their containers.
     pub fn pods(&self) -> impl Iterator<Item = (&PodUid, &BTreeMap<String, ContainerDevices>)> {
-        self.pods.iter()
+        self.pods
+            .iter()
+            .map(|(pod, containers)| (pod, &**containers))
     }
 
     /// Marks devices as used by a container before the plugin's Allocate.
@@ -177,7 +184,7 @@ impl Devices {
             devices: self.per_numa(resource, ids),
             response: None,
         };
-        let containers = self.pods.entry(pod.clone()).or_default();
+        let containers = Arc::make_mut(self.pods.entry(pod.clone()).or_default());
         let resources = containers.entry(container.to_owned()).or_default();
         resources.insert(resource.to_owned(), assigned);
     }
@@ -191,7 +198,7 @@ impl Devices {
         resource: &str,
         response: DeviceResponse,
     ) -> bool {
-        let containers = self.pods.get_mut(pod);
+        let containers = self.pods.get_mut(pod).map(Arc::make_mut);
         let resources = containers.and_then(|it| it.get_mut(container));
         let Some(assigned) = resources.and_then(|it| it.get_mut(resource)) else {
             return false;
@@ -207,7 +214,7 @@ impl Devices {
 
     /// Devices of a resource that are used by any pod.
     pub fn in_use(&self, resource: &str) -> BTreeSet<&str> {
-        let containers = self.pods.values().flat_map(BTreeMap::values);
+        let containers = self.pods.values().flat_map(|it| it.values());
         let assigned = containers.filter_map(|it| it.get(resource));
         assigned.flat_map(Assigned::ids).collect()
     }

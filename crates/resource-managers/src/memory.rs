@@ -11,6 +11,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use windlass_pod_inputs::resources::{QosClass, qos_class};
 use windlass_topology::{Machine, NumaSet};
@@ -373,6 +374,7 @@ impl MemoryManager {
         let Some(entries) = self.state.entries.get_mut(pod.uid().as_str()) else {
             return;
         };
+        let entries = Arc::make_mut(entries);
         for block in blocks {
             let mut left = block.size;
             let before = pod.init_containers().iter();

@@ -20,6 +20,8 @@ pub struct PodStatusEntry {
     pub pod: SharedPod,
     /// Its API status.
     pub status: Arc<PodStatus>,
+    /// A worker published it. Other entries are of pods that wait for one.
+    pub has_worker: bool,
     /// State of its worker.
     pub worker_state: PodWorkerState,
     /// The pod was inspected. Before that the status is not reported.
@@ -44,6 +46,7 @@ impl PodStatusEntry {
         Self {
             pod,
             status: Arc::default(),
+            has_worker: false,
             worker_state: PodWorkerState::SyncPod,
             observed: false,
             released: false,
@@ -55,11 +58,17 @@ impl PodStatusEntry {
         }
     }
 
+    /// True if a worker has the pod and has not terminated it: its containers may run.
+    pub fn is_active(&self) -> bool {
+        self.has_worker && self.worker_state != PodWorkerState::TerminatedPod
+    }
+
     /// True if nothing differs; shared parts are first compared by pointer.
     fn is_same(&self, other: &Self) -> bool {
         let Self {
             pod,
             status,
+            has_worker,
             worker_state,
             observed,
             released,
@@ -70,6 +79,7 @@ impl PodStatusEntry {
             unsupported_fields,
         } = other;
         (self.worker_state, self.observed, self.released) == (*worker_state, *observed, *released)
+            && self.has_worker == *has_worker
             && self.blocker == *blocker
             && self.events == *events
             && self.timings == *timings

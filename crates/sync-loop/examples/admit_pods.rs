@@ -49,7 +49,6 @@ impl Decisions {
                 shutting_down: false,
                 restored: op == PodOp::Restore,
                 runs: false,
-                alive: false,
                 scope: &AllocationScope::default(),
             };
             let admission = self.admissions.admit_dispatch(dispatch, context);

@@ -303,7 +303,6 @@ impl SyncLoop {
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
         let died =
             |e: &windlass_types::PodLifecycleEvent| e.kind == PodLifecycleEventKind::ContainerDied;
-        self.keep_resources(&uid);
         // a terminating pod reports its hung calls
         if changed.calls || self.desired.get(&uid).is_some() {
             self.dispatch(Dispatch::Sync(uid.clone()));

@@ -21,6 +21,7 @@ use std::fmt;
 use windlass_actors::AllocationScope;
 use windlass_node_rules::admission::{
     AdmissionInput, AdmissionPolicy, Insufficient, NodeLoad, Pressure, Rejection, admit,
+    admit_before_resources,
 };
 use windlass_node_rules::preemption::{
     PREEMPTING, PreemptionError, PreemptionPlan, plan_preemption, preempted,
@@ -60,8 +61,6 @@ pub struct AdmissionContext<'a> {
     pub restored: bool,
     /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
-    /// One of them runs: the pod is not rejected for want of its devices.
-    pub alive: bool,
     /// Pods that need an allocation before they run.
     pub scope: &'a AllocationScope,
 }
@@ -77,11 +76,10 @@ pub enum Decision {
     Preempt(PreemptionPlan),
     /// The pod waits until pods have ended that another pod preempted.
     Wait,
-    /// The pod waits for its CPUs, memory nodes and devices. With `keep` it is not rejected.
-    Allocate {
-        /// The pod runs.
-        keep: bool,
-    },
+    /// The pod waits for its CPUs, memory nodes and devices.
+    Allocate,
+    /// The managers of CPUs, memory nodes and devices reject the pod, else this rejection counts.
+    RejectAfterResources(Rejection),
 }
 
 impl fmt::Display for Decision {
@@ -91,8 +89,10 @@ impl fmt::Display for Decision {
             Self::Reject(rejection) => write!(f, "reject({})", rejection.reason),
             Self::Preempt(plan) => plan.fmt(f),
             Self::Wait => f.write_str("wait"),
-            Self::Allocate { keep: false } => f.write_str("allocate"),
-            Self::Allocate { keep: true } => f.write_str("allocate(keep)"),
+            Self::Allocate => f.write_str("allocate"),
+            Self::RejectAfterResources(rejection) => {
+                write!(f, "allocate-reject({})", rejection.reason)
+            }
         }
     }
 }
@@ -163,7 +163,8 @@ pub struct AdmittedPodSet {
     admitted: BTreeSet<PodUid>,
     rejected: BTreeSet<PodUid>,
     preemptions: Preemptions,
-    /// Pods that fit and have no allocation yet; they have no worker.
+    /// Pods that have no allocation yet; they have no worker. Those that will be rejected do not
+    /// count.
     allocating: BTreeMap<PodUid, SharedPod>,
     /// Terminal phases of the admitted pods that the node terminates.
     overrides: BTreeMap<PodUid, PhaseOverride>,
@@ -302,7 +303,7 @@ impl AdmittedPodSet {
             return self.keep_terminating(pod, cause);
         }
         if self.update_allocating(&pod) || self.preemptions.update_waiting(&pod) {
-            self.load.add(&pod);
+            self.load.update(&pod);
             return Admission {
                 decided: None,
                 dispatches: Vec::new(),
@@ -312,8 +313,7 @@ impl AdmittedPodSet {
             self.admitted.contains(&uid) || context.restored || context.runs || was_started(&pod);
         let before = before && !mutated(Mutation::RestartRejectsPods);
         if before || check(&pod, &self.load, context).is_ok() {
-            let keep = context.alive && !mutated(Mutation::RestartFailsDevicePods);
-            return self.run(pod, keep, context.scope);
+            return self.run(pod, context.scope);
         }
         self.decide(pod, context)
     }
@@ -332,11 +332,11 @@ impl AdmittedPodSet {
         Admission::unchanged(Dispatch::Reject(pod, cause))
     }
 
-    fn run(&mut self, pod: SharedPod, keep: bool, scope: &AllocationScope) -> Admission {
+    fn run(&mut self, pod: SharedPod, scope: &AllocationScope) -> Admission {
         self.load.add(&pod);
         if !self.is_admitted(&pod.uid()) && scope.covers(&pod) {
             self.allocating.insert(pod.uid(), SharedPod::clone(&pod));
-            return Admission::decided(pod, Decision::Allocate { keep }, Vec::new());
+            return Admission::decided(pod, Decision::Allocate, Vec::new());
         }
         self.dispatch_run(pod)
     }
@@ -361,7 +361,7 @@ impl AdmittedPodSet {
         }
         let Err(rejection) = check(&pod, &load, context) else {
             self.preemptions.stop_waiting(&pod.uid());
-            return self.run(pod, false, context.scope);
+            return self.run(pod, context.scope);
         };
         for victim in self.preemptions.victims() {
             load.remove(victim);
@@ -374,12 +374,30 @@ impl AdmittedPodSet {
             Err(rejection) => rejection.lacking,
         };
         if lacking.is_empty() {
-            return self.reject(pod, rejection);
+            return self.reject_after_resources(pod, rejection, context);
         }
         match self.plan(&pod, &load, &lacking, context.desired) {
             Ok(plan) => self.preempt(pod, plan, context.desired),
-            Err(error) => self.reject(pod, no_victims(&error)),
+            Err(error) => self.reject_after_resources(pod, no_victims(&error), context),
         }
+    }
+
+    /// Rejects a pod, after the managers of its resources have decided about it. Upstream's have an
+    /// admission handler between sysctls and predicates, and count each pod that reaches it.
+    fn reject_after_resources(
+        &mut self,
+        pod: SharedPod,
+        rejection: Rejection,
+        context: AdmissionContext<'_>,
+    ) -> Admission {
+        let is_earlier = admit_before_resources(input(&pod, &self.load, context)).is_err();
+        if is_earlier || !context.scope.covers(&pod) {
+            return self.reject(pod, rejection);
+        }
+        let uid = pod.uid();
+        self.stop_waiting(&uid);
+        self.allocating.insert(uid, SharedPod::clone(&pod));
+        Admission::decided(pod, Decision::RejectAfterResources(rejection), Vec::new())
     }
 
     /// Chooses the pods to preempt beside those that do not count in `load`.

@@ -9,21 +9,22 @@ use windlass_types::corev1::Container;
 use windlass_types::{PluginResources, Pod, PodExt, PodUid, SharedPod};
 
 /// Message: the SyncLoop requests resources for a pod that it admitted, or releases those of a pod
-/// that will not run (coalesced per UID).
+/// that will not run (coalesced per UID). A pod that runs already is not rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocateResources {
     /// Releases what the pod has, before the allocation.
     pub release: bool,
     /// The pod that gets resources; `None` only releases.
     pub pod: Option<SharedPod>,
-    /// The pod runs or was admitted in a previous agent run: it is not rejected.
-    pub keep: bool,
+    /// Reason and message of a check that rejects the pod if the managers do not: they decide, and
+    /// count, first.
+    pub rejection: Option<(String, String)>,
 }
 
 impl Merge for AllocateResources {
     fn merge(&mut self, newer: Self) {
         self.release |= newer.release;
-        self.keep = newer.keep;
+        self.rejection = newer.rejection;
         self.pod = match newer.release {
             true => newer.pod,
             false => newer.pod.or_else(|| self.pod.take()),
@@ -93,21 +94,31 @@ pub struct AllocationsHandle {
 
 impl AllocationsHandle {
     /// Requests the resources of a pod.
-    pub fn allocate(&self, pod: &SharedPod, keep: bool) {
+    pub fn allocate(&self, pod: &SharedPod) {
+        self.request(pod, None);
+    }
+
+    /// Requests the rejection of a pod: by the managers, else with this reason and message.
+    pub fn reject(&self, pod: &SharedPod, reason: &str, message: &str) {
+        let rejection = (reason.to_owned(), message.to_owned());
+        self.request(pod, Some(rejection));
+    }
+
+    fn request(&self, pod: &SharedPod, rejection: Option<(String, String)>) {
         let request = AllocateResources {
             release: false,
             pod: Some(SharedPod::clone(pod)),
-            keep,
+            rejection,
         };
         self.requests.put(pod.uid(), request);
     }
 
-    /// Releases the resources of a pod that has no containers.
+    /// Ends the allocation of a pod, and releases its resources unless its containers may run.
     pub fn release(&self, uid: PodUid) {
         let request = AllocateResources {
             release: true,
             pod: None,
-            keep: false,
+            rejection: None,
         };
         self.requests.put(uid, request);
     }

@@ -393,6 +393,7 @@ impl Report {
         deps.status_store.publish(PodStatusEntry {
             pod,
             status: Arc::clone(&self.status),
+            has_worker: true,
             worker_state,
             observed: self.is_observed || worker_state == PodWorkerState::TerminatedPod,
             released: phase == State::TerminatedPod { released: true },

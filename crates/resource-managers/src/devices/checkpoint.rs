@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
@@ -157,7 +158,7 @@ impl Devices {
     pub fn checkpoint(&self) -> Checkpoint {
         let mut entries = Vec::new();
         for (pod, containers) in &self.pods {
-            for (container, resources) in containers {
+            for (container, resources) in containers.iter() {
                 for (resource, assigned) in resources {
                     entries.extend(assigned.entry(pod, container, resource));
                 }
@@ -189,6 +190,7 @@ impl Devices {
             let ids = entry.device_ids.unwrap_or_default().into_iter();
             let ids: DevicesPerNuma = ids.map(|(n, ids)| (n, ids.unwrap_or_default())).collect();
             let pod = devices.pods.entry(PodUid::from(entry.pod_uid)).or_default();
+            let pod = Arc::make_mut(pod);
             let container = pod.entry(entry.container_name).or_default();
             let assigned = Assigned {
                 devices: ids,

@@ -64,7 +64,7 @@ impl Devices {
         pod: &PodUid,
         (resource, amount): (&str, usize),
     ) -> ResourceHints {
-        let containers = self.pods.get(pod).into_iter().flat_map(BTreeMap::values);
+        let containers = self.pods.get(pod).into_iter().flat_map(|it| it.values());
         let assigned = containers.filter_map(|it| it.get(resource));
         let assigned = assigned.flat_map(super::Assigned::ids).collect();
         self.hints(machine, (resource, amount), &assigned, &BTreeSet::new())

@@ -1,6 +1,7 @@
 //! The resources: registration, lists of devices, end of a plugin, capacity and health.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_topology::NumaSet;
@@ -62,7 +63,7 @@ impl Devices {
     ) -> Option<BTreeSet<PodUid>> {
         let entry = self.current(resource, registration)?;
         entry.available = true;
-        let old = std::mem::replace(&mut entry.devices, devices);
+        let old = std::mem::replace(&mut entry.devices, Arc::new(devices));
         let changed: BTreeSet<String> = (entry.devices.iter())
             .filter(|(id, new)| old.get(*id).is_none_or(|old| old.healthy != new.healthy))
             .map(|(id, _)| id.clone())
@@ -101,7 +102,7 @@ impl Devices {
     /// `isDevicePluginResource`).
     pub fn is_plugin_resource(&self, resource: &str) -> bool {
         self.resources.contains_key(resource) || {
-            let mut containers = self.pods.values().flat_map(BTreeMap::values);
+            let mut containers = self.pods.values().flat_map(|it| it.values());
             containers.any(|it| it.contains_key(resource))
         }
     }

@@ -1,6 +1,7 @@
 //! Memory of each NUMA node, and what containers have of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use windlass_pod_inputs::resources::huge_page_resource;
@@ -65,8 +66,8 @@ pub(super) struct PodEntry {
 
 /// Memory by NUMA node.
 pub(super) type MachineState = BTreeMap<u32, NodeState>;
-/// Blocks by pod UID and container name.
-pub(super) type Entries = BTreeMap<String, BTreeMap<String, Vec<Block>>>;
+/// Blocks by pod UID and container name. Copies of the state share what does not change.
+pub(super) type Entries = BTreeMap<String, Arc<BTreeMap<String, Vec<Block>>>>;
 
 /// Memory of the machine, and the blocks of containers and pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,12 +121,12 @@ impl State {
     }
 
     pub(super) fn set_blocks(&mut self, uid: String, container: &str, blocks: Vec<Block>) {
-        let entries = self.entries.entry(uid).or_default();
+        let entries = Arc::make_mut(self.entries.entry(uid).or_default());
         entries.insert(container.to_owned(), blocks);
     }
 
     pub(super) fn remove_blocks(&mut self, uid: &str, container: &str) -> Option<Vec<Block>> {
-        let entries = self.entries.get_mut(uid)?;
+        let entries = Arc::make_mut(self.entries.get_mut(uid)?);
         let blocks = entries.remove(container);
         if entries.is_empty() {
             self.entries.remove(uid);

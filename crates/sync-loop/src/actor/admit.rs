@@ -65,17 +65,16 @@ impl SyncLoop {
 
     /// Admits the pod of a dispatch and updates its worker.
     pub(super) fn admit(&mut self, dispatch: Dispatch, restored: bool) {
-        let (mut runs, mut alive) = (false, false);
+        let mut runs = false;
         match &dispatch {
             Dispatch::Run(pod) => {
                 let observed = self.deps.cache.get(&pod.uid());
-                runs = observed
-                    .as_ref()
-                    .is_some_and(|observed| !observed.is_empty());
-                alive = observed.is_some_and(|observed| observed.is_alive());
+                runs = observed.is_some_and(|observed| !observed.is_empty());
             }
             // no worker removes it
-            Dispatch::Remove(uid) if self.admissions.is_waiting(uid) => {
+            Dispatch::Remove(uid)
+                if self.admissions.is_waiting(uid) && !self.has_active_worker(uid) =>
+            {
                 self.deps.status_store.remove(uid);
             }
             _ => {}
@@ -85,7 +84,6 @@ impl SyncLoop {
         let context = AdmissionContext {
             restored,
             runs,
-            alive,
             ..facts.context(&self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
@@ -95,15 +93,10 @@ impl SyncLoop {
         }
     }
 
-    /// A pod that waits for its resources turns out to run: it keeps those that it has.
-    pub(super) fn keep_resources(&self, uid: &PodUid) {
-        let Some(pod) = self.admissions.allocating(uid) else {
-            return;
-        };
-        let observed = self.deps.cache.get(uid);
-        if observed.is_some_and(|observed| observed.is_alive()) {
-            self.deps.admission.allocations.allocate(pod, true);
-        }
+    /// True if a previous pod with this UID, as static pods have, still has its worker.
+    fn has_active_worker(&self, uid: &PodUid) -> bool {
+        let entry = self.deps.status_store.get(uid);
+        entry.is_some_and(|entry| entry.is_active())
     }
 
     /// Runs or rejects a pod that waited for its resources, or shows what it waits for.
@@ -171,8 +164,14 @@ impl SyncLoop {
 
     fn execute(&self, admission: Admission) {
         match &admission.decided {
-            Some((pod, Decision::Allocate { keep })) => {
-                self.deps.admission.allocations.allocate(pod, *keep);
+            Some((pod, Decision::Allocate)) => {
+                self.deps.admission.allocations.allocate(pod);
+            }
+            Some((pod, Decision::RejectAfterResources(rejection))) => {
+                let Rejection {
+                    reason, message, ..
+                } = rejection;
+                self.deps.admission.allocations.reject(pod, reason, message);
             }
             Some((pod, Decision::Admit)) => self.record_decision(pod, "admit", Ok(())),
             Some((pod, Decision::Reject(rejection))) => self.report_rejection(pod, rejection),
@@ -249,6 +248,9 @@ impl SyncLoop {
 
     /// Publishes a pod that has no worker yet, with its blocker.
     fn publish_waiting(&self, pod: &SharedPod, reason: Reason, message: String) {
+        if self.has_active_worker(&pod.uid()) {
+            return;
+        }
         let status = PodStatus {
             phase: Some(Phase::Pending.as_str().to_owned()),
             ..PodStatus::default()
@@ -302,7 +304,6 @@ impl AdmissionFacts {
             shutting_down: self.shutting_down,
             restored: false,
             runs: false,
-            alive: false,
             scope: &self.scope,
         }
     }

@@ -1,7 +1,7 @@
-//! Pods that fit and wait for their CPUs, memory nodes and devices. Pure.
+//! Pods that wait for their CPUs, memory nodes and devices. Pure.
 //!
-//! Such a pod has no worker, and its requests count. Its deletion, removal or termination ends the
-//! wait.
+//! Such a pod has no worker. The requests of one that fits count; one that will be rejected only
+//! waits for the decision of the resource managers. Deletion, removal or termination ends the wait.
 
 use windlass_node_rules::admission::Rejection;
 use windlass_types::{PhaseOverride, PodExt, PodUid, SharedPod};
@@ -23,6 +23,8 @@ impl AdmittedPodSet {
     /// Runs a pod that has its resources; `None` if it no longer waits for them.
     pub(crate) fn allocated(&mut self, uid: &PodUid) -> Option<Admission> {
         let pod = self.allocating.remove(uid)?;
+        // one that was to be rejected turned out to run
+        self.load.add(&pod);
         Some(self.dispatch_run(pod))
     }
 

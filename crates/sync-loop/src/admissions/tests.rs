@@ -72,7 +72,6 @@ impl<'a> AdmissionContext<'a> {
             shutting_down: false,
             restored: false,
             runs: false,
-            alive: false,
             scope: NO_SCOPE,
         }
     }

@@ -54,6 +54,9 @@ pub(super) fn container_manager_parts(
 }
 
 /// Reads the machine. Only a policy that depends on its CPUs and nodes cannot do without.
+///
+/// The CPU capacity of the node is the number of online CPUs in `/proc/stat`. The two differ on a host
+/// that hides CPUs in `/proc`, or reports no core of one in `/sys`.
 fn machine(config: &Config) -> anyhow::Result<Machine> {
     let machine = Machine::read(Path::new("/sys"));
     let needs_it = config.cpu_manager().is_static
@@ -64,6 +67,44 @@ fn machine(config: &Config) -> anyhow::Result<Machine> {
             tracing::warn!(%error, "CPU topology unknown");
             Ok(Machine::default())
         }
-        machine => Ok(machine?),
+        machine => {
+            let machine = machine?;
+            let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+            if let Some(difference) = cpu_difference(&machine, super::cpu_count(&stat)) {
+                tracing::warn!(
+                    difference,
+                    "CPUs of the topology are not those of the capacity"
+                );
+            }
+            Ok(machine)
+        }
+    }
+}
+
+/// Returns how the CPUs of the machine differ from the CPU capacity.
+fn cpu_difference(machine: &Machine, capacity: i64) -> Option<String> {
+    let count = i64::try_from(machine.cpus.len()).unwrap_or(i64::MAX);
+    (count != capacity).then(|| {
+        let cpus = machine.all_cpus();
+        format!("/sys has {count} CPUs with a known core ({cpus}), /proc/stat {capacity}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_topology::fake::FakeMachine;
+
+    use super::*;
+
+    #[test]
+    fn hidden_cpus_are_reported() {
+        let machine = FakeMachine {
+            cores: 4,
+            ..FakeMachine::default()
+        };
+        let machine = machine.build();
+        assert_eq!(cpu_difference(&machine, 4), None);
+        let expected = "/sys has 4 CPUs with a known core (0-3), /proc/stat 2";
+        assert_eq!(cpu_difference(&machine, 2).as_deref(), Some(expected));
     }
 }

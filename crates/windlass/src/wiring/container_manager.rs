@@ -73,7 +73,7 @@ pub(super) fn spawn_container_manager(
         scope: ends.scope,
         plugin_resources: sender,
         status_store: shared.status_store.clone(),
-        observed: links.pleg.cache.clone(),
+        pleg: links.pleg.clone(),
         runtime: Arc::clone(&shared.runtime),
         metrics: shared.metrics.resource_managers.clone(),
     };

@@ -10,6 +10,7 @@ struct Case {
     desired: DesiredPods,
     node: Node,
     policy: AdmissionPolicy,
+    pressure: Pressure,
 }
 
 impl Case {
@@ -20,6 +21,7 @@ impl Case {
             desired: DesiredPods::default(),
             node: node(2),
             policy: policy(),
+            pressure: Pressure::default(),
         }
     }
 
@@ -30,8 +32,8 @@ impl Case {
         };
         let context = AdmissionContext {
             runs,
-            alive: runs,
             scope: &scope,
+            pressure: self.pressure,
             ..AdmissionContext::on(&self.node, &self.policy, &self.desired)
         };
         let admission = self.admissions.admit_dispatch(dispatch, context);
@@ -68,16 +70,40 @@ fn pod_runs_when_it_has_its_resources() {
     assert!(!case.admissions.is_admitted(&"a".into()));
     // a waiting pod counts
     case.check(pod("b", true), false, "allocate");
-    case.check(
-        pod("c", false),
-        false,
-        "reject(OutOfpods) reject(c OutOfpods)",
-    );
-    case.check(pod("d", false), true, "allocate(keep)");
+    case.check(pod("c", false), false, "allocate-reject(OutOfpods)");
+    case.check(pod("d", false), true, "allocate");
     case.allocated("a", "admit run(a)");
     case.allocated("a", "");
     case.check(pod("a", false), false, "run(a)");
     case.check(Dispatch::Remove("a".into()), false, "remove(a)");
+}
+
+#[test]
+fn pod_that_will_be_rejected_does_not_count() {
+    let mut case = Case::new();
+    case.check(pod("a", true), false, "allocate");
+    case.check(pod("b", false), false, "allocate");
+    case.check(pod("c", false), false, "allocate-reject(OutOfpods)");
+    // an update changes neither
+    case.check(pod("c", false), false, "");
+    case.check(Dispatch::Remove("b".into()), false, "remove(b)");
+    case.check(pod("d", false), false, "allocate");
+    let rejection = Rejection::new("OutOfpods", "no");
+    let rejected = case.admissions.not_allocated(&"c".into(), rejection);
+    let line = rejected.expect("an admission").to_string();
+    assert_eq!(line, "reject(OutOfpods) reject(c OutOfpods)");
+    // it turned out to run, and counts
+    case.check(pod("e", false), false, "allocate-reject(OutOfpods)");
+    case.allocated("e", "admit run(e)");
+    case.check(Dispatch::Remove("d".into()), false, "remove(d)");
+    case.check(pod("f", false), false, "allocate-reject(OutOfpods)");
+}
+
+#[test]
+fn checks_before_the_managers_reject_at_once() {
+    let mut case = Case::new();
+    case.pressure.disk = true;
+    case.check(pod("a", false), false, "reject(Evicted) reject(a Evicted)");
 }
 
 #[test]

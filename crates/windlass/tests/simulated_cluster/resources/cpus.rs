@@ -6,7 +6,7 @@ use windlass_resource_managers::topology::{TopologyConfig, TopologyPolicy};
 use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_topology::fake::FakeMachine;
-use windlass_types::{PodExt, PodUid};
+use windlass_types::{Pod, PodExt, PodUid};
 
 use super::{config, failure, pod_with};
 use crate::SECOND;
@@ -129,17 +129,133 @@ fn pod_without_alignment_is_rejected() {
 }
 
 #[test]
+fn pod_beyond_the_node_is_counted_by_its_manager() {
+    on_static_cpus(6, TopologyPolicy::None, async |sim| {
+        let counted = |sim: &NodeSim| {
+            let families = &sim.metrics.resource_managers;
+            let errors = families.cpu_errors.get();
+            [
+                families.cpu_requests.get(),
+                errors,
+                families.exclusive_cpus.get(),
+            ]
+        };
+        let failed = |name: &'static str| move |sim: &NodeSim| phase(sim, name) == "Failed";
+        // sysctls are checked before the managers
+        let forbidden = pod_with("sysctl", &[("cpu", "1001"), ("memory", "64Mi")]).with(|pod| {
+            let sysctls = json!({"sysctls": [{"name": "kernel.panic", "value": "1"}]});
+            let spec = pod.spec.as_mut().expect("spec");
+            spec.security_context = serde_json::from_value(sysctls).expect("sysctls");
+        });
+        create(sim, forbidden);
+        sim.until("it fails", 10 * SECOND, failed("sysctl")).await;
+        assert!(failure(sim, "sysctl").starts_with("SysctlForbidden"));
+        assert_eq!(counted(sim), [0.0, 0.0, 0.0]);
+        // the manager rejects it
+        create(
+            sim,
+            pod_with("cpus", &[("cpu", "1001"), ("memory", "64Mi")]),
+        );
+        sim.until("it fails", 10 * SECOND, failed("cpus")).await;
+        let expected = "UnexpectedAdmissionError: Pod was rejected: Allocate failed due to not \
+                        enough cpus available to satisfy request: requested=1001, available=7, \
+                        which is unexpected";
+        assert_eq!(failure(sim, "cpus"), expected);
+        assert_eq!(counted(sim), [1.0, 1.0, 0.0]);
+        // the manager admits it
+        create(sim, pod_with("memory", &[("cpu", "2"), ("memory", "8Ti")]));
+        sim.until("it fails", 10 * SECOND, failed("memory")).await;
+        let text = failure(sim, "memory");
+        assert!(text.starts_with("OutOfmemory: "), "{text}");
+        assert_eq!(counted(sim), [2.0, 1.0, 0.0]);
+        // and its CPUs are free
+        let next = create(sim, pod_with("next", &[("cpu", "7"), ("memory", "64Mi")]));
+        until_ready(sim, "next").await;
+        assert_eq!(cpus(sim, &next), "1-7");
+    });
+}
+
+#[test]
+fn running_pod_has_a_quota_when_the_policy_becomes_none() {
+    on_static_cpus(9, TopologyPolicy::None, async |sim| {
+        let limits = [("cpu", "2"), ("memory", "64Mi")];
+        let uid = create(sim, pod_with("web", &limits));
+        until_ready(sim, "web").await;
+        assert_eq!(config(sim, &uid).resources.cpu_quota, -1);
+        let container = sim.runtime.running(&uid, "app").expect("runs").id;
+        sim.kill_agent().await;
+        sim.resources.cpus = CpuSettings::default();
+        sim.start_agent().await;
+        sim.until("its limit is in force", 10 * SECOND, |sim| {
+            config(sim, &uid).resources.cpu_quota == 200_000
+        })
+        .await;
+        let same = sim.runtime.running(&uid, "app").expect("runs").id;
+        assert_eq!(same, container);
+    });
+}
+
+/// A static pod with two exclusive CPUs.
+fn manifest() -> Pod {
+    let pod = static_pod("etcd").with(|pod| {
+        let limits = json!({ "cpu": "2", "memory": "64Mi" });
+        let spec = pod.spec.as_mut().expect("spec");
+        let resources = json!({ "limits": limits, "requests": limits });
+        spec.containers[0].resources = serde_json::from_value(resources).expect("amounts");
+    });
+    pod.build()
+}
+
+#[test]
+fn static_pod_that_is_added_at_once_keeps_its_cpus() {
+    on_static_cpus(7, TopologyPolicy::None, async |sim| {
+        let uid = manifest().uid();
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.desire([manifest()]).await;
+        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        // its worker has not handled the removal
+        sim.desire([]).await;
+        sim.desire([manifest()]).await;
+        sim.until("it ends", 40 * SECOND, |sim| !runs(sim, &uid))
+            .await;
+        sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        assert_eq!(cpus(sim, &uid), "1-2");
+        let shared = create(sim, pod("shared"));
+        until_ready(sim, "shared").await;
+        assert_eq!(cpus(sim, &shared), "0,3-7");
+    });
+}
+
+#[test]
+fn cpus_of_a_terminating_pod_are_not_free() {
+    on_static_cpus(8, TopologyPolicy::None, async |sim| {
+        let uid = manifest().uid();
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        sim.desire([manifest()]).await;
+        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+            .await;
+        // the next pod with its UID waits for its end, and is removed before it
+        for pods in [vec![], vec![manifest()], vec![]] {
+            sim.desire(pods).await;
+            sim.pass(SECOND / 2).await;
+        }
+        assert!(runs(sim, &uid), "it ends slowly");
+        let next = create(sim, pod_with("next", &[("cpu", "2"), ("memory", "64Mi")]));
+        until_ready(sim, "next").await;
+        assert!(runs(sim, &uid), "it ends slowly");
+        assert_eq!(cpus(sim, &next), "3-4");
+        sim.until("its CPUs are free", 40 * SECOND, |sim| {
+            sim.metrics.resource_managers.exclusive_cpus.get() == 2.0
+        })
+        .await;
+    });
+}
+
+#[test]
 fn static_pod_that_is_added_again_keeps_its_cpus() {
     on_static_cpus(5, TopologyPolicy::None, async |sim| {
-        let limits = json!({ "cpu": "2", "memory": "64Mi" });
-        let manifest = || {
-            let pod = static_pod("etcd").with(|pod| {
-                let spec = pod.spec.as_mut().expect("spec");
-                let resources = json!({ "limits": limits, "requests": limits });
-                spec.containers[0].resources = serde_json::from_value(resources).expect("amounts");
-            });
-            pod.build()
-        };
         let uid = manifest().uid();
         sim.runtime.set_behavior("app", Behavior::stubborn());
         sim.desire([manifest()]).await;

@@ -94,6 +94,20 @@ fn guaranteed_pods_have_memory_of_a_node_and_keep_it() {
 }
 
 #[test]
+fn pod_beyond_the_memory_of_the_node_is_counted() {
+    on_static_memory(3, async |sim| {
+        create(sim, pod_with("web", &[("cpu", "100m"), ("memory", "8Ti")]));
+        sim.until("it fails", 10 * SECOND, |sim| phase(sim, "web") == "Failed")
+            .await;
+        let text = failure(sim, "web");
+        assert!(text.contains("[memorymanager]"), "{text}");
+        let families = &sim.metrics.resource_managers;
+        assert_eq!(families.memory_requests.get(), 1.0);
+        assert_eq!(families.memory_errors.get(), 1.0);
+    });
+}
+
+#[test]
 fn memory_of_ended_init_container_is_free() {
     on_static_memory(2, async |sim| {
         sim.runtime
