@@ -2,14 +2,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_types::Timestamp;
 use windlass_types::corev1::{ConfigMap, Secret};
 
 use crate::control_plane::Kind;
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
-use crate::test_env::{Credentials, SOON, TestEnv, eventually};
+use crate::test_env::{Credentials, SOON, TestEnv, eventually, now};
 
 const FLAG: &str = "--start-pods-offline";
 const SECRET: &str = "correct-horse-battery-staple";
@@ -121,13 +122,13 @@ fn spec() -> Value {
 /// The copy was written since now, and has not changed since.
 async fn copy_is_complete(env: &TestEnv) {
     let file = env.agent.root_dir().join("windlass/kept_objects");
-    let begin = SystemTime::now();
+    let begin = now();
     eventually("the copy is complete", SOON, async || {
         let modified = std::fs::metadata(&file).and_then(|found| found.modified());
         let modified = modified.map_err(|error| error.to_string())?;
+        let modified = Timestamp::try_from(modified).map_err(|error| error.to_string())?;
         // the pods were ready before; a comparison after that found no change
-        let compared = modified.max(begin) + COMPARED;
-        match SystemTime::now() > compared {
+        match now().duration_since(modified.max(begin)).unsigned_abs() > COMPARED {
             true => Ok(()),
             false => Err(format!("{modified:?}")),
         }
