@@ -125,6 +125,12 @@ pub struct KubeletFlags {
     /// the Go kubelet.
     #[arg(long, value_name = "RULE", default_value = "reclaimable-aware")]
     pub memory_eviction_rule: MemoryRule,
+    /// Windlass only: keep an encrypted copy of the ConfigMaps, Secrets and tokens of this node's
+    /// pods below --root-dir. After a reboot, admitted pods start from it if the API server is
+    /// unreachable for 30 s. Without it, they wait for the API server, and none of this is on the
+    /// disk.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
+    pub start_pods_offline: bool,
     /// Windlass only: stop and remove all pods on this node, including static pods, then exit.
     /// Skips preStop hooks; does not contact the API server.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]

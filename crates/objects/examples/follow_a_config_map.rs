@@ -47,6 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         change_detection: ChangeDetection::Watch,
         csi: None,
         credential_dirs: None,
+        kept: None,
     });
     let pod: SharedPod = Arc::new(from_value(json!({
         "metadata": {"namespace": "default", "name": "painter", "uid": "1234"},

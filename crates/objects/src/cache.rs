@@ -24,22 +24,27 @@ use windlass_pod_inputs::projection::{
 use windlass_pod_inputs::service_env::{ServiceLink, service_env};
 use windlass_runtime_config::port::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
+use windlass_types::{
+    Clock, EventRecorder, Pod, PodExt, PodUid, Reason, Retry, SharedPod, Timestamp,
+};
 use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};
 
 use crate::claims::Claims;
+use crate::kept::{KeptObjects, ServingCopy};
 use crate::lookup::{NamedObjects, NamedObjectsDeps, Names, RESOLVE_TIMEOUT, all, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
 use crate::pod_certificates::{PodCertificates, PodCertificatesDeps};
 use crate::resolve::{
     Handler, Kind, UnresolvedReference, runtime_class_error, unread, unresolved_error,
 };
-use crate::shared_reflectors::{Interest, SharedReflectors, settled};
+use crate::shared_reflectors::{Interest, ItemKey, SharedReflectors, settled};
 use crate::tokens::TokenCache;
 
 mod claimed;
+mod keeping;
 
 use claimed::with_claimed;
+use keeping::inline_csi;
 
 /// Excludes headless services, as upstream's selector.
 const SERVICES: &str = "!service.kubernetes.io/headless";
@@ -70,6 +75,8 @@ pub struct ObjectCacheDeps {
     pub csi: Option<Arc<dyn CsiObjects>>,
     /// Directories of the node's docker config files; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
+    /// Copy of the objects for a reboot without an API server; `None` keeps nothing.
+    pub kept: Option<KeptObjects>,
 }
 
 /// References of pods, kept current while they exist.
@@ -84,11 +91,23 @@ pub struct ObjectCache {
     /// `None` without an API server or with the feature off.
     certificates: Option<PodCertificates>,
     credentials: NodeCredentials,
-    node: Arc<NodeFacts>,
+    pub(crate) node: Arc<NodeFacts>,
     node_seen: watch::Receiver<NodeUpdate>,
     csi: Option<Arc<dyn CsiObjects>>,
     events: Arc<dyn EventRecorder>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) changed: SlotSender<PodUid, ObjectsChanged>,
+    pub(crate) kept: Option<KeptObjects>,
     pods: Mutex<BTreeMap<PodUid, Registered>>,
+}
+
+/// What a pod refers to, before its volumes are computed.
+struct Resolved {
+    objects: ObjectSnapshot,
+    unresolved: Vec<UnresolvedReference>,
+    handler: Result<String, InputsError>,
+    services: Result<BTreeMap<String, String>, InputsError>,
+    claimed: Result<BTreeMap<String, PodVolume>, InputsError>,
 }
 
 impl fmt::Debug for ObjectCache {
@@ -100,12 +119,15 @@ impl fmt::Debug for ObjectCache {
 #[derive(Debug)]
 struct Registered {
     namespace: String,
+    is_static: bool,
     references: References,
     /// Last recorded errors of its pull secrets, to record only changes.
     recorded_errors: BTreeSet<String>,
     /// Last ready volumes of its PVCs, by volume name: a PVC that is being deleted stays usable for
     /// its pods.
     claimed: BTreeMap<String, PodVolume>,
+    /// Drivers and Secrets of its inline CSI volumes.
+    inline_csi: Vec<(String, Option<ItemKey>)>,
 }
 
 impl ObjectCache {
@@ -140,19 +162,58 @@ impl ObjectCache {
             runtime_classes: SharedReflectors::new(watch.clone(), changed()),
             trust_bundles: SharedReflectors::new(watch, changed()),
             claims: Claims::new(main.clone(), deps.changed.clone()),
-            tokens: Arc::new(TokenCache::new(main, deps.clock, changed())),
+            tokens: Arc::new(TokenCache::new(main, Arc::clone(&deps.clock), changed())),
             certificates,
             credentials: NodeCredentials::new(deps.credential_dirs),
             node: deps.node,
             node_seen: deps.node_seen,
             csi: deps.csi,
             events: deps.events,
+            clock: deps.clock,
+            changed: deps.changed,
+            kept: deps.kept,
             pods: Mutex::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Registered>> {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves everything that a pod refers to.
+    async fn resolve(&self, pod: &SharedPod, references: &References) -> Resolved {
+        let (snapshot, handler, services, claimed) = futures::join!(
+            self.snapshot(pod, references),
+            self.runtime_handler(references),
+            self.service_variables(pod, references),
+            self.claimed_volumes(pod, references, None),
+        );
+        let (objects, unresolved) = snapshot;
+        Resolved {
+            objects,
+            unresolved,
+            handler,
+            services,
+            claimed,
+        }
+    }
+
+    /// The same from the copy, without a request.
+    async fn resolve_kept(
+        &self,
+        pod: &SharedPod,
+        references: &References,
+        copy: &ServingCopy,
+    ) -> Resolved {
+        let (table, now) = (&copy.table, copy.now(self.clock.now()));
+        let (objects, unresolved) = table.snapshot(pod, references, now);
+        Resolved {
+            objects,
+            unresolved,
+            handler: table.runtime_handler(references),
+            services: table.service_variables(pod, references),
+            claimed: self.claimed_volumes(pod, references, Some(copy)).await,
+        }
     }
 
     /// Resolves the pod's references, waiting for missing ones until the timeout.
@@ -406,6 +467,7 @@ impl ObjectCache {
 #[async_trait]
 impl PodObjects for ObjectCache {
     fn register(&self, pod: &SharedPod) {
+        self.record_contact(pod);
         let (uid, references) = (pod.uid(), self.references(pod));
         let mut pods = self.lock();
         if pods.get(&uid).is_some_and(|r| r.references == references) {
@@ -418,9 +480,11 @@ impl PodObjects for ObjectCache {
         self.acquire(&uid, pod.namespace(), &references);
         let registered = Registered {
             namespace: pod.namespace().to_owned(),
+            is_static: pod.is_static(),
             references: references.clone(),
             recorded_errors: BTreeSet::new(),
             claimed: BTreeMap::new(),
+            inline_csi: inline_csi(pod),
         };
         if let Some(old) = pods.insert(uid.clone(), registered) {
             self.release(&uid, &old, &references);
@@ -451,17 +515,35 @@ impl PodObjects for ObjectCache {
         }
     }
 
+    fn kept_since(&self, uid: &PodUid) -> Option<Timestamp> {
+        let copy = self.kept.as_ref()?.serving()?;
+        copy.table.pods.contains(uid).then_some(copy.saved_at)
+    }
+
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError> {
         self.register(pod);
         let references = self.references(pod);
-        let (snapshot, handler, services, claimed) = futures::join!(
-            self.snapshot(pod, &references),
-            self.runtime_handler(&references),
-            self.service_variables(pod, &references),
-            self.claimed_volumes(pod, &references),
-        );
-        let (objects, unresolved) = snapshot;
-        let claimed = claimed?;
+        let kept = self.kept.as_ref().filter(|_| !pod.is_static());
+        let copy = kept.and_then(KeptObjects::serving);
+        let Resolved {
+            objects,
+            unresolved,
+            handler,
+            services,
+            claimed,
+        } = match &copy {
+            Some(copy) => self.resolve_kept(pod, &references, copy).await,
+            None => self.resolve(pod, &references).await,
+        };
+        // requests of retries would have the same result: a response requeues the pod
+        let retry_later = |error: InputsError| match copy {
+            Some(_) => InputsError {
+                retry: Retry::Later,
+                ..error
+            },
+            None => error,
+        };
+        let claimed = claimed.map_err(retry_later)?;
         let projection = project_volumes(ProjectionInput {
             pod,
             node: &self.node,
@@ -477,7 +559,7 @@ impl PodObjects for ObjectCache {
             keyring: self.keyring(pod, &references, &objects).await,
             runtime_handler,
             volumes: Arc::new(volumes),
-            missing,
+            missing: missing.map(retry_later),
             ..PodInputs::default()
         })
     }

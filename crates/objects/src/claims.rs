@@ -137,6 +137,11 @@ impl Claims {
         }
     }
 
+    /// Returns the last state, without a request.
+    pub(crate) fn known(&self, key: &ClaimKey) -> Option<Arc<PvcState>> {
+        self.0.known(key).map(|(_, state)| state)
+    }
+
     /// Requeues the pod when the state differs from `seen`.
     pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &PvcState) {
         let mut entries = self.0.lock();

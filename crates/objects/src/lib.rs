@@ -11,6 +11,8 @@
 //! * [`ObjectCacheDeps`] are its dependencies; without clients it runs in standalone mode
 //! * [`ApiCsiObjects`] provides the API objects for mounting CSI volumes
 //! * [`CredentialProviders`] executes the plugins that return credentials when an image is pulled
+//! * [`KeptObjects`] is an encrypted copy for a reboot without an API server; [`keep_objects`] writes
+//!   it
 //! * [`CredentialDirs`] names the directories of the node's registry credentials
 //!
 //! # Example
@@ -49,13 +51,14 @@
 //!
 //! # Limits
 //!
-//! This crate writes no files: `windlass-volumes` sets up the volumes. It does not bind PVCs,
+//! This crate writes no file but the encrypted copy: `windlass-volumes` sets up the volumes. It does not bind PVCs,
 //! attach volumes or restart pods: the channel `changed` requeues the affected pods.
 
 mod cache;
 mod claims;
 mod credential_providers;
 mod csi_objects;
+mod kept;
 mod lookup;
 mod node_credentials;
 mod ordered_watch;
@@ -69,6 +72,7 @@ mod tokens;
 pub use cache::{ObjectCache, ObjectCacheDeps};
 pub use credential_providers::{CredentialProviders, CredentialProvidersError};
 pub use csi_objects::ApiCsiObjects;
+pub use kept::{KeptObjects, keep_objects};
 pub use node_credentials::CredentialDirs;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use windlass_types::PodUid;
 
 use crate::polled_objects::{PolledObjects, ReadOutcome};
 use crate::resolve::{Kind, UnresolvedReference};
-use crate::shared_reflectors::{CachedObject, Interest, SharedReflectors, settled};
+use crate::shared_reflectors::{CachedObject, Interest, ItemKey, SharedReflectors, settled};
 
 /// How long a pod waits for each of its references.
 pub(crate) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,6 +88,19 @@ impl<T: CachedObject> NamedObjects<T> {
                 }),
             // each sync reads
             Self::Polled(_) => false,
+        }
+    }
+
+    /// Returns an object as it was last read, without a request; `Some(None)` if it does not exist.
+    pub(crate) fn known(&self, key: &ItemKey) -> Option<Option<Arc<T>>> {
+        let (namespace, name) = key;
+        match self {
+            Self::Watched(sets) => {
+                let known = sets.subscribe(&by_name(namespace, name))?;
+                let known = known.borrow();
+                known.synced.then(|| known.items.get(key).cloned())
+            }
+            Self::Polled(polled) => polled.known(key),
         }
     }
 

@@ -45,6 +45,8 @@ struct Entry<T> {
     requests: u64,
     /// Number and result of the last completed request.
     last: Option<(u64, ReadOutcome<T>)>,
+    /// Result of the last successful request.
+    known: Option<Option<Arc<T>>>,
     cached: Option<CachedRead<T>>,
     /// Results up to this request are not cached.
     cached_after: u64,
@@ -66,6 +68,7 @@ impl<T> Default for Entry<T> {
             request: Arc::default(),
             requests: 0,
             last: None,
+            known: None,
             cached: None,
             cached_after: 0,
             rejections: Rejections::default(),
@@ -116,6 +119,11 @@ impl<T: CachedObject> PolledObjects<T> {
         if entry.users.is_empty() {
             entries.remove(key);
         }
+    }
+
+    /// Returns the result of the last successful request, if there was one.
+    pub(crate) fn known(&self, key: &ItemKey) -> Option<Option<Arc<T>>> {
+        self.with(key, |entry| entry.known.clone()).flatten()
     }
 
     /// Returns one object, by the strategy.
@@ -235,6 +243,9 @@ impl<T: CachedObject> PolledObjects<T> {
                 Ok(content)
             }
         };
+        if let Ok(object) = &found {
+            entry.known = Some(object.clone());
+        }
         entry.last = Some((number, found.clone()));
         found
     }

@@ -27,6 +27,7 @@ use crate::{ApiCsiObjects, CredentialDirs, ObjectCache, ObjectCacheDeps};
 mod certificates;
 mod claims;
 mod csi;
+mod kept;
 mod pulls;
 mod reads;
 mod tokens;
@@ -114,6 +115,7 @@ impl TestEnv {
             change_detection,
             csi: Some(csi.clone()),
             credential_dirs: Some(credential_dirs),
+            kept: None,
         });
         Self {
             server,

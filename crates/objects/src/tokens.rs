@@ -191,6 +191,20 @@ impl TokenCache {
             .map(|cached| cached.lifetime.expires_at())
     }
 
+    /// Returns all tokens and when they expire.
+    pub(crate) fn all(&self) -> Vec<((PodUid, TokenSpec), Token, Timestamp)> {
+        let state = self.lock();
+        let cached = state.entries.iter().filter_map(|(key, entry)| {
+            let cached = entry.cached.as_ref()?;
+            Some((
+                key.clone(),
+                cached.token.clone(),
+                cached.lifetime.expires_at(),
+            ))
+        });
+        cached.collect()
+    }
+
     /// Drops expired tokens, for an owner that is not notified of deleted pods.
     pub(crate) fn forget_expired(&self) {
         let now = self.clock.now();

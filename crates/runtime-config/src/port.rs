@@ -13,7 +13,7 @@ use windlass_manifests::image_name::ImageName;
 use windlass_pod_inputs::env::EnvSources;
 use windlass_resource_managers::assignment::ContainerAssignment;
 use windlass_types::corev1::{Container, PodStatus};
-use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
+use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::PodVolumes;
 
 /// Resolved references of a pod.
@@ -122,6 +122,10 @@ pub trait PodObjects: Send + Sync + Debug + 'static {
     /// Returns the inputs for the sandbox of a new pod, if all references except tokens are
     /// resolved. With `None`, all references are resolved first.
     fn sandbox_inputs(&self, pod: &SharedPod) -> Option<PodInputs>;
+
+    /// Returns when the kept objects of a pod were last current, if they are used because the API
+    /// server is unreachable. Such a pod starts without its confirmation.
+    fn kept_since(&self, uid: &PodUid) -> Option<Timestamp>;
 
     /// Unregisters a removed pod.
     fn unregister(&self, uid: &PodUid);

@@ -50,6 +50,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// An encryption key is unusable.
+    #[error("unusable key {path}: {error}")]
+    Key {
+        /// Its file.
+        path: PathBuf,
+        /// The problem.
+        error: String,
+    },
     /// The writing thread ended early.
     #[error("the writing thread ended before the state file was written")]
     Aborted,
@@ -62,7 +70,7 @@ impl StoreError {
             Self::Open { .. } | Self::Write { .. } | Self::Read { .. } | Self::Aborted => {
                 Retry::Later
             }
-            Self::Name { .. } | Self::Encode { .. } => Retry::Never,
+            Self::Name { .. } | Self::Encode { .. } | Self::Key { .. } => Retry::Never,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] have one value
 //!   per pod and are written in the background
 //! * [`ImageUseFile`] has the times of use of images, [`EvictionFile`] the last evictions
+//! * [`SealedFile`] is an encrypted state file, [`SealedFileConfig`] names it, its node and its key
 //! * [`TextFile`] is a state file in a format of upstream
 //! * [`PullRecords`] are the records of image pulls, in the upstream files
 //! * [`StateDisk`] is the port to the disk; a simulation has its own ([`Store::on_disk`])
@@ -47,7 +48,7 @@
 //! # What it does not do
 //!
 //! It is not a database: files are read and written whole, by one process and one writer. The
-//! checksum detects damage, not forgery. Calls of [`Store`] block on the disk.
+//! checksum of a plain file detects damage, not forgery. Calls of [`Store`] block on the disk.
 
 mod admitted_pods;
 mod backoff_file;
@@ -57,6 +58,7 @@ mod eviction_file;
 mod image_use_file;
 mod probe_result_file;
 mod pull_records;
+mod sealed_file;
 mod store;
 mod table_file;
 mod text_file;
@@ -69,6 +71,7 @@ pub use eviction_file::EvictionFile;
 pub use image_use_file::{ImageUse, ImageUseFile, ImageUses};
 pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 pub use pull_records::{PullFiles, PullRecords};
+pub use sealed_file::{MAX_CONTENT_BYTES, SealedFile, SealedFileConfig};
 pub use store::Store;
 pub use text_file::TextFile;
 

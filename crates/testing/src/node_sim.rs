@@ -34,7 +34,7 @@ use windlass::wiring::{
 };
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
-use windlass_csi::CsiDrivers;
+use windlass_csi::{CsiDrivers, CsiObjects};
 use windlass_dra::DraDrivers;
 use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
@@ -45,7 +45,7 @@ use windlass_node::{Machine, NodeStatusSettings};
 use windlass_node_rules::admission::{AdmissionPolicy, SysctlAllowList};
 use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_node_rules::resize::ResizePolicy;
-use windlass_objects::ApiCsiObjects;
+use windlass_objects::{ApiCsiObjects, KeptObjects};
 use windlass_oom_watcher::{KernelLog, OomSource};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
@@ -127,6 +127,8 @@ pub struct NodeSim {
     pub checkpoint: Vec<SharedPod>,
     /// Directory of the checkpoint of admitted pods; default none.
     pub admitted_pods: Option<PathBuf>,
+    /// Directory of the kept objects, as with `--start-pods-offline`; default none.
+    pub kept_objects: Option<PathBuf>,
     /// Persisted probe results for the next agent start; a kill sets it.
     pub probe_results: ProbeResultTables,
     /// Warning about `resolv.conf` at the next agent start.
@@ -171,6 +173,12 @@ fn node_settings() -> NodeSettings {
 fn admitted_pods(dir: &Path) -> (AdmittedPods, Vec<AdmittedPod>) {
     let store = Store::open(dir).expect("a directory");
     AdmittedPods::open(store).expect("a state file")
+}
+
+#[expect(clippy::expect_used, reason = "a test requires the directory")]
+fn kept_objects(dir: &Path) -> KeptObjects {
+    let store = Store::open(dir).expect("a directory");
+    KeptObjects::open(store, NODE, None).expect("a key")
 }
 
 #[expect(clippy::expect_used, reason = "a test requires the directory")]
@@ -295,6 +303,7 @@ impl NodeSim {
             api: FakeApiServer::with_clock(Arc::new(time)),
             checkpoint: Vec::new(),
             admitted_pods: None,
+            kept_objects: None,
             probe_results: ProbeResultTables::new(),
             resolv_conf_warning: None,
             change_detection: ChangeDetection::Watch,
@@ -329,8 +338,13 @@ impl NodeSim {
             server: self.api.service(User::node(NODE)),
             fence: fence.clone(),
         });
+        let kept = self.kept_objects.as_deref().map(kept_objects);
+        let csi: Arc<dyn CsiObjects> = Arc::new(ApiCsiObjects::new(&clients, self.clock.clone()));
         let cluster = self.in_cluster.then(|| ClusterParts {
-            csi: Arc::new(ApiCsiObjects::new(&clients, self.clock.clone())),
+            csi: match &kept {
+                Some(kept) => kept.csi_objects(csi, self.clock.clone()),
+                None => csi,
+            },
             clients,
             status: NodeStatusSettings {
                 node: Arc::new(settings),
@@ -366,6 +380,7 @@ impl NodeSim {
             objects: ObjectParts {
                 change_detection: self.change_detection,
                 credential_dirs: None,
+                kept,
             },
             volumes: VolumeParts {
                 plugins: Arc::new(volumes),

@@ -114,6 +114,15 @@ impl MemoryVolumes {
         self.dead.store(true, Ordering::Relaxed);
     }
 
+    /// Reboots the host: nothing is mounted or staged. Directories stay, without content.
+    pub fn reboot(&self) {
+        let mut state = self.lock();
+        state.staged.clear();
+        for stored in state.volumes.values_mut() {
+            *stored = StoredVolume::default();
+        }
+    }
+
     /// Checks at unmounts that no container of the pod runs.
     pub fn watch_pods(&self, is_running: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
         self.lock().is_running = Some(Arc::new(is_running));

@@ -4,6 +4,7 @@ mod cgroups;
 mod container_manager;
 mod eviction;
 mod images;
+mod kept;
 mod memory;
 pub mod node;
 mod oom;
@@ -65,6 +66,8 @@ use crate::wiring::{
 /// runtime's metadata lock. More delay the median pod of a burst, from half of its time to nearly
 /// all of it.
 const DEFAULT_START_CONCURRENCY: usize = 4;
+/// Directory of the state files, in `--root-dir`.
+const STATE_DIR: &str = "windlass";
 /// CPUs that the kernel uses.
 const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
 /// Directory of logind's drop-in files.
@@ -124,10 +127,14 @@ pub fn agent_parts(
     ensure_enough_capacity(&machine, &settings)?;
     let initial = node::node_before_registration(&settings, &machine, clock.now());
     let handles = (&metrics, &clock);
-    let cluster = match &config.flags.kubeconfig {
+    let kept = kept::kept_objects(config, &identity.name);
+    let mut cluster = match &config.flags.kubeconfig {
         None => None,
         Some(path) => Some(cluster::connect(config, path, settings, roots, handles)?),
     };
+    if let (Some(cluster), Some(kept)) = (&mut cluster, &kept) {
+        cluster.csi = kept.csi_objects(Arc::clone(&cluster.csi), Arc::clone(&clock));
+    }
     let node = node_parts(config, &identity, &machine, initial, handles)?;
     let container_manager = container_manager::container_manager_parts(config, machine.memory)?;
     let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
@@ -144,6 +151,7 @@ pub fn agent_parts(
         objects: ObjectParts {
             change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
             credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
+            kept,
         },
         dra: DraParts {
             drivers: DraDrivers::default(),
@@ -304,7 +312,7 @@ fn runtime_parts(
 
 /// Opens the state files below `<root-dir>/windlass`.
 fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> {
-    let store = Store::open(root_dir.join("windlass")).context("state files under --root-dir")?;
+    let store = Store::open(root_dir.join(STATE_DIR)).context("state files under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
     let (probe_result_file, probe_results) =
         ProbeResultFile::open(store.clone()).context("probe results")?;

@@ -155,6 +155,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "metrics",
             "pod-inputs",
             "runtime-config",
+            "store",
             "units",
             "volume-plan",
         ],

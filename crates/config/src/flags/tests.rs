@@ -116,6 +116,7 @@ fn flags_without_field_are_parsed() {
         "--start_concurrency=4",
         "--exec-needs-create=false",
         "--memory-eviction-rule=upstream",
+        "--start-pods-offline",
         "--maximum-dead-containers=-1",
         "--minimum-container-ttl-duration=1m",
         "--exit-on-lock-contention",
@@ -133,6 +134,8 @@ fn flags_without_field_are_parsed() {
     assert_eq!(flags.memory_eviction_rule, MemoryRule::Upstream);
     let rule = KubeletFlags::default().memory_eviction_rule;
     assert_eq!(rule, MemoryRule::ReclaimableAware);
+    assert!(flags.start_pods_offline);
+    assert!(!KubeletFlags::default().start_pods_offline);
     assert_eq!(flags.minimum_container_ttl_duration.to_string(), "1m0s");
     assert!(flags.exit_on_lock_contention);
     assert_eq!(flags.version.as_deref(), Some("raw"));

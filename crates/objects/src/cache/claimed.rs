@@ -16,17 +16,19 @@ use windlass_volume_plan::volume_source::{
 
 use super::ObjectCache;
 use crate::claims::ClaimKey;
+use crate::kept::ServingCopy;
 use crate::resolve::claims_error;
 
 /// Volumes by name.
 type Claimed = BTreeMap<String, PodVolume>;
 
 impl ObjectCache {
-    /// Resolves the pod's PVCs. If one is not ready, the pod is requeued when it changes.
+    /// Resolves the pod's PVCs, from the copy if it serves. If one is not ready, the pod is requeued when it changes.
     pub(super) async fn claimed_volumes(
         &self,
         pod: &SharedPod,
         references: &References,
+        copy: Option<&ServingCopy>,
     ) -> Result<Claimed, InputsError> {
         if references.pvcs.is_empty() {
             return Ok(Claimed::new());
@@ -36,7 +38,7 @@ impl ObjectCache {
         let used = volumes.filter(|volume| is_used(pod, &volume.name));
         let named = used.filter_map(|volume| Some((volume, pvc_name(pod, volume)?)));
         let resolved = named.map(|(volume, claim)| async move {
-            let resolved = self.pvc_volume(pod, volume, claim).await;
+            let resolved = self.pvc_volume(pod, volume, claim, copy).await;
             (volume.name.as_str(), resolved)
         });
         let before = self.claimed_before(&uid);
@@ -66,9 +68,13 @@ impl ObjectCache {
         pod: &SharedPod,
         volume: &Volume,
         claim: String,
+        copy: Option<&ServingCopy>,
     ) -> Result<PodVolume, PvcError> {
         let (uid, key) = (pod.uid(), (pod.namespace().to_owned(), claim));
-        let state = self.claims.state(&key, &uid).await;
+        let state = match copy {
+            Some(copy) => copy.table.pvc(&key),
+            None => self.claims.state(&key, &uid).await,
+        };
         let node = self.node_seen.borrow().0.clone();
         let input = PvcInput {
             pod,
@@ -78,7 +84,7 @@ impl ObjectCache {
             node: node.as_deref(),
         };
         let resolved = pvc_volume(input);
-        if resolved.is_err() {
+        if resolved.is_err() && copy.is_none() {
             self.claims.wait(&key, &uid, &state);
         }
         resolved

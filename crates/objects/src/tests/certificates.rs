@@ -378,6 +378,7 @@ async fn pod_certificates_without_gate_report_upstream_error() {
         change_detection: ChangeDetection::Watch,
         csi: None,
         credential_dirs: None,
+        kept: None,
     }));
     let pod = certificate_pod(&env, "a");
     let why = env.inputs(&pod).await.expect_err("switched off");

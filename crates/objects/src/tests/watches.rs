@@ -339,6 +339,7 @@ async fn standalone_pods_have_only_their_own_fields() {
         change_detection: ChangeDetection::Watch,
         csi: None,
         credential_dirs: None,
+        kept: None,
     });
     let items = json!([{"path": "key", "fieldRef": {"fieldPath": "metadata.name"}}]);
     let pod = static_pod(

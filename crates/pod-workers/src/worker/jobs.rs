@@ -291,7 +291,7 @@ async fn check(
     if !starts {
         return Ok(());
     }
-    check_confirmed(&job.pod, observed)?;
+    check_confirmed(deps, &job.pod, observed)?;
     if is_terminal(deps, job, observed) {
         return Err(Hold::Ended);
     }
@@ -299,9 +299,11 @@ async fn check(
 }
 
 /// Holds back a pod from the checkpoint until the API server confirms it: it may have been deleted
-/// while the agent was down. Remains of a reboot do not show otherwise.
-fn check_confirmed(pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
-    if observed.is_alive() || pod.annotation(names::ANN_RESTORED).is_none() {
+/// while the agent was down. Remains of a reboot do not show otherwise. A pod whose kept objects are
+/// in use starts without that.
+fn check_confirmed(deps: &WorkerDeps, pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
+    let is_restored = pod.annotation(names::ANN_RESTORED).is_some();
+    if observed.is_alive() || !is_restored || deps.objects.kept_since(&pod.uid()).is_some() {
         return Ok(());
     }
     let failure = StartFailure {

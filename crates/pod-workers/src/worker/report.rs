@@ -391,7 +391,7 @@ impl Report {
         }
         self.blocker = self.find_blocker(&pod, worker_state, runtime, deps, now);
         deps.status_store.publish(PodStatusEntry {
-            pod,
+            pod: SharedPod::clone(&pod),
             status: Arc::clone(&self.status),
             has_worker: true,
             worker_state,
@@ -400,7 +400,10 @@ impl Report {
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
-            issues: self.issues.clone(),
+            issues: kept_objects_issue(deps, &pod)
+                .into_iter()
+                .chain(self.issues.iter().cloned())
+                .collect(),
             unsupported_fields: self.warnings.clone(),
         });
     }
@@ -518,6 +521,15 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
         },
         ..PodStatusEntry::new(Arc::clone(pod))
     });
+}
+
+/// Issue of a pod whose kept objects are in use.
+fn kept_objects_issue(deps: &WorkerDeps, pod: &Pod) -> Option<String> {
+    let since = deps.objects.kept_since(&pod.uid())?;
+    Some(format!(
+        "the API server is unreachable since the agent started; ConfigMaps, Secrets and tokens are \
+         those that were kept on this node at {since}"
+    ))
 }
 
 /// Time at which the pod was first received from its source.

@@ -58,6 +58,7 @@ struct Responses {
     inputs_take: Duration,
     sandbox_first: bool,
     kept: Vec<String>,
+    kept_since: Option<Timestamp>,
     set_up: Option<VolumesNotReady>,
     tear_down: Option<VolumesNotReady>,
     /// Results of the next inspections.
@@ -92,6 +93,11 @@ impl Peers {
     /// The references of the sandbox are known.
     pub(super) fn know_sandbox(&self) {
         lock(&self.answers).sandbox_first = true;
+    }
+
+    /// The API server is unreachable, and objects of all pods are kept since this time.
+    pub(super) fn keep_objects(&self, since: Timestamp) {
+        lock(&self.answers).kept_since = Some(since);
     }
 
     /// Volumes keep an older payload.
@@ -186,6 +192,10 @@ impl PodObjects for Peers {
     fn sandbox_inputs(&self, _: &SharedPod) -> Option<PodInputs> {
         let known = lock(&self.answers).sandbox_first;
         known.then(PodInputs::default)
+    }
+
+    fn kept_since(&self, _: &PodUid) -> Option<Timestamp> {
+        lock(&self.answers).kept_since
     }
 
     fn unregister(&self, _: &PodUid) {}

@@ -16,7 +16,7 @@ use windlass_local_storage::NodeDisk;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_node_rules::admission::AdmissionPolicy;
-use windlass_objects::CredentialDirs;
+use windlass_objects::{CredentialDirs, KeptObjects};
 use windlass_oom_watcher::OomSource;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
@@ -111,6 +111,9 @@ pub struct ObjectParts {
     pub change_detection: ChangeDetection,
     /// Directories of the node's registry credentials; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
+    /// Copy of the objects for a reboot without an API server; `None` without the flag
+    /// `--start-pods-offline`.
+    pub kept: Option<KeptObjects>,
 }
 
 /// Volumes and the CSI drivers that serve them.

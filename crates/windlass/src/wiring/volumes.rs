@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use windlass_actors::{NodeExpander, VolumeManagerMessage, VolumesInUse};
 use windlass_csi::CsiObjects;
 use windlass_mailboxes::{Mailbox, start_actor};
-use windlass_objects::{ObjectCache, ObjectCacheDeps};
+use windlass_objects::{ObjectCache, ObjectCacheDeps, keep_objects};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_volume_manager::{
     InstrumentedVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
@@ -17,7 +17,7 @@ use super::links::{Links, Shared};
 use super::parts::{ObjectParts, VolumeParts};
 use crate::cluster::ClusterParts;
 
-/// Creates the cache of the objects that pods refer to.
+/// Creates the cache of the objects that pods refer to, and keeps them if that is configured.
 pub(super) fn object_cache(
     parts: ObjectParts,
     node: &Arc<NodeFacts>,
@@ -25,7 +25,7 @@ pub(super) fn object_cache(
     shared: &Shared,
     links: &Links,
 ) -> Arc<ObjectCache> {
-    Arc::new(ObjectCache::new(ObjectCacheDeps {
+    let cache = Arc::new(ObjectCache::new(ObjectCacheDeps {
         clients: cluster.map(|it| it.clients.clone()),
         clock: Arc::clone(&shared.clock),
         events: Arc::clone(&shared.events),
@@ -36,7 +36,13 @@ pub(super) fn object_cache(
         change_detection: parts.change_detection,
         csi: cluster.map(|it| Arc::clone(&it.csi) as Arc<dyn CsiObjects>),
         credential_dirs: parts.credential_dirs,
-    }))
+        kept: parts.kept,
+    }));
+    if let Some(cluster) = cluster {
+        let client = cluster.clients.heartbeat.clone();
+        keep_objects(Arc::clone(&cache), client, shared.shutdown.token());
+    }
+    cache
 }
 
 /// The volume manager's mailbox and the volumes in use that it publishes.

@@ -12,6 +12,7 @@
 mod control_plane;
 mod history;
 mod objects;
+mod offline;
 mod runtime;
 mod test_env;
 

@@ -21,6 +21,7 @@ mod mirrors;
 mod node_allocatable;
 mod node_object;
 mod objects;
+mod offline;
 mod ordinary;
 mod outages;
 mod peers;

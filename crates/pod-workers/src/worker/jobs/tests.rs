@@ -214,6 +214,16 @@ async fn restored_pod_starts_once_the_api_server_confirms_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn restored_pod_with_kept_objects_starts_unconfirmed() {
+    let node = Node::new(1);
+    node.peers.keep_objects(node.deps.clock.now());
+    let restored = builder("web").annotation(names::ANN_RESTORED, "true");
+    let report = node.sync(job(&Arc::new(restored.build()))).await;
+    assert_eq!(failures(&report), (vec![], None));
+    assert_eq!(node.sandboxes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn static_pod_waits_for_one_with_the_same_name() {
     let node = Node::new(1);
     node.sync(job(&pod("web"))).await;
