@@ -16,6 +16,7 @@ use windlass_resource_managers::devices::{
 };
 use windlass_resource_managers::hints::{Hint, NotAdmitted};
 use windlass_status::PodStatusEntry;
+use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::PodWorkerState;
 use windlass_types::{ObservedPod, PodExt, PodUid, SharedPod};
 
@@ -159,6 +160,7 @@ impl Allocation {
     }
 
     fn begin(&mut self, runs: bool, now: Duration) {
+        let runs = runs && !mutated(Mutation::RestartFailsDevicePods);
         self.start = Start::Begun { runs };
         self.since = now;
     }
