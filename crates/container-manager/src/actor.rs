@@ -23,6 +23,7 @@ use windlass_actors::{
     StatusCache,
 };
 use windlass_cri::RuntimeService;
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotReceiver, SlotSender, completions, spawn_io,
 };
@@ -42,6 +43,8 @@ use crate::shared_pool::updates;
 
 /// Time after which a call is shown as what the pod waits for.
 const SLOW_CALL: Duration = Duration::from_secs(2);
+/// Time after which a call is listed as hung.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 /// Time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -66,6 +69,8 @@ pub struct ContainerManagerDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Metrics.
     pub metrics: ResourceManagerMetrics,
+    /// Lists calls that hang.
+    pub hung: HungOperations,
 }
 
 /// The ContainerManager actor.
@@ -209,12 +214,16 @@ impl ContainerManager {
         }
         let plugin = self.deps.managers.plugins.get(&resource).cloned();
         let (completions, uid) = (self.completions.clone(), uid.clone());
+        let hung = self.deps.hung.clone();
         spawn_io("device-plugin-call", async move {
             let Some(plugin) = plugin else {
                 let error = format!("unknown Device Plugin {resource}");
                 completions.send(Completion::Called(uid, id, CallResult::Failed(error)));
                 return;
             };
+            let name = format!("{} of device plugin {resource}", call.as_str());
+            let pod = uid.clone();
+            let operation = || Operation::of_pod(OperationKind::DevicePlugin, &pod, &*name);
             let call = async {
                 match &call {
                     PluginCall::Preferred(question) => {
@@ -225,6 +234,8 @@ impl ContainerManager {
                     }
                 }
             };
+            // a failed call rejects the pod, and is not retried
+            let call = hung.track(HANG_THRESHOLD, operation, |_| true, call);
             tokio::pin!(call);
             let result = match tokio::time::timeout(SLOW_CALL, &mut call).await {
                 Ok(result) => result,
