@@ -14,6 +14,7 @@ use windlass_container_manager::{
     CONTAINER_MANAGER, ContainerManager, ContainerManagerDeps, DeviceEvent, ManagerParts, Managers,
     PluginCalls,
 };
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{Mailbox, SystemClock, mailbox, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_resource_managers::cpu::{CpuManager, CpuSettings};
@@ -101,6 +102,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
         pleg,
         runtime: Arc::new(FakeRuntime::new(Arc::new(SystemClock), 1)),
         metrics: metrics.resource_managers.clone(),
+        hung: HungOperations::new(Arc::new(SystemClock)),
     };
     let (manager, reader) = ContainerManager::new(deps, requests_end, events_end);
     start_actor(manager);

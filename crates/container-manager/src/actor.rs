@@ -22,6 +22,7 @@ use windlass_actors::{
     AllocateResources, AllocationScope, PlegHandle, PluginResourceUpdate, ResourcesAllocated,
 };
 use windlass_cri::RuntimeService;
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotReceiver, SlotSender, completions, spawn_io,
 };
@@ -43,6 +44,8 @@ use crate::shared_pool::updates;
 
 /// Time after which a call is shown as what the pod waits for.
 const SLOW_CALL: Duration = Duration::from_secs(2);
+/// Time after which a call is listed as hung.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 /// Time after which a failed write is retried.
 const RETRY: Duration = Duration::from_secs(10);
 /// Time after which an observation is requested again; the first relist waits for the runtime.
@@ -69,6 +72,8 @@ pub struct ContainerManagerDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Metrics.
     pub metrics: ResourceManagerMetrics,
+    /// Lists calls that hang.
+    pub hung: HungOperations,
 }
 
 /// The ContainerManager actor.
@@ -260,12 +265,16 @@ impl ContainerManager {
         let id = self.begin_call(uid);
         let plugin = self.deps.managers.plugins.get(&resource).cloned();
         let (completions, uid) = (self.completions.clone(), uid.clone());
+        let hung = self.deps.hung.clone();
         spawn_io("device-plugin-call", async move {
             let Some(plugin) = plugin else {
                 let error = format!("unknown Device Plugin {resource}");
                 completions.send(Completion::Called(uid, id, CallResult::Failed(error)));
                 return;
             };
+            let name = format!("{} of device plugin {resource}", call.as_str());
+            let pod = uid.clone();
+            let operation = || Operation::of_pod(OperationKind::DevicePlugin, &pod, &*name);
             let call = async {
                 match &call {
                     PluginCall::Preferred(question) => {
@@ -276,6 +285,8 @@ impl ContainerManager {
                     }
                 }
             };
+            // a failed call rejects the pod, and is not retried
+            let call = hung.track(HANG_THRESHOLD, operation, |_| true, call);
             tokio::pin!(call);
             let result = match tokio::time::timeout(SLOW_CALL, &mut call).await {
                 Ok(result) => result,

@@ -54,6 +54,7 @@ impl NodeSource for Idle {
         NodeSummary {
             name: "node1".to_owned(),
             cluster: None,
+            hung_operations: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@ use windlass_pod_status::status::waiting_for;
 use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::{PodStatusEntry, blocker_message};
-use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
+use windlass_types::view::{Blocker, HungOperationView, NodeSummary, PodEvent, StartTimings};
 use windlass_types::{AllocatedResources, PodExt, Timestamp};
 use windlass_units::duration::go_duration;
 use windlass_units::quantity::Quantity;
@@ -39,6 +39,11 @@ pub(crate) fn node(summary: NodeSummary, eviction: &EvictionStatus) -> proto::Ge
     proto::GetNodeResponse {
         eviction: eviction.at.map(|at| self::eviction(at, eviction)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        hung_operations: summary
+            .hung_operations
+            .into_iter()
+            .map(hung_operation)
+            .collect(),
         name: summary.name,
         cluster: summary.cluster.map(|cluster| proto::Cluster {
             server: cluster.server,
@@ -54,6 +59,18 @@ pub(crate) fn node(summary: NodeSummary, eviction: &EvictionStatus) -> proto::Ge
                 since: Some(timestamp(pod_watch.since)),
             }),
         }),
+    }
+}
+
+fn hung_operation(view: HungOperationView) -> proto::HungOperation {
+    let (namespace, name) = view.pod_name.unwrap_or_default();
+    proto::HungOperation {
+        kind: view.kind.to_owned(),
+        name: view.name,
+        since: Some(timestamp(view.since)),
+        pod_uid: view.pod.map(|uid| uid.to_string()).unwrap_or_default(),
+        pod_namespace: namespace,
+        pod_name: name,
     }
 }
 

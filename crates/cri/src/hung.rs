@@ -10,7 +10,8 @@
 //! adds [`CALL_TIME`] to its threshold ([`RuntimeLoad`]). Recent slow calls of the same operation
 //! raise it as well ([`SLOW_FACTOR`]).
 //!
-//! A call that is answered in time costs a few atomic accesses and no lock.
+//! A call that is answered in time costs a few atomic accesses and no lock. What is listed here is
+//! listed in [`HungOperations`] too, among the hung operations of other kinds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use windlass_hung_operations::{HungAttempt, HungOperations, Operation, OperationKind};
 use windlass_pacing::run_with_permit;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp, api_time};
@@ -158,6 +160,7 @@ struct Inner {
     listed: AtomicUsize,
     load: RuntimeLoad,
     changed_pods: Notify,
+    operations: HungOperations,
 }
 
 #[derive(Debug, Default)]
@@ -186,12 +189,21 @@ struct Entry {
     attempts: u32,
     in_flight: u32,
     last_end: Instant,
+    /// Lists it until the entry is removed.
+    _listed: HungAttempt,
 }
 
 impl HungCalls {
-    /// Creates an empty list.
+    /// Creates an empty list, with a list of hung operations of its own.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let operations = HungOperations::new(Arc::clone(&clock));
+        Self::listed_in(operations, clock)
+    }
+
+    /// Creates an empty list whose calls are also listed in `operations`.
+    pub fn listed_in(operations: HungOperations, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Inner {
+            operations,
             clock,
             state: Mutex::default(),
             listed: AtomicUsize::new(0),
@@ -203,6 +215,11 @@ impl HungCalls {
     /// Calls in flight that are not hung.
     pub fn load(&self) -> RuntimeLoad {
         self.0.load.clone()
+    }
+
+    /// The list that has hung operations of other kinds too.
+    pub fn operations(&self) -> HungOperations {
+        self.0.operations.clone()
     }
 
     /// Hung calls of one pod, oldest first.
@@ -351,6 +368,7 @@ impl HungCalls {
             attempts: 0,
             in_flight: 0,
             last_end: Instant::now(),
+            _listed: self.0.operations.begin(operation(key, pod.clone()), since),
         });
         entry.attempts += 1;
         entry.in_flight += 1;
@@ -520,6 +538,19 @@ impl Entry {
 
     fn is_forgotten(&self) -> bool {
         self.is_idle() && self.last_end.elapsed() >= FORGET_AFTER
+    }
+}
+
+/// Returns a call as an operation of its pod.
+fn operation((operation, object): &CallKey, pod: Option<PodUid>) -> Operation {
+    let name = match object {
+        CallObject::Pod(_) => (*operation).to_owned(),
+        object => format!("{operation} on {object}"),
+    };
+    Operation {
+        kind: OperationKind::RuntimeCall,
+        pod,
+        name,
     }
 }
 

@@ -112,8 +112,8 @@ pub(crate) enum Command {
         /// Shell to generate the completion script for.
         shell: Shell,
     },
-    /// Show the node, its cluster and the state of the API server connection.
-    Status,
+    /// Show the node, its cluster, the API server connection and operations that hang.
+    Status(StatusArgs),
     /// Print the version.
     Version,
 }
@@ -201,6 +201,13 @@ pub(crate) enum ExplainOutput {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Output format.
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<ExplainOutput>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Show only pods of this namespace.
     #[arg(short, long)]
@@ -285,6 +292,7 @@ mod tests {
             "completion zsh",
             "metrics --probes",
             "status",
+            "status -o json",
             "version",
         ] {
             let words = std::iter::once("windlassctl").chain(line.split(' '));

@@ -139,7 +139,7 @@ async fn execute(command: Command, client: Client) -> Result<(), Error> {
         Command::Top(top) => top::run(client, &top).await,
         Command::Metrics { probes } => metrics(client, probes).await,
         Command::Logs(logs) => logs::run(client, &logs).await,
-        Command::Status => node::run(client).await,
+        Command::Status(status) => node::run(client, &status).await,
         Command::Version | Command::Check(_) | Command::Completion { .. } => Ok(()),
     }
 }

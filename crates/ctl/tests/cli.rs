@@ -79,6 +79,7 @@ impl Windlass for FakeAgent {
             cluster: None,
             version: "0.0.9".to_owned(),
             eviction: None,
+            hung_operations: Vec::new(),
         }))
     }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde_json::json;
 use windlass_dra::{DRA_PLUGIN, DraClaims, DraDeps, DraDrivers, DraRegistration};
 use windlass_fake_api::FakeApiServer;
-use windlass_mailboxes::{ActorKind, slots};
+use windlass_hung_operations::HungOperations;
+use windlass_mailboxes::{ActorKind, SystemClock, slots};
 use windlass_metrics::Metrics;
 use windlass_plugins::{PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_runtime_config::port::PodClaims;
@@ -35,6 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         health: true,
         health_messages: true,
         metrics: metrics.clone(),
+        hung: HungOperations::new(Arc::new(SystemClock)),
     }));
     let handler: Arc<dyn PluginHandler> = Arc::new(DraRegistration::new(Arc::clone(&claims)));
     tokio::spawn(run_plugin_registry(PluginRegistry {

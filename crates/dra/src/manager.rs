@@ -10,12 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
 use windlass_client::{ApiClient, ObjectKey};
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_mailboxes::SlotSender;
 use windlass_metrics::Metrics;
 use windlass_pod_resources::ClaimSource;
@@ -36,6 +38,9 @@ use crate::pod_claims::{
 };
 use crate::port::{ClaimRef, ClaimResult};
 
+/// A call of a driver that takes longer is listed as hung.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
+
 /// Dependencies of [`DraClaims`].
 #[derive(Debug)]
 pub struct DraDeps {
@@ -55,6 +60,8 @@ pub struct DraDeps {
     pub health_messages: bool,
     /// Metrics.
     pub metrics: Metrics,
+    /// Lists calls of drivers that hang.
+    pub hung: HungOperations,
 }
 
 /// Claims of the pods of this node.
@@ -271,7 +278,8 @@ impl DraClaims {
                 // a restored claim that was allocated again
                 return Err(format!("DRA driver {name} is not registered"));
             };
-            let results = driver.prepare(&batch).await;
+            let call = driver.prepare(&batch);
+            let results = self.track(&uid, "NodePrepareResources", &name, call).await;
             let results = results.map_err(|error| format!("NodePrepareResources: {error}"))?;
             let devices = checked("NodePrepareResources", &batch, results)?;
             let table = &mut self.state().table;
@@ -292,11 +300,29 @@ impl DraClaims {
         };
         for (name, batch) in batches {
             let driver = self.deps.drivers.get(&name)?;
-            let results = driver.unprepare(&batch).await;
+            let call = driver.unprepare(&batch);
+            let results = self.track(uid, "NodeUnprepareResources", &name, call).await;
             let results = results.map_err(|error| format!("NodeUnprepareResources: {error}"))?;
             checked("NodeUnprepareResources", &batch, results)?;
         }
         self.change(|table| table.remove(uid.as_str(), &keys)).await
+    }
+
+    /// Waits for a call of a driver; lists it while it hangs.
+    async fn track<T>(
+        &self,
+        uid: &PodUid,
+        method: &str,
+        driver: &str,
+        call: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, String> {
+        let operation = || {
+            let name = format!("{method} of DRA driver {driver}");
+            Operation::of_pod(OperationKind::DraDriver, uid, name)
+        };
+        let hung = &self.deps.hung;
+        hung.track(HANG_THRESHOLD, operation, Result::is_ok, call)
+            .await
     }
 
     /// The claims of a pod; `None` if it has none.

@@ -25,5 +25,9 @@ families! {
         "Duration in seconds from a reading of a signal to an eviction because of it, by signal.",
         default_buckets(),
         &["eviction_signal"]);
+    pub hung_operations: gauges("windlass_hung_operations",
+        "Number of operations of pods that hang, by kind.", &["kind"]);
+    pub hung_operations_total: counters("windlass_hung_operations_total",
+        "Number of operations of pods that have hung, by kind.", &["kind"]);
     pub process_start_time: gauge("process_start_time_seconds", "Unix time of the process start.");
 }

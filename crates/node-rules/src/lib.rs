@@ -9,6 +9,7 @@
 //!   other pods; [`preemption::plan_preemption`] chooses the pods that a critical pod preempts
 //! * [`resize::decide_resize`] allocates the changed sizes of a pod, or says why not
 //! * [`node_conditions::node_conditions`] returns the conditions of the node and their events
+//! * [`hung_pods::HungPodNames`] decides when a node names its pods with hung operations
 //! * [`node_object::initial_node`], [`node_object::reconciled_node`] and
 //!   [`node_object::updated_node`] return the Node object; [`node_object::plan_node_status`]
 //!   decides whether to send a patch
@@ -70,6 +71,7 @@ pub mod admission;
 pub mod preemption;
 pub mod resize;
 
+pub mod hung_pods;
 pub mod node_conditions;
 pub mod node_object;
 

@@ -41,6 +41,8 @@ pub struct NodeHealth {
     /// The node was not read yet: pressure conditions keep their status, so that an agent restart
     /// does not change them.
     pub keeps_pressure: bool,
+    /// Pods with hung operations, which do not change whether the node is ready.
+    pub hung_pods: Option<String>,
 }
 
 /// State of the container runtime.
@@ -109,7 +111,7 @@ pub fn node_conditions(
     let was_ready = find(&conditions, READY).is_some_and(|c| c.status == "True");
     let errors = errors(health, missing_capacity, was_ready);
     let (ready, reason, message) = match aggregate(&errors) {
-        None => (true, "KubeletReady", READY_MESSAGE.to_owned()),
+        None => (true, "KubeletReady", ready_message(health)),
         Some(text) => (false, "KubeletNotReady", text),
     };
     let next = condition(READY, ready, reason, &message, now);
@@ -140,6 +142,14 @@ pub(crate) fn same_conditions(a: &[NodeCondition], b: &[NodeCondition]) -> bool 
 }
 
 const READY_MESSAGE: &str = "kubelet is posting ready status";
+
+/// Returns upstream's message, followed by the pods with hung operations.
+fn ready_message(health: &NodeHealth) -> String {
+    match &health.hung_pods {
+        None => READY_MESSAGE.to_owned(),
+        Some(pods) => format!("{READY_MESSAGE}; {pods}"),
+    }
+}
 
 /// Reason, message and event of one state of a pressure condition.
 type ConditionText = (&'static str, &'static str, Reason);

@@ -10,6 +10,7 @@
 //! * [`NodeStatus`] is the actor that registers the Node, adopts an existing one, and reports
 //!   status changes
 //! * [`NodeLease`] renews the node lease
+//! * [`run_hung_pods`] names the pods with hung operations
 //! * [`shutdown`] stops pods before the host shuts down (logind)
 //! * [`run_pod_cidr_sync`] sends the pod CIDR to the runtime, [`run_csi_node_sync`] keeps CSINode
 //!   up to date
@@ -52,6 +53,7 @@
 //! implemented.
 
 mod csi_node;
+mod hung_pods;
 mod lease;
 mod machine;
 mod pod_cidr;
@@ -63,6 +65,7 @@ mod jitter;
 use windlass_mailboxes::ActorKind;
 
 pub use csi_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
+pub use hung_pods::{HungPodsDeps, HungPodsMessage, run_hung_pods};
 pub use lease::{NodeLease, NodeLeaseDeps};
 pub use machine::{Machine, MachineRoots};
 pub use pod_cidr::{PodCidrDeps, run_pod_cidr_sync};

@@ -27,6 +27,7 @@ use windlass_types::{Clock, EventRecorder};
 pub use actor::NodeStatus;
 
 use crate::csi_node::CsiNodeStatus;
+use crate::hung_pods::HungPodsMessage;
 use crate::machine::Machine;
 
 /// Settings of registration and status reports.
@@ -70,6 +71,8 @@ pub struct NodeStatusDeps {
     pub plugin_resources: watch::Receiver<PluginResourceUpdate>,
     /// State of the CSINode object.
     pub csi_node: watch::Receiver<CsiNodeStatus>,
+    /// Text about pods with hung operations.
+    pub hung_pods: watch::Receiver<HungPodsMessage>,
     /// Publishes the node object.
     pub seen: watch::Sender<NodeUpdate>,
     /// The clock.

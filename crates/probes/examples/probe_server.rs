@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use windlass_actors::{ProbePod, ProbeResults, ProbeTargets, ProbeUpdate};
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions};
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{ActorKind, SlotReceiver, SystemClock, run_actors, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
@@ -65,6 +66,7 @@ async fn probe() -> Result<(), Box<dyn Error>> {
         results: ProbeResults::default(),
         file: None,
         updates,
+        hung: HungOperations::new(clock.clone()),
     };
     start_actor(ProbeManager::new(ProbeKind::Readiness, deps, pods));
 

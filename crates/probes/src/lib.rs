@@ -20,6 +20,7 @@
 //! use windlass_checks::Checks;
 //! use windlass_cri::RuntimeService;
 //! use windlass_actors::{ProbePod, ProbeResults, ProbeUpdate};
+//! use windlass_hung_operations::HungOperations;
 //! use windlass_mailboxes::{ActorKind, SlotReceiver, SlotSender};
 //! use windlass_mailboxes::{SystemClock, slots, start_actor};
 //! use windlass_metrics::Metrics;
@@ -45,6 +46,7 @@
 //!         results: results.clone(),
 //!         file: None, // results are not persisted
 //!         updates,
+//!         hung: HungOperations::new(Arc::new(SystemClock)),
 //!     };
 //!     start_actor(ProbeManager::new(ProbeKind::Readiness, deps, pods));
 //!     (sender, changed, results)

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate};
 use windlass_checks::Checks;
 use windlass_cri::RuntimeService;
+use windlass_hung_operations::{HungAttempt, HungOperations, Operation, OperationKind};
 use windlass_mailboxes::SlotSender;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
@@ -49,6 +50,8 @@ pub struct ProbeDeps {
     pub file: Option<ProbeResultFile>,
     /// Receiver of changed results.
     pub updates: SlotSender<PodUid, ProbeUpdate>,
+    /// Lists probes whose attempts time out.
+    pub hung: HungOperations,
 }
 
 /// The current time on the monotonic and the wall clock.
@@ -101,6 +104,8 @@ struct Probe {
     /// No attempt starts before.
     earliest: Instant,
     series: ProbeSeries,
+    /// Set from an attempt that timed out until one that did not.
+    hung: Option<HungAttempt>,
 }
 
 /// Targets of a pod, as reported by its worker.
@@ -228,10 +233,12 @@ impl ProbeSet {
     pub(crate) fn completed(&mut self, completion: Completion, now: Now) {
         match completion {
             Completion::Finished(id, outcome, took) => {
+                self.record_hang(id, took, now);
                 self.record_outcome(id, &outcome, took);
                 self.end_attempt(id, now);
             }
             Completion::Abandoned(id, outcome, took) => {
+                self.record_hang(id, took, now);
                 self.record_outcome(id, &outcome, took);
                 if let Some(probe) = self.probes.get_mut(&id) {
                     probe.attempt = AttemptState::Abandoned;
@@ -288,6 +295,7 @@ impl ProbeSet {
             tick: pod_targets.now.wall,
             earliest: pod_targets.now.instant,
             series,
+            hung: None,
         };
         let id = ProbeId(self.next_id);
         self.next_id += 1;
@@ -384,6 +392,7 @@ impl ProbeSet {
         let active = target.state == ProbeTargetState::Active && !probe.state.is_on_hold();
         let before = std::mem::replace(&mut probe.active, active);
         if before && !active {
+            probe.hung = None;
             self.timers.clear(id, &mut probe.due);
         }
         if before || !active {
@@ -401,6 +410,22 @@ impl ProbeSet {
         probe.earliest = now.instant + now.until(probe.tick);
         if probe.attempt == AttemptState::None {
             self.timers.set(id, &mut probe.due, probe.earliest);
+        }
+    }
+
+    /// Lists a probe whose attempt timed out, until an attempt ends in time.
+    fn record_hang(&mut self, id: ProbeId, took: Duration, now: Now) {
+        let kind = self.kind;
+        let Some(probe) = self.probes.get_mut(&id).filter(|probe| probe.active) else {
+            return;
+        };
+        if took < probe.spec.timeout {
+            probe.hung = None;
+        } else if probe.hung.is_none() {
+            let name = format!("{kind} probe of container {}", probe.container);
+            let operation = Operation::of_pod(OperationKind::Probe, &probe.uid, name);
+            let since = now.wall.checked_sub(took).unwrap_or(now.wall);
+            probe.hung = Some(self.deps.hung.begin(operation, since));
         }
     }
 

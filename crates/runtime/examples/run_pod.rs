@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::SystemClock;
 use windlass_manifests::manifest::Origin;
 use windlass_manifests::static_pod;
@@ -110,6 +111,7 @@ fn executor(cri: &CriClient, metrics: Metrics, directory: &Path) -> PodRuntime {
             ..NodeFacts::default()
         }),
         metrics,
+        hung: HungOperations::new(Arc::new(SystemClock)),
         options: RuntimeOptions::default(),
     })
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use windlass_cri::error::{CriCode, CriError};
+use windlass_hung_operations::{Operation, OperationKind};
 use windlass_metrics::Metrics;
 use windlass_pod_lifecycle::hook::{
     HookAction, HttpHookOutcome, SLEEP_CUT_SHORT, evaluate_exec, evaluate_http, failure,
@@ -31,6 +32,8 @@ use crate::kill::ContainerKill;
 const SLEEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout for reading the hook of a container that is not in the spec any more.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A postStart hook that takes longer is listed as hung: the next container waits for it.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 /// Timeout of a postStart command, which has none; the CRI requires a value.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -104,7 +107,7 @@ impl PodRuntime {
     /// # Errors
     /// The hook failed; the text matches upstream. The event is recorded.
     pub(crate) async fn run_post_start(&self, hook: Hook<'_>) -> Result<(), String> {
-        let result = self.run_hook(hook, NO_TIMEOUT).await;
+        let result = self.run_tracked(hook, NO_TIMEOUT, HANG_THRESHOLD).await;
         if let Err(message) = &result {
             self.hook_failed(hook.pod, &hook.container.name, message, hook.kind);
         }
@@ -156,7 +159,8 @@ impl PodRuntime {
         };
         // the container has been killed by then
         let limit = kill.grace + MIN_STOP_TIMEOUT;
-        match self.run_hook(hook, limit).await {
+        // until then it may drain the container
+        match self.run_tracked(hook, limit, kill.grace).await {
             Ok(()) => true,
             Err(message) => {
                 self.pre_stop_failed(kill, &message);
@@ -179,6 +183,30 @@ impl PodRuntime {
         let text = format!("{kind:?}Hook failed");
         let events = &self.deps().events;
         events.record(pod, Some(container), EventType::Warning, reason, &text);
+    }
+
+    /// Runs a hook; lists it while it takes longer than `threshold`.
+    async fn run_tracked(
+        &self,
+        hook: Hook<'_>,
+        limit: Duration,
+        threshold: Duration,
+    ) -> Result<(), String> {
+        // a sleep takes its time
+        let sleep = hook.handler.sleep.as_ref();
+        let sleep = sleep.map_or(0, |sleep| sleep.seconds.unsigned_abs());
+        let threshold = threshold.saturating_add(Duration::from_secs(sleep));
+        let operation = || {
+            let kind = match hook.kind {
+                HookKind::PostStart => "postStart",
+                HookKind::PreStop => "preStop",
+            };
+            let name = format!("{kind} hook of container {}", hook.container.name);
+            Operation::of_pod(OperationKind::Hook, &hook.pod.uid(), name)
+        };
+        let hung = &self.deps().hung;
+        hung.track(threshold, operation, |_| true, self.run_hook(hook, limit))
+            .await
     }
 
     async fn run_hook(&self, hook: Hook<'_>, limit: Duration) -> Result<(), String> {

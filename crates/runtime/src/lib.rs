@@ -128,7 +128,7 @@ impl PodRuntime {
     /// Creates an executor.
     pub fn new(deps: PodRuntimeDeps) -> Self {
         Self(Arc::new(Inner {
-            puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
+            puller: pull::Puller::new(deps.images.clone(), deps.options.pull, deps.hung.clone()),
             pull_errors: images::PullErrors::default(),
             image_access: image_access::ImageRecords::new(&deps),
             active: gc::ActivePods::default(),

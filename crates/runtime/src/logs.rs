@@ -7,8 +7,9 @@
 //!
 //! *owns* the permits of readers and one inotify descriptor · *invariant* a reader is at most one
 //! block ahead of its client; cached data is read by the client's task, other data on a blocking
-//! thread; a follower that waits for lines holds no buffer and no thread · *bound*
-//! `MAX_READERS` of `BLOCK_BYTES`, on `MAX_THREADS`.
+//! thread; a follower that waits for lines holds no buffer and no thread; a log that hangs delays no
+//! log of another pod · *bound* `MAX_READERS` of `BLOCK_BYTES`, on `MAX_THREADS`, of which a pod has
+//! `MAX_THREADS_PER_POD`.
 
 mod file;
 mod follow;
@@ -26,8 +27,10 @@ use futures::{FutureExt, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
+use windlass_pacing::KeyedSemaphores;
 use windlass_pod_lifecycle::cri_log::LogStream;
-use windlass_types::Timestamp;
+use windlass_types::{PodUid, Timestamp};
 
 use file::LogFile;
 pub use file::open_beneath;
@@ -50,9 +53,17 @@ const MAX_READERS: usize = 1200;
 /// readers of long logs, must not block manifests and state files. A block takes some 50 µs.
 pub const MAX_THREADS: usize = 16;
 
+/// Maximum blocking threads for the logs of one pod: a pod whose log is on a disk that hangs leaves
+/// the other threads to the logs of other pods.
+const MAX_THREADS_PER_POD: usize = 4;
+
 /// Delay before a renamed file is read once more: the runtime may still write to it before it opens
 /// the new one.
 const RENAMED_FILE_DELAY: Duration = Duration::from_millis(100);
+
+/// A block of a log that is not read for this long is listed as hung: a disk takes milliseconds, and
+/// a search for the last lines of the largest log (10 MiB by default) a tenth of a second.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 /// Location of a log.
 #[derive(Clone, Debug)]
@@ -61,6 +72,31 @@ pub struct LogSource {
     pub root: PathBuf,
     /// Absolute path of the log.
     pub path: PathBuf,
+}
+
+impl LogSource {
+    /// The pod of the log, from its directory `<namespace>_<name>_<uid>/<container>`, and the
+    /// container.
+    fn owner(&self) -> Option<(PodUid, &str)> {
+        let below = self.path.strip_prefix(&self.root).ok()?;
+        let mut parts = below.iter().map(|part| part.to_str());
+        let (pod, container) = (parts.next()??, parts.next()??);
+        let (_, uid) = pod.rsplit_once('_')?;
+        Some((PodUid::from(uid), container))
+    }
+
+    /// A read of the log as a hung operation.
+    fn operation(&self) -> Operation {
+        let (pod, name) = match self.owner() {
+            Some((pod, container)) => (Some(pod), format!("read of the log of {container}")),
+            None => (None, format!("read of the log {}", self.path.display())),
+        };
+        Operation {
+            kind: OperationKind::LogRead,
+            pod,
+            name,
+        }
+    }
 }
 
 /// Options of reading a log.
@@ -112,19 +148,29 @@ pub struct LogReader {
     permits: Arc<Semaphore>,
     threads: Threads,
     watch: LogWatch,
+    hung: Option<HungOperations>,
 }
 
 impl Default for LogReader {
     fn default() -> Self {
         Self {
             permits: Arc::new(Semaphore::new(MAX_READERS)),
-            threads: Threads(Arc::new(Semaphore::new(MAX_THREADS))),
+            threads: Threads::default(),
             watch: LogWatch::default(),
+            hung: None,
         }
     }
 }
 
 impl LogReader {
+    /// Creates a reader that lists reads that hang in `hung`.
+    pub fn listing_in(hung: HungOperations) -> Self {
+        Self {
+            hung: Some(hung),
+            ..Self::default()
+        }
+    }
+
     /// Returns the log as a stream of blocks of whole lines, each with its newline unless it is
     /// part of a longer one.
     ///
@@ -145,7 +191,7 @@ impl LogReader {
         let path = source.path.clone();
         let follow = options.follow;
         let tail = options.tail;
-        let opened = self.threads.run({
+        let opened = self.threads.run_for(&source, {
             let source = source.clone();
             move || {
                 let mut file = LogFile::open(&source)?.ok_or(io::ErrorKind::NotFound)?;
@@ -155,7 +201,7 @@ impl LogReader {
                 Ok(file)
             }
         });
-        let file = match opened.await {
+        let file = match track(self.hung.as_ref(), &source, opened).await {
             Ok(file) => file,
             Err(source) => return Err(LogError::Open { path, source }),
         };
@@ -168,6 +214,7 @@ impl LogReader {
             },
             threads: self.threads.clone(),
             watch: self.watch.clone(),
+            hung: self.hung.clone(),
             follow,
             source,
             done,
@@ -252,6 +299,7 @@ struct Reader {
     reading: Reading,
     threads: Threads,
     watch: LogWatch,
+    hung: Option<HungOperations>,
     follow: bool,
     source: LogSource,
     done: CancellationToken,
@@ -309,10 +357,11 @@ impl Reader {
             let read = match self.reading.block_of(|block| file.read_cached(block)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut reading = std::mem::take(&mut self.reading);
-                    let read = self.threads.run(move || {
+                    let read = self.threads.run_for(&self.source, move || {
                         let read = reading.block_of(|block| file.read(block))?;
                         Ok((file, reading, read))
                     });
+                    let read = track(self.hung.as_ref(), &self.source, read);
                     let (back, reading, read) = read.await?;
                     file = back;
                     self.reading = reading;
@@ -337,7 +386,9 @@ impl Reader {
     async fn next_file(&self, file: &LogFile) -> io::Result<Option<LogFile>> {
         let source = self.source.clone();
         let read = file.read_so_far()?;
-        self.threads.run(move || read.next(&source)).await
+        let next = move || read.next(&source);
+        let next = self.threads.run_for(&self.source, next);
+        track(self.hung.as_ref(), &self.source, next).await
     }
 
     async fn watch_directory(&self) -> io::Result<Changes> {
@@ -345,6 +396,21 @@ impl Reader {
         // threads of the pool can spawn the watch's task on this runtime
         let add_watch = move || Ok(watch.directory_of(&source));
         self.threads.run(add_watch).await
+    }
+}
+
+/// Waits for a read of a log; lists it while it hangs.
+async fn track<T>(
+    hung: Option<&HungOperations>,
+    source: &LogSource,
+    read: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    match hung {
+        Some(hung) => {
+            let operation = || source.operation();
+            hung.track(HANG_THRESHOLD, operation, |_| true, read).await
+        }
+        None => read.await,
     }
 }
 
@@ -374,9 +440,25 @@ impl Reading {
     }
 }
 
-/// Permits for [`MAX_THREADS`] blocking threads. Clones share them.
+/// Permits for [`MAX_THREADS`] blocking threads, [`MAX_THREADS_PER_POD`] of them for one pod. Clones
+/// share them.
 #[derive(Clone, Debug)]
-struct Threads(Arc<Semaphore>);
+struct Threads {
+    all: Arc<Semaphore>,
+    pods: Arc<KeyedSemaphores<PodUid>>,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(MAX_THREADS)),
+            pods: Arc::new(KeyedSemaphores::new(MAX_THREADS_PER_POD)),
+        }
+    }
+}
+
+/// Permit for a thread, and that of its pod.
+type Thread = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 impl Threads {
     /// Runs `work` once a thread is free.
@@ -384,23 +466,53 @@ impl Threads {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let work: Box<dyn FnOnce() -> io::Result<T> + Send> = Box::new(work);
-        let threads = Arc::clone(&self.0);
-        if let Ok(thread) = Arc::clone(&threads).try_acquire_owned() {
+        self.run_within(None, Box::new(work)).await
+    }
+
+    /// Runs `work` on a log, once a thread for its pod is free.
+    async fn run_for<T: Send + 'static>(
+        &self,
+        source: &LogSource,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let of_pod = source.owner().map(|(uid, _)| self.pods.get(uid));
+        self.run_within(of_pod, Box::new(work)).await
+    }
+
+    async fn run_within<T: Send + 'static>(
+        &self,
+        of_pod: Option<Arc<Semaphore>>,
+        work: Box<dyn FnOnce() -> io::Result<T> + Send>,
+    ) -> io::Result<T> {
+        let all = Arc::clone(&self.all);
+        if let Some(thread) = try_acquire(&all, of_pod.as_ref()) {
             return on_thread(thread, work).await;
         }
         // in a task: an unpolled stream would hold its permit without using the thread
         let waiting = tokio::spawn(async move {
-            let thread = threads.acquire_owned().await.map_err(io::Error::other)?;
-            on_thread(thread, work).await
+            let of_pod = match of_pod {
+                Some(of_pod) => Some(of_pod.acquire_owned().await.map_err(io::Error::other)?),
+                None => None,
+            };
+            let thread = all.acquire_owned().await.map_err(io::Error::other)?;
+            on_thread((thread, of_pod), work).await
         });
         let waiting = AbortOnDropHandle::new(waiting);
         waiting.await.map_err(io::Error::other)?
     }
 }
 
+/// A thread that is free now.
+fn try_acquire(all: &Arc<Semaphore>, of_pod: Option<&Arc<Semaphore>>) -> Option<Thread> {
+    let of_pod = match of_pod {
+        Some(of_pod) => Some(Arc::clone(of_pod).try_acquire_owned().ok()?),
+        None => None,
+    };
+    Some((Arc::clone(all).try_acquire_owned().ok()?, of_pod))
+}
+
 async fn on_thread<T: Send + 'static>(
-    thread: OwnedSemaphorePermit,
+    thread: Thread,
     work: Box<dyn FnOnce() -> io::Result<T> + Send>,
 ) -> io::Result<T> {
     let done = tokio::task::spawn_blocking(move || {

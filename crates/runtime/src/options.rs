@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_checks::Checks;
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::port::{ImageService, RuntimeService};
+use windlass_hung_operations::HungOperations;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
@@ -43,6 +44,8 @@ pub struct PodRuntimeDeps {
     pub node: Arc<NodeFacts>,
     /// Counters.
     pub metrics: Metrics,
+    /// Lists hooks, pulls and device plugins that hang.
+    pub hung: HungOperations,
     /// Settings.
     pub options: RuntimeOptions,
 }

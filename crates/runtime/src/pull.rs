@@ -14,16 +14,20 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use windlass_cri::error::{CriError, CriResult};
 use windlass_cri::port::ImageService;
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_pacing::{RateLimit, run_with_permit};
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
 /// A pull that takes longer gives up its permit and continues, and the next one starts: a registry
 /// that hangs must not block all other pulls, as it does upstream.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
+/// A pull that takes longer is listed: the runtime reports no progress, so a large image and one
+/// that is not unpacked look the same.
+const SLOW_PULL_THRESHOLD: Duration = Duration::from_secs(4);
 
 /// Limits of image pulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,7 +66,36 @@ pub(crate) struct Pulled {
 /// Image and credentials.
 type PullKey = (String, Option<ImageAuth>);
 type PullFuture = BoxFuture<'static, CriResult<Pulled>>;
-type SharedPull = Shared<PullFuture>;
+
+/// A pull that pods share.
+#[derive(Clone, Debug)]
+struct SharedPull {
+    pull: Shared<PullFuture>,
+    /// True once it has its permit.
+    began: watch::Receiver<bool>,
+}
+
+/// An entry of the running pulls; ends with its last waiting pod.
+#[derive(Debug)]
+struct RunningPull {
+    pull: WeakShared<PullFuture>,
+    began: watch::Receiver<bool>,
+}
+
+impl RunningPull {
+    /// The pull, while it has waiting pods.
+    fn share(&self) -> Option<SharedPull> {
+        Some(SharedPull {
+            pull: self.pull.upgrade()?,
+            began: self.began.clone(),
+        })
+    }
+
+    fn is_running(&self) -> bool {
+        let pull = self.pull.upgrade();
+        pull.is_some_and(|pull| pull.peek().is_none())
+    }
+}
 
 /// Pulls images for all pods.
 #[derive(Debug)]
@@ -71,11 +104,16 @@ pub(crate) struct Puller {
     /// Fair: the caller that has waited longest is next.
     slots: Option<Arc<Semaphore>>,
     rate: Option<Arc<RateLimit>>,
-    running: Mutex<HashMap<PullKey, WeakShared<PullFuture>>>,
+    running: Mutex<HashMap<PullKey, RunningPull>>,
+    hung: HungOperations,
 }
 
 impl Puller {
-    pub(crate) fn new(images: Arc<dyn ImageService>, options: PullOptions) -> Self {
+    pub(crate) fn new(
+        images: Arc<dyn ImageService>,
+        options: PullOptions,
+        hung: HungOperations,
+    ) -> Self {
         let slots = if options.serialize {
             Some(1)
         } else {
@@ -86,6 +124,7 @@ impl Puller {
             slots: slots.map(|n| Arc::new(Semaphore::new(n))),
             rate: RateLimit::new(options.qps.into(), options.burst).map(Arc::new),
             running: Mutex::default(),
+            hung,
         }
     }
 
@@ -99,10 +138,12 @@ impl Puller {
         sandbox_config: &SandboxConfig,
     ) -> CriResult<(Pulled, Option<usize>)> {
         let Some((first, rest)) = credentials.split_first() else {
-            let pulled = self.join(image, None, sandbox_config).await?;
+            let pulled = self.join(image, None, sandbox_config);
+            let pulled = self.wait(pulled, image, sandbox_config).await?;
             return Ok((pulled, None));
         };
-        let mut result = self.join(image, Some(first), sandbox_config).await;
+        let pull = self.join(image, Some(first), sandbox_config);
+        let mut result = self.wait(pull, image, sandbox_config).await;
         let mut used = 0;
         let mut messages = Vec::new();
         for auth in rest {
@@ -110,13 +151,38 @@ impl Puller {
                 Ok(_) => break,
                 Err(error) => messages.push(error.go_text()),
             }
-            result = self.join(image, Some(auth), sandbox_config).await;
+            let pull = self.join(image, Some(auth), sandbox_config);
+            result = self.wait(pull, image, sandbox_config).await;
             used += 1;
         }
         match result {
             Ok(pulled) => Ok((pulled, Some(used))),
             Err(error) => Err(joined(messages, error)),
         }
+    }
+
+    /// Waits for a pull; lists it while it takes long, for each pod that waits.
+    async fn wait(
+        &self,
+        pull: SharedPull,
+        image: &str,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<Pulled> {
+        let SharedPull { pull, mut began } = pull;
+        let mut pull = std::pin::pin!(pull);
+        // the wait for a permit is not a pull
+        tokio::select! {
+            biased;
+            result = &mut pull => return result,
+            _ = began.wait_for(|began| *began) => {}
+        }
+        let operation = || {
+            let name = format!("pull of image {image}");
+            Operation::of_pod(OperationKind::ImagePull, &sandbox_config.uid, name)
+        };
+        let hung = &self.hung;
+        hung.track(SLOW_PULL_THRESHOLD, operation, |_| true, pull)
+            .await
     }
 
     fn join(
@@ -126,19 +192,20 @@ impl Puller {
         sandbox_config: &SandboxConfig,
     ) -> SharedPull {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
+        running.retain(|_, pull| pull.is_running());
         // one pod's secret must not serve another: only equal credentials share a pull
         let key = (image.to_owned(), auth.cloned());
-        if let Some(pull) = running.get(&key).and_then(WeakShared::upgrade) {
+        if let Some(pull) = running.get(&key).and_then(RunningPull::share) {
             return pull;
         }
-        let pull = self
-            .start(image.to_owned(), auth.cloned(), sandbox_config.clone())
-            .shared();
+        let (sender, began) = watch::channel(false);
+        let (image, auth, config) = (image.to_owned(), auth.cloned(), sandbox_config.clone());
+        let pull = self.start(image, auth, config, sender).shared();
         if let Some(weak) = pull.downgrade() {
-            running.insert(key, weak);
+            let began = began.clone();
+            running.insert(key, RunningPull { pull: weak, began });
         }
-        pull
+        SharedPull { pull, began }
     }
 
     fn start(
@@ -146,6 +213,7 @@ impl Puller {
         image: String,
         auth: Option<ImageAuth>,
         sandbox_config: SandboxConfig,
+        began: watch::Sender<bool>,
     ) -> PullFuture {
         let (images, slots, rate) = (self.images.clone(), self.slots.clone(), self.rate.clone());
         async move {
@@ -156,6 +224,7 @@ impl Puller {
             if let Some(rate) = &rate {
                 rate.take().await;
             }
+            began.send_replace(true);
             let begun = Instant::now();
             let pull = images.pull_image(&image, auth.as_ref(), &sandbox_config);
             let image_ref = run_with_permit(slot, PERMIT_TIMEOUT, pull).await?;

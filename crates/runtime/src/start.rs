@@ -1,6 +1,9 @@
 //! Starts one container: image, configuration, create, start, log link.
 
+use std::time::Duration;
+
 use windlass_cri::error::CriError;
+use windlass_hung_operations::{Operation, OperationKind};
 use windlass_manifests::image_name::PullPolicy;
 use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::actions::{
@@ -20,6 +23,9 @@ use crate::post_start::Instance;
 use crate::request::StartFailure;
 use crate::sync::{Sandbox, SyncPass};
 use crate::termination::termination_log_path;
+
+/// `PreStartContainer` of a device plugin that takes longer is listed as hung.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 impl SyncPass<'_> {
     /// Starts one container and counts the attempt.
@@ -185,8 +191,15 @@ impl SyncPass<'_> {
         let failed = |error| self.config_failure(container, error, Retry::Later);
         let mut assignment = match &self.runtime.deps().assigned {
             Some(assigned) => {
-                let prepared = assigned.prepare(self.pod(), container).await;
-                prepared.map_err(failed)?
+                let operation = || {
+                    let name = format!("devices of container {}", container.name);
+                    let uid = self.pod().uid();
+                    Operation::of_pod(OperationKind::DevicePlugin, &uid, name)
+                };
+                let prepared = assigned.prepare(self.pod(), container);
+                let hung = &self.runtime.deps().hung;
+                let prepared = hung.track(HANG_THRESHOLD, operation, Result::is_ok, prepared);
+                prepared.await.map_err(failed)?
             }
             None => ContainerAssignment::default(),
         };

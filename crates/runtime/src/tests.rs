@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use windlass_hung_operations::HungOperations;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_lifecycle::backoff::BackoffTable;
@@ -68,6 +69,7 @@ impl TestEnv {
                 ..NodeFacts::default()
             }),
             metrics: metrics.clone(),
+            hung: HungOperations::new(clock.clone()),
             options,
         });
         fake.have_image("web:1");

@@ -12,7 +12,7 @@
 //! * [`control_plane`] runs etcd and kube-apiserver
 //! * [`csi_driver::CsiDriver`] is a fake CSI driver, [`device_plugin::DevicePlugin`] a device plugin,
 //!   [`cri_proxy`] injects faults into CRI calls, [`registry`] is an image registry, [`small_disk`] a
-//!   limited file system
+//!   limited file system, [`hung_disk`] one that does not answer
 //! * [`oci`] and [`images`] build images without a container engine
 //!
 //! # Example
@@ -50,6 +50,7 @@ pub mod debian;
 pub mod device_plugin;
 pub mod dra_driver;
 pub mod environment;
+pub mod hung_disk;
 pub mod images;
 pub mod kustomize;
 pub mod node_images;

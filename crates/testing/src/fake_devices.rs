@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use windlass_container_manager::{
     DeviceEvent, ManagerParts, Managers, PluginCalls, StateFile, StateFiles,
 };
@@ -22,6 +22,8 @@ use windlass_topology::Machine;
 const EVENT_BOUND: usize = 256;
 /// Time after which a call of a hung plugin fails.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which a hung call checks whether it may continue.
+const HANG_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Machine and policies of a simulated node.
 #[derive(Clone, Debug, Default)]
@@ -195,9 +197,12 @@ struct FakePlugin {
 
 impl FakePlugin {
     async fn call(&self) -> Result<(), String> {
-        if self.devices.lock().hung.contains(&self.resource) {
-            sleep(CALL_TIMEOUT).await;
-            return Err("context deadline exceeded".to_owned());
+        let began = Instant::now();
+        while self.devices.lock().hung.contains(&self.resource) {
+            if began.elapsed() >= CALL_TIMEOUT {
+                return Err("context deadline exceeded".to_owned());
+            }
+            sleep(HANG_CHECK_INTERVAL).await;
         }
         match self.devices.lock().failing.get(&self.resource) {
             Some(error) => Err(error.clone()),

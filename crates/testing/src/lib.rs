@@ -48,8 +48,8 @@
 
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{
-    agent, containerd, control_plane, cri_proxy, csi_driver, device_plugin, environment, images,
-    kustomize, node_images, pod_watch, registry, small_disk,
+    agent, containerd, control_plane, cri_proxy, csi_driver, device_plugin, environment, hung_disk,
+    images, kustomize, node_images, pod_watch, registry, small_disk,
 };
 
 mod builders;

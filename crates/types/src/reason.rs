@@ -255,7 +255,9 @@ reasons! {
     /// Process IDs are short.
     NodeHasInsufficientPid = "NodeHasInsufficientPID",
 
-    // blockers of Windlass without an upstream equivalent
+    // events and blockers of Windlass without an upstream equivalent
+    /// An operation of a pod hangs: an event of the node.
+    PodOperationHung = "PodOperationHung",
     /// All containers run, but a probe or a readiness gate is not satisfied.
     ContainersNotReady = "ContainersNotReady",
     /// The container runtime is unreachable.

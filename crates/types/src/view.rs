@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::ids::PodUid;
 use crate::probe::ProbeKind;
 use crate::reason::Reason;
 
@@ -50,6 +51,23 @@ pub struct NodeSummary {
     pub name: String,
     /// The cluster; `None` in standalone mode.
     pub cluster: Option<ClusterSummary>,
+    /// What hangs, oldest first.
+    pub hung_operations: Vec<HungOperationView>,
+}
+
+/// An operation that does not end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HungOperationView {
+    /// Kind, such as `volume` or `runtime_call`.
+    pub kind: &'static str,
+    /// What it does, such as `mount of volume data`.
+    pub name: String,
+    /// Start of the first attempt without an answer.
+    pub since: Timestamp,
+    /// Pod that waits for it; `None` if the node does.
+    pub pod: Option<PodUid>,
+    /// Namespace and name of the pod, if known.
+    pub pod_name: Option<(String, String)>,
 }
 
 /// The cluster and the state of the API server connection.

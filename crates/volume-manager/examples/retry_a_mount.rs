@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass_actors::{MountedVolumeCache, NodeExpander, NodeUpdate, SourcesReady, VolumesHandle};
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{ActorKind, SimClock, mailbox, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::paths::NodePaths;
@@ -60,6 +61,7 @@ async fn scenario() -> Result<(), Box<dyn Error>> {
             plugins: plugins.clone(),
             clock: clock.clone(),
             metrics: metrics.clone(),
+            hung: HungOperations::new(clock.clone()),
         }),
         plugins,
         clock,

@@ -1,19 +1,25 @@
-//! Metrics, timeline records and usage tracking around [`VolumePlugins`].
+//! Metrics, timeline records, hung operations and usage tracking around [`VolumePlugins`].
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
+use windlass_hung_operations::{HungOperations, Operation as HungOperation, OperationKind};
 use windlass_metrics::VolumeMetrics;
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use windlass_volume_plan::volume_reconciler::{Reconstruction, StepError};
-use windlass_volume_plan::volume_source::PodVolume;
+use windlass_volume_plan::volume_source::{CSI_PLUGIN, PodVolume};
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
 
 use crate::usage::VolumeUsages;
+
+/// A step that takes longer has hung, or waits for a disk, a server or a driver that is slow: local
+/// steps take milliseconds.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 /// Implementation of [`VolumePlugins`] that instruments another one.
 #[derive(Clone, Debug)]
@@ -22,6 +28,7 @@ pub struct InstrumentedVolumes {
     usages: VolumeUsages,
     metrics: VolumeMetrics,
     timelines: Timelines,
+    hung: HungOperations,
 }
 
 /// Operation with upstream's `operation_name`, which differs for block volumes.
@@ -53,25 +60,32 @@ impl InstrumentedVolumes {
         usages: VolumeUsages,
         metrics: VolumeMetrics,
         timelines: Timelines,
+        hung: HungOperations,
     ) -> Self {
         Self {
             inner,
             usages,
             metrics,
             timelines,
+            hung,
         }
     }
 
-    /// Runs a step with a timeline record.
+    /// Runs a step with a timeline record; lists it while it hangs.
     async fn record<T>(
         &self,
         uid: &PodUid,
-        (step, volume): (&'static str, &str),
+        (step, volume, plugin): (&'static str, &str, &str),
         work: impl Future<Output = Result<T, VolumeError>>,
     ) -> Result<T, VolumeError> {
         let key = RecordKey::with_subject(RecordKind::Volume, step, volume);
         let record = self.timelines.begin(uid, key);
-        let result = record.within(work).await;
+        let operation = || hung_operation(Some(uid), step, volume, plugin);
+        let work = record.within(work);
+        let work = self
+            .hung
+            .track(HANG_THRESHOLD, operation, Result::is_ok, work);
+        let result = work.await;
         record.end(RecordOutcome::from_result(&result));
         result
     }
@@ -108,20 +122,28 @@ impl VolumePlugins for InstrumentedVolumes {
         let begin = Instant::now();
         self.usages.track(&request.pod, &request.volume, false);
         let staged = self.inner.stage(request);
-        let (uid, step) = (request.pod.uid(), ("stage", &*request.volume.name));
+        let (uid, plugin) = (request.pod.uid(), plugin_name(&request.volume));
+        let step = ("stage", &*request.volume.name, &*plugin);
         let result = self.record(&uid, step, staged).await;
         if result.is_err() {
             let operation = Operation::Mount.name(request.volume.source.is_block());
-            self.observe(&plugin_name(&request.volume), operation, begin, &result);
+            self.observe(&plugin, operation, begin, &result);
         }
         result
     }
 
     async fn unstage(&self, device: &DeviceName) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        let result = self.inner.unstage(device).await;
+        let plugin = plugin_of_device(device);
+        // no pod has the device any more
+        let operation = || hung_operation(None, "unstage", &device.0, &plugin);
+        let work = self.inner.unstage(device);
+        let work = self
+            .hung
+            .track(HANG_THRESHOLD, operation, Result::is_ok, work);
+        let result = work.await;
         let operation = Operation::UnmountDevice.name(false);
-        self.observe(&plugin_of_device(device), operation, begin, &result);
+        self.observe(&plugin, operation, begin, &result);
         result
     }
 
@@ -129,10 +151,11 @@ impl VolumePlugins for InstrumentedVolumes {
         let begin = Instant::now();
         self.usages.track(&request.pod, &request.volume, false);
         let mounted = self.inner.set_up(request);
-        let (uid, step) = (request.pod.uid(), ("mount", &*request.volume.name));
+        let (uid, plugin) = (request.pod.uid(), plugin_name(&request.volume));
+        let step = ("mount", &*request.volume.name, &*plugin);
         let result = self.record(&uid, step, mounted).await;
         let operation = Operation::Mount.name(request.volume.source.is_block());
-        self.observe(&plugin_name(&request.volume), operation, begin, &result);
+        self.observe(&plugin, operation, begin, &result);
         if result.is_ok() {
             self.usages.track(&request.pod, &request.volume, true);
         }
@@ -142,10 +165,11 @@ impl VolumePlugins for InstrumentedVolumes {
     async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         let begin = Instant::now();
         let expanded = self.inner.expand(request, bytes);
-        let (uid, step) = (request.pod.uid(), ("expand", &*request.volume.name));
+        let (uid, plugin) = (request.pod.uid(), plugin_name(&request.volume));
+        let step = ("expand", &*request.volume.name, &*plugin);
         let result = self.record(&uid, step, expanded).await;
         let operation = Operation::Resize.name(request.volume.source.is_block());
-        self.observe(&plugin_name(&request.volume), operation, begin, &result);
+        self.observe(&plugin, operation, begin, &result);
         result
     }
 
@@ -156,15 +180,11 @@ impl VolumePlugins for InstrumentedVolumes {
     async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         let begin = Instant::now();
         let unmounted = self.inner.tear_down(uid, volume);
-        let step = ("unmount", volume.name.as_str());
+        let plugin = plugin_of_dir(&volume.plugin_dir);
+        let step = ("unmount", volume.name.as_str(), &*plugin);
         let result = self.record(uid, step, unmounted).await;
         let operation = Operation::Unmount.name(volume.block);
-        self.observe(
-            &plugin_of_dir(&volume.plugin_dir),
-            operation,
-            begin,
-            &result,
-        );
+        self.observe(&plugin, operation, begin, &result);
         if result.is_ok() {
             self.usages.remove(uid, volume);
         }
@@ -185,6 +205,22 @@ impl VolumePlugins for InstrumentedVolumes {
 
     fn set_event_recorder(&self, events: Arc<dyn EventRecorder>) {
         self.inner.set_event_recorder(events);
+    }
+}
+
+/// A step on a volume as a hung operation.
+fn hung_operation(uid: Option<&PodUid>, step: &str, volume: &str, plugin: &str) -> HungOperation {
+    let driver = plugin.strip_prefix(CSI_PLUGIN);
+    HungOperation {
+        kind: match driver {
+            Some(_) => OperationKind::Csi,
+            None => OperationKind::Volume,
+        },
+        pod: uid.cloned(),
+        name: match driver.and_then(|driver| driver.strip_prefix(':')) {
+            Some(driver) => format!("{step} of volume {volume} by CSI driver {driver}"),
+            None => format!("{step} of volume {volume} ({plugin})"),
+        },
     }
 }
 

@@ -12,20 +12,24 @@ use futures::StreamExt;
 use futures::future::join_all;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout};
+use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_mailboxes::spawn_io;
 use windlass_metrics::{Metrics, PvcStats, VolumeWorld};
 use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_volume_plan::volume_usage::{
-    STATS_PERIOD, VolumeStats, measurement_interval, plugin_name, pvc_name,
+    STATS_PERIOD, StatsSource, VolumeStats, measurement_interval, plugin_name, pvc_name,
 };
-use windlass_volumes::{DiscoveredVolume, VolumePlugins};
+use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins};
 
 /// Max concurrent measurements for one request.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 4;
 /// Age of a sample that [`VolumeUsages::recent`] no longer returns, in intervals of its volume: its
 /// file system hangs.
 const MAX_INTERVALS: u32 = 6;
+/// A `statfs` that takes longer has hung: local ones take microseconds, those of servers
+/// milliseconds.
+const HANG_THRESHOLD: Duration = Duration::from_secs(4);
 
 /// Dependencies of [`VolumeUsages`].
 #[derive(Clone, Debug)]
@@ -36,6 +40,8 @@ pub struct VolumeUsagesDeps {
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
+    /// Lists measurements that hang.
+    pub hung: HungOperations,
 }
 
 /// Usage of all volumes. Clones share it.
@@ -88,6 +94,8 @@ struct Sample {
     measured: Instant,
     /// Duration of the measurement.
     took: Duration,
+    /// Its files were counted, which takes as long as there are many.
+    is_walk: bool,
 }
 
 impl VolumeUsages {
@@ -334,16 +342,16 @@ impl VolumeUsages {
         volume: PodVolume,
     ) {
         let begin = Instant::now();
-        let measured = self.0.deps.plugins.usage(uid, &volume).await;
+        let measured = self.measure_tracked(uid, name, &volume).await;
         let took = begin.elapsed();
-        let stats = match measured {
+        let (stats, is_walk) = match measured {
             Ok(Some((stats, source))) => {
                 let metrics = &self.0.deps.metrics.volumes;
                 metrics
                     .collection_duration
                     .with_label_values(&[&source.to_string()])
                     .observe(took.as_secs_f64());
-                stats
+                (stats, source == StatsSource::Walk)
             }
             Ok(None) => return,
             Err(error) => {
@@ -361,8 +369,36 @@ impl VolumeUsages {
                 at,
                 measured: Instant::now(),
                 took,
+                is_walk,
             });
         }
+    }
+
+    /// Measures a volume; lists it while its device or server hangs. Files of a volume without a
+    /// file system of its own are counted, which may take minutes.
+    async fn measure_tracked(
+        &self,
+        uid: &PodUid,
+        name: &str,
+        volume: &PodVolume,
+    ) -> Result<Option<Measured>, VolumeError> {
+        let VolumeUsagesDeps { plugins, hung, .. } = &self.0.deps;
+        let work = plugins.usage(uid, volume);
+        let walked = {
+            let pods = self.lock();
+            let tracked = pods.get(uid).and_then(|it| it.volumes.get(name));
+            let latest = tracked.and_then(|tracked| tracked.latest.as_ref());
+            latest.is_some_and(|latest| latest.is_walk)
+        };
+        if walked || !may_hang(&volume.source) {
+            return work.await;
+        }
+        let operation = || {
+            let name = format!("usage of volume {name} ({})", plugin_name(volume));
+            Operation::of_pod(OperationKind::VolumeUsage, uid, name)
+        };
+        hung.track(HANG_THRESHOLD, operation, Result::is_ok, work)
+            .await
     }
 
     /// Whether another caller measured the volume since `requested`.
@@ -389,6 +425,14 @@ impl Sample {
     fn interval(&self, interval: Duration) -> Duration {
         measurement_interval(interval, self.took)
     }
+}
+
+/// True for volumes that are not on the disks of the node itself.
+fn may_hang(source: &VolumeSource) -> bool {
+    matches!(
+        source,
+        VolumeSource::Local(_) | VolumeSource::Nfs(_) | VolumeSource::Csi(_)
+    )
 }
 
 /// In the order of [`PvcStats`].

@@ -41,6 +41,8 @@ pub enum VolumeStep {
     Expand,
     /// `tear_down`.
     Unmount,
+    /// `usage`, which only hangs.
+    Usage,
 }
 
 /// Implementation of [`VolumePlugins`] in memory. Clones share the state.
@@ -228,15 +230,6 @@ impl MemoryVolumes {
     /// All steps so far, as operation and subject.
     pub fn calls(&self) -> Vec<String> {
         self.lock().calls.clone()
-    }
-
-    /// Reboots the host: no volume is mounted or staged; directories remain.
-    pub fn reboot(&self) {
-        let mut state = self.lock();
-        state.staged.clear();
-        for stored in state.volumes.values_mut() {
-            *stored = StoredVolume::default();
-        }
     }
 
     /// Clears the record of steps.
@@ -482,12 +475,25 @@ impl VolumePlugins for MemoryVolumes {
         volume: &PodVolume,
     ) -> Result<Option<Measured>, VolumeError> {
         let key = (uid.clone(), volume.name.clone());
+        let hangs = |subject: &String| {
+            let key = (VolumeStep::Usage, subject.clone());
+            self.lock().hanging.contains(&key)
+        };
+        while subjects(uid, &volume.name).iter().any(hangs) {
+            tokio::time::sleep(HANG_CHECK_INTERVAL).await;
+        }
         let used = self.lock().used.get(&key).copied();
+        let source = match &volume.source {
+            VolumeSource::Nfs(_) | VolumeSource::Csi(_) | VolumeSource::Local(_) => {
+                StatsSource::StatFs
+            }
+            _ => StatsSource::Walk,
+        };
         let stats = |used| VolumeStats {
             used,
             ..VolumeStats::default()
         };
-        Ok(used.map(|used| (stats(used), StatsSource::Walk)))
+        Ok(used.map(|used| (stats(used), source)))
     }
 }
 

@@ -8,9 +8,13 @@ use windlass_actors::NodeUpdate;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
 use windlass_control::NodeSource;
+use windlass_hung_operations::{HungOperation, HungOperations};
 use windlass_metrics::Metrics;
-use windlass_types::view::{ClusterSummary, HeartbeatStatus, NodeSummary, PodWatch};
-use windlass_types::{Clock, Timestamp};
+use windlass_status::PodStatusStore;
+use windlass_types::view::{
+    ClusterSummary, HeartbeatStatus, HungOperationView, NodeSummary, PodWatch,
+};
+use windlass_types::{Clock, PodExt, Timestamp};
 
 /// The node and, unless it is standalone, its cluster.
 #[derive(Clone, Debug)]
@@ -19,6 +23,10 @@ pub struct AgentNode {
     pub name: String,
     /// The cluster; `None` in standalone mode.
     pub cluster: Option<ClusterHandles>,
+    /// What hangs.
+    pub hung: HungOperations,
+    /// Names of pods.
+    pub status_store: PodStatusStore,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -43,11 +51,27 @@ impl NodeSource for AgentNode {
         NodeSummary {
             name: self.name.clone(),
             cluster: self.cluster.as_ref().map(ClusterHandles::summary),
+            hung_operations: self.hung_operations(),
         }
     }
 }
 
 impl AgentNode {
+    fn hung_operations(&self) -> Vec<HungOperationView> {
+        let listed = self.hung.list().into_iter();
+        let view = |hung: HungOperation| HungOperationView {
+            kind: hung.operation.kind.as_str(),
+            name: hung.operation.name,
+            since: hung.since,
+            pod_name: hung.operation.pod.as_ref().and_then(|uid| {
+                let pod = self.status_store.get(uid)?.pod;
+                Some((pod.namespace().to_owned(), pod.name().to_owned()))
+            }),
+            pod: hung.operation.pod,
+        };
+        listed.map(view).collect()
+    }
+
     /// Updates the gauges of certificates and pod watch.
     pub(crate) fn publish_metrics(&self, metrics: &Metrics) {
         if let Some(cluster) = &self.cluster {

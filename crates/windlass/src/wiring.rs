@@ -35,6 +35,7 @@ use windlass_container_manager::AssignedResourcesReader;
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_dra::DraClaims;
 use windlass_eviction::EvictionStatus;
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
@@ -49,7 +50,9 @@ use cluster::{ClusterWiring, spawn_cluster};
 use container_manager::spawn_container_manager;
 use dra::spawn_dra;
 use links::{Links, Shared, channels};
-use node::{PluginWiring, spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown};
+use node::{
+    PluginWiring, spawn_hung_pods, spawn_node_limits, spawn_plugins, spawn_pod_cidr, spawn_shutdown,
+};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use pressure::{Pressure, PressureWiring, spawn_pressure};
 use probes::{ProbeWiring, spawn_probes};
@@ -89,6 +92,8 @@ pub struct Agent {
     pub runtime: Arc<dyn RuntimeService>,
     /// Hung calls of the runtime.
     pub hung_calls: HungCalls,
+    /// Hung operations of all kinds.
+    pub hung_operations: HungOperations,
     /// Usage of volumes.
     pub volume_usages: VolumeUsages,
     /// Frees disk space without evicting pods.
@@ -241,6 +246,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let wiring = ClusterWiring {
         storage: sources.clone(),
         csi_node,
+        hung_pods: spawn_hung_pods(&shared),
         node: ends.node,
         plugin_resources,
     };
@@ -297,12 +303,15 @@ impl Started {
             node: AgentNode {
                 name: shared.node_name,
                 cluster: self.cluster,
+                hung: shared.hung_operations.clone(),
+                status_store: shared.status_store.clone(),
                 clock: shared.clock,
             },
             status_store: shared.status_store,
             timelines: shared.timelines,
             runtime: shared.runtime,
             hung_calls: shared.hung,
+            hung_operations: shared.hung_operations,
             shutdown: shared.shutdown,
             pleg: links.pleg,
             mailboxes: Mailboxes {

@@ -45,15 +45,24 @@ impl Fleet {
         concurrency: usize,
         config: &str,
     ) -> anyhow::Result<Self> {
-        let manifests = containerd.base().join("manifests");
-        let staging = containerd.base().join("staging");
-        std::fs::create_dir_all(&manifests)?;
-        std::fs::create_dir_all(&staging)?;
         let options = AgentOptions {
             config: config.to_owned(),
             args: vec![format!("--start-concurrency={concurrency}")],
             ..AgentOptions::default()
         };
+        Self::with(containerd, binary, options).await
+    }
+
+    /// The same with all options of the agent.
+    pub(super) async fn with(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        options: AgentOptions,
+    ) -> anyhow::Result<Self> {
+        let manifests = containerd.base().join("manifests");
+        let staging = containerd.base().join("staging");
+        std::fs::create_dir_all(&manifests)?;
+        std::fs::create_dir_all(&staging)?;
         let agent = Agent::start(containerd, binary, &manifests, options)?;
         let mut watch = agent.watch();
         watch
@@ -97,6 +106,45 @@ impl Fleet {
             seconds,
             bare: Vec::new(),
         })
+    }
+
+    /// Starts pods with this time between two of them; the seconds count from each pod's manifest.
+    pub(super) async fn start_pods_apart(
+        &mut self,
+        names: &[String],
+        interval: Duration,
+    ) -> anyhow::Result<Started> {
+        let mut begins = Vec::new();
+        for name in names {
+            begins.push(Instant::now());
+            self.put(name, &manifest(name))?;
+            tokio::time::sleep(interval).await;
+        }
+        let table = self.wait_ready(names).await?;
+        let ready = names.iter().zip(begins);
+        let seconds = ready.filter_map(|(name, begin)| {
+            let ready = ready_at(&table, name)?;
+            Some((ready - begin).as_secs_f64())
+        });
+        Ok(Started {
+            seconds: seconds.collect(),
+            bare: Vec::new(),
+        })
+    }
+
+    /// Moves a manifest into the directory.
+    pub(super) fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        std::fs::write(self.staging.join(name), text)?;
+        std::fs::rename(self.staging.join(name), self.file(name))?;
+        Ok(())
+    }
+
+    /// Waits until pods are ready.
+    pub(super) async fn wait_ready(&mut self, names: &[String]) -> anyhow::Result<PodTable> {
+        let all_ready = |table: &PodTable| names.iter().all(|name| ready_at(table, name).is_some());
+        self.watch
+            .wait_for("all pods are ready", TIMEOUT, all_ready)
+            .await
     }
 
     /// Removes the manifests and waits until the pods are removed.

@@ -27,6 +27,7 @@ mod api;
 mod bare;
 mod cluster;
 mod fleet;
+mod isolation;
 mod lifecycle;
 mod pressure;
 mod process;
@@ -100,6 +101,9 @@ pub struct Options {
     /// Measure eviction, image collection and log rotation.
     #[command(flatten, next_help_heading = "Pressure instead of starts")]
     pressure: pressure::PressureOptions,
+    /// Measure pods beside hung operations of others.
+    #[command(flatten, next_help_heading = "Hung operations instead of starts")]
+    isolation: isolation::IsolationOptions,
     /// Measure in-place resizes.
     #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
     resize: resize::ResizeOptions,
@@ -139,6 +143,9 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = pressure::measure(options, &binary), if options.pressure.pressure => {
             (Section::Pressure, pressure::command(options), report?)
+        }
+        report = isolation::measure(options, &binary), if options.isolation.isolation => {
+            (Section::Isolation, isolation::command(options), report?)
         }
         report = resize::measure(options, &binary), if options.resize.resize => {
             (Section::Resize, resize::command(options), report?)
@@ -183,6 +190,7 @@ impl Options {
             scale,
             pressure,
             resize,
+            isolation,
             ..
         } = self;
         let chosen = [
@@ -192,6 +200,7 @@ impl Options {
             api.api,
             pressure.pressure,
             resize.resize,
+            isolation.isolation,
         ];
         !chosen.contains(&true) && scale.scale.is_empty()
     }

@@ -31,6 +31,8 @@ pub(super) enum Section {
     Pressure,
     /// In-place resizes.
     Resize,
+    /// Pods beside hung operations of others.
+    Isolation,
 }
 
 impl Section {
@@ -44,6 +46,7 @@ impl Section {
             Self::Scale => "bench-scale",
             Self::Pressure => "bench-pressure",
             Self::Resize => "bench-resize",
+            Self::Isolation => "bench-isolation",
         }
     }
 }

@@ -19,7 +19,7 @@ use windlass_stats::{StatsError, StatsUnavailable};
 use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::explain::{Explanation, PodTimeline};
 use windlass_types::view::{
-    Blocker, ClusterSummary, EventType, HeartbeatStatus, PodEvent, PodWatch,
+    Blocker, ClusterSummary, EventType, HeartbeatStatus, HungOperationView, PodEvent, PodWatch,
 };
 use windlass_types::{ProbeKind, Reason, Timestamp};
 use windlass_units::quantity::{Quantity, QuantityFormat};
@@ -143,6 +143,13 @@ impl NodeSource for Node {
                     since: Timestamp::UNIX_EPOCH,
                 }),
             }),
+            hung_operations: vec![HungOperationView {
+                kind: "volume",
+                name: "mount of volume data".into(),
+                since: Timestamp::UNIX_EPOCH,
+                pod: Some("u1".into()),
+                pod_name: Some(("default".into(), "web".into())),
+            }],
         }
     }
 }
@@ -585,6 +592,16 @@ async fn get_node_returns_cluster_summary() {
     let pod_watch = cluster.pod_watch.expect("pod watch");
     assert_eq!(pod_watch.error.as_deref(), Some("no watch"));
     assert_eq!(pod_watch.since, Some(prost_types::Timestamp::default()));
+    let [hung] = node.hung_operations.as_slice() else {
+        panic!("{:?}", node.hung_operations);
+    };
+    assert_eq!(
+        (&*hung.kind, &*hung.name),
+        ("volume", "mount of volume data")
+    );
+    assert_eq!(hung.since, Some(prost_types::Timestamp::default()));
+    let pod = (&*hung.pod_namespace, &*hung.pod_name, &*hung.pod_uid);
+    assert_eq!(pod, ("default", "web", "u1"));
     env.stop().await;
 }
 

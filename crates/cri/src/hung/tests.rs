@@ -67,7 +67,10 @@ async fn call(calls: &HungCalls, key: CallKey, takes: Duration, result: CriResul
 
 fn lines(calls: &HungCalls) -> Vec<String> {
     let line = |call: &HungCall| format!("{} {} x{}", call.operation, call.object, call.attempts);
-    calls.all().iter().map(line).collect()
+    let all = calls.all();
+    let operations = calls.0.operations.list();
+    assert_eq!(operations.len(), all.len(), "hung operations of the node");
+    all.iter().map(line).collect()
 }
 
 #[tokio::test(start_paused = true)]

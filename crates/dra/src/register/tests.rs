@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use windlass_actors::ObjectsChanged;
 use windlass_fake_api::FakeApiServer;
-use windlass_mailboxes::{ActorKind, SlotReceiver, slots};
+use windlass_hung_operations::HungOperations;
+use windlass_mailboxes::{ActorKind, SlotReceiver, SystemClock, slots};
 use windlass_metrics::Metrics;
 use windlass_plugins::{PluginHandler, PluginRegistry, run_plugin_registry};
 use windlass_proto::drahealth_v1alpha1::HealthStatus;
@@ -60,6 +61,7 @@ impl TestEnv {
             health: true,
             health_messages: true,
             metrics: metrics.clone(),
+            hung: HungOperations::new(Arc::new(SystemClock)),
         }));
         let handler: Arc<dyn PluginHandler> = Arc::new(DraRegistration::new(Arc::clone(&claims)));
         let registry = tokio::spawn(run_plugin_registry(PluginRegistry {
@@ -385,6 +387,7 @@ async fn checkpoint_restores_claims_for_the_next_run() {
         health: false,
         health_messages: false,
         metrics: env.metrics.clone(),
+        hung: HungOperations::new(Arc::new(SystemClock)),
     };
     let next = DraClaims::new(deps());
     next.prepare(&pod, false).await.expect("known");

@@ -2,7 +2,8 @@
 //!
 //! * owns: the newest Node object, the facts it is built from, the time of the last report
 //! * receives: its own watch of the object, `RuntimeState`, `ShutdownState`, `NodePressure`,
-//!   `VolumesInUse`, `PluginResourceUpdate`, `CsiNodeStatus`, its timer and completions
+//!   `VolumesInUse`, `PluginResourceUpdate`, `CsiNodeStatus`, the message of hung pods, its timer and
+//!   completions
 //! * sends: `NodeUpdate` to its subscribers
 //! * invariant: one status update is in progress; a hung one ends at its deadline and costs a tick
 //! * bound and overflow: the watch blocks on a mailbox of 4; state channels keep the newest value
@@ -27,6 +28,7 @@ use super::fsm::{Effect, Input, NodeStatusFsm, UpdateError};
 use super::startup::Startup;
 use super::{NodeStatusDeps, io};
 use crate::csi_node::CsiNodeStatus;
+use crate::hung_pods::HungPodsMessage;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -179,6 +181,7 @@ impl Actor for NodeStatus {
         ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
         ctx.add_stream(WatchStream::new(self.deps.plugin_resources.clone()));
         ctx.add_stream(WatchStream::new(self.deps.csi_node.clone()));
+        ctx.add_stream(WatchStream::from_changes(self.deps.hung_pods.clone()));
         self.watch(streams.watch);
         let first = std::mem::take(&mut self.first);
         self.perform(first, ctx);
@@ -235,6 +238,14 @@ impl StreamHandler<RuntimeState> for NodeStatus {
 impl StreamHandler<CsiNodeStatus> for NodeStatus {
     fn handle(&mut self, status: CsiNodeStatus, ctx: &mut Context<Self>) {
         self.handle_input(Input::CsiNode(status), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<HungPodsMessage> for NodeStatus {
+    fn handle(&mut self, message: HungPodsMessage, ctx: &mut Context<Self>) {
+        self.handle_input(Input::HungPods(message), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

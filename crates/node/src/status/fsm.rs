@@ -23,6 +23,7 @@ use windlass_types::{Reason, view::EventType};
 
 use super::NodeStatusSettings;
 use crate::csi_node::CsiNodeStatus;
+use crate::hung_pods::HungPodsMessage;
 use crate::jitter;
 
 /// Minimum interval between reads of the facts of runtime and host.
@@ -55,6 +56,8 @@ pub enum Input {
     PluginResources(Arc<PluginResources>),
     /// The state of the CSINode object changed.
     CsiNode(CsiNodeStatus),
+    /// The text about pods with hung operations changed.
+    HungPods(HungPodsMessage),
     /// Facts of host and runtime that were read in time.
     Facts(Box<Facts>),
     /// A registration ended.
@@ -203,6 +206,7 @@ pub(crate) struct NodeStatusFsm {
     volumes_in_use: Option<Arc<[String]>>,
     plugin_resources: Arc<PluginResources>,
     csi_node: CsiNodeStatus,
+    hung_pods: HungPodsMessage,
     reported_at: Option<Duration>,
     report_after: Duration,
     reports: u64,
@@ -233,6 +237,7 @@ impl NodeStatusFsm {
             volumes_in_use: None,
             plugin_resources: Arc::default(),
             csi_node: CsiNodeStatus::default(),
+            hung_pods: None,
             reported_at: None,
             reports: 0,
             ticks: 0,
@@ -306,6 +311,10 @@ impl NodeStatusFsm {
             }
             Input::CsiNode(status) => {
                 self.csi_node = status;
+                self.write(uptime, now, &mut effects);
+            }
+            Input::HungPods(message) => {
+                self.hung_pods = message;
                 self.write(uptime, now, &mut effects);
             }
             Input::VolumesInUse(devices) => {
@@ -384,6 +393,7 @@ impl NodeStatusFsm {
                 disk_pressure: pressure.disk,
                 pid_pressure: pressure.pid,
                 keeps_pressure: self.pressure.is_none(),
+                hung_pods: self.hung_pods.as_deref().map(str::to_owned),
             },
             volumes_in_use: self.volumes_in_use.clone(),
             plugin_resources: Arc::clone(&self.plugin_resources),

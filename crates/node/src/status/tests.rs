@@ -40,6 +40,7 @@ struct TestEnv {
     pressure: watch::Sender<NodePressure>,
     in_use: watch::Sender<Option<VolumesInUse>>,
     csi_node: watch::Sender<CsiNodeStatus>,
+    hung_pods: watch::Sender<HungPodsMessage>,
     seen: watch::Receiver<NodeUpdate>,
     events: Arc<Events>,
 }
@@ -100,6 +101,7 @@ impl TestEnv {
         let (pressure_sender, pressure) = watch::channel(NodePressure::default());
         let (in_use, volumes_in_use) = watch::channel(None);
         let (csi_node_sender, csi_node) = watch::channel(CsiNodeStatus::Initialized);
+        let (hung_sender, hung_pods) = watch::channel(None);
         let (seen_sender, seen) = watch::channel(NodeUpdate(None));
         let events = Arc::new(Events::default());
         start_actor(NodeStatus::new(NodeStatusDeps {
@@ -114,6 +116,7 @@ impl TestEnv {
             volumes_in_use,
             plugin_resources: watch::channel(PluginResourceUpdate::default()).1,
             csi_node,
+            hung_pods,
             seen: seen_sender,
             clock,
             events: Arc::clone(&events) as Arc<dyn EventRecorder>,
@@ -127,6 +130,7 @@ impl TestEnv {
             pressure: pressure_sender,
             in_use,
             csi_node: csi_node_sender,
+            hung_pods: hung_sender,
             seen,
             events,
         }
@@ -216,6 +220,35 @@ async fn new_node_is_ready_within_two_seconds_of_runtime() {
         );
         let seen = env.seen.borrow().0.clone().expect("seen");
         assert!(seen.metadata.uid.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hung_pods_change_the_ready_message_and_nothing_else() {
+    run(async {
+        let env = TestEnv::begin(settings(), |_| {});
+        env.state.send_replace(ready());
+        env.until_ready().await;
+        let before = env.condition("Ready").expect("ready");
+        let patches = env.patches().len();
+        env.events();
+        sleep(MINUTE / 2).await;
+        let name = "pods with hung operations: default/web: mount of volume data hung since T";
+        env.hung_pods.send_replace(Some(Arc::from(name)));
+        let limit = Duration::from_secs(1);
+        env.until("named", limit, |w| w.ready().ends_with(name))
+            .await;
+        let message = "True kubelet is posting ready status; ";
+        assert_eq!(env.ready(), format!("{message}{name}"));
+        let after = env.condition("Ready").expect("ready");
+        assert_eq!(after.last_transition_time, before.last_transition_time);
+        assert_eq!(after.reason, before.reason);
+        env.hung_pods.send_replace(None);
+        let well = "True kubelet is posting ready status";
+        env.until("well", limit, |w| w.ready() == well).await;
+        assert_eq!(env.patches().len(), patches + 2);
+        assert_eq!(env.events(), [""; 0]);
     })
     .await;
 }

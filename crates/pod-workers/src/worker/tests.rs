@@ -355,6 +355,7 @@ fn runtime(
         clock: Arc::clone(clock),
         node: Arc::default(),
         metrics: metrics.clone(),
+        hung: HungCalls::new(Arc::clone(clock)).operations(),
         options: RuntimeOptions::default(),
     })
 }

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass_actors::{ProbePod, ProbeResults, ProbeTargets, ProbeUpdate, ProbesHandle};
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{ActorKind, SimClock, SlotReceiver, slots, start_actor};
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
@@ -79,6 +80,7 @@ pub(crate) struct TestEnv {
     pub(crate) metrics: Metrics,
     pub(crate) began: Instant,
     pub(crate) clock: Arc<SimClock>,
+    pub(crate) hung: HungOperations,
     events: Arc<Events>,
     probes: ProbesHandle,
     updates: SlotReceiver<PodUid, ProbeUpdate>,
@@ -115,6 +117,7 @@ impl TestEnv {
         let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
         let clock = Arc::new(SimClock::starting_at(epoch));
         let results = ProbeResults::new(restored);
+        let hung = HungOperations::new(clock.clone());
         let (sender, updates) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
         let checks = FakeChecks::default();
         let runtime = FakeRuntime::new(clock.clone(), 1);
@@ -133,6 +136,7 @@ impl TestEnv {
                 results: results.clone(),
                 file: file.clone(),
                 updates: sender.clone(),
+                hung: hung.clone(),
             };
             start_actor(ProbeManager::new(kind, deps, pods));
             lane
@@ -148,6 +152,7 @@ impl TestEnv {
             metrics,
             began: Instant::now(),
             clock,
+            hung,
             events,
             updates,
         }

@@ -135,3 +135,30 @@ async fn probe_metrics_match_upstream_until_pod_removal() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn probe_is_listed_as_hung_while_its_attempts_time_out() {
+    with_env(async |env| {
+        env.checks.set(IP, 80, Server::Hangs);
+        let pod = pod_with(|c| c.readiness_probe = Some(tcp(80)));
+        env.report(&pod, &[env.container("app", "c1")]);
+        env.pass(SECOND / 2).await;
+        assert_eq!(env.hung.list(), [], "within its timeout");
+        env.pass(SECOND).await;
+        let hung = env.hung.list();
+        let lines: Vec<String> = hung.iter().map(ToString::to_string).collect();
+        let words = "Readiness probe of container app hung since 2026-01-01T00:00:00Z";
+        assert_eq!(lines, [words]);
+        assert_eq!(
+            hung[0].operation.pod,
+            pod.metadata.uid.as_deref().map(Into::into)
+        );
+        env.pass(30 * SECOND).await;
+        assert_eq!(env.hung.list(), hung, "since the first attempt");
+        // a failure is an answer
+        env.checks.set(IP, 80, Server::Refuses);
+        env.pass(10 * SECOND).await;
+        assert_eq!(env.hung.list(), []);
+    })
+    .await;
+}

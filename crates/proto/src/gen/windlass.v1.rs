@@ -109,6 +109,30 @@ pub struct GetNodeResponse {
     /// Absent before the eviction signals were observed.
     #[prost(message, optional, tag = "4")]
     pub eviction: ::core::option::Option<Eviction>,
+    /// Oldest first.
+    #[prost(message, repeated, tag = "5")]
+    pub hung_operations: ::prost::alloc::vec::Vec<HungOperation>,
+}
+/// An operation that does not end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HungOperation {
+    /// Such as volume or runtime_call.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Such as mount of volume data.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Start of the first attempt without an answer.
+    #[prost(message, optional, tag = "3")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// Pod that waits for it; empty if the node does.
+    #[prost(string, tag = "4")]
+    pub pod_uid: ::prost::alloc::string::String,
+    /// Empty if the pod is not known by name.
+    #[prost(string, tag = "5")]
+    pub pod_namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub pod_name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Eviction {

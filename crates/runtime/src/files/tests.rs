@@ -352,6 +352,7 @@ async fn hung_volume_does_not_block_the_pod_cgroup() {
         clock: Arc::new(FixedClock::default()),
         node: Arc::default(),
         metrics: Metrics::new().expect("metrics"),
+        hung: windlass_hung_operations::HungOperations::new(Arc::new(FixedClock::default())),
         options: RuntimeOptions::default(),
     });
     let removed = runtime.remove_cgroup(&PodUid::from("u1")).await;

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
+use windlass_hung_operations::HungOperations;
+use windlass_mailboxes::SystemClock;
 use windlass_pod_lifecycle::cri_log::LogStream;
 
 use super::{LogError, LogOptions, LogReader, LogSource, MAX_READERS, MAX_THREADS};
@@ -478,7 +480,7 @@ async fn unpolled_followers_hold_no_thread() {
     for _ in 0..2 * MAX_THREADS {
         all.push(Followed::new(&reader, &log).await);
     }
-    let threads = reader.threads.0.clone();
+    let threads = reader.threads.all.clone();
     let most = u32::try_from(MAX_THREADS).expect("few");
     let held = threads.acquire_many(most).await.expect("all of them");
     // now each waits for a thread to find the next file, and is not polled
@@ -488,4 +490,65 @@ async fn unpolled_followers_hold_no_thread() {
     drop(held);
     let other = within(reader.run_blocking(|| Ok("looked")));
     assert_eq!(other.await.expect("a thread"), "looked");
+}
+
+/// A reader of one pod's log, in the background, and its end.
+fn read_in_background(
+    reader: &LogReader,
+    source: &LogSource,
+) -> tokio::task::JoinHandle<Result<(), LogError>> {
+    let (reader, source) = (reader.clone(), source.clone());
+    tokio::spawn(async move {
+        let token = CancellationToken::new();
+        let blocks = reader.read(source, LogOptions::default(), token).await;
+        blocks.map(drop)
+    })
+}
+
+#[tokio::test]
+async fn hung_log_is_listed_with_its_pod_and_delays_no_other() {
+    use windlass_testing::hung_disk::HungDisk;
+
+    let root = tempfile::tempdir().expect("temp dir");
+    let source = |pod: &str| LogSource {
+        root: root.path().to_owned(),
+        path: root.path().join(format!("{pod}/app/0.log")),
+    };
+    let (sick, other) = (source("default_sick_u1"), source("default_other_u2"));
+    fs::create_dir_all(other.path.parent().expect("a directory")).expect("dirs");
+    append(&other.path, "2026-01-01T00:00:00Z stdout F line\n");
+    let mut disk = HungDisk::mount(sick.path.parent().expect("a directory")).expect("mounted");
+
+    let hung = HungOperations::new(Arc::new(SystemClock));
+    let reader = LogReader::listing_in(hung.clone());
+    // more than there are threads
+    let reads: Vec<_> = (0..MAX_THREADS + 4)
+        .map(|_| read_in_background(&reader, &sick))
+        .collect();
+    let began = tokio::time::Instant::now();
+    while hung.list().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(5), "not named");
+        let read = read_in_background(&reader, &other);
+        let read = tokio::time::timeout(Duration::from_secs(2), read).await;
+        let read = read.expect("not delayed by the log that hangs");
+        read.expect("a task").expect("a log");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let listed = hung.list();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0].operation.pod, Some("u1".into()));
+    let text = listed[0].to_string();
+    assert!(
+        text.starts_with("read of the log of app hung since"),
+        "{text}"
+    );
+
+    disk.release();
+    for read in reads {
+        let read = tokio::time::timeout(Duration::from_secs(10), read).await;
+        read.expect("released")
+            .expect("a task")
+            .expect_err("no log");
+    }
+    assert_eq!(hung.list(), []);
 }

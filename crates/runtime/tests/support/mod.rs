@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_checks::NetChecks;
 use windlass_cri::{ImageService, RuntimeService};
+use windlass_hung_operations::HungOperations;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::projection::VolumePayloads;
@@ -130,6 +131,7 @@ impl Agent {
                 clock: clock.clone(),
                 node: Arc::new(node),
                 metrics: Metrics::new().expect("metrics"),
+                hung: HungOperations::new(clock.clone()),
                 options,
             }),
             volumes,

@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use windlass_actors::{MountedVolumeCache, UpdatePod};
+use windlass_cri::HungCalls;
 use windlass_mailboxes::{MailboxSender, SimClock, SlotSender, mailbox, slots, start_actor};
 use windlass_node_rules::admission::SysctlAllowList;
 use windlass_node_rules::resize::ResizePolicy;
@@ -106,6 +107,7 @@ fn deps(workers: PodWorkersHandle, clock: Arc<dyn Clock>, metrics: Metrics) -> S
         clock: Arc::clone(&clock),
         node: Arc::default(),
         metrics: metrics.clone(),
+        hung: HungCalls::new(Arc::clone(&clock)).operations(),
         options: RuntimeOptions::default(),
     });
     SyncLoopDeps {

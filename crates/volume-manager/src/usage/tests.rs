@@ -65,6 +65,10 @@ impl VolumePlugins for FakePlugins {
                 message: "bad".to_owned(),
             });
         }
+        if request.volume.name == "share" {
+            let takes = *self.takes.lock().unwrap();
+            tokio::time::sleep(takes).await;
+        }
         Ok(MountedVolume {
             content: MountedContent::Path("/v".into()),
             read_only: false,
@@ -101,6 +105,7 @@ struct Fixture {
     measured: InstrumentedVolumes,
     usages: VolumeUsages,
     metrics: Metrics,
+    hung: HungOperations,
 }
 
 impl Fixture {
@@ -109,22 +114,26 @@ impl Fixture {
         let plugins = Arc::new(FakePlugins::default());
         *plugins.began.lock().unwrap() = Some(Instant::now());
         let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
+        let hung = HungOperations::new(Arc::clone(&clock));
         let usages = VolumeUsages::new(VolumeUsagesDeps {
             plugins: plugins.clone(),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
+            hung: hung.clone(),
         });
         let measured = InstrumentedVolumes::new(
             plugins.clone(),
             usages.clone(),
             metrics.volumes.clone(),
             Timelines::new(clock, None),
+            hung.clone(),
         );
         Self {
             plugins,
             measured,
             usages,
             metrics,
+            hung,
         }
     }
 
@@ -208,6 +217,53 @@ async fn sample_of_hung_volume_becomes_absent() {
         2,
         "no pile of waiters"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn hung_measurement_of_a_server_is_listed_but_no_walk() {
+    let fixture = Fixture::new();
+    let nfs = json!({"server": "dead", "path": "/x"});
+    let volumes = json!([{"name": "share", "nfs": nfs}, {"name": "tree", "emptyDir": {}}]);
+    let web = pod("web", volumes);
+    fixture.set_up(&web).await;
+    fixture.plugins.set("share", 7);
+    fixture.plugins.set("tree", 7);
+    *fixture.plugins.takes.lock().unwrap() = 15 * SECOND;
+    let lines = || -> Vec<String> {
+        let hung = fixture.hung.list();
+        hung.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(fixture.recent(&web, "tree").await, None);
+    assert_eq!(lines(), [""; 0], "files are counted");
+    assert_eq!(fixture.recent(&web, "share").await, None);
+    let words = "usage of volume share (kubernetes.io/nfs) hung since 1970-01-01T00:00:10Z";
+    assert_eq!(lines(), [words]);
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(lines(), [""; 0], "it ended");
+    // its files are counted, so that it may take long
+    tokio::time::sleep(100 * SECOND).await;
+    fixture.recent(&web, "share").await;
+    assert_eq!(lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_step_of_a_volume_is_listed_until_it_ends() {
+    let fixture = Fixture::new();
+    let nfs = json!({"server": "dead", "path": "/x"});
+    let web = pod("web", json!([{"name": "share", "nfs": nfs}]));
+    *fixture.plugins.takes.lock().unwrap() = 20 * SECOND;
+    let lines = || -> Vec<String> {
+        let hung = fixture.hung.list();
+        hung.iter().map(ToString::to_string).collect()
+    };
+    let mounted = fixture.set_up(&web);
+    tokio::pin!(mounted);
+    let early = tokio::time::timeout(5 * SECOND, &mut mounted).await;
+    early.expect_err("it takes longer");
+    let words = "mount of volume share (kubernetes.io/nfs) hung since 1970-01-01T00:00:00Z";
+    assert_eq!(lines(), [words]);
+    mounted.await;
+    assert_eq!(lines(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::{ApiPodUpdate, NodeUpdate, PluginResourceUpdate, SourceSnapshot};
 use windlass_mailboxes::{MailboxSender, mailbox, slots, spawn_io, start_actor};
-use windlass_node::{CsiNodeStatus, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
+use windlass_node::{
+    CsiNodeStatus, HungPodsMessage, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps,
+};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodStatusStore, StatusManager, StatusManagerDeps,
@@ -41,6 +43,7 @@ pub(super) fn event_recorder(
 pub(super) struct ClusterWiring {
     pub(super) storage: MailboxSender<SourceSnapshot>,
     pub(super) csi_node: watch::Receiver<CsiNodeStatus>,
+    pub(super) hung_pods: watch::Receiver<HungPodsMessage>,
     pub(super) node: watch::Sender<NodeUpdate>,
     pub(super) plugin_resources: watch::Receiver<PluginResourceUpdate>,
 }
@@ -115,6 +118,7 @@ pub(super) fn spawn_cluster(
         volumes_in_use: links.volumes_in_use.clone(),
         plugin_resources: wiring.plugin_resources,
         csi_node: wiring.csi_node,
+        hung_pods: wiring.hung_pods,
         seen: wiring.node,
         clock: Arc::clone(&shared.clock),
         events: Arc::clone(&shared.events),

@@ -76,6 +76,7 @@ pub(super) fn spawn_container_manager(
         pleg: links.pleg.clone(),
         runtime: Arc::clone(&shared.runtime),
         metrics: shared.metrics.resource_managers.clone(),
+        hung: shared.hung_operations.clone(),
     };
     let (manager, reader) = ContainerManager::new(deps, ends.requests, events);
     start_actor(manager);

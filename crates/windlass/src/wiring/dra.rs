@@ -29,6 +29,7 @@ pub(super) fn spawn_dra(
         health: parts.health,
         health_messages: parts.health_messages,
         metrics: shared.metrics.clone(),
+        hung: shared.hung_operations.clone(),
     }));
     spawn_io("dra-retries", Arc::clone(&claims).run_retries());
     if let Some(client) = client {

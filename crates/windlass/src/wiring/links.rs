@@ -11,6 +11,7 @@ use windlass_actors::{
 };
 use windlass_container_manager::CONTAINER_MANAGER;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, TrackedImages, TrackedRuntime};
+use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{
     Mailbox, MailboxSender, Shutdown, SlotReceiver, SlotSender, mailbox, slots,
 };
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) status_store: PodStatusStore,
     pub(super) timelines: Timelines,
     pub(super) hung: HungCalls,
+    pub(super) hung_operations: HungOperations,
     pub(super) runtime: Arc<dyn RuntimeService>,
     pub(super) images: Arc<dyn ImageService>,
     pub(super) runtime_name: RuntimeName,
@@ -42,7 +44,8 @@ pub(super) struct Shared {
 impl Shared {
     /// Creates the handles and records the warnings about the node as events.
     pub(super) fn new(parts: &AgentParts) -> Self {
-        let hung = HungCalls::new(Arc::clone(&parts.clock));
+        let hung_operations = HungOperations::new(Arc::clone(&parts.clock));
+        let hung = HungCalls::listed_in(hung_operations.clone(), Arc::clone(&parts.clock));
         let timelines = Timelines::new(Arc::clone(&parts.clock), parts.spans.clone());
         let (runtime, images) = (&parts.runtime.runtime, &parts.runtime.images);
         let runtime = TrackedRuntime::new(Arc::clone(runtime), hung.clone(), timelines.clone());
@@ -72,6 +75,7 @@ impl Shared {
             status_store,
             timelines,
             hung,
+            hung_operations,
             runtime: Arc::new(runtime),
             images: Arc::new(images),
             runtime_name: RuntimeName::default(),

@@ -8,7 +8,9 @@ use windlass_device_plugins::DevicePlugins;
 use windlass_dra::DraClaims;
 use windlass_mailboxes::{spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
-use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
+use windlass_node::{
+    CsiNodeStatus, HungPodsDeps, HungPodsMessage, PodCidrDeps, run_hung_pods, run_pod_cidr_sync,
+};
 use windlass_runtime::PodRuntime;
 
 use super::csi::{CsiWiring, spawn_csi};
@@ -23,6 +25,24 @@ pub(super) fn spawn_node_limits(runtime: &PodRuntime, shared: &Shared) {
         stop.run_until_cancelled(runtime.enforce_node_allocatable())
             .await
     });
+}
+
+/// Starts the task that names pods with hung operations; returns the text for the ready condition.
+pub(super) fn spawn_hung_pods(shared: &Shared) -> watch::Receiver<HungPodsMessage> {
+    let (sender, message) = watch::channel(None);
+    let task = run_hung_pods(HungPodsDeps {
+        hung: shared.hung_operations.clone(),
+        status_store: shared.status_store.clone(),
+        events: Arc::clone(&shared.events),
+        metrics: shared.metrics.clone(),
+        message: sender,
+    });
+    let stop = shared.shutdown.token();
+    spawn_io(
+        "hung-pods",
+        async move { stop.run_until_cancelled(task).await },
+    );
+    message
 }
 
 /// Starts the task that gives the runtime the pod CIDR.

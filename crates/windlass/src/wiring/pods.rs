@@ -40,6 +40,7 @@ pub(super) fn pod_runtime(
         clock: Arc::clone(&shared.clock),
         node,
         metrics: shared.metrics.clone(),
+        hung: shared.hung_operations.clone(),
         options: parts.options,
     })
 }
@@ -75,7 +76,7 @@ pub(super) fn spawn_logs(
     shared: &Shared,
     links: &Links,
 ) -> LogReader {
-    let reader = LogReader::default();
+    let reader = LogReader::listing_in(shared.hung_operations.clone());
     if let Some(rotation) = rotation {
         let deps = LogRotationDeps {
             runtime: Arc::clone(&shared.runtime),

@@ -38,6 +38,7 @@ pub(super) fn spawn_probes(
             results: results.clone(),
             file: wiring.file.clone(),
             updates: updates.clone(),
+            hung: shared.hung_operations.clone(),
         };
         start_actor(ProbeManager::new(kind, deps, pods));
         manager

@@ -64,12 +64,14 @@ pub(super) fn spawn_volumes(
         plugins: Arc::clone(&parts.plugins),
         clock: Arc::clone(&shared.clock),
         metrics: shared.metrics.clone(),
+        hung: shared.hung_operations.clone(),
     });
     let plugins = InstrumentedVolumes::new(
         Arc::clone(&parts.plugins),
         usages.clone(),
         shared.metrics.volumes.clone(),
         shared.timelines.clone(),
+        shared.hung_operations.clone(),
     );
     let deps = VolumeManagerDeps {
         plugins: Arc::new(plugins),

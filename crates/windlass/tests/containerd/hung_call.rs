@@ -122,6 +122,9 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     assert_eq!(event, blocker, "the same words");
     let words = format!("PodSandboxStatus on sandbox {} hung since", &sandbox[..13]);
     assert!(event.starts_with(&words), "{event}");
+    let status = env.ctl_output(&["status"]).await;
+    let named = format!("PodSandboxStatus on sandbox {} for ", &sandbox[..13]);
+    assert!(status.contains(&named), "{status}");
     let explained = env.ctl_output(&["explain", "pod", "sick-node"]).await;
     assert!(explained.contains("RuntimeCallHung"), "{explained}");
     assert!(explained.contains(&words), "{explained}");

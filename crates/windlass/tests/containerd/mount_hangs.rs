@@ -56,6 +56,8 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
 
     fs::remove_file(&hangs).unwrap();
     env.ready("stuck").await;
+    let status = env.ctl_output(&["status"]).await;
+    assert!(!status.contains("Hung:"), "{status}");
     assert!(programs.join("export/file").exists());
     let explained = env.ctl_output(&["explain", "pod", "stuck-node"]).await;
     assert!(explained.contains("no blocker"), "{explained}");
@@ -84,6 +86,17 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
 }
 
 async fn the_mount_is_named(env: &TestEnv) {
+    eventually("the node names the pod and its mount", SOON, async || {
+        let status = env.ctl(&["status"]).await.stdout;
+        let status = String::from_utf8(status).unwrap();
+        let words = "pod default/stuck-node: mount of volume share (kubernetes.io/nfs) for ";
+        status.contains(words).then_some(()).ok_or(status)
+    })
+    .await;
+    let json = env.ctl_output(&["status", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["hungOperations"][0]["kind"], "volume", "{json}");
+    assert_eq!(json["hungOperations"][0]["pod"], "stuck-node", "{json}");
     eventually("the mount that hangs is named", SOON, async || {
         // a restarted agent may not have read the manifest yet
         let explained = env.ctl(&["explain", "pod", "stuck-node"]).await.stdout;

@@ -20,7 +20,7 @@ const ENDPOINT: &str = "/plugins/gpu/dra.sock";
 
 /// A driver that prepares one device for each claim.
 #[derive(Debug, Default)]
-struct Driver(Mutex<DriverState>);
+pub(crate) struct Driver(Mutex<DriverState>);
 
 #[derive(Debug, Default)]
 struct DriverState {
@@ -33,6 +33,11 @@ struct DriverState {
 impl Driver {
     fn with<T>(&self, change: impl FnOnce(&mut DriverState) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls hang from now on, or no longer.
+    pub(crate) fn hang(&self, hangs: bool) {
+        self.with(|state| state.hangs = hangs);
     }
 
     fn calls(&self) -> Vec<String> {
@@ -51,7 +56,9 @@ impl Driver {
             (state.hangs, state.error.clone())
         });
         if hangs {
-            std::future::pending::<()>().await;
+            while self.with(|state| state.hangs) {
+                tokio::time::sleep(SECOND).await;
+            }
         }
         let result = |claim: &ClaimRef| match &error {
             Some(error) => Err(error.clone()),
@@ -89,7 +96,7 @@ impl ClaimDriver for Driver {
     }
 }
 
-fn driver(sim: &NodeSim) -> Arc<Driver> {
+pub(crate) fn driver(sim: &NodeSim) -> Arc<Driver> {
     let driver = Arc::new(Driver::default());
     let endpoint = Path::new(ENDPOINT);
     sim.dra_drivers
@@ -100,7 +107,7 @@ fn driver(sim: &NodeSim) -> Arc<Driver> {
 }
 
 /// A claim that is allocated for pods.
-fn claim(sim: &NodeSim, name: &str, reserved_for: &[&PodUid]) {
+pub(crate) fn claim(sim: &NodeSim, name: &str, reserved_for: &[&PodUid]) {
     let reserved = reserved_for.iter();
     let reserved: Vec<Value> = reserved
         .map(|uid| json!({ "resource": "pods", "name": "p", "uid": uid.as_str() }))
@@ -118,7 +125,7 @@ fn claim(sim: &NodeSim, name: &str, reserved_for: &[&PodUid]) {
     sim.api.create(&claim);
 }
 
-fn with_claim(name: &str, claim: &str) -> PodBuilder {
+pub(crate) fn with_claim(name: &str, claim: &str) -> PodBuilder {
     pod(name).with(|pod| {
         let spec = pod.spec.as_mut().expect("spec");
         let claims = json!([{ "name": "gpu", "resourceClaimName": claim }]);

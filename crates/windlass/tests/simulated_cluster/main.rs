@@ -14,6 +14,7 @@ mod deletion;
 mod dra;
 mod eviction;
 mod images;
+mod isolation;
 mod kept;
 mod many_volumes;
 mod memory;

@@ -12,7 +12,7 @@ use windlass_types::cri::ContainerConfig;
 use crate::fixture::*;
 
 /// A pod whose container has these limits, which are its requests.
-fn pod_with(name: &str, limits: &[(&str, &str)]) -> PodBuilder {
+pub(crate) fn pod_with(name: &str, limits: &[(&str, &str)]) -> PodBuilder {
     let limits: serde_json::Map<_, _> = limits
         .iter()
         .map(|(resource, amount)| ((*resource).to_owned(), json!(amount)))
