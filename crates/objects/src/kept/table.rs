@@ -282,10 +282,7 @@ impl Table {
         references: &References,
     ) -> Result<BTreeMap<String, String>, InputsError> {
         let Some(services) = &self.services else {
-            return Err(error_of(
-                references,
-                &not_kept(Kind::Services, &String::new()),
-            ));
+            return Err(error_of(references, &not_kept(Kind::Services, "")));
         };
         let links = PodExt::spec(pod).enable_service_links.unwrap_or(true);
         let services = services.iter().map(Arc::as_ref);
