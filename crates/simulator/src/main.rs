@@ -71,7 +71,10 @@ fn execute(options: &Options) -> anyhow::Result<bool> {
         }
         for mutation in mutations() {
             let (name, sentence) = (mutation.name(), mutation.sentence());
-            println!("mutation {name}: {sentence} Found by {}.", mutation.invariant());
+            println!(
+                "mutation {name}: {sentence} Found by {}.",
+                mutation.invariant()
+            );
         }
         return Ok(true);
     }
@@ -125,13 +128,21 @@ fn run_all(options: &Options, plans: impl Iterator<Item = Plan>) -> anyhow::Resu
         println!("seed {} {}: {violation}", plan.seed, plan.mode);
         let smallest = match options.shrink {
             true => {
-                let shrunk = shrink(&plan, &violation.invariant, &run_options, options.shrink_runs);
+                let shrunk = shrink(
+                    &plan,
+                    &violation.invariant,
+                    &run_options,
+                    options.shrink_runs,
+                );
                 println!("  shrunk in {} runs", shrunk.runs);
                 shrunk.plan
             }
             false => plan,
         };
-        let file = format!("{}-{}-{}.plan", violation.invariant, smallest.mode, smallest.seed);
+        let file = format!(
+            "{}-{}-{}.plan",
+            violation.invariant, smallest.mode, smallest.seed
+        );
         let path = options.found.join(file);
         std::fs::create_dir_all(&options.found)
             .and_then(|()| std::fs::write(&path, smallest.to_string()))
@@ -142,7 +153,10 @@ fn run_all(options: &Options, plans: impl Iterator<Item = Plan>) -> anyhow::Resu
         let mutation = options.mutation.as_ref();
         let mutation = mutation.map(|name| format!(" --mutation {name}"));
         let mutation = mutation.unwrap_or_default();
-        println!("  replay: cargo xtask sim --replay {}{mutation} --log", path.display());
+        println!(
+            "  replay: cargo xtask sim --replay {}{mutation} --log",
+            path.display()
+        );
     }
     let elapsed = began.elapsed().as_secs_f64();
     let hours = simulated.as_secs_f64() / 3600.0;
