@@ -24,3 +24,14 @@ fn pod_runs_after_a_reboot_with_an_earlier_clock() {
 ",
     );
 }
+
+#[test]
+fn restarted_container_runs_after_the_clock_is_set_back() {
+    // the ended instance was created later than the running one, which was stopped
+    check(
+        "windlass-sim 1 504 safety 60
+2.000 create crash-1
+6.000 clock -3600
+",
+    );
+}
