@@ -133,7 +133,7 @@ fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
     let mut removable = Vec::new();
     let mut kept: Vec<Vec<&ContainerSummary>> = Vec::new();
     for ((uid, _), mut instances) in by_name {
-        instances.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        instances.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
         let newest = instances.first().map(|c| c.id.clone());
         let mut dead = Vec::new();
         for instance in instances {

@@ -265,6 +265,9 @@ pub fn forget_cut_off_starts(pod: &mut ObservedPod, agent_started: Timestamp) {
 
 /// Returns the observed state of a pod: sandboxes and containers newest first, addresses from the
 /// newest ready sandbox.
+///
+/// The newest has the highest attempt or restart count: creation times go back when the wall clock
+/// is set back, for example at a boot, and the new sandbox would be replaced again and again.
 pub fn observe(
     uid: &PodUid,
     mut sandboxes: Vec<SandboxDetail>,
@@ -272,15 +275,15 @@ pub fn observe(
     observed_at: Timestamp,
 ) -> ObservedPod {
     sandboxes.sort_by(|a, b| {
-        let key = |s: &SandboxDetail| (s.summary.created_at, s.summary.attempt);
+        let key = |s: &SandboxDetail| (s.summary.attempt, s.summary.created_at);
         key(b)
             .cmp(&key(a))
             .then_with(|| a.summary.id.cmp(&b.summary.id))
     });
     let mut containers: Vec<_> = containers.into_iter().map(|c| c.observed).collect();
     containers.sort_by(|a, b| {
-        (b.created_at, b.restart_count)
-            .cmp(&(a.created_at, a.restart_count))
+        (b.restart_count, b.created_at)
+            .cmp(&(a.restart_count, a.created_at))
             .then_with(|| a.id.cmp(&b.id))
     });
     let first = sandboxes.first().map(|s| &s.summary);

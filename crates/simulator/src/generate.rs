@@ -143,7 +143,9 @@ impl Generator {
     fn static_pod(&mut self) -> Option<Step> {
         let name = self.one(&STATICS)?;
         let is_there = self.statics.get(name).copied().unwrap_or(false);
-        let other = STATICS.iter().find(|name| !self.statics.contains_key(*name));
+        let other = STATICS
+            .iter()
+            .find(|name| !self.statics.contains_key(*name));
         Some(match (is_there, self.dice.random_range(0..4)) {
             (false, _) => {
                 self.statics.insert(name, true);
@@ -189,7 +191,10 @@ impl Generator {
     }
 
     fn resize(&mut self) -> Option<Step> {
-        let pods = self.pods.iter().filter(|(_, kind)| **kind == PodKind::Sized);
+        let pods = self
+            .pods
+            .iter()
+            .filter(|(_, kind)| **kind == PodKind::Sized);
         let pods: Vec<u32> = pods.map(|(number, _)| *number).collect();
         let number = self.one(&pods)?;
         let cpu = self.one(&[100, 250, 500, 900_000])?;
@@ -250,10 +255,9 @@ impl Generator {
                     .map(|(kind, number)| Step::Exit(kind, number, code))
             }
             46 => self.pod().map(|(kind, number)| Step::Oom(kind, number)),
-            47 => {
-                self.pod()
-                    .map(|(kind, number)| Step::SandboxEnd(kind, number))
-            }
+            47 => self
+                .pod()
+                .map(|(kind, number)| Step::SandboxEnd(kind, number)),
             48..=49 => Some(Step::WriteConfig(self.dice.random_range(0..CONFIGS))),
             50 => Some(Step::DeleteConfig(self.dice.random_range(0..CONFIGS))),
             51 => Some(Step::DeleteNode),

@@ -85,7 +85,9 @@ impl FromStr for Plan {
             let at = parse_seconds(at).map_err(place)?;
             let step = step.parse().map_err(place)?;
             if plan.steps.last().is_some_and(|last| last.at > at) {
-                return Err(place("the time is before that of the previous line".to_owned()));
+                return Err(place(
+                    "the time is before that of the previous line".to_owned(),
+                ));
             }
             plan.steps.push(TimedStep { at, step });
         }

@@ -1,15 +1,17 @@
 //! The pods of a plan, by kind and number.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass_testing::PodBuilder;
 use windlass_testing::fake_runtime::Behavior;
 use windlass_types::Pod;
 use windlass_types::corev1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use windlass_types::storagev1::CSIDriver;
 
 use crate::generate::CONFIGS;
 use crate::step::PodKind;
-use std::time::Duration;
 
 /// Name of the node.
 pub(crate) const NODE: &str = "sim";
@@ -61,7 +63,7 @@ pub(crate) fn pod(kind: PodKind, number: u32) -> Pod {
                 let from = json!([{"configMapRef": {"name": config_name(number)}}]);
                 container.env_from = Some(parse(from));
             }
-            PodKind::Config | PodKind::Secret | PodKind::Claim => {
+            PodKind::Config | PodKind::Secret | PodKind::Claim | PodKind::Disk => {
                 container.volume_mounts = Some(parse(json!([{"name": "v", "mountPath": "/v"}])));
             }
             PodKind::Device => container.resources = Some(parse(limits(DEVICE, "1"))),
@@ -82,6 +84,7 @@ pub(crate) fn pod(kind: PodKind, number: u32) -> Pod {
             PodKind::Config => json!({"configMap": {"name": config_name(number)}}),
             PodKind::Secret => json!({"secret": {"secretName": config_name(number)}}),
             PodKind::Claim => json!({"persistentVolumeClaim": {"claimName": name}}),
+            PodKind::Disk => json!({"persistentVolumeClaim": {"claimName": disk_name(number)}}),
             PodKind::Deadline => {
                 spec.active_deadline_seconds = Some(60);
                 return;
@@ -144,6 +147,54 @@ pub(crate) fn volume(name: &str, claim_uid: Option<&str>) -> PersistentVolume {
             "hostPath": {"path": "/data"},
             "claimRef": {"namespace": "default", "name": name, "uid": claim_uid},
         },
+    }))
+}
+
+/// Number of shared volumes of the CSI driver.
+pub(crate) const DISKS: u32 = 2;
+
+/// Name of the PVC of a shared volume.
+pub(crate) fn disk_name(number: u32) -> String {
+    format!("shared-{}", number % DISKS)
+}
+
+/// Name of the device of a shared volume.
+pub(crate) fn device_name(number: u32) -> String {
+    format!("kubernetes.io/csi/disks.example.com^{}", disk_name(number))
+}
+
+/// The CSI driver; its volumes need no attachment.
+pub(crate) fn csi_driver() -> CSIDriver {
+    parse(json!({
+        "metadata": {"name": "disks.example.com"},
+        "spec": {"attachRequired": false},
+    }))
+}
+
+/// A bound PVC of a shared volume.
+pub(crate) fn disk_claim(number: u32) -> PersistentVolumeClaim {
+    let name = disk_name(number);
+    parse(json!({
+        "metadata": {"namespace": "default", "name": name,
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": format!("pv-{name}"),
+            "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"}},
+    }))
+}
+
+/// A shared volume.
+pub(crate) fn disk_volume(number: u32, claim_uid: Option<&str>) -> PersistentVolume {
+    let name = disk_name(number);
+    parse(json!({
+        "metadata": {"name": format!("pv-{name}")},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": name, "uid": claim_uid},
+            "csi": {"driver": "disks.example.com", "volumeHandle": name},
+        },
+        "status": {"phase": "Bound"},
     }))
 }
 

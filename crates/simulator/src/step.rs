@@ -32,6 +32,8 @@ words! {
         Secret = "secret",
         /// Volume from a PVC.
         Claim = "claim",
+        /// Volume of a CSI driver, shared by several pods.
+        Disk = "disk",
         /// Ignores SIGTERM.
         Stubborn = "stubborn",
         /// An init container of 2 s.
@@ -200,6 +202,10 @@ words! {
         Unmount = "unmount",
         /// Discovery.
         Find = "find",
+        /// Staging of a device.
+        Stage = "stage",
+        /// The reverse.
+        Unstage = "unstage",
     }
 }
 
@@ -437,7 +443,8 @@ impl<'a> Words<'a> {
 
     fn value<T: FromStr>(&mut self) -> Result<T, String> {
         let word = self.word()?;
-        word.parse().map_err(|_| format!("{word:?} is not a value here"))
+        word.parse()
+            .map_err(|_| format!("{word:?} is not a value here"))
     }
 
     fn time(&mut self) -> Result<Duration, String> {
@@ -484,7 +491,9 @@ impl FromStr for Step {
             "delete" => {
                 let (kind, number) = words.pod()?;
                 let grace = words.0.next().map(str::parse);
-                let grace = grace.transpose().map_err(|_| "not a grace period".to_owned())?;
+                let grace = grace
+                    .transpose()
+                    .map_err(|_| "not a grace period".to_owned())?;
                 Self::Delete(kind, number, grace)
             }
             "resize" => {
@@ -593,14 +602,25 @@ mod tests {
             "converge 600.000 300.000",
         ];
         for line in lines {
-            let step: Step = line.parse().unwrap_or_else(|error| panic!("{line}: {error}"));
+            let step: Step = line
+                .parse()
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_eq!(step.to_string(), line);
         }
     }
 
     #[test]
     fn malformed_steps_are_rejected() {
-        for line in ["", "create", "create web", "kill", "kill x", "calm now", "disk x 1", "api x"] {
+        for line in [
+            "",
+            "create",
+            "create web",
+            "kill",
+            "kill x",
+            "calm now",
+            "disk x 1",
+            "api x",
+        ] {
             assert!(line.parse::<Step>().is_err(), "{line}");
         }
     }

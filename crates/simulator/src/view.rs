@@ -116,6 +116,8 @@ pub struct View {
     pub disk_fault: Option<Duration>,
     /// When memory or the disk last ran short.
     pub pressure: Option<Duration>,
+    /// When the wall clock of the node was last set.
+    pub clock_set: Option<Duration>,
 }
 
 impl View {
@@ -213,8 +215,11 @@ impl View {
             | Step::Runtime(..)
             | Step::RuntimeRestart(_)
             | Step::Volume(..)
-            | Step::Device(..)
-            | Step::Clock(_) => self.disturbed = now,
+            | Step::Device(..) => self.disturbed = now,
+            Step::Clock(_) => {
+                self.clock_set = Some(now);
+                self.disturbed = now;
+            }
             Step::Disk(..) => self.disk_fault = Some(now),
             Step::Pressure(..) => self.pressure = Some(now),
             Step::Reboot(_) => {
@@ -319,5 +324,9 @@ impl View {
 fn split_subject(subject: &str) -> (String, String, u32) {
     let (pod, container) = subject.rsplit_once('/').unwrap_or((subject, ""));
     let (name, attempt) = container.split_once('#').unwrap_or((container, "0"));
-    (pod.to_owned(), name.to_owned(), attempt.parse().unwrap_or(0))
+    (
+        pod.to_owned(),
+        name.to_owned(),
+        attempt.parse().unwrap_or(0),
+    )
 }

@@ -123,7 +123,9 @@ impl FakeStateDisk {
 
     pub(crate) fn remove(&self, path: &Path) -> io::Result<()> {
         let removed = self.lock().files.remove(path);
-        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        removed
+            .map(drop)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     pub(crate) fn exists(&self, path: &Path) -> bool {

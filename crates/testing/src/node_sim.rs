@@ -268,9 +268,7 @@ impl NodeSim {
         let runtime = FakeRuntime::new(clock.clone(), seed);
         let volumes = files.volumes();
         let pods = runtime.clone();
-        volumes.watch_pods(move |uid| {
-            pods.is_pod_running(uid)
-        });
+        volumes.watch_pods(move |uid| pods.is_pod_running(uid));
         let pressure = FakePressure::new(runtime.clone(), clock.clone());
         Self {
             runtime,

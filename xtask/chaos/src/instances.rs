@@ -298,12 +298,12 @@ mod tests {
         let mut instances = Instances::default();
         instances.record(
             &[instance("a", 0, 0, false), instance("b", 1, 1, true)],
-            |_| false,
+            |_| Expected::Steady,
         );
         assert_eq!(instances.overlaps().len(), 0);
         instances.record(
             &[instance("a", 0, 0, true), instance("b", 1, 1, true)],
-            |_| false,
+            |_| Expected::Steady,
         );
         assert_eq!(instances.overlaps().len(), 1);
     }

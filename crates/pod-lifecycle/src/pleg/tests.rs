@@ -157,3 +157,64 @@ fn cut_off_start_is_observed_as_never_started() {
     // a start of this agent run
     check_exit_of(at(2), 128, "StartError", cut, false, "Exited#3 128");
 }
+
+/// Sandboxes and instances of a container as `number@creation`; expected are the numbers, newest
+/// first.
+fn check_order(given: &str, expected: &str) {
+    let numbers = given.split_whitespace().map(|word| {
+        let (number, created) = word.split_once('@').expect("number@creation");
+        let number: u32 = number.parse().expect("a number");
+        (number, at(created.parse().expect("seconds")))
+    });
+    let sandboxes = numbers.clone().map(|(attempt, created_at)| SandboxDetail {
+        summary: SandboxSummary {
+            id: format!("s{attempt}").into(),
+            uid: "u".into(),
+            name: "p".into(),
+            namespace: "n".into(),
+            attempt,
+            ready: false,
+            created_at,
+        },
+        ips: Vec::new(),
+        host_network: false,
+    });
+    let containers = numbers.map(|(restart_count, created_at)| ContainerDetail {
+        observed: windlass_types::ObservedContainer {
+            id: format!("c{restart_count}").into(),
+            name: "c".to_owned(),
+            created_at,
+            restart_count,
+            ..windlass_types::ObservedContainer::default()
+        },
+        labels: std::collections::BTreeMap::new(),
+        annotations: std::collections::BTreeMap::new(),
+        mounts: Vec::new(),
+    });
+    let pod = observe(
+        &"u".into(),
+        sandboxes.collect(),
+        containers.collect(),
+        at(0),
+    );
+    let attempts: Vec<_> = pod
+        .sandboxes
+        .iter()
+        .map(|s| s.attempt.to_string())
+        .collect();
+    let counts = pod.containers.iter().map(|c| c.restart_count.to_string());
+    assert_eq!(attempts.join(" "), expected, "sandboxes of {given}");
+    assert_eq!(
+        counts.collect::<Vec<_>>().join(" "),
+        expected,
+        "containers of {given}"
+    );
+}
+
+#[test]
+fn newest_has_the_highest_attempt_also_after_a_clock_step() {
+    check_order("0@100 1@200", "1 0");
+    check_order("1@200 0@100", "1 0");
+    // the wall clock was set back
+    check_order("0@3700 1@110 2@120", "2 1 0");
+}

@@ -81,9 +81,8 @@ impl Invariant for OneStaticPod {
             return Ok(());
         }
         let mut others = others(view, &change.id);
-        let twin = others.find(|c| {
-            c.pod == new.pod && c.uid != new.uid && view.statics.contains_key(&c.uid)
-        });
+        let twin = others
+            .find(|c| c.pod == new.pod && c.uid != new.uid && view.statics.contains_key(&c.uid));
         match twin {
             None => Ok(()),
             Some(twin) => Err(format!(

@@ -8,17 +8,20 @@ use windlass_types::{PodExt, PodUid};
 
 use super::Invariant;
 use crate::observation::{Event, Observation, is_ready, phase, reason};
-use crate::step::{PodKind, Step};
+use crate::step::PodKind;
 use crate::view::{ContainerFacts, View};
 
-/// Active deadline of pods that have one.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// Active deadline of pods that have one, less the rounding of the start time to seconds.
+const DEADLINE: Duration = Duration::from_secs(58);
 /// First back-off that is not zero, and its maximum.
 const BACKOFF: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(300)];
 /// Run time after which the back-off begins again.
 const BACKOFF_RESET: Duration = Duration::from_secs(600);
 /// Part of a back-off that may be missing, because of rounding to seconds.
 const BACKOFF_TOLERANCE: Duration = Duration::from_millis(1100);
+
+/// Time after a start in which its back-off may not be on the disk yet.
+const UNRECORDED: Duration = Duration::from_millis(100);
 
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
@@ -47,6 +50,10 @@ fn provocation(view: &View, uid: &PodUid) -> Option<&'static str> {
         () if facts.terminal.is_some() => Some("it ended"),
         () if facts.harmed.is_some() => Some("it was changed or hit by a fault"),
         () if view.pressure.is_some() => Some("resources ran short"),
+        // the wall clock measures the deadline
+        () if is_deadline && view.clock_set.is_some_and(|at| at >= facts.created) => {
+            Some("its deadline may be over")
+        }
         () if is_deadline && view.now.saturating_sub(facts.created) >= DEADLINE => {
             Some("its deadline is over")
         }
@@ -120,7 +127,9 @@ impl Invariant for ReadyFlap {
         }
         // a container that ended by itself
         let of_pod = view.containers.values().filter(|c| c.uid == uid);
-        let has_ended = of_pod.clone().any(|c| c.ended.is_some() && c.name != "first");
+        let has_ended = of_pod
+            .clone()
+            .any(|c| c.ended.is_some() && c.name != "first");
         match has_ended || of_pod.count() == 0 {
             true => Ok(()),
             false => Err(format!("{} ({uid}) is not ready any more", pod.name())),
@@ -165,13 +174,13 @@ impl Invariant for AdmittedStays {
 struct Crashes {
     restarts: u32,
     ended: Option<Duration>,
+    /// When the last instance started.
+    started: Duration,
 }
 
 #[derive(Debug, Default)]
 struct BackoffGrows {
     pods: BTreeMap<PodUid, Crashes>,
-    /// When the wall clock was last set.
-    clock_set: Option<Duration>,
 }
 
 impl BackoffGrows {
@@ -183,12 +192,21 @@ impl BackoffGrows {
         }
     }
 
-    fn started(&mut self, container: &ContainerFacts) -> Result<(), String> {
+    fn started(
+        &mut self,
+        container: &ContainerFacts,
+        killed: Option<Duration>,
+    ) -> Result<(), String> {
         let crashes = self.pods.entry(container.uid.clone()).or_default();
+        let last = std::mem::replace(&mut crashes.started, container.started);
         let Some(ended) = crashes.ended else {
             return Ok(());
         };
-        crashes.restarts += 1;
+        // a kill during the previous start repeats its back-off
+        let is_unrecorded = killed.is_some_and(|at| at >= last && at <= last + UNRECORDED);
+        if !is_unrecorded {
+            crashes.restarts += 1;
+        }
         let [first, max] = BACKOFF;
         // the first restart is immediate
         let backoff = match crashes.restarts {
@@ -220,7 +238,6 @@ impl Invariant for BackoffGrows {
 
     fn check(&mut self, observation: &Observation, view: &View) -> Result<(), String> {
         match &observation.event {
-            Event::Step(Step::Clock(_)) => self.clock_set = Some(observation.at),
             Event::Pod {
                 pod,
                 is_deleted: true,
@@ -237,11 +254,11 @@ impl Invariant for BackoffGrows {
                     return Ok(());
                 }
                 // the wall clock measures the back-off, and files remember it
-                let is_exempt = self.clock_set.is_some() || view.disk_fault.is_some();
+                let is_exempt = view.clock_set.is_some() || view.disk_fault.is_some();
                 match change.kind {
                     RuntimeChangeKind::Ended(_) => self.ended(container, observation.at),
                     RuntimeChangeKind::Started => {
-                        let checked = self.started(container);
+                        let checked = self.started(container, view.killed);
                         return if is_exempt { Ok(()) } else { checked };
                     }
                     _ => {}
@@ -277,9 +294,15 @@ impl Invariant for OneEviction {
         {
             return Ok(());
         }
+        // previous instances were stopped for other reasons
         let of_pod = view.containers.values().filter(|c| c.uid == uid);
-        let stopped = of_pod.clone().filter_map(|c| Some(c.stop_requested?.0)).min();
-        let ended = of_pod.filter_map(|c| Some(c.ended?.0)).max();
+        let is_last = |c: &&ContainerFacts| {
+            let mut others = of_pod.clone().filter(|other| other.name == c.name);
+            others.all(|other| other.started <= c.started)
+        };
+        let last = of_pod.clone().filter(is_last);
+        let stopped = last.clone().filter_map(|c| Some(c.stop_requested?.0)).min();
+        let ended = last.filter_map(|c| Some(c.ended?.0)).max();
         let (Some(stopped), Some(ended)) = (stopped, ended) else {
             return Ok(());
         };

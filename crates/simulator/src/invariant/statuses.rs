@@ -95,7 +95,10 @@ impl Invariant for StatusGoesForward {
         let was = self.0.entry(uid).or_default();
         let name = pod.name();
         let text = if was.started.is_some() && was.started != new.started {
-            Some(format!("{name} started at {:?}, now {:?}", was.started, new.started))
+            Some(format!(
+                "{name} started at {:?}, now {:?}",
+                was.started, new.started
+            ))
         } else if new.generation < was.generation {
             let (was, new) = (was.generation, new.generation);
             Some(format!("{name} had observed generation {was}, now {new}"))

@@ -106,7 +106,9 @@ impl Invariant for GraceIsLimited {
         }
         let calm = view.calm_for();
         let late = view.containers.values().find(|container| {
-            let requested = container.stop_requested.filter(|_| container.ended.is_none());
+            let requested = container
+                .stop_requested
+                .filter(|_| container.ended.is_none());
             requested.is_some_and(|(at, grace)| {
                 let limit = grace + GRACE_EXCESS;
                 calm > limit && view.now.saturating_sub(at) > limit
@@ -196,7 +198,11 @@ impl Invariant for DeletionEnds {
         }
         let calm = view.calm_for();
         let late = view.pods.values().find(|facts| {
-            let seconds = facts.pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+            let seconds = facts
+                .pod
+                .metadata
+                .deletion_grace_period_seconds
+                .unwrap_or(0);
             let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
             let limit = grace + DELETION_LAG;
             let since = facts.deleted.filter(|_| facts.removed.is_none());
@@ -227,9 +233,17 @@ impl ProbesOnTime {
         let Some(container) = running.next().filter(|c| c.stop_requested.is_none()) else {
             return Ok(());
         };
-        let agent = view.agent_since.unwrap_or(view.now);
+        let Some(agent) = view.agent_since else {
+            return Ok(());
+        };
         let last = self.0.get(ip).copied().unwrap_or_default();
-        let expected_since = last.max(container.started).max(agent).max(facts.ready_since);
+        // probes that have begun continue whatever happens; before, the runtime may report nothing
+        let has_begun = last >= container.started.max(agent);
+        let expected_since = match (has_begun, view.calm_since()) {
+            (true, _) => last,
+            (false, Some(calm)) => calm.max(container.started).max(agent),
+            (false, None) => return Ok(()),
+        };
         match view.now.saturating_sub(expected_since) > limit {
             true => Err(format!(
                 "{} was last probed {} s ago",
@@ -267,8 +281,7 @@ impl Invariant for ProbesOnTime {
                     self.0.remove(ip);
                 }
             }
-            // a runtime that hangs at the start does not report what runs
-            Event::Tick if view.calm_since().is_some() => {
+            Event::Tick => {
                 let mut pods = view.pods.iter();
                 return pods.try_for_each(|(uid, facts)| self.check_pod(uid, facts, view));
             }

@@ -166,7 +166,8 @@ impl World<'_> {
         if !self.has::<Pod>(&name) {
             return false;
         }
-        self.queue.push(Event::Step(Step::Delete(kind, number, grace)));
+        self.queue
+            .push(Event::Step(Step::Delete(kind, number, grace)));
         self.sim.api.delete::<Pod>(NAMESPACE, &name, grace);
         false
     }

@@ -8,7 +8,7 @@ use windlass_fake_api::On;
 use windlass_testing::NodeSim;
 use windlass_testing::fake_checks::Server;
 use windlass_testing::fake_runtime::{EventMode, Fault, Operation};
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{Pod, PodExt};
 use windlass_volumes::VolumeStep;
 
 use super::{World, setup};
@@ -202,22 +202,36 @@ impl World<'_> {
             VolumeTarget::Mount => VolumeStep::Mount,
             VolumeTarget::Unmount => VolumeStep::Unmount,
             VolumeTarget::Find => VolumeStep::Find,
+            VolumeTarget::Stage => VolumeStep::Stage,
+            VolumeTarget::Unstage => VolumeStep::Unstage,
         };
-        let has_volume = |kind| matches!(kind, PodKind::Config | PodKind::Secret | PodKind::Claim);
-        let pods = self.sim.api.list::<Pod>();
-        let pods = pods.iter().filter(|pod| {
+        let of_device = matches!(target, VolumeTarget::Stage | VolumeTarget::Unstage);
+        let has_volume = |kind| {
+            let of_pod = [
+                PodKind::Config,
+                PodKind::Secret,
+                PodKind::Claim,
+                PodKind::Disk,
+            ];
+            of_pod.contains(&kind)
+        };
+        let listed = self.sim.api.list::<Pod>();
+        let pods = listed.iter().filter(|pod| {
             let kind = parse_pod(pod.name()).map(|(kind, _)| kind);
             kind.is_some_and(has_volume)
         });
-        let uids: Vec<PodUid> = pods.map(PodExt::uid).collect();
-        if uids.is_empty() {
+        let subjects: Vec<String> = match of_device {
+            true => (0..pods::DISKS).map(pods::device_name).collect(),
+            false => pods.map(|pod| PodExt::uid(pod).to_string()).collect(),
+        };
+        if subjects.is_empty() {
             return false;
         }
         let set = move |sim: &NodeSim, on: bool| {
-            for uid in &uids {
+            for subject in &subjects {
                 match hangs {
-                    true => sim.volumes.hang(step, uid.as_str(), on),
-                    false => sim.volumes.fail(step, uid.as_str(), on.then_some("injected")),
+                    true => sim.volumes.hang(step, subject, on),
+                    false => sim.volumes.fail(step, subject, on.then_some("injected")),
                 }
             }
         };
@@ -228,7 +242,14 @@ impl World<'_> {
 
     fn device(&mut self, text: &str, act: DeviceAct, time: Duration) {
         let devices = self.sim.devices.clone();
-        let list = |healthy| [("gpu0", healthy), ("gpu1", true), ("gpu2", true), ("gpu3", true)];
+        let list = |healthy| {
+            [
+                ("gpu0", healthy),
+                ("gpu1", true),
+                ("gpu2", true),
+                ("gpu3", true),
+            ]
+        };
         match act {
             DeviceAct::Registered => devices.register(pods::DEVICE, &list(true)),
             DeviceAct::Unhealthy => devices.list(pods::DEVICE, &list(false)),
@@ -266,7 +287,9 @@ impl World<'_> {
         };
         let signal = Signal::MemoryAvailable;
         self.sim.pressure.pod_uses(signal, &uid, HOG_MEMORY);
-        self.fault(text, time, move |sim| sim.pressure.pod_uses(signal, &uid, 0));
+        self.fault(text, time, move |sim| {
+            sim.pressure.pod_uses(signal, &uid, 0)
+        });
     }
 }
 

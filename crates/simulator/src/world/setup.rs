@@ -55,6 +55,12 @@ pub(super) fn prepare(sim: &mut NodeSim) {
     for number in 0..CONFIGS {
         write_config(sim, number);
     }
+    sim.api.create(&pods::csi_driver());
+    for number in 0..pods::DISKS {
+        let claim = sim.api.create(&pods::disk_claim(number));
+        let uid = claim.metadata.uid.as_deref();
+        sim.api.create(&pods::disk_volume(number, uid));
+    }
 }
 
 /// Hard thresholds of memory and disk.

@@ -284,12 +284,7 @@ impl Model {
         Ok(())
     }
 
-    fn sandbox_changed(
-        &mut self,
-        kind: RuntimeChangeKind,
-        id: &SandboxId,
-        config: &SandboxConfig,
-    ) {
+    fn sandbox_changed(&mut self, kind: RuntimeChangeKind, id: &SandboxId, config: &SandboxConfig) {
         self.changes.push(RuntimeChange {
             kind,
             id: id.to_string(),

@@ -1,0 +1,37 @@
+//! Plans that found a defect, as the simulator shrank them.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
+
+use windlass_simulator::{Plan, RunOptions, run};
+
+/// Runs a plan, which must not violate an invariant.
+fn check(plan: &str) {
+    let plan: Plan = plan.parse().expect("a plan");
+    let report = run(&plan, &RunOptions::default());
+    if let Some(violation) = report.violation {
+        panic!("{violation}\n{}", report.log.join("\n"));
+    }
+}
+
+#[test]
+fn pod_runs_after_a_reboot_with_an_earlier_clock() {
+    // the new sandbox was replaced again and again, because the old one was created later
+    check(
+        "windlass-sim 1 26 safety 60
+2.000 static-add proxy
+4.000 clock -3600
+5.000 reboot 1.000
+",
+    );
+}
+
+#[test]
+fn restarted_container_runs_after_the_clock_is_set_back() {
+    // the ended instance was created later than the running one, which was stopped
+    check(
+        "windlass-sim 1 504 safety 60
+2.000 create crash-1
+6.000 clock -3600
+",
+    );
+}
