@@ -1,5 +1,6 @@
 //! `test`, `e2e` and `ci`: the checks that are required to merge a change.
 
+use windlass_bench as bench;
 use windlass_testbed::containerd::Programs;
 
 use crate::{cross, tidy, vm};
@@ -13,7 +14,8 @@ pub(crate) struct Options {
     /// Skip the tests on containerd; does not require root.
     #[arg(long)]
     fast: bool,
-    /// Run the short forms of `cross` and `vm`, too: some tests on emulated processors.
+    /// Compare figures with their budgets, and run the short forms of `cross` and `vm`, too: some
+    /// tests on emulated processors.
     #[arg(long, conflicts_with = "fast")]
     emulated: bool,
 }
@@ -46,6 +48,8 @@ pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if !options.emulated {
         return Ok(());
     }
+    run::step("cargo xtask bench --check --short");
+    bench::check_briefly().await?;
     cross::short()?;
     vm::short().await
 }

@@ -5,6 +5,7 @@
 //! # Entry points
 //!
 //! * [`Options`] are the options of the command, [`run`] measures and prints a table
+//! * [`check_briefly`] compares counts with `budgets.md`, for the tests
 //!
 //! # Example
 //!
@@ -25,6 +26,7 @@
 
 mod api;
 mod bare;
+mod check;
 mod cluster;
 mod fleet;
 mod isolation;
@@ -40,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::{Args, FromArgMatches};
 use windlass_testbed::containerd::PrivateContainerd;
 
 use self::bare::{Bare, BarePod};
@@ -104,6 +107,9 @@ pub struct Options {
     /// Measure pods beside hung operations of others.
     #[command(flatten, next_help_heading = "Hung operations instead of starts")]
     isolation: isolation::IsolationOptions,
+    /// Compare figures with their budgets.
+    #[command(flatten, next_help_heading = "Budgets instead of a table")]
+    check: check::CheckOptions,
     /// Measure in-place resizes.
     #[command(flatten, next_help_heading = "In-place resizes instead of starts")]
     resize: resize::ResizeOptions,
@@ -114,11 +120,26 @@ const KILL_PODS: usize = 20;
 /// MiB of a value in `/proc`, which is in KiB.
 const KIB_PER_MIB: f64 = 1024.0;
 
+/// Compares the figures of a minute with their budgets, with the dev build of the agent that the tests
+/// have built.
+///
+/// # Errors
+/// A program cannot be started, or a figure is over its budget.
+pub async fn check_briefly() -> anyhow::Result<()> {
+    let arguments = ["bench", "--check", "--short"];
+    let command = Options::augment_args(clap::Command::new("bench"));
+    let options = Options::from_arg_matches(&command.try_get_matches_from(arguments)?)?;
+    check::run(&options).await
+}
+
 /// Runs the benchmark and prints its table.
 ///
 /// # Errors
 /// A program cannot be built or started, or a figure misses its limit.
 pub async fn run(options: &Options) -> anyhow::Result<()> {
+    if options.check.check {
+        return check::run(options).await;
+    }
     if options.cluster.cluster || options.volumes.volumes || options.resize.resize {
         cluster::with_a_fast_server(options)?;
     }

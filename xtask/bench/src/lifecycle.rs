@@ -1,7 +1,7 @@
 //! `bench --lifecycle`: cost of probes, and restart latency of a dead container, in turns with bare CRI
 //! calls.
 
-mod deaths;
+pub(super) mod deaths;
 mod probes;
 
 use std::path::Path;

@@ -51,7 +51,7 @@ pub(super) fn machine_busy_seconds() -> anyhow::Result<f64> {
 }
 
 /// Voluntary context switches of the threads of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sleeps(BTreeMap<OsString, u64>);
 
 impl Sleeps {
@@ -98,6 +98,27 @@ impl Process {
     pub(super) fn new(agent: &Agent) -> anyhow::Result<Self> {
         let pid = agent.pid().context("the agent does not run")?;
         Ok(Self { pid })
+    }
+
+    /// This program.
+    pub(super) fn of_this_program() -> Self {
+        let pid = std::process::id();
+        Self { pid }
+    }
+
+    /// Resident memory in KiB without mapped files, which differ between builds.
+    pub(super) fn anonymous_kib(self) -> anyhow::Result<u64> {
+        self.status("RssAnon:")
+    }
+
+    /// Number of threads.
+    pub(super) fn threads(self) -> anyhow::Result<u64> {
+        self.status("Threads:")
+    }
+
+    /// Number of open descriptors.
+    pub(super) fn descriptors(self) -> anyhow::Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.pid))?.count())
     }
 
     /// Resident memory in KiB.
@@ -178,10 +199,10 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory_and_time() {
-        let process = Process {
-            pid: std::process::id(),
-        };
-        assert!(process.rss_kib().unwrap() > 100);
+        let process = Process::of_this_program();
+        assert!(process.rss_kib().unwrap() > process.anonymous_kib().unwrap());
+        assert!(process.descriptors().unwrap() >= 3);
+        assert!(process.threads().unwrap() >= 2);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
         assert!(process.sleeps().is_ok_and(|sleeps| !sleeps.0.is_empty()));
     }

@@ -33,6 +33,8 @@ pub(super) enum Section {
     Resize,
     /// Pods beside hung operations of others.
     Isolation,
+    /// Figures and their budgets.
+    Check,
 }
 
 impl Section {
@@ -47,6 +49,7 @@ impl Section {
             Self::Pressure => "bench-pressure",
             Self::Resize => "bench-resize",
             Self::Isolation => "bench-isolation",
+            Self::Check => "bench-check",
         }
     }
 }
@@ -166,13 +169,7 @@ impl Report {
 
     /// Returns the table, with the command that repeats the run.
     pub(super) fn markdown(&self, command: &str) -> anyhow::Result<String> {
-        let mut text = String::new();
-        writeln!(
-            text,
-            "Command: `{command}`, commit {}.",
-            output("git", &["describe", "--always", "--dirty"])?
-        )?;
-        writeln!(text, "Machine: {}.\n", machine()?)?;
+        let mut text = provenance(command)?;
         writeln!(
             text,
             "| what | windlass | compared with | ratio | target | met |"
@@ -186,6 +183,15 @@ impl Report {
         }
         Ok(text)
     }
+}
+
+/// The command that repeats a run, its commit and host.
+pub(super) fn provenance(command: &str) -> anyhow::Result<String> {
+    let commit = output("git", &["describe", "--always", "--dirty"])?;
+    let machine = machine()?;
+    Ok(format!(
+        "Command: `{command}`, commit {commit}.\nMachine: {machine}.\n\n"
+    ))
 }
 
 /// Replaces the section of the document by the table.

@@ -11,6 +11,7 @@ use windlass_fake_api::{FakeApiServer, KubeconfigUser, RequestRecord, TlsServer}
 use windlass_testbed::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::images;
+use windlass_testbed::pod_watch::PodTable;
 use windlass_types::Pod;
 use windlass_types::corev1::{ConfigMap, Node, Secret, ServiceAccount};
 
@@ -40,6 +41,15 @@ impl ClusterNode {
         containerd: &PrivateContainerd,
         binary: &Path,
     ) -> anyhow::Result<Self> {
+        Self::configured(containerd, binary, "").await
+    }
+
+    /// The same with more lines of the agent's configuration.
+    pub(crate) async fn configured(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        config: &str,
+    ) -> anyhow::Result<Self> {
         let api = FakeApiServer::new();
         create_objects(&api)?;
         let server = api.serve_tls().await?;
@@ -52,9 +62,10 @@ impl ClusterNode {
         std::fs::create_dir_all(&manifests)?;
         let options = AgentOptions {
             // no eviction, however full the disks of this host are
-            config: "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
-                     evictionHard: {memory.available: 1Mi}"
-                .to_owned(),
+            config: format!(
+                "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
+                 evictionHard: {{memory.available: 1Mi}}\n{config}"
+            ),
             kubeconfig: Some(kubeconfig),
             ..AgentOptions::default()
         };
@@ -127,6 +138,38 @@ impl ClusterNode {
         Ok(begin.elapsed().as_secs_f64())
     }
 
+    /// Waits until the API shows a pod as ready with this number of restarts.
+    pub(crate) async fn restarted(&self, name: &str, restarts: i32) -> anyhow::Result<()> {
+        let is_back = |api: &FakeApiServer| {
+            let pod = api.get::<Pod>(Some(NAMESPACE), name);
+            let status = pod.and_then(|pod| pod.status).unwrap_or_default();
+            let mut containers = status.container_statuses.into_iter().flatten();
+            containers.any(|it| it.ready && it.restart_count == restarts)
+        };
+        let restarted = tokio::time::timeout(TIMEOUT, self.api.wait_for(is_back)).await;
+        restarted.with_context(|| format!("the container of {name} is not replaced"))?;
+        Ok(())
+    }
+
+    /// Kills the agent with SIGKILL and starts it again; returns the seconds until it reports `count`
+    /// pods as ready.
+    pub(crate) async fn kill_and_respawn(&mut self, count: usize) -> anyhow::Result<f64> {
+        self.agent.kill()?;
+        let begin = Instant::now();
+        self.agent.spawn()?;
+        let mut watch = self.agent.watch();
+        let ready = |table: &PodTable| table.pods.values().filter(|pod| pod.ready).count() == count;
+        watch
+            .wait_for("all pods are ready again", TIMEOUT, ready)
+            .await?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Metrics of the agent.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
+        self.agent.metrics(false).await
+    }
+
     /// UID of a pod.
     pub(crate) fn uid(&self, name: &str) -> anyhow::Result<String> {
         let pod = self.api.get::<Pod>(Some(NAMESPACE), name);
@@ -144,6 +187,13 @@ impl ClusterNode {
         let user = format!("system:node:{NODE_NAME}");
         let requests = self.api.requests();
         requests.iter().filter(|r| r.user == user).count()
+    }
+
+    /// Of these, those of the node's lease, whose number depends only on time.
+    pub(crate) fn lease_requests(&self) -> usize {
+        let requests = self.api.requests();
+        let of_leases = requests.iter().filter(|r| r.path.contains("/leases/"));
+        of_leases.count()
     }
 
     /// Number of status patches since the reset, by pod name.

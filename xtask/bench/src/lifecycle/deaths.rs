@@ -91,7 +91,7 @@ pub(super) async fn replaced(
 }
 
 /// PID of the first process of each container.
-async fn pids(containerd: &PrivateContainerd) -> anyhow::Result<BTreeMap<String, i32>> {
+pub(crate) async fn pids(containerd: &PrivateContainerd) -> anyhow::Result<BTreeMap<String, i32>> {
     let text = containerd.ctr(&["tasks", "ls"]).await?;
     let row = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -100,7 +100,8 @@ async fn pids(containerd: &PrivateContainerd) -> anyhow::Result<BTreeMap<String,
     Ok(text.lines().filter_map(row).collect())
 }
 
-fn kill(pids: &BTreeMap<String, i32>, container: &str) -> anyhow::Result<()> {
+/// Kills the first process of a container.
+pub(crate) fn kill(pids: &BTreeMap<String, i32>, container: &str) -> anyhow::Result<()> {
     let pid = pids.get(container).and_then(|pid| Pid::from_raw(*pid));
     kill_process(pid.context("a container without a process")?, Signal::KILL)?;
     Ok(())
