@@ -118,6 +118,7 @@ fn run_all(options: &Options, plans: impl Iterator<Item = Plan>) -> anyhow::Resu
         keep_log: options.log,
         mutation: options.mutation.clone(),
     };
+    #[expect(clippy::disallowed_methods, reason = "the speed of the simulator")]
     let began = Instant::now();
     let (mut simulated, mut runs, mut failed) = (Duration::ZERO, 0, 0);
     let mut coverage = Coverage::default();

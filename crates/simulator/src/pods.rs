@@ -26,8 +26,10 @@ pub(crate) const DEVICE: &str = "vendor.com/gpu";
 /// Grace period of pods, in seconds.
 pub(crate) const GRACE_SECONDS: i64 = 5;
 
+/// The name of a container and its behavior.
+type NamedBehavior = (&'static str, fn() -> Behavior);
 /// Behaviors by container name, which is the kind.
-pub(crate) const BEHAVIORS: [(&str, fn() -> Behavior); 5] = [
+pub(crate) const BEHAVIORS: [NamedBehavior; 5] = [
     ("job", || Behavior::exits(Duration::from_secs(20), 0)),
     ("fail", || Behavior::exits(Duration::from_secs(7), 3)),
     ("crash", || Behavior::exits(Duration::from_secs(5), 1)),

@@ -91,12 +91,13 @@ pub(super) async fn measure(times: u32) -> anyhow::Result<String> {
          |---|---|---|---|---|---|---|\n",
     );
     for cut in Cut::ALL {
-        let whole = lab.duration(cut).await?;
+        // boxed: the requests are large
+        let whole = Box::pin(lab.duration(cut)).await?;
         let mut outcomes: BTreeMap<Outcome, Vec<Duration>> = BTreeMap::new();
         for number in 0..times {
             // up to a fifth longer than the call, so that the end is included
             let at = whole.mul_f64(1.2 * f64::from(number) / f64::from(times.max(2) - 1));
-            let outcome = lab.cut(cut, 1000 + number, at).await?;
+            let outcome = Box::pin(lab.cut(cut, 1000 + number, at)).await?;
             outcomes.entry(outcome).or_default().push(at);
         }
         for (outcome, at) in outcomes {
@@ -127,11 +128,11 @@ struct Laboratory<'a> {
 
 /// A request that is cut, with all its inputs.
 enum Request {
-    Sandbox(cri::RunPodSandboxRequest),
-    Create(cri::CreateContainerRequest),
+    Sandbox(Box<cri::RunPodSandboxRequest>),
+    Create(Box<cri::CreateContainerRequest>),
     Start(cri::StartContainerRequest),
     Stop(cri::StopContainerRequest),
-    Pull(cri::PullImageRequest),
+    Pull(Box<cri::PullImageRequest>),
 }
 
 impl Request {
@@ -139,11 +140,15 @@ impl Request {
         let mut runtime = RuntimeServiceClient::new(channel.clone());
         match self {
             Self::Sandbox(request) => {
-                let made = runtime.run_pod_sandbox(request.clone()).await?;
+                let made = runtime
+                    .run_pod_sandbox(cri::RunPodSandboxRequest::clone(request))
+                    .await?;
                 Ok(made.into_inner().pod_sandbox_id)
             }
             Self::Create(request) => {
-                let made = runtime.create_container(request.clone()).await?;
+                let made = runtime
+                    .create_container(cri::CreateContainerRequest::clone(request))
+                    .await?;
                 Ok(made.into_inner().container_id)
             }
             Self::Start(request) => {
@@ -156,7 +161,7 @@ impl Request {
             }
             Self::Pull(request) => {
                 let mut images = ImageServiceClient::new(channel);
-                let pulled = images.pull_image(request.clone()).await?;
+                let pulled = images.pull_image(cri::PullImageRequest::clone(request)).await?;
                 Ok(pulled.into_inner().image_ref)
             }
         }
@@ -224,7 +229,7 @@ impl Laboratory<'_> {
                 config: Some(pod.clone()),
                 ..Default::default()
             };
-            return Ok((Request::Sandbox(request), pod));
+            return Ok((Request::Sandbox(Box::new(request)), pod));
         }
         if cut == Cut::Pull {
             let request = cri::PullImageRequest {
@@ -239,7 +244,7 @@ impl Laboratory<'_> {
                 }),
                 ..Default::default()
             };
-            return Ok((Request::Pull(request), pod));
+            return Ok((Request::Pull(Box::new(request)), pod));
         }
         let request = cri::RunPodSandboxRequest {
             config: Some(pod.clone()),
@@ -252,7 +257,7 @@ impl Laboratory<'_> {
             sandbox_config: Some(pod.clone()),
         };
         if cut == Cut::Create {
-            return Ok((Request::Create(create), pod));
+            return Ok((Request::Create(Box::new(create)), pod));
         }
         let made = cri.create_container(create).await?.into_inner();
         let container_id = made.container_id;
