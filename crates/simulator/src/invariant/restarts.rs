@@ -20,9 +20,6 @@ const BACKOFF_RESET: Duration = Duration::from_secs(600);
 /// Part of a back-off that may be missing, because of rounding to seconds.
 const BACKOFF_TOLERANCE: Duration = Duration::from_millis(1100);
 
-/// Time after a start in which its back-off may not be on the disk yet.
-const UNRECORDED: Duration = Duration::from_millis(100);
-
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(UnprovokedStop),
@@ -174,8 +171,6 @@ impl Invariant for AdmittedStays {
 struct Crashes {
     restarts: u32,
     ended: Option<Duration>,
-    /// When the last instance started.
-    started: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -192,21 +187,12 @@ impl BackoffGrows {
         }
     }
 
-    fn started(
-        &mut self,
-        container: &ContainerFacts,
-        killed: Option<Duration>,
-    ) -> Result<(), String> {
+    fn started(&mut self, container: &ContainerFacts) -> Result<(), String> {
         let crashes = self.pods.entry(container.uid.clone()).or_default();
-        let last = std::mem::replace(&mut crashes.started, container.started);
         let Some(ended) = crashes.ended else {
             return Ok(());
         };
-        // a kill during the previous start repeats its back-off
-        let is_unrecorded = killed.is_some_and(|at| at >= last && at <= last + UNRECORDED);
-        if !is_unrecorded {
-            crashes.restarts += 1;
-        }
+        crashes.restarts += 1;
         let [first, max] = BACKOFF;
         // the first restart is immediate
         let backoff = match crashes.restarts {
@@ -258,7 +244,7 @@ impl Invariant for BackoffGrows {
                 match change.kind {
                     RuntimeChangeKind::Ended(_) => self.ended(container, observation.at),
                     RuntimeChangeKind::Started => {
-                        let checked = self.started(container, view.killed);
+                        let checked = self.started(container);
                         return if is_exempt { Ok(()) } else { checked };
                     }
                     _ => {}
