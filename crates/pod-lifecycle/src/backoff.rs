@@ -105,14 +105,22 @@ impl BackoffTable {
         delay
     }
 
-    /// Counts the restarts of a pod that the runtime shows and the table lacks: an agent that was
-    /// killed during a start, or whose disk was full, has not written them. Without a previous entry
-    /// one is counted, because the earlier ones may have expired.
-    pub fn catch_up(&mut self, pod: &Pod, observed: &ObservedPod, policy: BackoffPolicy) {
+    /// Counts the restarts of a previous agent run that the runtime shows and the table lacks: an
+    /// agent that was killed during a start, or whose disk was full, has not written them. Without a
+    /// previous entry one is counted, because the earlier ones may have expired. An instance that is
+    /// created now and started by the runtime later is counted then, so each sync calls this.
+    pub fn catch_up(
+        &mut self,
+        pod: &Pod,
+        observed: &ObservedPod,
+        policy: BackoffPolicy,
+        agent_started: Timestamp,
+    ) {
         for spec in pod.init_containers().iter().chain(pod.containers()) {
             let started = observed
                 .instances(&spec.name)
                 .filter(|instance| instance.state != ContainerState::Created)
+                .filter(|instance| instance.created_at < agent_started)
                 .max_by_key(|instance| instance.restart_count);
             let Some(started) = started.filter(|instance| instance.restart_count > 0) else {
                 continue;
@@ -309,9 +317,20 @@ mod tests {
             }],
             ..ObservedPod::default()
         };
-        table.catch_up(&pod, &observed, BackoffPolicy::DEFAULT);
-        let delay = table.delay(&key).map_or(0, |delay| delay.as_secs());
-        assert_eq!(delay, expected, "{counted:?} {state:?} {restart_count}");
+        let delay = |table: &BackoffTable| table.delay(&key).map_or(0, |delay| delay.as_secs());
+        let before = delay(&table);
+        // an instance of this agent run was counted when it was started
+        table.catch_up(&pod, &observed, BackoffPolicy::DEFAULT, at(100));
+        assert_eq!(
+            delay(&table),
+            before,
+            "{counted:?} {state:?} {restart_count}"
+        );
+        for sync in 0..2 {
+            table.catch_up(&pod, &observed, BackoffPolicy::DEFAULT, at(101));
+            let line = format!("sync {sync}: {counted:?} {state:?} {restart_count}");
+            assert_eq!(delay(&table), expected, "{line}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use windlass_runtime_config::port::{PodClaims, PodObjects};
 use windlass_status::{EventRecorder, PodStatusStore};
 use windlass_store::BackoffFile;
 use windlass_timelines::Timelines;
-use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults};
+use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults, Timestamp};
 
 use crate::start_limiter::StartLimiter;
 
@@ -104,6 +104,8 @@ pub struct WorkerSettings {
     pub sync_frequency: Duration,
     /// Restart back-off.
     pub restart_policy: BackoffPolicy,
+    /// Start of this agent run: older instances were started by a previous one.
+    pub agent_started: Timestamp,
     /// Node addresses, for `status.hostIPs`.
     pub host_ips: Vec<IpAddr>,
     /// Feature gate `ContainerStopSignals`.

@@ -433,10 +433,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// The words of a line, taken in order.
-struct Words<'a>(std::str::SplitWhitespace<'a>);
+/// The parts of a line, from left to right.
+struct Parts<'a>(std::str::SplitWhitespace<'a>);
 
-impl<'a> Words<'a> {
+impl<'a> Parts<'a> {
     fn word(&mut self) -> Result<&'a str, String> {
         self.0.next().ok_or_else(|| "a word is missing".to_owned())
     }
@@ -475,7 +475,7 @@ impl FromStr for Step {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
-        let mut words = Words(line.split_whitespace());
+        let mut words = Parts(line.split_whitespace());
         let verb = words.word()?;
         let step = match verb {
             "create" | "label" | "edit" | "oom" | "sandbox-end" => {

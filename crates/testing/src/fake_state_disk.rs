@@ -28,7 +28,6 @@ struct State {
     /// What a crash of the host changes: the content after it, or no file.
     at_crash: BTreeMap<PathBuf, Option<Vec<u8>>>,
     fault: Option<DiskFault>,
-    failed_writes: u64,
 }
 
 impl FakeStateDisk {
@@ -75,11 +74,6 @@ impl FakeStateDisk {
         }
     }
 
-    /// Returns how many writes failed.
-    pub fn failed_writes(&self) -> u64 {
-        self.lock().failed_writes
-    }
-
     pub(crate) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let found = self.lock().files.get(path).cloned();
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -93,7 +87,6 @@ impl FakeStateDisk {
             Some(DiskFault::Lost | DiskFault::Torn) | None => None,
         };
         if let Some(error) = failure {
-            state.failed_writes += 1;
             return Err(error);
         }
         let path = path.to_owned();

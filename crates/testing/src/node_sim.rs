@@ -550,12 +550,6 @@ impl NodeSim {
         }
     }
 
-    /// Returns the number of calls that left the running agent.
-    pub fn agent_calls(&self) -> u64 {
-        let agent = self.agent.as_ref();
-        agent.map_or(0, |instance| instance.fence.crossings())
-    }
-
     /// The kernel logs a message. Without an agent it is lost.
     pub async fn log_of_kernel(&mut self, message: &str) {
         self.note(format!("kernel: {message}"));

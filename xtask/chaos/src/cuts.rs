@@ -161,7 +161,9 @@ impl Request {
             }
             Self::Pull(request) => {
                 let mut images = ImageServiceClient::new(channel);
-                let pulled = images.pull_image(cri::PullImageRequest::clone(request)).await?;
+                let pulled = images
+                    .pull_image(cri::PullImageRequest::clone(request))
+                    .await?;
                 Ok(pulled.into_inner().image_ref)
             }
         }

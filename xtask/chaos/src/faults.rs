@@ -102,7 +102,7 @@ pub(crate) fn pid_of_task(tasks: &str, id: &str) -> Option<u32> {
     (fields.next()? == "RUNNING").then_some(pid)
 }
 
-/// Pause between two looks at a state.
+/// Interval of reading a state.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

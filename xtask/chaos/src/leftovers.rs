@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_counted_by_name_and_descriptors_by_number() {
+    fn new_names_are_counted_and_descriptors_by_number() {
         let counts = |kind: Kind, names: &[&str]| {
             Counts([(kind, names.iter().map(|name| (*name).to_owned()).collect())].into())
         };

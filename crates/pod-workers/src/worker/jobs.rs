@@ -234,10 +234,8 @@ pub async fn sync_pod(
         Ok(observed) => observed,
         Err(error) => return SyncReport::without_outcome(Err(error)),
     };
-    if job.known.is_none() {
-        let policy = deps.settings.restart_policy;
-        job.backoff.catch_up(&job.pod, &observed, policy);
-    }
+    let (policy, started) = (deps.settings.restart_policy, deps.settings.agent_started);
+    job.backoff.catch_up(&job.pod, &observed, policy, started);
     if job.known.as_ref() != Some(&observed) {
         progress(Progress::Observed(Arc::clone(&observed)));
     }

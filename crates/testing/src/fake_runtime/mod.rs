@@ -14,6 +14,7 @@ mod exec;
 mod fault;
 mod operation;
 
+mod identity;
 mod images;
 mod model;
 

@@ -20,6 +20,9 @@ use windlass_types::{
 
 use super::behavior::Behavior;
 use super::change::{RuntimeChange, RuntimeChangeKind};
+use super::identity::{
+    no_container, no_sandbox, sandbox_name, sandbox_not_running, sandbox_subject,
+};
 use super::images::ImageStore;
 use super::resize::ReportedResources;
 
@@ -746,24 +749,6 @@ fn user_of(security: &ContainerSecurity) -> ObservedUser {
     }
 }
 
-/// Returns the reserved name of a sandbox, as in the CRI plugin of containerd.
-pub(super) fn sandbox_name(config: &SandboxConfig) -> String {
-    format!(
-        "{}_{}_{}_{}",
-        config.name, config.namespace, config.uid, config.attempt
-    )
-}
-
-/// Returns the reserved name of a container.
-pub(super) fn container_name(config: &ContainerConfig, sandbox: &SandboxConfig) -> String {
-    let pod = format!("{}_{}_{}", sandbox.name, sandbox.namespace, sandbox.uid);
-    format!("{}_{pod}_{}", config.name, config.attempt)
-}
-
-pub(super) fn sandbox_subject(config: &SandboxConfig) -> String {
-    format!("{}/{}", config.namespace, config.name)
-}
-
 fn sandbox_summary(id: &SandboxId, sandbox: &Sandbox) -> SandboxSummary {
     SandboxSummary {
         id: id.clone(),
@@ -785,23 +770,6 @@ fn has_labels(labels: &BTreeMap<String, String>, filter: &ListFilter) -> bool {
         .labels
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
-}
-
-pub(super) fn no_sandbox(id: &SandboxId) -> CallError {
-    let message = format!("an error occurred when try to find sandbox \"{id}\": not found");
-    (CriCode::NotFound, message)
-}
-
-pub(super) fn no_container(id: &ContainerId) -> CallError {
-    let message = format!("an error occurred when try to find container \"{id}\": not found");
-    (CriCode::NotFound, message)
-}
-
-fn sandbox_not_running(id: &SandboxId) -> CallError {
-    (
-        CriCode::Other,
-        format!("sandbox container \"{id}\" is not running"),
-    )
 }
 
 pub(super) fn after(now: Timestamp, wait: Duration) -> Timestamp {

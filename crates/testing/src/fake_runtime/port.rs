@@ -16,7 +16,8 @@ use windlass_types::{ContainerId, SandboxId, Timestamp};
 use super::FakeRuntime;
 use super::driver::SimDriver;
 use super::events::EventMode;
-use super::model::{Model, container_name, sandbox_name, sandbox_subject};
+use super::identity::{container_name, sandbox_name, sandbox_subject};
+use super::model::Model;
 use super::operation::Operation;
 
 /// A name reserved while its object is created; released on failure or drop.

@@ -5,7 +5,8 @@ use windlass_types::cri::LinuxResources;
 use windlass_types::{ContainerId, ContainerState, SandboxId};
 
 use super::FakeRuntime;
-use super::model::{CallError, Model, no_container, no_sandbox};
+use super::identity::{no_container, no_sandbox};
+use super::model::{CallError, Model};
 
 /// How the runtime reports the resources of containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -81,11 +81,6 @@ impl Fence {
         self.state.killed.notified().await;
     }
 
-    /// Returns the number of crossings so far.
-    pub(super) fn crossings(&self) -> u64 {
-        self.state.crossings.load(Ordering::Relaxed)
-    }
-
     pub(crate) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
         let crossing = self.enter();
         self.block_if_raised().await;

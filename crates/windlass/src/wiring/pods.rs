@@ -118,6 +118,7 @@ pub(super) fn spawn_workers(
     let settings = WorkerSettings {
         sync_frequency: wiring.parts.sync_frequency,
         restart_policy: wiring.restart_policy,
+        agent_started: shared.clock.now(),
         host_ips: wiring.host_ips,
         stop_signals: wiring.stop_signals,
         resize_pod_level: wiring.resize_pod_level,

@@ -49,7 +49,7 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     let before = instances(&before);
-    // containerd cuts a start off when its caller dies; that is no restart
+    // containerd cuts a start off when its caller dies; which does not count as a restart
     for (pod, (_, restarts)) in &before {
         assert_eq!(*restarts, 0, "restarts of {pod}");
     }

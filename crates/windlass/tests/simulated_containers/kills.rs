@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_testing::fake_runtime::{Behavior, Call, Operation, Outcome};
-use windlass_testing::{NodeSim, simulate};
+use windlass_testing::{FakeStateDisk, NodeSim, simulate, simulate_cluster};
 use windlass_types::PodUid;
 
 use crate::fixture::{line, pod, prepare, sidecar, starts};
@@ -90,7 +90,9 @@ fn kill_at_any_instant_of_a_restart_keeps_its_back_off() {
     let mut lines = Vec::new();
     // the second restart is after 10 s of back-off
     for instant in (12_200..12_700).step_by(STEP as usize) {
-        simulate(32, async |sim| {
+        simulate_cluster(32, async |sim| {
+            sim.state_disk = Some(FakeStateDisk::default());
+            sim.start_agent().await;
             prepare(sim);
             sim.runtime.set_behavior("a", Behavior::exits(SECOND, 1));
             sim.desire([pod("web").container("a", IMAGE).build()]).await;
@@ -114,7 +116,8 @@ fn kill_at_any_instant_of_a_restart_keeps_its_back_off() {
             let due = due
                 .into_iter()
                 .all(|(gap, due)| (due..due + 5).contains(gap));
-            assert!(due, "killed after {instant} ms: {gaps:?}");
+            let log = sim.log().join("\n");
+            assert!(due, "killed after {instant} ms: {gaps:?}\n{log}");
             let all = sim.runtime.all_containers();
             let newest = all.iter().map(|it| it.attempt).max();
             assert_eq!(
