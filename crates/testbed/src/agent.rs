@@ -26,6 +26,12 @@ use crate::pod_watch::PodWatch;
 
 /// Node name, which is the suffix of static pod names.
 pub const NODE_NAME: &str = "node";
+/// Thresholds that no host reaches: a test must not depend on how full the disk of its host is.
+/// `evictionHard` replaces all defaults; an [`AgentOptions::config`] with the same setting wins.
+const WITHOUT_PRESSURE: [(&str, &str); 2] = [
+    ("evictionHard", "{memory.available: 1Mi}"),
+    ("imageGCHighThresholdPercent", "100"),
+];
 /// Timeout of the exit after SIGTERM.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -83,6 +89,11 @@ impl Agent {
         let mut more = options.config;
         if uses_systemd_driver() && !more.contains("cgroupDriver:") {
             more.push_str("\ncgroupDriver: systemd");
+        }
+        for (setting, value) in WITHOUT_PRESSURE {
+            if !more.contains(&format!("{setting}:")) {
+                more.push_str(&format!("\n{setting}: {value}"));
+            }
         }
         std::fs::write(
             &config,

@@ -21,6 +21,10 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// Conditions end soon after their cause; the log has every pass.
 const CONFIG: &str = "evictionPressureTransitionPeriod: 2s\nlogging: { verbosity: 4 }\n";
 
+/// The default thresholds, which the agents of the other tests do not have.
+const THRESHOLDS: &str = "evictionHard: { memory.available: 100Mi, nodefs.available: 10%, \
+     nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 5% }\n";
+
 /// Rounds and an environment whose agent is not started; `None` on a host that must not be used up.
 async fn prepare(name: &str, config: &str) -> Option<(u32, TestEnv)> {
     let Some(rounds) = rounds() else {

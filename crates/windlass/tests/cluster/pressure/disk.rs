@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{assert_unharmed, delete, log_lines, prepare};
+use super::{THRESHOLDS, assert_unharmed, delete, log_lines, prepare};
 use crate::objects::{HOLD, container_with, phase, pod};
 use crate::test_env::TestEnv;
 
@@ -20,7 +20,7 @@ const FILLER: &str = "dd if=/dev/zero of=/d/large bs=1M; HOLD";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_vm_full_disk_evicts_filler_before_others_fail() {
-    let Some((rounds, mut env)) = prepare("v-disk", "").await else {
+    let Some((rounds, mut env)) = prepare("v-disk", THRESHOLDS).await else {
         return;
     };
     let disk = LoopDisk::mount(&env.containerd.base().join("disk"), &env.agent.root_dir());

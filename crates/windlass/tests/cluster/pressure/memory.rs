@@ -9,7 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{assert_unharmed, create, delete, kernel_kills, log_lines, pods_cgroup, prepare};
+use super::{
+    THRESHOLDS, assert_unharmed, create, delete, kernel_kills, log_lines, pods_cgroup, prepare,
+};
 use crate::objects::{HOLD, phase};
 use crate::test_env::TestEnv;
 
@@ -23,7 +25,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_vm_memory_hog_is_evicted_before_others_are_killed() {
-    let Some((rounds, mut env)) = prepare("v-memory", "").await else {
+    let Some((rounds, mut env)) = prepare("v-memory", THRESHOLDS).await else {
         return;
     };
     env.agent.spawn().unwrap();

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{assert_unharmed, create, delete, pod_cgroup, prepare};
+use super::{THRESHOLDS, assert_unharmed, create, delete, pod_cgroup, prepare};
 use crate::objects::{HOLD, main_status, phase, uid};
 use crate::test_env::{SOON, TestEnv, eventually};
 
@@ -14,7 +14,7 @@ const PARENT: &str = "dd if=/dev/zero of=/dev/null bs=200M count=1; exit 3";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_vm_killed_child_makes_its_container_oom_killed() {
-    let Some((_, mut env)) = prepare("v-oom", "").await else {
+    let Some((_, mut env)) = prepare("v-oom", THRESHOLDS).await else {
         return;
     };
     env.agent.spawn().unwrap();
