@@ -32,6 +32,7 @@ pub(crate) fn entry(
             Some(requested) => Bytes::from(serde_json::to_vec(requested)?),
             None => Bytes::new(),
         },
+        stale_status: view.has_worker && !view.observed,
     })
 }
 
@@ -195,7 +196,29 @@ fn timestamp(time: Timestamp) -> prost_types::Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use super::timestamp;
+    use std::sync::Arc;
+
+    use windlass_status::PodStatusEntry;
+
+    use super::{entry, timestamp};
+
+    #[test]
+    fn status_is_stale_until_the_worker_has_observed_the_pod() {
+        for (has_worker, observed, stale) in [
+            (true, false, true),
+            (true, true, false),
+            // waits for a worker: its status is made by this agent run
+            (false, false, false),
+        ] {
+            let view = PodStatusEntry {
+                has_worker,
+                observed,
+                ..PodStatusEntry::new(Arc::default())
+            };
+            let entry = entry(&view, None).expect("JSON");
+            assert_eq!(entry.stale_status, stale, "{has_worker} {observed}");
+        }
+    }
 
     #[test]
     fn times_before_the_epoch_have_positive_nanoseconds() {

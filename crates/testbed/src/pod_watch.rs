@@ -53,6 +53,8 @@ pub struct PodView {
     pub ip: String,
     /// Whether the `Ready` condition is true.
     pub ready: bool,
+    /// Whether this agent run has not observed the pod yet.
+    pub stale: bool,
     /// App containers.
     pub containers: Vec<ContainerView>,
     /// Init containers.
@@ -235,6 +237,7 @@ impl PodView {
             phase: text(&status["phase"]),
             ip: text(&status["podIP"]),
             ready,
+            stale: entry.stale_status,
             containers: containers(&status["containerStatuses"]),
             init_containers: containers(&status["initContainerStatuses"]),
             sidecars: sidecars.map(|container| text(&container["name"])).collect(),

@@ -28,12 +28,14 @@ pub(crate) enum Promise {
 pub(crate) enum Loss {
     /// A container restarted that the run did not kill.
     Restart,
+    /// A restart count is lower than before.
+    CountWentBack,
     /// A ready pod became unready.
     ReadyFlip,
     /// A pod failed.
     Failed,
-    /// An agent that has just started shows a pod on its local socket that it has not observed yet:
-    /// without containers, or as the API server has it.
+    /// An agent that has just started shows a pod on its local socket that it has not observed yet,
+    /// and says so.
     NotObserved,
 }
 
@@ -41,6 +43,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Restart => "restart",
+            Self::CountWentBack => "restart count went back",
             Self::ReadyFlip => "ready flip",
             Self::Failed => "failed pod",
             Self::NotObserved => "shown before it was observed",
@@ -163,7 +166,7 @@ impl Record {
             self.was_ready = false;
             self.containers.clear();
         }
-        if self.is_not_observed(pod) {
+        if pod.stale {
             return vec![(Loss::NotObserved, pod.status().to_owned())];
         }
         if pod.phase == "Failed" {
@@ -190,28 +193,20 @@ impl Record {
         losses
     }
 
-    /// A pod of which containers are known is shown without any, or as pending after it was ready:
-    /// an observed pod never goes back to that phase.
-    fn is_not_observed(&self, pod: &PodView) -> bool {
-        let mut all = pod.init_containers.iter().chain(&pod.containers);
-        let known = self.containers.values().any(|(id, _)| !id.is_empty());
-        let empty = known && all.all(|it| it.id.is_empty() && it.restarts == 0);
-        pod.phase == "Pending" && (empty || self.was_ready)
-    }
-
     fn observe_container(&mut self, now: &ContainerView) -> Option<(Loss, String)> {
         let before = self.containers.get(&now.name).cloned();
         let (old_id, old_count) = before.unwrap_or_default();
         let excused = self.excused.is_some() || self.promise == Promise::CrashLoop;
         let name = &now.name;
-        if now.restarts < old_count {
+        let loss = if now.restarts < old_count {
             let detail = format!("{name} from {old_count} to {} restarts", now.restarts);
-            return Some((Loss::NotObserved, detail));
-        }
-        let loss = (!excused && now.restarts > old_count).then(|| {
-            let detail = format!("{name} has {} restarts, {}", now.restarts, now.reason);
-            (Loss::Restart, detail)
-        });
+            Some((Loss::CountWentBack, detail))
+        } else {
+            (!excused && now.restarts > old_count).then(|| {
+                let detail = format!("{name} has {} restarts, {}", now.restarts, now.reason);
+                (Loss::Restart, detail)
+            })
+        };
         let id = if now.id.is_empty() {
             old_id
         } else {

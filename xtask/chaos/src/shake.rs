@@ -413,7 +413,11 @@ impl Run {
             );
             shown.extend(restarted.iter().cloned());
             let went_back = record.instances.went_back();
-            report.count("restart counts that went back", went_back.len(), 0);
+            report.count(
+                "restart counts that went back",
+                went_back.len() + of(Loss::CountWentBack),
+                0,
+            );
             shown.extend(went_back.iter().cloned());
             let (restarts, early) = record.instances.backoffs();
             report.figure(

@@ -214,6 +214,17 @@ fn terminating_pod_shows_terminating() {
 }
 
 #[test]
+fn pod_shows_unknown_until_it_is_observed() {
+    let app = container("app", &running(), true, 3);
+    let mut view = view(&pod("Running", &[], &[app], &json!({})));
+    let now = "2026-11-21T04:00:00Z".parse().expect("time");
+    for (stale, expected) in [(true, "Unknown"), (false, "Running")] {
+        view.entry.stale_status = stale;
+        assert_eq!(summary(&view, now).status, expected);
+    }
+}
+
+#[test]
 fn rejected_pod_shows_its_reason() {
     let apps = [container("app", &waiting("ContainerCreating"), false, 0)];
     let init = [container("init", &waiting("PodInitializing"), false, 0)];

@@ -276,6 +276,10 @@ pub struct PodEntry {
     /// none.
     #[prost(bytes = "bytes", tag = "9")]
     pub requested_json: ::prost::bytes::Bytes,
+    /// This agent run has not observed the pod yet: the status is the one of the API server, or of the
+    /// checkpoint of a previous run.
+    #[prost(bool, tag = "10")]
+    pub stale_status: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Blocker {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// `web=r a#0 …` is a ready pod `web` whose container has ID `a` and restart count 0; `n` is not
-/// ready, `f` failed, `p` pending. `kill` is a kill by the run, `new` another pod of that name.
+/// ready, `f` failed, `s` not ready and stale. `kill` is a kill by the run, `new` another pod of that name.
 fn check(promise: Promise, statuses: &str, expected: &[Loss]) {
     let mut ledger = Ledger::default();
     ledger.add("web", promise);
@@ -20,12 +20,8 @@ fn check(promise: Promise, statuses: &str, expected: &[Loss]) {
                     name: "web-node".to_owned(),
                     uid: uid.to_string(),
                     ready: state == "r",
-                    phase: match state {
-                        "f" => "Failed",
-                        "p" => "Pending",
-                        _ => "Running",
-                    }
-                    .to_owned(),
+                    stale: state == "s",
+                    phase: if state == "f" { "Failed" } else { "Running" }.to_owned(),
                     containers: vec![ContainerView {
                         name: "main".to_owned(),
                         id: id.to_owned(),
@@ -48,18 +44,16 @@ fn check(promise: Promise, statuses: &str, expected: &[Loss]) {
 
 #[test]
 fn steady_pod_keeps_its_container_and_readiness() {
-    use Loss::{Failed, NotObserved, ReadyFlip, Restart};
+    use Loss::{CountWentBack, Failed, ReadyFlip, Restart};
     let steady = Promise::Steady;
     check(steady, "n:a#0 r:a#0 r:a#0", &[]);
     // a container that never ran is replaced while the pod starts
     check(steady, "n:a#0 n:b#0 r:b#0", &[]);
     check(steady, "n:a#0 n:b#1 r:b#1", &[Restart]);
     check(steady, "r:a#0 n:a#0 r:a#0", &[ReadyFlip]);
-    // a status that the API server has is shown before the pod is observed
-    check(steady, "r:b#0 r:a#0 r:b#0", &[]);
     check(steady, "r:a#0 n:b#1 r:b#1", &[Restart, ReadyFlip]);
     check(steady, "r:a#1", &[Restart]);
-    check(steady, "r:a#0 kill n:b#1 r:b#1 r:b#0", &[NotObserved]);
+    check(steady, "r:a#0 kill n:b#1 r:b#1 r:b#0", &[CountWentBack]);
     check(steady, "f:a#0", &[Failed]);
     check(steady, "r:a#0 new n:b#0 r:b#0", &[]);
 }
@@ -68,12 +62,18 @@ fn steady_pod_keeps_its_container_and_readiness() {
 fn pod_shown_before_it_is_observed_is_no_flip() {
     use Loss::{NotObserved, ReadyFlip, Restart};
     let steady = Promise::Steady;
-    check(steady, "p:#0 p:a#0 r:a#0 p:#0 r:a#0", &[NotObserved]);
-    check(steady, "r:a#0 p:#0 r:b#1", &[NotObserved, Restart]);
-    // as the API server has it
-    check(steady, "r:a#0 p:a#0 r:a#0", &[NotObserved]);
-    check(steady, "r:a#0 n:a#0", &[ReadyFlip]);
-    check(Promise::CrashLoop, "n:a#3 p:#0 n:a#3", &[NotObserved]);
+    check(
+        steady,
+        "s:#0 n:a#0 r:a#0 s:#0 r:a#0",
+        &[NotObserved, NotObserved],
+    );
+    check(steady, "r:a#0 s:#0 r:b#1", &[NotObserved, Restart]);
+    check(
+        steady,
+        "r:a#0 s:b#0 s:a#0 n:a#0",
+        &[NotObserved, NotObserved, ReadyFlip],
+    );
+    check(Promise::CrashLoop, "n:a#3 s:#0 n:a#3", &[NotObserved]);
 }
 
 #[test]
@@ -88,9 +88,9 @@ fn kill_by_the_run_is_excused_once() {
 
 #[test]
 fn crash_loop_and_task_have_promises_of_their_own() {
-    use Loss::{Failed, NotObserved, Restart};
+    use Loss::{CountWentBack, Failed, Restart};
     check(Promise::CrashLoop, "n:a#0 n:b#1 r:c#2 n:d#3", &[]);
-    check(Promise::CrashLoop, "n:a#2 n:b#1", &[NotObserved]);
+    check(Promise::CrashLoop, "n:a#2 n:b#1", &[CountWentBack]);
     check(Promise::Task, "r:a#0 n:a#0", &[]);
     check(Promise::Task, "r:a#0 n:b#1", &[Restart]);
     check(Promise::Task, "r:a#0 f:a#0", &[Failed]);
