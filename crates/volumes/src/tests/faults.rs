@@ -142,11 +142,11 @@ async fn set_up_fails_on_a_broken_disk_until_it_recovers() {
     let pods = fixture.at("pods");
     fs::create_dir(&pods).expect("dir");
     device.run("mkfs.ext4", &["-q", "-F"]);
-    let mount_disk = || {
+    let mount_disk = |device: &LoopDevice| {
         let none = None::<&std::ffi::CStr>;
         mount(&device.path, &pods, "ext4", MountFlags::empty(), none).expect("mount");
     };
-    mount_disk();
+    mount_disk(&device);
     let agent = fixture.agent();
     let old = VolumeSpec::new("1", empty_dir(None)).group(2000);
     let new = VolumeSpec::new("2", empty_dir(None)).group(2000);
@@ -174,7 +174,8 @@ async fn set_up_fails_on_a_broken_disk_until_it_recovers() {
     );
 
     unmount(&pods, UnmountFlags::empty()).expect("unmount");
-    mount_disk();
+    let recovered = device.attached_again();
+    mount_disk(&recovered);
     let agent = fixture.agent();
     let path = old.set_up(&agent).await.expect("the disk is back");
     assert_eq!(fs::read_to_string(path.join("kept")).expect("read"), "x");

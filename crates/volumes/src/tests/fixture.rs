@@ -221,7 +221,7 @@ pub(super) fn nfs(server: &str, path: &str) -> VolumeSource {
 /// A block device backed by a file.
 pub(super) struct LoopDevice {
     pub(super) path: PathBuf,
-    file: tempfile::NamedTempFile,
+    file: Arc<tempfile::NamedTempFile>,
 }
 
 impl LoopDevice {
@@ -229,10 +229,16 @@ impl LoopDevice {
     pub(super) fn new() -> Option<Self> {
         let file = tempfile::NamedTempFile::new().expect("file");
         file.as_file().set_len(16 << 20).expect("size");
-        Self::from_file(file)
+        Self::from_file(Arc::new(file))
     }
 
-    fn from_file(file: tempfile::NamedTempFile) -> Option<Self> {
+    /// The same disk as a new device. A mount namespace that another process copied meanwhile (a
+    /// container of another test) keeps the file system of the old one mounted, with its errors.
+    pub(super) fn attached_again(&self) -> Self {
+        Self::from_file(Arc::clone(&self.file)).expect("a loop device, as before")
+    }
+
+    fn from_file(file: Arc<tempfile::NamedTempFile>) -> Option<Self> {
         let mut losetup = Command::new("losetup");
         let made = losetup.args(["-f", "--show"]).arg(file.path()).output();
         match made {
