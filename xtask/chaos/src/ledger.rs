@@ -23,7 +23,7 @@ pub(crate) enum Promise {
     None,
 }
 
-/// A broken promise.
+/// What a pod lost, or seems to have lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Loss {
     /// A container restarted that the run did not kill.
@@ -37,6 +37,13 @@ pub(crate) enum Loss {
     /// An agent that has just started shows a pod on its local socket that it has not observed yet,
     /// and says so.
     NotObserved,
+}
+
+impl Loss {
+    /// Whether it is a broken promise: a status before the first observation promises nothing.
+    pub(crate) fn counts(self) -> bool {
+        self != Self::NotObserved
+    }
 }
 
 impl fmt::Display for Loss {
