@@ -30,7 +30,7 @@ use windlass_mailboxes::{
     CompletionSender, Completions, Delivery, SlotSender, completions, spawn_io,
 };
 use windlass_metrics::Metrics;
-use windlass_stats::BlockingReader;
+use windlass_stats::SingleFlightIo;
 use windlass_status::PodStatusStore;
 use windlass_store::EvictionFile;
 use windlass_types::mutation::{Mutation, mutated};
@@ -127,7 +127,7 @@ pub struct EvictionManager {
     cadence: Cadence,
     /// The last pass as it was logged.
     logged: String,
-    file: Option<Arc<BlockingReader<EvictionFile, ()>>>,
+    file: Option<Arc<SingleFlightIo<EvictionFile, ()>>>,
     armed: watch::Sender<UsageThresholds>,
     completions: CompletionSender<EvictionEvent>,
     stream: Option<Completions<EvictionEvent>>,
@@ -156,7 +156,7 @@ impl EvictionManager {
             began: Instant::now(),
             cadence: Cadence::default(),
             logged: String::new(),
-            file: file.map(|file| Arc::new(BlockingReader::new(file))),
+            file: file.map(|file| Arc::new(SingleFlightIo::new(file))),
             armed: watch::Sender::default(),
             completions: sender,
             stream: Some(stream),

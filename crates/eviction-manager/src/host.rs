@@ -17,7 +17,7 @@ use windlass_eviction::{
 };
 use windlass_mailboxes::spawn_io;
 use windlass_stats::usage::MemoryUsage;
-use windlass_stats::{BlockingReader, DiskSpace, KernelRoots, MemoryReader, NodeMemory, PodMemory};
+use windlass_stats::{DiskSpace, KernelRoots, MemoryReader, NodeMemory, PodMemory, SingleFlightIo};
 use windlass_types::{Clock, ObservedPod, PodUid, Timestamp};
 
 use crate::ports::{NodeFigures, NodeReading};
@@ -56,12 +56,12 @@ pub struct HostFiguresConfig {
 #[derive(Debug)]
 pub struct HostFigures {
     config: HostFiguresConfig,
-    memory: BlockingReader<MemoryReader, NodeMemory>,
+    memory: SingleFlightIo<MemoryReader, NodeMemory>,
     node_fs: Disk,
     layout: Arc<Mutex<Layout>>,
 }
 
-type Disk = BlockingReader<PathBuf, DiskSpace>;
+type Disk = SingleFlightIo<PathBuf, DiskSpace>;
 
 /// Directories of the container runtime.
 #[derive(Debug, Default)]
@@ -78,8 +78,8 @@ impl HostFigures {
     pub fn new(config: HostFiguresConfig) -> Self {
         let memory = MemoryReader::open(&config.roots, &config.cgroup_root);
         Self {
-            memory: BlockingReader::new(memory),
-            node_fs: BlockingReader::new(config.root_dir.clone()),
+            memory: SingleFlightIo::new(memory),
+            node_fs: SingleFlightIo::new(config.root_dir.clone()),
             layout: Arc::default(),
             config,
         }
@@ -125,7 +125,7 @@ impl Layout {
         ] {
             let Some(dir) = dir else { continue };
             if known.as_ref().is_none_or(|(known, _)| *known != dir) {
-                *known = Some((dir.clone(), Arc::new(BlockingReader::new(dir))));
+                *known = Some((dir.clone(), Arc::new(SingleFlightIo::new(dir))));
             }
         }
     }
@@ -140,7 +140,7 @@ async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace,
 }
 
 async fn read_disk(disk: &Disk, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {
-    disk.run(READ_TIMEOUT, at, |dir| DiskSpace::read_nearest(dir))
+    disk.refresh(READ_TIMEOUT, at, |dir| DiskSpace::read_nearest(dir))
         .await
 }
 
@@ -150,7 +150,7 @@ impl NodeFigures for HostFigures {
         let now = self.config.clock.now();
         let memory = self
             .memory
-            .run(READ_TIMEOUT, now, move |reader| Some(reader.read(now)));
+            .refresh(READ_TIMEOUT, now, move |reader| Some(reader.read(now)));
         let [images, containers] = self.disks();
         let (memory, node_fs, image_fs, container_fs) = tokio::join!(
             memory,
@@ -194,7 +194,7 @@ impl NodeFigures for HostFigures {
         let now = self.config.clock.now();
         let read = self
             .memory
-            .run_once(READ_TIMEOUT, move |reader| reader.pods(&pods, now));
+            .run(READ_TIMEOUT, move |reader| reader.pods(&pods, now));
         let pods = read.await.unwrap_or_default().into_iter();
         pods.map(|(uid, pod)| (uid, pod_usage(pod))).collect()
     }
@@ -203,7 +203,7 @@ impl NodeFigures for HostFigures {
         let named = pod.clone();
         let held = self
             .memory
-            .run_once(READ_TIMEOUT, move |reader| reader.hold_pod(&pod));
+            .run(READ_TIMEOUT, move |reader| reader.hold_pod(&pod));
         match held.await {
             Some(Ok(())) => tracing::debug!(pod = %named, "held the memory of the pod"),
             Some(Err(error)) => tracing::debug!(pod = %named, %error, "memory is not held"),
@@ -215,7 +215,7 @@ impl NodeFigures for HostFigures {
         let named = pod.uid.clone();
         let killed = self
             .memory
-            .run_once(READ_TIMEOUT, move |reader| reader.kill_containers(&pod));
+            .run(READ_TIMEOUT, move |reader| reader.kill_containers(&pod));
         match killed.await {
             Some(Ok(())) => tracing::debug!(pod = %named, "killed what was left of the pod"),
             // its cgroup is gone

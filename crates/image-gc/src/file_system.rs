@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 use windlass_cri::RuntimeStats;
-use windlass_stats::{BlockingReader, DiskSpace};
+use windlass_stats::{DiskSpace, SingleFlightIo};
 use windlass_types::SandboxId;
 
 /// A disk that takes longer has hung. A third of the time of a pass to read it: the runtime is
@@ -34,7 +34,7 @@ pub trait ImageFileSystem: Send + Sync + Debug + 'static {
 pub struct HostImageFileSystem {
     images: Arc<dyn RuntimeStats>,
     runtime: Arc<dyn RuntimeStats>,
-    disk: BlockingReader<(), ()>,
+    disk: SingleFlightIo<(), ()>,
 }
 
 impl HostImageFileSystem {
@@ -43,7 +43,7 @@ impl HostImageFileSystem {
         Self {
             images,
             runtime,
-            disk: BlockingReader::new(()),
+            disk: SingleFlightIo::new(()),
         }
     }
 }
@@ -60,7 +60,7 @@ impl ImageFileSystem for HostImageFileSystem {
             return Ok(DiskSpace::default());
         }
         let read = move |(): &mut ()| disk_space(Path::new(&images.mountpoint));
-        match self.disk.run_once(STATVFS_TIMEOUT, read).await {
+        match self.disk.run(STATVFS_TIMEOUT, read).await {
             Some(Ok(space)) => Ok(space),
             Some(Err(error)) => Err(format!("get filesystem info: {error}")),
             None => Err("get filesystem info: timed out".to_owned()),

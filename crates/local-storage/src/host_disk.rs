@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use rustix::fs::stat;
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_stats::{BlockingReader, PodFilePaths, PodFiles};
+use windlass_stats::{PodFilePaths, PodFiles, SingleFlightIo};
 use windlass_types::{PodUid, SharedPod};
 
 use crate::measure::{MEASURE_TIMEOUT, NodeDisk};
 
 /// The disk of this host. At most one blocking thread; a hung disk keeps it.
 #[derive(Debug)]
-pub struct HostDisk(BlockingReader<NodePaths, ()>);
+pub struct HostDisk(SingleFlightIo<NodePaths, ()>);
 
 impl HostDisk {
     /// Measures files below these directories.
     pub fn new(paths: NodePaths) -> Self {
-        Self(BlockingReader::new(paths))
+        Self(SingleFlightIo::new(paths))
     }
 }
 
@@ -30,7 +30,7 @@ impl NodeDisk for HostDisk {
             pods.map(|paths| (paths.uid.clone(), PodFiles::read(&paths)))
                 .collect()
         };
-        self.0.run_once(MEASURE_TIMEOUT, read).await
+        self.0.run(MEASURE_TIMEOUT, read).await
     }
 
     async fn is_on_node_fs(&self, dir: &Path) -> Option<bool> {
@@ -41,7 +41,7 @@ impl NodeDisk for HostDisk {
                 .zip(devices[1])
                 .map(|(node, other)| node == other)
         };
-        self.0.run_once(MEASURE_TIMEOUT, compare).await.flatten()
+        self.0.run(MEASURE_TIMEOUT, compare).await.flatten()
     }
 }
 

@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
+use windlass_units::token_bucket::TokenBucket;
+
 /// Maximum number of pods in the message, which every reader of the Node object receives.
 const MAX_NAMED: usize = 5;
 /// Interval between two changes of the message, after a burst: twice the rate at which the facts of
@@ -63,8 +65,8 @@ pub struct HungPodNames {
     named: BTreeSet<String>,
     with_event: BTreeSet<String>,
     changed_at: Option<Duration>,
-    messages: Tokens,
-    events: Tokens,
+    messages: TokenBucket,
+    events: TokenBucket,
 }
 
 impl Default for HungPodNames {
@@ -75,8 +77,8 @@ impl Default for HungPodNames {
             named: BTreeSet::new(),
             with_event: BTreeSet::new(),
             changed_at: None,
-            messages: Tokens::new(MESSAGE_BURST, MESSAGE_INTERVAL),
-            events: Tokens::new(EVENT_BURST, EVENT_INTERVAL),
+            messages: TokenBucket::new(MESSAGE_BURST, MESSAGE_INTERVAL),
+            events: TokenBucket::new(EVENT_BURST, EVENT_INTERVAL),
         }
     }
 }
@@ -92,17 +94,17 @@ impl HungPodNames {
         }
         let shown: BTreeSet<String> = shown(pods).map(|it| it.pod.clone()).collect();
         let names_more = !shown.is_subset(&self.named);
-        let due = match self.changed_at {
+        let wait = match self.changed_at {
             // an end is not urgent
-            Some(at) if !names_more => at + MESSAGE_INTERVAL,
-            _ => now,
+            Some(at) if !names_more => (at + MESSAGE_INTERVAL).saturating_sub(now),
+            _ => Duration::ZERO,
         };
-        let due = due.max(self.messages.next(now));
-        if due > now {
-            naming.wait = earlier(naming.wait, due - now);
+        let wait = wait.max(self.messages.wait(now));
+        if !wait.is_zero() {
+            naming.wait = earlier(naming.wait, wait);
             return naming;
         }
-        self.messages.take(now);
+        self.messages.try_take(now);
         self.changed_at = Some(now);
         self.named = shown;
         self.message.clone_from(&text);
@@ -118,12 +120,10 @@ impl HungPodNames {
             .filter(|it| it.has_event && !self.with_event.contains(&it.pod));
         let new: Vec<&HungPod> = new.collect();
         for pod in new {
-            let due = self.events.next(now);
-            if due > now {
-                naming.wait = earlier(naming.wait, due - now);
+            if !self.events.try_take(now) {
+                naming.wait = earlier(naming.wait, self.events.wait(now));
                 return;
             }
-            self.events.take(now);
             self.with_event.insert(pod.pod.clone());
             naming.events.push(format!("{}: {}", pod.pod, pod.text()));
         }
@@ -153,51 +153,6 @@ fn message(pods: &[HungPod]) -> Option<String> {
         let _ = write!(text, "; and {more} more");
     }
     Some(text)
-}
-
-/// A token bucket.
-#[derive(Debug)]
-struct Tokens {
-    burst: u32,
-    interval: Duration,
-    left: u32,
-    /// Time of the last refill.
-    refilled: Duration,
-}
-
-impl Tokens {
-    fn new(burst: u32, interval: Duration) -> Self {
-        Self {
-            burst,
-            interval,
-            left: burst,
-            refilled: Duration::ZERO,
-        }
-    }
-
-    fn refill(&mut self, now: Duration) {
-        while self.left < self.burst && now >= self.refilled + self.interval {
-            self.left += 1;
-            self.refilled += self.interval;
-        }
-        if self.left == self.burst {
-            self.refilled = now;
-        }
-    }
-
-    /// Returns the time of the next token.
-    fn next(&mut self, now: Duration) -> Duration {
-        self.refill(now);
-        match self.left {
-            0 => self.refilled + self.interval,
-            _ => now,
-        }
-    }
-
-    fn take(&mut self, now: Duration) {
-        self.refill(now);
-        self.left = self.left.saturating_sub(1);
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
 //! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
 //! * [`KeyedSemaphores`] bound the concurrent work of each key
-//! * [`RateLimit`] is a token bucket with a queue
+//! * [`RateLimit`] is a token bucket of [`windlass_units`] with a queue
 //!
 //! # Example
 //!

@@ -1,60 +1,44 @@
-//! A token bucket: callers over the rate wait in order of arrival.
+//! A rate limit: callers over the rate wait in order of arrival.
 
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use windlass_units::token_bucket::TokenBucket;
 
 /// Admits `qps` callers per second, and up to `burst` together after an idle period.
 #[derive(Debug)]
 pub struct RateLimit {
-    qps: f64,
-    burst: f64,
-    /// Tokens, and when they were counted. The first waiter holds the lock until its token is
-    /// available; a waiter that is dropped leaves the queue and uses no token.
-    state: Mutex<Option<(f64, Instant)>>,
+    created_at: Instant,
+    /// The first waiter holds the lock until its token is available; a waiter that is dropped leaves
+    /// the queue and uses no token.
+    bucket: Mutex<TokenBucket>,
 }
 
 impl RateLimit {
     /// A full bucket; `None` (no limit) if `qps` is 0 or less. A `burst` of 0 counts as 1.
     pub fn new(qps: f64, burst: u32) -> Option<Self> {
-        (qps > 0.0).then(|| Self {
-            qps,
-            burst: f64::from(burst.max(1)),
-            state: Mutex::new(None),
+        (qps > 0.0).then(|| {
+            let interval = Duration::try_from_secs_f64(qps.recip()).unwrap_or(Duration::MAX);
+            Self {
+                created_at: Instant::now(),
+                bucket: Mutex::new(TokenBucket::new(burst, interval)),
+            }
         })
     }
 
     /// Waits for a token and takes it.
     pub async fn take(&self) {
-        let mut state = self.state.lock().await;
-        let missing = 1.0 - self.tokens(*state, Instant::now());
-        if missing > 0.0 {
-            let wait = Duration::try_from_secs_f64(missing / self.qps);
-            tokio::time::sleep(wait.unwrap_or(Duration::MAX)).await;
+        let mut bucket = self.bucket.lock().await;
+        while !bucket.try_take(self.created_at.elapsed()) {
+            tokio::time::sleep(bucket.wait(self.created_at.elapsed())).await;
         }
-        let now = Instant::now();
-        *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
     }
 
     /// Takes a token if one is available and no caller waits for it.
     pub fn try_take(&self) -> bool {
-        let Ok(mut state) = self.state.try_lock() else {
-            return false;
-        };
-        let now = Instant::now();
-        let tokens = self.tokens(*state, now);
-        let available = tokens >= 1.0;
-        if available {
-            *state = Some((tokens - 1.0, now));
-        }
-        available
-    }
-
-    fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
-        let (tokens, since) = state.unwrap_or((self.burst, now));
-        let earned = now.saturating_duration_since(since).as_secs_f64() * self.qps;
-        (tokens + earned).min(self.burst)
+        let bucket = self.bucket.try_lock();
+        bucket.is_ok_and(|mut bucket| bucket.try_take(self.created_at.elapsed()))
     }
 }
 
@@ -83,14 +67,6 @@ mod tests {
         let began = Instant::now();
         limit.take().await;
         assert_eq!(began.elapsed(), Duration::ZERO);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn tokens_are_earned_over_time_up_to_the_burst() {
-        let limit = RateLimit::new(5.0, 2).expect("a limit");
-        assert_eq!(waits(&limit, 4, 100).await, [0, 0, 2, 4]);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(waits(&limit, 3, 100).await, [0, 0, 2]);
     }
 
     #[tokio::test(start_paused = true)]

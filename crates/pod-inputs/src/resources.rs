@@ -267,6 +267,15 @@ pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, limit)
 }
 
+/// Adds the overhead of a pod to an amount of one resource.
+pub fn with_overhead(pod: &Pod, name: &str, amount: Option<Quantity>) -> Option<Quantity> {
+    let overhead = lookup(PodExt::spec(pod).overhead.as_ref(), name);
+    match (amount, overhead.ok().flatten()) {
+        (Some(amount), Some(overhead)) => Some(amount + overhead),
+        (amount, overhead) => amount.or(overhead),
+    }
+}
+
 /// Returns whether the pod is critical with class `system-node-critical`.
 pub(crate) fn is_node_critical(pod: &Pod) -> bool {
     let class = PodExt::spec(pod).priority_class_name.as_deref();

@@ -238,6 +238,13 @@ const CANCELLED: &str = "context canceled";
 const KILLED_SHIM_START: [&str; 2] = ["failed to start shim", "signal: killed"];
 
 /// True for an instance that never ran because its start was cut off.
+///
+/// Only the text tells it from a start that failed, such as that of a missing command: containerd
+/// gives both the same code, reason and times. No state of the agent tells them apart either: an
+/// agent run that was killed leaves no time of its end, and a file for each start in progress would
+/// cost each start a write. A runtime with another text costs what a failed start costs: a restart,
+/// a back-off, and with `restartPolicy: Never` the end of the container. CRI-O needs no rule: it
+/// ignores that the caller has gone away and completes the start.
 fn is_cut_off(instance: &ObservedContainer) -> bool {
     instance.state == ContainerState::Exited
         && instance.started_at.is_none()

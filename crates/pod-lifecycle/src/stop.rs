@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use windlass_types::mutation::{Mutation, mutated};
-use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp};
 
 /// Minimum grace period of a pod; a force deletion has it.
 pub const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -33,8 +33,7 @@ pub fn effective_grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
 /// True if the previous agent run began to terminate the pod: the checkpoint has its
 /// deletionTimestamp.
 pub fn is_resumed_stop(pod: &Pod) -> bool {
-    let restored = pod.annotation(names::ANN_RESTORED).is_some();
-    restored && pod.metadata.deletion_timestamp.is_some()
+    pod.is_restored() && pod.metadata.deletion_timestamp.is_some()
 }
 
 /// Returns the remaining grace period of a pod that the previous agent run began to terminate:
@@ -111,6 +110,7 @@ impl StopBudget {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use windlass_types::names;
 
     use super::*;
 

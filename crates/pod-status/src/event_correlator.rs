@@ -21,11 +21,12 @@ use windlass_types::corev1::{Event, ObjectReference};
 use windlass_types::view::EventType;
 
 use windlass_units::hash::fnv1a_128;
+use windlass_units::token_bucket::TokenBucket;
 
 pub use event::{Reporter, node_reference, pod_reference};
 
-/// Keys per step (as upstream). An entry takes about 100 bytes with its index: at most 3 × 4096 ×
-/// 100 B = 1.2 MB, plus the names of 4096 events.
+/// Keys per step (as upstream). An entry takes about 120 bytes with its index: at most 3 × 4096 ×
+/// 120 B = 1.5 MB, plus the names of 4096 events.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 /// Number of different messages from which events are combined.
 const COMBINE_THRESHOLD: usize = 10;
@@ -33,7 +34,7 @@ const COMBINE_THRESHOLD: usize = 10;
 const COMBINE_WINDOW: Duration = Duration::from_secs(600);
 const COMBINED_PREFIX: &str = "(combined from similar events): ";
 /// Burst of events of one object.
-const BURST: i64 = 25;
+const BURST: u32 = 25;
 /// Time until an object may have one more event.
 const REFILL_INTERVAL: Duration = Duration::from_secs(300);
 /// Maximum bytes of a message. A runtime error may have megabytes.
@@ -107,7 +108,7 @@ pub struct EventCorrelator {
     reporter: Reporter,
     aggregates: LruCache<u128, AggregateRecord>,
     sent: LruCache<u128, SentEvent>,
-    buckets: LruCache<u128, RateBucket>,
+    buckets: LruCache<u128, TokenBucket>,
 }
 
 /// Events that differ by their message only.
@@ -122,13 +123,6 @@ struct SentEvent {
     name: String,
     first: Timestamp,
     count: i32,
-}
-
-/// A token bucket in milliseconds; an event costs [`REFILL_INTERVAL`].
-#[derive(Debug)]
-struct RateBucket {
-    credit: i64,
-    last: Timestamp,
 }
 
 impl EventCorrelator {
@@ -166,7 +160,7 @@ impl EventCorrelator {
         };
         // counted even if it is dropped, as upstream
         self.sent.put(sent_key, sent.clone());
-        if !self.take_credit(about, now) {
+        if !self.try_take(about, now) {
             return Correlated::Dropped;
         }
         if known.is_none() {
@@ -214,22 +208,11 @@ impl EventCorrelator {
         (recorded, alike)
     }
 
-    /// Consumes one event from the bucket of an object; false without enough credit.
-    fn take_credit(&mut self, about: u128, now: Timestamp) -> bool {
-        let price = i64::try_from(REFILL_INTERVAL.as_millis()).unwrap_or(i64::MAX);
-        let full = BURST * price;
-        let bucket = self.buckets.get_or_insert_mut(about, || RateBucket {
-            credit: full,
-            last: now,
-        });
-        let passed = now.as_millisecond() - bucket.last.as_millisecond();
-        bucket.credit = (bucket.credit + passed.clamp(0, full)).min(full);
-        bucket.last = now;
-        let enough = bucket.credit >= price;
-        if enough {
-            bucket.credit -= price;
-        }
-        enough
+    /// Takes a token of an object; false if none is available.
+    fn try_take(&mut self, about: u128, now: Timestamp) -> bool {
+        let buckets = &mut self.buckets;
+        let bucket = buckets.get_or_insert_mut(about, || TokenBucket::new(BURST, REFILL_INTERVAL));
+        bucket.try_take(Duration::try_from(now.as_duration()).unwrap_or_default())
     }
 
     /// Returns the identity of source and object.

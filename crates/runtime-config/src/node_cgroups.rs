@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use windlass_pod_inputs::resources::{QosClass, cpu_shares, pod_request, qos_class};
-use windlass_types::{Phase, Pod, PodExt};
-use windlass_units::quantity::{Quantity, lookup};
+use windlass_pod_inputs::resources::{QosClass, cpu_shares, pod_request, qos_class, with_overhead};
+use windlass_types::{Phase, Pod};
+use windlass_units::quantity::Quantity;
 
 use crate::pod_cgroup::{CgroupValues, burstable_shares};
 
@@ -257,10 +257,8 @@ fn reserved_memory<'a>(pods: impl Iterator<Item = &'a Pod>, class: QosClass, per
     let has_ended = |pod: &Pod| pod.status.as_ref().is_some_and(Phase::is_terminal_in);
     let of_class = pods.filter(|pod| qos_class(pod) == class && !has_ended(pod));
     let requests = of_class.map(|pod| {
-        let overhead = lookup(PodExt::spec(pod).overhead.as_ref(), "memory");
-        let overhead = overhead.ok().flatten().map_or(0, Quantity::value);
-        let request = pod_request(pod, "memory").map_or(0, Quantity::value);
-        request.saturating_add(overhead)
+        let request = with_overhead(pod, "memory", pod_request(pod, "memory"));
+        request.map_or(0, Quantity::value)
     });
     let sum = requests.fold(0, i64::saturating_add);
     i64::try_from(i128::from(sum) * i128::from(percent) / 100).unwrap_or(i64::MAX)

@@ -12,7 +12,7 @@ use windlass_types::{Phase, Pod, PodExt};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::resources::{
     self, QosClass, cpu_quota, cpu_shares, huge_page_resource, huge_page_unit, pod_limit,
-    pod_request, qos_class,
+    pod_request, qos_class, with_overhead,
 };
 use windlass_units::quantity::{Quantity, lookup};
 
@@ -398,16 +398,6 @@ fn limits_all_containers(pod: &Pod, name: &str) -> bool {
     };
     let mut all = pod.containers().iter().chain(pod.init_containers());
     limited(PodExt::spec(pod).resources.as_ref()) || all.all(|c| limited(c.resources.as_ref()))
-}
-
-fn with_overhead(pod: &Pod, name: &str, amount: Option<Quantity>) -> Option<Quantity> {
-    let overhead = lookup(PodExt::spec(pod).overhead.as_ref(), name)
-        .ok()
-        .flatten();
-    match (amount, overhead) {
-        (Some(amount), Some(overhead)) => Some(amount + overhead),
-        (amount, overhead) => amount.or(overhead),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@
 //! * [`usage`] has the stats as plain data
 //! * [`MemoryReader`] reads memory and processes only, on the caller's thread
 //! * [`PodFiles`] is the disk usage of logs, [`DiskSpace`] that of a file system,
-//!   [`RefreshingCache`] a value refreshed on request, [`BlockingReader`] one read on a thread
+//!   [`RefreshingCache`] a value refreshed on request
+//! * [`SingleFlightIo`] runs blocking I/O of which one operation is in flight
 //! * [`Summary`] is `/stats/summary`, [`resource_metrics`] `/metrics/resource`,
 //!   [`cadvisor_metrics`] `/metrics/cadvisor`
 //!
@@ -68,7 +69,6 @@ mod host;
 pub mod pods;
 
 mod assemble;
-mod blocking_reader;
 mod cgroup;
 mod cgroup_paths;
 mod disk;
@@ -79,10 +79,10 @@ mod network;
 pub mod parse;
 mod rate;
 mod refreshing_cache;
+mod single_flight_io;
 pub mod topology;
 mod volumes;
 
-pub use blocking_reader::BlockingReader;
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use disk::{DiskUsageTotal, PodFilePaths, PodFiles};
 pub use disk_space::DiskSpace;
@@ -92,5 +92,6 @@ pub use memory_reader::{MemoryReader, NodeMemory, PodMemory};
 pub use pods::{RunningPod, RunningPods, VolumeStatsEntry, VolumeStatsProvider};
 pub use refreshing_cache::{AgeLimits, RefreshingCache};
 pub use resource::{ResourceUsage, resource_metrics};
+pub use single_flight_io::SingleFlightIo;
 pub use source::{StatsError, StatsSelection, StatsSource, StatsUnavailable};
 pub use summary::Summary;

@@ -156,7 +156,11 @@ impl DesiredPods {
         let (resources, pending) = match self.pods.get(&uid) {
             Some(DesiredPod { allocated, .. }) => (
                 AllocatedResources::from_pod(allocated),
-                PendingResize::from_pod(allocated),
+                PendingResize::from_pod(allocated).or_else(|| {
+                    // that of a previous agent run, which is not in the checkpoint
+                    let reported = PendingResize::from_pod(&live);
+                    reported.filter(|it| it.generation == live.metadata.generation)
+                }),
             ),
             None => (
                 self.restored

@@ -48,6 +48,8 @@ pub trait PodExt {
     fn source(&self) -> PodSource;
     /// True for pods from a file or a URL.
     fn is_static(&self) -> bool;
+    /// True for a pod from the checkpoint that the API server has not confirmed yet.
+    fn is_restored(&self) -> bool;
     /// `spec.hostNetwork`.
     fn host_network(&self) -> bool;
     /// `spec.restartPolicy`, `Always` if absent.
@@ -118,6 +120,10 @@ impl PodExt for Pod {
 
     fn is_static(&self) -> bool {
         PodExt::source(self) != PodSource::Api
+    }
+
+    fn is_restored(&self) -> bool {
+        self.annotation(names::ANN_RESTORED).is_some()
     }
 
     fn host_network(&self) -> bool {

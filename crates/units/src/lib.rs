@@ -1,4 +1,4 @@
-//! Quantities, durations and hashes with the text and arithmetic of Kubernetes.
+//! Quantities, durations, hashes and rates with the text and arithmetic of Kubernetes.
 //!
 //! For programs that sum resource requests, read durations of configuration files, or compute
 //! hashes that must match those of the Go kubelet.
@@ -10,6 +10,7 @@
 //! * [`duration::GoDuration`] reads and prints durations of Go such as `1m30s`
 //! * [`hash::container_hash`] is the hash in the annotation of a container; [`hash::fnv1a_32`] and
 //!   the other sizes are FNV-1a
+//! * [`token_bucket::TokenBucket`] is a rate limit with a burst, for any clock
 //!
 //! # Example
 //!
@@ -43,3 +44,4 @@
 pub mod duration;
 pub mod hash;
 pub mod quantity;
+pub mod token_bucket;

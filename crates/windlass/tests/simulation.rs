@@ -188,6 +188,41 @@ fn pod_with_unreadable_status_can_be_stopped() {
 }
 
 #[test]
+fn pod_added_while_its_predecessor_ends_is_counted() {
+    simulate(12, async |sim| {
+        latencies(sim);
+        sim.runtime.set_behavior("app", Behavior::stubborn());
+        let restarted = |sim: &NodeSim| {
+            let counts = &sim.metrics.workers.restarted_pods;
+            counts.with_label_values(&["true"]).get()
+        };
+        let running = |sim: &NodeSim| sim.phase("web") == "Running";
+        let web = || pod("web").build();
+        sim.desire([web()]).await;
+        sim.until("it runs", MINUTE, running).await;
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.desire([web()]).await;
+        sim.until("it still runs", MINUTE, running).await;
+        assert_eq!(restarted(sim), 0.0);
+        sim.desire([]).await;
+        sim.pass(SECOND).await;
+        sim.desire([web()]).await;
+        sim.until("it runs again", MINUTE, |sim| {
+            sim.runtime.starts(&"web-uid".into(), "app") == 2 && running(sim)
+        })
+        .await;
+        assert_eq!(restarted(sim), 1.0);
+        sim.desire([]).await;
+        sim.until("it is gone", MINUTE, |sim| sim.view("web").is_none())
+            .await;
+        sim.desire([web()]).await;
+        sim.until("it runs", MINUTE, running).await;
+        assert_eq!(restarted(sim), 1.0);
+    });
+}
+
+#[test]
 fn idle_pod_syncs_change_no_status() {
     simulate(11, async |sim| {
         sim.runtime.add_image("busybox:1");

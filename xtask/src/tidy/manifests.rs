@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("metrics", &[]),
     ("proto", &[]),
-    ("pacing", &[]),
+    ("pacing", &["units"]),
     ("hung-operations", &[]),
     ("units", &[]),
     ("topology", &[]),

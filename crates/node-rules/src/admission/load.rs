@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::{Pod, PodExt, PodUid};
 
-use windlass_pod_inputs::resources::{is_from_claim, pod_request};
+use windlass_pod_inputs::resources::{is_from_claim, pod_request, with_overhead};
 use windlass_types::pod::is_sidecar;
-use windlass_units::quantity::{Quantity, lookup};
+use windlass_units::quantity::Quantity;
 
 /// Address of ports without `hostIP`.
 const ALL_ADDRESSES: &str = "0.0.0.0";
@@ -54,13 +54,11 @@ impl PodRequests {
     pub(crate) fn from_pod(pod: &Pod) -> Self {
         #[cfg(test)]
         COMPUTED.with(|n| n.set(n.get() + 1));
-        let overhead = PodExt::spec(pod).overhead.as_ref();
         let mut resources = BTreeMap::new();
         let names = resource_names(pod).into_iter();
         for name in names.filter(|name| !is_from_claim(pod, None, name)) {
-            let own = pod_request(pod, name).unwrap_or(Quantity::ZERO);
-            let extra = lookup(overhead, name).ok().flatten();
-            let amount = in_units(name, own + extra.unwrap_or(Quantity::ZERO));
+            let request = with_overhead(pod, name, pod_request(pod, name));
+            let amount = in_units(name, request.unwrap_or(Quantity::ZERO));
             if amount > 0 {
                 resources.insert(name.to_owned(), amount);
             }

@@ -11,6 +11,10 @@ fn pod(name: &str) -> HungPod {
     }
 }
 
+/// A pod is named at once.
+const NAMED: &str = "pods with hung operations: default/a: mount of a hung since T \
+                     [default/a: mount of a hung since T] wait 0";
+
 fn pods(names: &str) -> Vec<HungPod> {
     names.split_whitespace().map(pod).collect()
 }
@@ -39,12 +43,7 @@ fn check(steps: &[(u64, &str, &str)]) {
 fn pod_is_named_at_once_and_no_longer_after_its_end() {
     check(&[
         (0, "", "- [] wait 0"),
-        (
-            5,
-            "a",
-            "pods with hung operations: default/a: mount of a hung since T \
-             [default/a: mount of a hung since T] wait 0",
-        ),
+        (5, "a", NAMED),
         (6, "a", "- [] wait 0"),
         (40, "", "none [] wait 0"),
     ]);
@@ -53,12 +52,7 @@ fn pod_is_named_at_once_and_no_longer_after_its_end() {
 #[test]
 fn end_waits_for_the_message_interval() {
     check(&[
-        (
-            100,
-            "a",
-            "pods with hung operations: default/a: mount of a hung since T \
-             [default/a: mount of a hung since T] wait 0",
-        ),
+        (100, "a", NAMED),
         (103, "", "- [] wait 7"),
         (110, "", "none [] wait 0"),
     ]);

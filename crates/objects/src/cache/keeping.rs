@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use windlass_actors::ObjectsChanged;
 use windlass_pod_inputs::pod_references::TokenSpec;
-use windlass_types::{Pod, PodExt, PodUid, names};
+use windlass_types::{Pod, PodExt, PodUid};
 use windlass_volume_plan::volume_source::Lookup;
 
 use super::{ObjectCache, Registered, bundles, services};
@@ -24,8 +24,8 @@ impl ObjectCache {
 
     /// Records that the API server has delivered the pod.
     pub(super) fn record_contact(&self, pod: &Pod) {
-        let restored = pod.annotation(names::ANN_RESTORED).is_some();
-        let Some(kept) = self.kept.as_ref().filter(|_| !restored && !pod.is_static()) else {
+        let is_delivered = !pod.is_restored() && !pod.is_static();
+        let Some(kept) = self.kept.as_ref().filter(|_| is_delivered) else {
             return;
         };
         for uid in kept.reached() {

@@ -12,9 +12,9 @@ use windlass_types::metav1::Time;
 use windlass_types::{Phase, Pod, PodExt};
 
 use windlass_pod_inputs::resources::{
-    milli_cpu_of_quota, milli_cpu_of_shares, pod_limit, pod_request,
+    milli_cpu_of_quota, milli_cpu_of_shares, pod_limit, pod_request, with_overhead,
 };
-use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
+use windlass_units::quantity::{Quantity, QuantityFormat};
 
 use super::fields::{MIN_EFFECTIVE_CPU_LIMIT, MIN_EFFECTIVE_CPU_REQUEST, settle};
 use super::{StatusInput, whole_seconds};
@@ -107,24 +107,14 @@ fn non_empty(amounts: Amounts) -> Option<Amounts> {
 
 /// The requests of a pod with its overhead.
 fn requests(pod: &Pod) -> Amounts {
-    let overhead = PodExt::spec(pod).overhead.as_ref();
-    amounts(pod, |name| {
-        let request = pod_request(pod, name);
-        let overhead = lookup(overhead, name).ok().flatten();
-        match (request, overhead) {
-            (Some(request), Some(overhead)) => Some(request + overhead),
-            (request, overhead) => request.or(overhead),
-        }
-    })
+    amounts(pod, |name| with_overhead(pod, name, pod_request(pod, name)))
 }
 
 /// The limits of a pod with the overhead of what is limited.
 fn limits(pod: &Pod) -> Amounts {
-    let overhead = PodExt::spec(pod).overhead.as_ref();
     amounts(pod, |name| {
         let limit = pod_limit(pod, name)?;
-        let overhead = lookup(overhead, name).ok().flatten();
-        Some(overhead.map_or(limit, |overhead| limit + overhead))
+        with_overhead(pod, name, Some(limit))
     })
 }
 

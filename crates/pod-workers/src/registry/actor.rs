@@ -8,7 +8,7 @@
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are created from the pod sources and adopt running containers
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
@@ -75,7 +75,6 @@ impl PodWorkers {
     }
 
     fn apply(&mut self, effects: Vec<RegistryEffect>) {
-        self.count_restarted_pods(&effects);
         for effect in effects {
             tracing::debug!(%effect, "pod workers");
             match effect {
@@ -126,24 +125,6 @@ impl PodWorkers {
                         file.forget(&uid);
                     }
                 }
-            }
-        }
-    }
-
-    /// Counts pods that start again right after their removal (`kubelet_restarted_pods_total`).
-    fn count_restarted_pods(&self, effects: &[RegistryEffect]) {
-        let mut removed = BTreeSet::new();
-        for effect in effects {
-            match effect {
-                RegistryEffect::Remove(uid) => {
-                    removed.insert(uid);
-                }
-                RegistryEffect::StartWorker(uid, pod) if removed.contains(uid) => {
-                    let label = if pod.is_static() { "true" } else { "" };
-                    let restarted = &self.deps.metrics.workers.restarted_pods;
-                    restarted.with_label_values(&[label]).inc();
-                }
-                _ => {}
             }
         }
     }

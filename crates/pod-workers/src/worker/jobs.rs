@@ -22,7 +22,7 @@ use windlass_types::mutation::{Mutation, mutated};
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
     ContainerState, ObservedPod, Phase, Pod, PodExt, PodProbeResults, PodUid, ReadyVolumes, Reason,
-    Retry, SharedPod, Timestamp, VolumesNotReady, later, names,
+    Retry, SharedPod, Timestamp, VolumesNotReady, later,
 };
 use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, needs_resync};
 
@@ -300,8 +300,7 @@ async fn check(
 /// while the agent was down. Remains of a reboot do not show otherwise. A pod whose kept objects are
 /// in use starts without that.
 fn check_confirmed(deps: &WorkerDeps, pod: &Pod, observed: &ObservedPod) -> Result<(), Hold> {
-    let is_restored = pod.annotation(names::ANN_RESTORED).is_some();
-    if observed.is_alive() || !is_restored || deps.objects.kept_since(&pod.uid()).is_some() {
+    if observed.is_alive() || !pod.is_restored() || deps.objects.kept_since(&pod.uid()).is_some() {
         return Ok(());
     }
     let failure = StartFailure {

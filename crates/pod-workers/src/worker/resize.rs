@@ -4,7 +4,7 @@ use windlass_metrics::{Metrics, WorkerMetrics};
 use windlass_pod_status::status::ResizeInProgress;
 use windlass_pod_status::status::pod_sizes::resize_event;
 use windlass_types::view::EventType;
-use windlass_types::{AllocatedResources, Pod, Reason};
+use windlass_types::{AllocatedResources, Pod, PodExt, Reason};
 
 use super::WorkerDeps;
 
@@ -49,30 +49,27 @@ impl ResizeReport {
     /// Handles a changed pod; true if new sizes were allocated. They replace a resize in progress
     /// and its error.
     pub(crate) fn updated(&mut self, before: &Pod, pod: &Pod, deps: &WorkerDeps) -> bool {
+        if before.is_restored() && !pod.is_restored() {
+            *self = Self::from_previous_run(pod, &deps.metrics);
+        }
         if AllocatedResources::from_pod(before) == AllocatedResources::from_pod(pod) {
             return false;
         }
-        let generation = pod.metadata.generation;
         let resize = ResizeInProgress {
-            generation,
+            generation: pod.metadata.generation,
             error: None,
         };
+        record(Reason::ResizeStarted, pod, &resize, deps);
         self.0 = Some(Counted::new(resize, &deps.metrics));
-        let text = resize_event("Pod resize started", pod, generation, "");
-        let events = &deps.events;
-        events.record(pod, None, EventType::Normal, Reason::ResizeStarted, &text);
         true
     }
 
     /// Handles the result of a sync.
     pub(crate) fn resized(&mut self, pod: &Pod, result: Result<(), String>, deps: &WorkerDeps) {
         let Err(error) = result else {
-            if let Some(done) = self.0.take() {
-                let generation = done.resize.generation;
-                let text = resize_event("Pod resize completed", pod, generation, "");
-                let reason = Reason::ResizeCompleted;
-                let events = &deps.events;
-                events.record(pod, None, EventType::Normal, reason, &text);
+            if let Some(mut done) = self.0.take() {
+                done.resize.error = None;
+                record(Reason::ResizeCompleted, pod, &done.resize, deps);
             }
             return;
         };
@@ -84,12 +81,25 @@ impl ResizeReport {
             Counted::new(resize, &deps.metrics)
         });
         let resize = &mut counted.resize;
-        if resize.error.as_ref() == Some(&error) {
-            return;
+        if resize.error.as_ref() != Some(&error) {
+            resize.error = Some(error);
+            record(Reason::ResizeError, pod, resize, deps);
         }
-        let text = resize_event("Pod resize error", pod, resize.generation, &error);
-        let events = &deps.events;
-        events.record(pod, None, EventType::Warning, Reason::ResizeError, &text);
-        resize.error = Some(error);
     }
+}
+
+/// Records an event of a resize. A pod from the checkpoint has none before the API server shows what
+/// the previous agent run reported.
+fn record(reason: Reason, pod: &Pod, resize: &ResizeInProgress, deps: &WorkerDeps) {
+    if pod.is_restored() {
+        return;
+    }
+    let (kind, title) = match reason {
+        Reason::ResizeStarted => (EventType::Normal, "Pod resize started"),
+        Reason::ResizeCompleted => (EventType::Normal, "Pod resize completed"),
+        _ => (EventType::Warning, "Pod resize error"),
+    };
+    let error = resize.error.as_deref().unwrap_or_default();
+    let text = resize_event(title, pod, resize.generation, error);
+    deps.events.record(pod, None, kind, reason, &text);
 }

@@ -72,6 +72,19 @@ impl HostFiles {
         Arc::clone(&self.queues)
     }
 
+    /// Runs `work` on a path in the queue of a pod.
+    async fn run_on<T: Send + 'static>(
+        &self,
+        uid: &PodUid,
+        action: &'static str,
+        path: &Path,
+        work: impl FnOnce(&Path) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, FilesError> {
+        let path = path.to_owned();
+        let queued = self.queues.run(uid.as_str(), action, move || work(&path));
+        queued.await
+    }
+
     fn link_path(&self, link: &Path) -> PathBuf {
         self.config
             .container_logs_dir
@@ -171,48 +184,35 @@ impl PodFiles for HostFiles {
     }
 
     async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        let path = path.to_owned();
-        self.queues
-            .run(uid.as_str(), "making the termination log", move || {
-                create_termination_log(&path)
-            })
-            .await
+        self.run_on(
+            uid,
+            "making the termination log",
+            path,
+            create_termination_log,
+        )
+        .await
     }
 
     async fn create_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        let path = path.to_owned();
-        self.queues
-            .run(uid.as_str(), "recording a hook", move || {
-                create_marker(&path)
-            })
+        self.run_on(uid, "recording a hook", path, create_marker)
             .await
     }
 
     async fn has_marker(&self, uid: &PodUid, path: &Path) -> Result<bool, FilesError> {
-        let path = path.to_owned();
-        self.queues
-            .run(uid.as_str(), "reading the state of a hook", move || {
-                fs::exists(&path).map_err(|error| FilesError::io("read", &path, error))
-            })
-            .await
+        self.run_on(uid, "reading the state of a hook", path, |path| {
+            fs::exists(path).map_err(|error| FilesError::io("read", path, error))
+        })
+        .await
     }
 
     async fn remove_marker(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        let path = path.to_owned();
-        self.queues
-            .run(uid.as_str(), "recording the end of a hook", move || {
-                remove_file(&path)
-            })
+        self.run_on(uid, "recording the end of a hook", path, remove_file)
             .await
     }
 
     async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
-        let path = path.to_owned();
-        self.queues
-            .run(uid.as_str(), "removing a termination log", move || {
-                remove_file(&path)
-            })
+        self.run_on(uid, "removing a termination log", path, remove_file)
             .await
     }
 
@@ -257,10 +257,7 @@ impl PodFiles for HostFiles {
     }
 
     async fn list_log_names(&self, uid: &PodUid, dir: &Path) -> Result<Vec<String>, FilesError> {
-        let dir = dir.to_owned();
-        self.queues
-            .run(uid.as_str(), "listing logs", move || names_in(&dir))
-            .await
+        self.run_on(uid, "listing logs", dir, names_in).await
     }
 
     async fn link_container_log(

@@ -34,6 +34,9 @@ impl SyncLoop {
             }
         }
         let op = update.op;
+        if op == PodOp::Add {
+            self.count_restarted_pods(&update.pods);
+        }
         let before = update.pods.iter().map(|pod| {
             let uid = pod.uid();
             let live = self.desired.live(&uid).cloned();
@@ -60,6 +63,20 @@ impl SyncLoop {
         let trigger = trigger.or(became_ready.then_some(RetryTrigger::PodsAdded));
         if let Some(trigger) = trigger {
             self.retry_resizes(trigger);
+        }
+    }
+
+    /// Counts the pods that start again after the removal of a pod with their UID, which has its
+    /// worker until it has terminated (`kubelet_restarted_pods_total`).
+    fn count_restarted_pods(&self, added: &[SharedPod]) {
+        for pod in added {
+            let uid = pod.uid();
+            let previous = self.deps.status_store.get(&uid);
+            if self.desired.live(&uid).is_none() && previous.is_some_and(|it| it.has_worker) {
+                let label = if pod.is_static() { "true" } else { "" };
+                let restarted = &self.deps.metrics.workers.restarted_pods;
+                restarted.with_label_values(&[label]).inc();
+            }
         }
     }
 

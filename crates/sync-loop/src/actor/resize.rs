@@ -87,7 +87,8 @@ impl SyncLoop {
             return;
         };
         let (live, allocated) = (SharedPod::clone(live), SharedPod::clone(allocated));
-        if self.admissions.is_waiting(uid) {
+        // the API server may have another spec, and what a previous agent run reported
+        if self.admissions.is_waiting(uid) || live.is_restored() {
             return;
         }
         if live.metadata.deletion_timestamp.is_some() || !self.admissions.can_resize(uid) {

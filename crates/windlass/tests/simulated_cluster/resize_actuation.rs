@@ -10,7 +10,7 @@ use windlass_runtime::CgroupSettings;
 use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_testing::fake_runtime::{Fault, Operation, ReportedResources};
 use windlass_testing::{NodeSim, PodBuilder};
-use windlass_types::corev1::{Container, PodCondition};
+use windlass_types::corev1::{Container, Event, PodCondition};
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid};
 
@@ -272,6 +272,64 @@ fn memory_is_not_shrunk_below_its_use() {
         })
         .await;
     });
+}
+
+/// Reasons and counts of all events of resizes in the API.
+fn sent(sim: &NodeSim) -> Vec<String> {
+    let events = sim.api.list::<Event>().into_iter();
+    let resizes = events.filter_map(|event| {
+        let reason = event.reason.filter(|reason| reason.starts_with("Resize"))?;
+        Some(format!("{reason} x{}", event.count.unwrap_or(1)))
+    });
+    let mut resizes: Vec<_> = resizes.collect();
+    resizes.sort();
+    resizes
+}
+
+/// The agent restarts during a resize and after it, also without its checkpoint, as after another
+/// kubelet.
+#[test]
+fn agent_restart_repeats_no_event_of_a_resize() {
+    for has_checkpoint in [true, false] {
+        on_a_node_with_cgroups(2105, async |sim, tree| {
+            let restart = async |sim: &mut NodeSim| {
+                sim.kill_agent().await;
+                let dir = sim.admitted_pods.clone().expect("a directory");
+                if !has_checkpoint {
+                    std::fs::remove_file(dir.join("admitted_pods")).expect("removed");
+                }
+                sim.start_agent().await;
+                sim.pass(MINUTE).await;
+            };
+            let uid = running(sim, sized("web", (100, 50))).await;
+            use_memory(sim, tree, &uid, 40);
+            resize(sim, "web", "app", (100, 30));
+            sim.until("an error", 10 * SECOND, |sim| {
+                in_progress(sim, "web").is_some_and(|it| it.starts_with("Error"))
+            })
+            .await;
+            // recorded in the checkpoint, with the condition
+            sim.api.modify::<Pod>(Some("default"), "web", |pod| {
+                let labels = pod.metadata.labels.get_or_insert_default();
+                labels.insert("tier".to_owned(), "front".to_owned());
+            });
+            sim.pass(10 * SECOND).await;
+            restart(sim).await;
+            assert_eq!(sent(sim), ["ResizeError x1", "ResizeStarted x1"]);
+            assert_eq!(resizes(sim), 1);
+            use_memory(sim, tree, &uid, 20);
+            sim.until("it is done", MINUTE, |sim| {
+                in_progress(sim, "web").is_none()
+            })
+            .await;
+            sim.pass(10 * SECOND).await;
+            let all = ["ResizeCompleted x1", "ResizeError x1", "ResizeStarted x1"];
+            assert_eq!(sent(sim), all);
+            restart(sim).await;
+            assert_eq!(sent(sim), all, "with a checkpoint: {has_checkpoint}");
+            assert_eq!((resizes(sim), restarts(sim, "web")), (0, 0));
+        });
+    }
 }
 
 #[test]

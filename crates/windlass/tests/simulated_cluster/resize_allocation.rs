@@ -490,7 +490,7 @@ fn agent_kill_around_allocation_ends_in_the_same_state() {
 
 #[test]
 fn old_or_damaged_checkpoint_allocates_nothing() {
-    for damage in ["", "torn", "older"] {
+    for damage in ["none", "", "torn", "older"] {
         on_a_ready_node(240, async |sim| {
             let dir = tempfile::tempdir().expect("a directory");
             sim.kill_agent().await;
@@ -504,6 +504,7 @@ fn old_or_damaged_checkpoint_allocates_nothing() {
             sim.kill_agent().await;
             let path = dir.path().join("admitted_pods");
             match damage {
+                "none" => {}
                 "" => std::fs::remove_file(path).expect("removed"),
                 "torn" => std::fs::write(path, "{\"version\":1,").expect("written"),
                 _ => {
@@ -521,8 +522,40 @@ fn old_or_damaged_checkpoint_allocates_nothing() {
             until_pending(sim, "web", &deferred).await;
             assert_eq!(allocated_cpu(sim, "web"), "2", "{damage}");
             assert_eq!(restarts(sim, "web"), 0);
+            let events = events(sim, "web", "ResizeDeferred");
+            assert_eq!(events.len(), 1, "{damage}: {events:?}");
         });
     }
+}
+
+/// The checkpoint has an older size than the API server when the agent starts.
+#[test]
+fn size_changed_while_the_agent_is_down_has_one_event() {
+    on_a_ready_node(260, async |sim| {
+        let dir = tempfile::tempdir().expect("a directory");
+        sim.kill_agent().await;
+        sim.admitted_pods = Some(dir.path().to_owned());
+        sim.start_agent().await;
+        run_all(sim, [sized("web", "2", "64Mi")]).await;
+        request_resize(sim, "web", "2000", "64Mi");
+        until_pending(sim, "web", &format!("Deferred 2: {}", lacks_cpu(2000, 0))).await;
+        sim.kill_agent().await;
+        request_resize(sim, "web", "3000", "64Mi");
+        // is delivered before the update
+        create(sim, sized("new", "1", "64Mi"));
+        sim.start_agent().await;
+        until_pending(sim, "web", &format!("Deferred 3: {}", lacks_cpu(3000, 1))).await;
+        sim.pass(MINUTE).await;
+        let events = events(sim, "web", "ResizeDeferred").into_iter();
+        let mut generations: Vec<_> = events
+            .filter_map(|(count, text)| {
+                let (_, rest) = text.split_once("\"generation\":")?;
+                Some(format!("{} x{count}", &rest[..1]))
+            })
+            .collect();
+        generations.sort();
+        assert_eq!(generations, ["2 x1", "3 x1"]);
+    });
 }
 
 #[test]

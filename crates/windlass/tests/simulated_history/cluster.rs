@@ -113,18 +113,10 @@ fn remains_of_ended_pod_lost() -> Outcome {
     })
 }
 
-fn stubborn(history: &History<'_>, name: &str) {
-    let behavior = Behavior::stubborn();
-    history
-        .sim
-        .runtime
-        .set_behavior(&format!("default/{name}/app"), behavior);
-}
-
 /// A pod exceeds its deadline and does not end before its grace period.
 fn deadline() -> Outcome {
     on_a_node(async |history| {
-        stubborn(history, "job");
+        history.stubborn("job");
         let job = pod("job").grace(20).with(|pod| {
             pod.spec.as_mut().expect("a spec").active_deadline_seconds = Some(5);
         });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use windlass_fake_api::FakeApiServer;
-use windlass_testing::fake_runtime::{ContainerView, Operation};
+use windlass_testing::fake_runtime::{Behavior, ContainerView, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node};
 use windlass_types::mutation::Mutation;
@@ -94,6 +94,13 @@ fn latencies(sim: &NodeSim) {
 }
 
 impl History<'_> {
+    /// Makes the container of a pod end with SIGKILL only.
+    pub(crate) fn stubborn(&self, pod: &str) {
+        let container = format!("default/{pod}/app");
+        let runtime = &self.sim.runtime;
+        runtime.set_behavior(&container, Behavior::stubborn());
+    }
+
     /// Lets time pass, and observes.
     pub(crate) async fn pass(&mut self, time: Duration) -> Outcome {
         let end = tokio::time::Instant::now() + time;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use windlass_eviction::{EvictionSettings, Signal, ThresholdFields, Thresholds};
-use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{FakeStateDisk, NodeSim, PodBuilder};
 use windlass_types::PodUid;
 use windlass_types::mutation::Mutation;
@@ -127,10 +126,7 @@ fn is_evicted(sim: &NodeSim, name: &str) -> bool {
 /// The first pod that is evicted ends only when it is killed.
 fn slow_end_of_evicted_pod() -> Outcome {
     before_start(memory, async |history| {
-        history
-            .sim
-            .runtime
-            .set_behavior("default/hog/app", Behavior::stubborn());
+        history.stubborn("hog");
         let hog = history.run(pod("hog").grace(30)).await?;
         let other = history.run(pod("other")).await?;
         // without the first there is enough
@@ -157,10 +153,7 @@ fn restart_during_eviction() -> Outcome {
         sim.state_disk = Some(FakeStateDisk::default());
     };
     before_start(prepare, async |history| {
-        history
-            .sim
-            .runtime
-            .set_behavior("default/hog/app", Behavior::stubborn());
+        history.stubborn("hog");
         let hog = history.run(pod("hog").grace(30)).await?;
         history.pass(5 * SECOND).await?;
         uses(history.sim, &hog, 9200);

@@ -2,7 +2,6 @@
 
 use windlass_fake_api::On;
 use windlass_testing::NodeSim;
-use windlass_testing::fake_runtime::Behavior;
 use windlass_types::mutation::Mutation;
 
 use crate::history::*;
@@ -37,18 +36,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Ends with SIGKILL only.
-fn stubborn(history: &History<'_>, name: &str) {
-    let behavior = Behavior::stubborn();
-    history
-        .sim
-        .runtime
-        .set_behavior(&format!("default/{name}/app"), behavior);
-}
-
 fn edit() -> Outcome {
     on_a_node(async |history| {
-        stubborn(history, "etcd");
+        history.stubborn("etcd");
         history.desire(vec![static_pod("etcd").build()]).await?;
         history
             .desire(vec![static_pod("etcd").uid("edited-uid").build()])
@@ -58,7 +48,7 @@ fn edit() -> Outcome {
 
 fn edit_without_agent() -> Outcome {
     on_a_node(async |history| {
-        stubborn(history, "etcd");
+        history.stubborn("etcd");
         history.desire(vec![static_pod("etcd").build()]).await?;
         history.sim.kill_agent().await;
         let edited = static_pod("etcd").uid("edited-uid").build();
@@ -71,7 +61,7 @@ fn edit_without_agent() -> Outcome {
 /// A manifest is moved away and back before the pod has ended.
 fn removed_and_added() -> Outcome {
     on_a_node(async |history| {
-        stubborn(history, "etcd");
+        history.stubborn("etcd");
         let etcd = || static_pod("etcd").build();
         history.desire(vec![etcd()]).await?;
         history.sim.desire([]).await;

@@ -58,10 +58,7 @@ fn deleted_with_sidecar() -> Outcome {
 /// A preStop hook hangs, and its container ignores SIGTERM.
 fn hung_hook() -> Outcome {
     on_a_node(async |history| {
-        history
-            .sim
-            .runtime
-            .set_behavior("default/web/app", Behavior::stubborn());
+        history.stubborn("web");
         history.sim.runtime.set_exec("app", Exec::hangs());
         let web = pod("web").grace(20).with(|pod| {
             let container = &mut pod.spec.as_mut().expect("a spec").containers[0];
@@ -82,10 +79,7 @@ fn hung_hook() -> Outcome {
 /// A user deletes a terminating pod again, with a shorter grace period.
 fn second_deletion() -> Outcome {
     on_a_node(async |history| {
-        history
-            .sim
-            .runtime
-            .set_behavior("default/web/app", Behavior::stubborn());
+        history.stubborn("web");
         let uid = history.run(pod("web").grace(600)).await?;
         delete(history.sim, "web", None);
         history.pass(5 * SECOND).await?;

@@ -1,7 +1,6 @@
 //! Volumes and directories of pods.
 
 use windlass_testing::NodeSim;
-use windlass_testing::fake_runtime::Behavior;
 use windlass_types::PodUid;
 use windlass_types::mutation::Mutation;
 use windlass_volumes::VolumeStep;
@@ -68,10 +67,7 @@ fn removed_without_agent() -> Outcome {
 
 fn slow_stop() -> Outcome {
     on_a_node(async |history| {
-        history
-            .sim
-            .runtime
-            .set_behavior("default/web/app", Behavior::stubborn());
+        history.stubborn("web");
         let uid = history.run(pod("web").grace(10).empty_dir("data")).await?;
         delete(history.sim, "web", None);
         history.pass(5 * SECOND).await?;

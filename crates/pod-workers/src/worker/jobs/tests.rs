@@ -3,6 +3,7 @@
 use windlass_testing::PodBuilder;
 use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_types::metav1::Time;
+use windlass_types::names;
 
 use super::super::tests::{Node, builder, failures, job, no_inputs, no_volumes, pod};
 use super::*;

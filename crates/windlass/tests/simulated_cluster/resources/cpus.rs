@@ -206,36 +206,45 @@ fn manifest() -> Pod {
     pod.build()
 }
 
+/// Runs the static pod, which ends at its grace period.
+async fn run_stubborn(sim: &mut NodeSim) -> PodUid {
+    let uid = manifest().uid();
+    sim.runtime.set_behavior("app", Behavior::stubborn());
+    sim.desire([manifest()]).await;
+    sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
+        .await;
+    uid
+}
+
+/// The static pod was removed and added again.
+async fn it_restarts(sim: &NodeSim, uid: &PodUid) {
+    sim.until("it ends", 40 * SECOND, |sim| !runs(sim, uid))
+        .await;
+    sim.until("it runs again", 20 * SECOND, |sim| runs(sim, uid))
+        .await;
+    let restarted = &sim.metrics.workers.restarted_pods;
+    assert_eq!(restarted.with_label_values(&["true"]).get(), 1.0);
+    assert_eq!(cpus(sim, uid), "1-2");
+    let shared = create(sim, pod("shared"));
+    until_ready(sim, "shared").await;
+    assert_eq!(cpus(sim, &shared), "0,3-7");
+}
+
 #[test]
 fn static_pod_that_is_added_at_once_keeps_its_cpus() {
     on_static_cpus(7, TopologyPolicy::None, async |sim| {
-        let uid = manifest().uid();
-        sim.runtime.set_behavior("app", Behavior::stubborn());
-        sim.desire([manifest()]).await;
-        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
-            .await;
+        let uid = run_stubborn(sim).await;
         // its worker has not handled the removal
         sim.desire([]).await;
         sim.desire([manifest()]).await;
-        sim.until("it ends", 40 * SECOND, |sim| !runs(sim, &uid))
-            .await;
-        sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
-            .await;
-        assert_eq!(cpus(sim, &uid), "1-2");
-        let shared = create(sim, pod("shared"));
-        until_ready(sim, "shared").await;
-        assert_eq!(cpus(sim, &shared), "0,3-7");
+        it_restarts(sim, &uid).await;
     });
 }
 
 #[test]
 fn cpus_of_a_terminating_pod_are_not_free() {
     on_static_cpus(8, TopologyPolicy::None, async |sim| {
-        let uid = manifest().uid();
-        sim.runtime.set_behavior("app", Behavior::stubborn());
-        sim.desire([manifest()]).await;
-        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
-            .await;
+        let uid = run_stubborn(sim).await;
         // the next pod with its UID waits for its end, and is removed before it
         for pods in [vec![], vec![manifest()], vec![]] {
             sim.desire(pods).await;
@@ -256,23 +265,12 @@ fn cpus_of_a_terminating_pod_are_not_free() {
 #[test]
 fn static_pod_that_is_added_again_keeps_its_cpus() {
     on_static_cpus(5, TopologyPolicy::None, async |sim| {
-        let uid = manifest().uid();
-        sim.runtime.set_behavior("app", Behavior::stubborn());
-        sim.desire([manifest()]).await;
-        sim.until("it runs", 10 * SECOND, |sim| runs(sim, &uid))
-            .await;
+        let uid = run_stubborn(sim).await;
         assert_eq!(cpus(sim, &uid), "1-2");
         sim.desire([]).await;
         sim.pass(SECOND).await;
         assert!(runs(sim, &uid), "it ends slowly");
         sim.desire([manifest()]).await;
-        sim.until("it ends", 40 * SECOND, |sim| !runs(sim, &uid))
-            .await;
-        sim.until("it runs again", 20 * SECOND, |sim| runs(sim, &uid))
-            .await;
-        assert_eq!(cpus(sim, &uid), "1-2");
-        let shared = create(sim, pod("shared"));
-        until_ready(sim, "shared").await;
-        assert_eq!(cpus(sim, &shared), "0,3-7");
+        it_restarts(sim, &uid).await;
     });
 }

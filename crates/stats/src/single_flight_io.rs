@@ -1,4 +1,4 @@
-//! One blocking reader with a timeout, whose last result stays.
+//! Blocking I/O with a timeout: at most one operation is in flight.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use windlass_types::Timestamp;
 
-/// Runs reads of `S` on at most one blocking thread. A hung read keeps the thread; until it ends,
-/// callers get the last result without waiting.
-pub struct BlockingReader<S, T> {
+/// Runs blocking operations on `S`, such as a file or a mount point, one at a time. A hung operation
+/// keeps its thread; until it ends, a refresh returns the last result without waiting.
+pub struct SingleFlightIo<S, T> {
     shared: Arc<Shared<S, T>>,
     thread: Arc<Semaphore>,
 }
@@ -21,14 +21,14 @@ struct Shared<S, T> {
     latest: Mutex<Option<(T, Timestamp)>>,
 }
 
-impl<S: fmt::Debug, T> fmt::Debug for BlockingReader<S, T> {
+impl<S: fmt::Debug, T> fmt::Debug for SingleFlightIo<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockingReader").finish_non_exhaustive()
+        f.debug_struct("SingleFlightIo").finish_non_exhaustive()
     }
 }
 
-impl<S: Send + 'static, T: Clone + Send + 'static> BlockingReader<S, T> {
-    /// Creates a reader that has read nothing.
+impl<S: Send + 'static, T: Clone + Send + 'static> SingleFlightIo<S, T> {
+    /// Creates the I/O of a source, without a result.
     pub fn new(source: S) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -40,7 +40,7 @@ impl<S: Send + 'static, T: Clone + Send + 'static> BlockingReader<S, T> {
     }
 
     /// Reads, and returns the last result with the time at which its read began.
-    pub async fn run(
+    pub async fn refresh(
         &self,
         limit: Duration,
         at: Timestamp,
@@ -58,16 +58,16 @@ impl<S: Send + 'static, T: Clone + Send + 'static> BlockingReader<S, T> {
         lock(&self.shared.latest).clone()
     }
 
-    /// Reads something else, which does not stay; `None` if it, or the read before it, does not end
-    /// in time.
-    pub async fn run_once<R: Send + 'static>(
+    /// Runs another operation, whose result is not kept; `None` if it, or the one before it, does not
+    /// end in time.
+    pub async fn run<R: Send + 'static>(
         &self,
         limit: Duration,
-        read: impl FnOnce(&mut S) -> R + Send + 'static,
+        operation: impl FnOnce(&mut S) -> R + Send + 'static,
     ) -> Option<R> {
         let run = async {
             let permit = Arc::clone(&self.thread).acquire_owned().await.ok()?;
-            self.spawn(permit, read).await
+            self.spawn(permit, operation).await
         };
         timeout(limit, run).await.ok().flatten()
     }
@@ -75,12 +75,12 @@ impl<S: Send + 'static, T: Clone + Send + 'static> BlockingReader<S, T> {
     async fn spawn<R: Send + 'static>(
         &self,
         permit: OwnedSemaphorePermit,
-        read: impl FnOnce(&mut S) -> R + Send + 'static,
+        operation: impl FnOnce(&mut S) -> R + Send + 'static,
     ) -> Option<R> {
         let shared = Arc::clone(&self.shared);
         let work = spawn_blocking(move || {
-            let result = read(&mut lock(&shared.source));
-            // held while the read hangs
+            let result = operation(&mut lock(&shared.source));
+            // held while the operation hangs
             drop(permit);
             result
         });
@@ -100,11 +100,11 @@ mod tests {
 
     #[tokio::test]
     async fn hung_read_keeps_the_last_result_and_time() {
-        let disk: BlockingReader<u64, u64> = BlockingReader::new(7);
+        let disk: SingleFlightIo<u64, u64> = SingleFlightIo::new(7);
         let at = |second| Timestamp::from_second(second).expect("a time");
         let short = Duration::from_millis(20);
         assert_eq!(
-            disk.run(short, at(1), |it| Some(*it)).await,
+            disk.refresh(short, at(1), |it| Some(*it)).await,
             Some((7, at(1)))
         );
         let (resume, hung) = mpsc::channel::<()>();
@@ -112,15 +112,17 @@ mod tests {
             let _ = hung.recv();
             Some(*it + 1)
         };
-        assert_eq!(disk.run(short, at(2), hang).await, Some((7, at(1))));
+        assert_eq!(disk.refresh(short, at(2), hang).await, Some((7, at(1))));
         // no second thread
-        let later = disk.run(short, at(3), |_| panic!("a second read")).await;
+        let later = disk
+            .refresh(short, at(3), |_| panic!("a second read"))
+            .await;
         assert_eq!(later, Some((7, at(1))));
-        assert_eq!(disk.run_once(short, |it| *it).await, None);
+        assert_eq!(disk.run(short, |it| *it).await, None);
         drop(resume);
-        let read = disk.run_once(Duration::from_secs(60), |it| *it).await;
+        let read = disk.run(Duration::from_secs(60), |it| *it).await;
         assert_eq!(read, Some(7));
         // the hung read ended with a result
-        assert_eq!(disk.run(short, at(4), |_| None).await, Some((8, at(2))));
+        assert_eq!(disk.refresh(short, at(4), |_| None).await, Some((8, at(2))));
     }
 }
