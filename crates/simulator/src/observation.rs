@@ -87,11 +87,10 @@ impl fmt::Display for Event {
             Self::AgentKilled => f.write_str("agent killed"),
             Self::Runtime(change) => write!(f, "runtime: {change}"),
             Self::Pod { pod, is_deleted } => {
-                let status = pod.status.clone().unwrap_or_default();
-                let phase = status.phase.unwrap_or_default();
+                let phase = phase(pod);
                 let (name, uid) = (pod.name(), pod.uid());
                 let ready = if is_ready(pod) { " ready" } else { "" };
-                let reason = status.reason.unwrap_or_default();
+                let reason = reason(pod);
                 let deleted = match (is_deleted, &pod.metadata.deletion_timestamp) {
                     (true, _) => " removed",
                     (false, Some(_)) => " being deleted",
