@@ -45,6 +45,15 @@ pub enum Event {
         /// True if the object was removed.
         is_deleted: bool,
     },
+    /// The Node object changed.
+    Node {
+        /// Status of its condition Ready, or an empty text.
+        ready: String,
+        /// True if the object was removed.
+        is_deleted: bool,
+    },
+    /// The lease of the node was created or renewed.
+    Lease,
     /// The agent sent a request that changes a pod.
     Request {
         /// HTTP method.
@@ -106,6 +115,11 @@ impl fmt::Display for Event {
             } => write!(f, "request: {method} {path} {status}"),
             Self::Probe { host, port } => write!(f, "probe: {host}:{port}"),
             Self::Volumes(text) => write!(f, "volumes: {text}"),
+            Self::Node { ready, is_deleted } => {
+                let removed = if *is_deleted { " removed" } else { "" };
+                write!(f, "node: ready {ready}{removed}")
+            }
+            Self::Lease => f.write_str("lease"),
             Self::Tick => f.write_str("tick"),
         }
     }
