@@ -64,7 +64,11 @@ impl Checker {
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.view.apply(observation);
         self.cover(&observation.event);
-        if !matches!(observation.event, Event::Tick | Event::Probe { .. }) {
+        let is_frequent = matches!(
+            observation.event,
+            Event::Tick | Event::Probe { .. } | Event::Lease
+        );
+        if !is_frequent {
             self.log.add(observation.to_string());
         }
         if self.violation.is_some() {

@@ -258,7 +258,15 @@ impl Generator {
             47 => self
                 .pod()
                 .map(|(kind, number)| Step::SandboxEnd(kind, number)),
-            48..=49 => Some(Step::WriteConfig(self.dice.random_range(0..CONFIGS))),
+            48 => Some(Step::WriteConfig(self.dice.random_range(0..CONFIGS))),
+            49 => match self.dice.random_bool(0.5) {
+                true => self
+                    .pod()
+                    .map(|(kind, number)| Step::LoseRemains(kind, number)),
+                false => self
+                    .one(&STATICS)
+                    .map(|name| Step::DeleteMirror(name.to_owned())),
+            },
             50 => Some(Step::DeleteConfig(self.dice.random_range(0..CONFIGS))),
             51 => Some(Step::DeleteNode),
             52..=63 => self.api(),

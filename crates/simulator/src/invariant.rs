@@ -5,6 +5,7 @@
 //! type in a module of `invariants` and add it to [`all`].
 
 mod containers;
+mod node;
 mod pods;
 mod restarts;
 mod statuses;
@@ -56,6 +57,7 @@ impl fmt::Display for Violation {
 /// Returns all invariants, without history.
 pub fn all() -> Vec<Box<dyn Invariant>> {
     let mut all = containers::all();
+    all.extend(node::all());
     all.extend(pods::all());
     all.extend(restarts::all());
     all.extend(statuses::all());

@@ -11,6 +11,10 @@ use windlass_simulator::{
 };
 use windlass_types::mutation::Mutation as Defect;
 
+/// A fifth of a run is allocation of small objects.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Simulate hours of a node with faults, and check invariants.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask sim")]

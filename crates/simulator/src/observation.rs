@@ -45,6 +45,15 @@ pub enum Event {
         /// True if the object was removed.
         is_deleted: bool,
     },
+    /// The Node object changed.
+    Node {
+        /// Status of its condition Ready, or an empty text.
+        ready: String,
+        /// True if the object was removed.
+        is_deleted: bool,
+    },
+    /// The lease of the node was created or renewed.
+    Lease,
     /// The agent sent a request that changes a pod.
     Request {
         /// HTTP method.
@@ -87,11 +96,10 @@ impl fmt::Display for Event {
             Self::AgentKilled => f.write_str("agent killed"),
             Self::Runtime(change) => write!(f, "runtime: {change}"),
             Self::Pod { pod, is_deleted } => {
-                let status = pod.status.clone().unwrap_or_default();
-                let phase = status.phase.unwrap_or_default();
+                let phase = phase(pod);
                 let (name, uid) = (pod.name(), pod.uid());
                 let ready = if is_ready(pod) { " ready" } else { "" };
-                let reason = status.reason.unwrap_or_default();
+                let reason = reason(pod);
                 let deleted = match (is_deleted, &pod.metadata.deletion_timestamp) {
                     (true, _) => " removed",
                     (false, Some(_)) => " being deleted",
@@ -107,6 +115,11 @@ impl fmt::Display for Event {
             } => write!(f, "request: {method} {path} {status}"),
             Self::Probe { host, port } => write!(f, "probe: {host}:{port}"),
             Self::Volumes(text) => write!(f, "volumes: {text}"),
+            Self::Node { ready, is_deleted } => {
+                let removed = if *is_deleted { " removed" } else { "" };
+                write!(f, "node: ready {ready}{removed}")
+            }
+            Self::Lease => f.write_str("lease"),
             Self::Tick => f.write_str("tick"),
         }
     }

@@ -132,6 +132,8 @@ words! {
         Lease = "lease",
         /// ConfigMaps.
         References = "references",
+        /// Nodes.
+        Nodes = "nodes",
     }
 }
 
@@ -190,6 +192,8 @@ words! {
         ListSandboxes = "list-sandboxes",
         /// `UpdateContainerResources`.
         Update = "update",
+        /// `ListImages`.
+        ListImages = "list-images",
     }
 }
 
@@ -252,6 +256,10 @@ pub enum Step {
     Oom(PodKind, u32),
     /// A pod's sandbox ends.
     SandboxEnd(PodKind, u32),
+    /// The runtime loses what is left of a pod: its containers that do not run.
+    LoseRemains(PodKind, u32),
+    /// A user deletes the mirror pod of a manifest.
+    DeleteMirror(String),
     /// A user writes the ConfigMap and the Secret of this number.
     WriteConfig(u32),
     /// A user deletes the ConfigMap of this number.
@@ -400,6 +408,8 @@ impl fmt::Display for Step {
             Self::Exit(kind, number, code) => write!(f, "exit {kind}-{number} {code}"),
             Self::Oom(kind, number) => write!(f, "oom {kind}-{number}"),
             Self::SandboxEnd(kind, number) => write!(f, "sandbox-end {kind}-{number}"),
+            Self::LoseRemains(kind, number) => write!(f, "lose-remains {kind}-{number}"),
+            Self::DeleteMirror(name) => write!(f, "delete-mirror {name}"),
             Self::WriteConfig(number) => write!(f, "write-config {number}"),
             Self::DeleteConfig(number) => write!(f, "delete-config {number}"),
             Self::DeleteNode => f.write_str("delete-node"),
@@ -478,13 +488,14 @@ impl FromStr for Step {
         let mut words = Parts(line.split_whitespace());
         let verb = words.word()?;
         let step = match verb {
-            "create" | "label" | "edit" | "oom" | "sandbox-end" => {
+            "create" | "label" | "edit" | "oom" | "sandbox-end" | "lose-remains" => {
                 let (kind, number) = words.pod()?;
                 match verb {
                     "create" => Self::Create(kind, number),
                     "label" => Self::Label(kind, number),
                     "edit" => Self::Edit(kind, number),
                     "oom" => Self::Oom(kind, number),
+                    "lose-remains" => Self::LoseRemains(kind, number),
                     _ => Self::SandboxEnd(kind, number),
                 }
             }
@@ -515,6 +526,7 @@ impl FromStr for Step {
                 let (kind, number) = words.pod()?;
                 Self::Exit(kind, number, words.value()?)
             }
+            "delete-mirror" => Self::DeleteMirror(words.word()?.to_owned()),
             "write-config" => Self::WriteConfig(words.value()?),
             "delete-config" => Self::DeleteConfig(words.value()?),
             "delete-node" => Self::DeleteNode,
@@ -583,6 +595,8 @@ mod tests {
             "exit web-1 137",
             "oom web-1",
             "sandbox-end web-1",
+            "lose-remains job-1",
+            "delete-mirror etcd",
             "write-config 1",
             "delete-config 1",
             "delete-node",

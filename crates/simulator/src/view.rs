@@ -156,7 +156,11 @@ impl View {
             Event::Runtime(change) => self.runtime(change),
             Event::Pod { pod, is_deleted } => self.pod(pod, *is_deleted),
             Event::Tick => self.prune(),
-            Event::Request { .. } | Event::Probe { .. } | Event::Volumes(_) => {}
+            Event::Request { .. }
+            | Event::Probe { .. }
+            | Event::Volumes(_)
+            | Event::Node { .. }
+            | Event::Lease => {}
         }
     }
 
@@ -193,6 +197,7 @@ impl View {
             | Step::Exit(kind, number, _)
             | Step::Oom(kind, number)
             | Step::SandboxEnd(kind, number) => Some(format!("{kind}-{number}")),
+            Step::DeleteMirror(name) => Some(name.clone()),
             _ => None,
         };
         let now = self.now;
@@ -204,6 +209,9 @@ impl View {
                         Step::Delete(_, _, grace) => {
                             facts.deleted.get_or_insert(now);
                             facts.is_forced |= *grace == Some(0);
+                        }
+                        Step::DeleteMirror(_) => {
+                            facts.deleted.get_or_insert(now);
                         }
                         _ => facts.harmed = Some(now),
                     }

@@ -109,7 +109,7 @@ fn all_kinds() -> Vec<String> {
                  static-remove|static-rename|exit|oom|sandbox-end|write-config|delete-config|\
                  delete-node|runtime-restart|disk full|disk io-error|disk lost|disk torn|\
                  pressure memory|pressure disk|clock|kill|kill-at before|kill-at after|upgrade|\
-                 reboot|calm";
+                 reboot|calm|lose-remains|delete-mirror";
     let mut kinds: Vec<String> = words.split('|').map(str::to_owned).collect();
     kinds.extend(PodKind::ALL.iter().map(|kind| format!("create {kind}")));
     kinds.extend(ApiFault::ALL.iter().map(|fault| format!("api {fault}")));

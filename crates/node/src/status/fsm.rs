@@ -150,7 +150,7 @@ pub(crate) struct Update {
 }
 
 /// Input of a Node object, at one point in time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Facts of the host.
     pub machine: Arc<MachineFacts>,
@@ -183,10 +183,31 @@ impl Report {
     }
 }
 
+/// A plan that kept the object: its input, without the time.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) node: Arc<Node>,
+    pub(super) report: Report,
+}
+
+/// Returns true if a plan may differ from one that kept the object. Equal input differs in the
+/// heartbeat times only, which are written when they are due.
+pub(super) fn may_differ(
+    kept: Option<&Kept>,
+    node: &Arc<Node>,
+    report: &Report,
+    is_due: bool,
+) -> bool {
+    let is_same = |kept: &Kept| Arc::ptr_eq(&kept.node, node) && kept.report == *report;
+    is_due || !kept.is_some_and(is_same)
+}
+
 #[derive(Debug)]
 pub(crate) struct NodeStatusFsm {
     settings: NodeStatusSettings,
     node: Option<Arc<Node>>,
+    /// The last plan, if it kept the object.
+    kept: Option<Kept>,
     registered: bool,
     failures: u32,
     /// Registration failed and its back-off has not elapsed.
@@ -221,6 +242,7 @@ impl NodeStatusFsm {
             report_after: settings.report_frequency,
             settings,
             node: None,
+            kept: None,
             registered: false,
             failures: 0,
             backing_off: false,
@@ -407,16 +429,23 @@ impl NodeStatusFsm {
             return;
         };
         let since = self.reported_at.map(|at| uptime.saturating_sub(at));
+        let is_due = since.is_none_or(|since| since >= self.report_after);
+        if !may_differ(self.kept.as_ref(), &old, &report, is_due) {
+            return;
+        }
         let NodeReport { node, events } = updated_node(&old, &report.input(&self.settings, now));
-        let plan = plan_node_status(&old, &node, since, self.report_after);
-        if let NodeStatusPlan::Patch { changed, patch } = plan {
-            self.writing = true;
-            effects.push(Effect::Update(Update {
-                patch,
-                scope: PatchScope::new(changed),
-                events,
-                report,
-            }));
+        match plan_node_status(&old, &node, since, self.report_after) {
+            NodeStatusPlan::Patch { changed, patch } => {
+                self.kept = None;
+                self.writing = true;
+                effects.push(Effect::Update(Update {
+                    patch,
+                    scope: PatchScope::new(changed),
+                    events,
+                    report,
+                }));
+            }
+            NodeStatusPlan::Keep => self.kept = Some(Kept { node: old, report }),
         }
     }
 

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use windlass_actors::{PluginResourceUpdate, Pressure};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_mailboxes::{SimClock, start_actor};
+use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::{Fault, Operation};
@@ -706,6 +707,49 @@ fn modified_patch_is_retried_with_next_tick() {
     assert_eq!(handle_input(20, Input::Tick), "update");
     assert_eq!(handle_input(21, Input::ShuttingDown(true)), "");
     assert_eq!(handle_input(22, written()), "publish, update");
+}
+
+#[test]
+fn kept_object_is_planned_again_when_its_input_changes() {
+    use super::fsm::{Kept, Report, may_differ};
+
+    let node = Arc::new(Node::default());
+    let report = Report {
+        machine: Arc::new(machine()),
+        runtime: Arc::default(),
+        health: NodeHealth::default(),
+        volumes_in_use: None,
+        plugin_resources: Arc::default(),
+    };
+    let kept = Kept {
+        node: Arc::clone(&node),
+        report: report.clone(),
+    };
+    let check = |node: &Arc<Node>, change: &dyn Fn(&mut Report), is_due, expected| {
+        let mut changed = report.clone();
+        change(&mut changed);
+        let kept = Some(&kept);
+        assert_eq!(may_differ(kept, node, &changed, is_due), expected);
+    };
+    let none = |_: &mut Report| {};
+    check(&node, &none, false, false);
+    // facts that were read again
+    let read = |report: &mut Report| report.machine = Arc::new(machine());
+    check(&node, &read, false, false);
+    check(&node, &none, true, true);
+    check(&Arc::new(Node::default()), &none, false, true);
+    let pressed = |report: &mut Report| report.health.memory_pressure = true;
+    check(&node, &pressed, false, true);
+    let attached = |report: &mut Report| report.volumes_in_use = Some([].into());
+    check(&node, &attached, false, true);
+    let grown = |report: &mut Report| {
+        report.machine = Arc::new(MachineFacts {
+            cpus: 4,
+            ..machine()
+        });
+    };
+    check(&node, &grown, false, true);
+    assert!(may_differ(None, &node, &report, false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,11 +6,15 @@ use super::Invariant;
 use crate::observation::{Event, Observation};
 use crate::view::{ContainerFacts, View};
 
+/// Name of init containers that end.
+const INIT: &str = "first";
+
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(OneInstance),
         Box::new(OneStaticPod),
         Box::new(OneDeviceOwner),
+        Box::new(InitRunsOnce),
         Box::new(VolumesInUse),
     ]
 }
@@ -121,6 +125,36 @@ impl Invariant for OneDeviceOwner {
                 change.subject,
                 new.devices.join(" "),
                 owner.pod
+            )),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct InitRunsOnce;
+
+impl Invariant for InitRunsOnce {
+    fn name(&self) -> &'static str {
+        "init-runs-once"
+    }
+
+    fn sentence(&self) -> &'static str {
+        "An init container does not run again while the containers after it run."
+    }
+
+    fn check(&mut self, observation: &Observation, view: &View) -> Result<(), String> {
+        let Some((change, new)) = started(observation, view) else {
+            return Ok(());
+        };
+        if new.name != INIT {
+            return Ok(());
+        }
+        let mut others = others(view, &change.id);
+        match others.find(|c| c.uid == new.uid && c.name != INIT) {
+            None => Ok(()),
+            Some(app) => Err(format!(
+                "{} started while {} was running",
+                change.subject, app.name
             )),
         }
     }

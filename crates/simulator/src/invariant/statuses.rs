@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_types::{PodExt, PodUid};
+use windlass_types::{PodExt, PodUid, Timestamp};
 
 use super::Invariant;
 use crate::observation::{Event, Observation, phase};
@@ -57,7 +57,7 @@ impl Invariant for RestartCounts {
 #[derive(Debug, Default)]
 struct Reported {
     phase: String,
-    started: Option<String>,
+    started: Option<Timestamp>,
     generation: i64,
 }
 
@@ -83,11 +83,12 @@ impl Invariant for StatusGoesForward {
             self.0.remove(&uid);
             return Ok(());
         }
-        let status = pod.status.clone().unwrap_or_default();
+        let status = pod.status.as_ref();
+        let started = status.and_then(|status| status.start_time.as_ref());
         let new = Reported {
             phase: phase(pod).to_owned(),
-            started: status.start_time.map(|time| time.0.to_string()),
-            generation: status.observed_generation.unwrap_or(0),
+            started: started.map(|time| time.0),
+            generation: status.and_then(|s| s.observed_generation).unwrap_or(0),
         };
         let facts = view.pods.get(&uid);
         let is_hit = facts.is_none_or(|facts| facts.harmed.is_some() || facts.is_mirror);

@@ -89,6 +89,10 @@ impl World<'_> {
                 self.sim.runtime.kill_sandbox(&container.sandbox);
                 return false;
             }
+            Step::LoseRemains(kind, number) => return self.lose_remains(*kind, *number),
+            Step::DeleteMirror(name) => {
+                return self.sim.api.delete::<Pod>(NAMESPACE, name, None);
+            }
             Step::WriteConfig(number) => setup::write_config(self.sim, *number),
             Step::DeleteConfig(number) => {
                 let name = pods::config_name(*number);
@@ -170,6 +174,20 @@ impl World<'_> {
             .push(Event::Step(Step::Delete(kind, number, grace)));
         self.sim.api.delete::<Pod>(NAMESPACE, &name, grace);
         false
+    }
+
+    fn lose_remains(&self, kind: PodKind, number: u32) -> bool {
+        let Some(uid) = self.uid(kind, number) else {
+            return false;
+        };
+        let containers = self.sim.runtime.containers(&uid).into_iter();
+        let ended: Vec<_> = containers
+            .filter(|c| c.state == ContainerState::Exited)
+            .collect();
+        for container in &ended {
+            self.sim.runtime.lose_container(&container.id);
+        }
+        !ended.is_empty()
     }
 
     fn modify(&self, kind: PodKind, number: u32, change: impl FnOnce(&mut Pod)) -> bool {

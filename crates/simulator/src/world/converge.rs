@@ -66,6 +66,12 @@ impl World<'_> {
             }
         }
         let desired: Vec<PodUid> = listed.iter().chain(&statics).map(PodExt::uid).collect();
+        let left = self.sim.files.pod_dirs().into_iter();
+        for uid in left.chain(self.sim.volumes.pods()) {
+            if !desired.contains(&uid) {
+                wrong.push(format!("directories or volumes of {uid} are left"));
+            }
+        }
         for container in self.sim.runtime.all_containers() {
             if container.state == ContainerState::Running && !desired.contains(&container.uid) {
                 wrong.push(format!("{container} of {} runs", container.uid));

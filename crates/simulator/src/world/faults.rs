@@ -84,6 +84,7 @@ impl World<'_> {
             ApiTarget::Pods => On::path("*/pods*"),
             ApiTarget::Watch => On::any().method("WATCH"),
             ApiTarget::Lease => On::path("*/leases*"),
+            ApiTarget::Nodes => On::path("*/nodes*"),
             ApiTarget::References => On::path("/api/v1/namespaces/default/configmaps*"),
         };
         let lifted = match fault {
@@ -324,5 +325,6 @@ fn operation(target: RuntimeTarget) -> Operation {
         RuntimeTarget::ListContainers => Operation::ListContainers,
         RuntimeTarget::ListSandboxes => Operation::ListPodSandboxes,
         RuntimeTarget::Update => Operation::UpdateContainer,
+        RuntimeTarget::ListImages => Operation::ListImages,
     }
 }

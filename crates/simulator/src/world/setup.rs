@@ -10,6 +10,7 @@ use windlass_fake_api::Observed;
 use windlass_testing::fake_runtime::Operation;
 use windlass_testing::{FakeStateDisk, NodeSim};
 use windlass_types::Pod;
+use windlass_types::corev1::Node;
 
 use super::{Queue, World};
 use crate::generate::CONFIGS;
@@ -128,6 +129,16 @@ pub(super) fn observe(sim: &NodeSim, queue: &Queue) {
                 });
             }
         }
+        Observed::Changed(change) if change.resource == "nodes" => {
+            if let Ok(node) = Node::deserialize(&*change.object) {
+                let ready = ready_status(&node).to_owned();
+                let is_deleted = change.is_deleted;
+                api.push(Event::Node { ready, is_deleted });
+            }
+        }
+        Observed::Changed(change) if change.resource == "leases" && !change.is_deleted => {
+            api.push(Event::Lease);
+        }
         Observed::Served(request) if request.method != "GET" && request.path.contains("/pods") => {
             api.push(Event::Request {
                 method: request.method.clone(),
@@ -138,6 +149,16 @@ pub(super) fn observe(sim: &NodeSim, queue: &Queue) {
         }
         _ => {}
     });
+}
+
+/// Status of the condition Ready, or an empty text.
+fn ready_status(node: &Node) -> &str {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c.type_ == "Ready");
+    ready.map(|c| c.status.as_str()).unwrap_or_default()
 }
 
 impl World<'_> {
