@@ -1,4 +1,7 @@
 //! A FUSE file system that answers only the handshake: every access to it hangs until it is ended.
+//!
+//! Its server does not read later requests either. The kernel ends a killed process only when no
+//! request of it is with the server, so the agent could not be killed while one is.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,7 +28,8 @@ const ANSWER: usize = 16 + 64;
 #[derive(Debug)]
 pub(crate) struct HungMount {
     place: PathBuf,
-    device: File,
+    /// Its close would end the connection.
+    _device: File,
     server: Option<JoinHandle<()>>,
 }
 
@@ -50,40 +54,24 @@ impl HungMount {
             // ends with ENODEV after the unmount
             while let Ok(length) = requests.read(&mut buffer) {
                 if let Some(answer) = answer(&buffer[..length]) {
-                    // the kernel has dropped the request
+                    // fails if the kernel has dropped the request
                     let _ = requests.write_all(&answer);
+                    return;
                 }
             }
         });
         Ok(Self {
             place: place.to_owned(),
-            device,
+            _device: device,
             server: Some(server),
         })
-    }
-
-    /// Connection number, which names its directory in `/sys/fs/fuse/connections`.
-    fn connection(&self) -> Option<u32> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let line = mounts.lines().find(|line| {
-            line.split(' ')
-                .nth(4)
-                .is_some_and(|at| Path::new(at) == self.place)
-        })?;
-        let (_, minor) = line.split(' ').nth(2)?.split_once(':')?;
-        minor.parse().ok()
     }
 }
 
 impl Drop for HungMount {
     fn drop(&mut self) {
-        // hanging requests of others end only with the connection, not with the unmount
-        if let Some(number) = self.connection() {
-            let abort = format!("/sys/fs/fuse/connections/{number}/abort");
-            let _ = std::fs::write(abort, "1");
-        }
-        let _ = unmount(&self.place, UnmountFlags::DETACH);
-        let _ = self.device.flush();
+        // force ends the connection, and with it the hanging requests; a mount in use only detaches
+        let _ = unmount(&self.place, UnmountFlags::FORCE | UnmountFlags::DETACH);
         if let Some(server) = self.server.take() {
             let _ = server.join();
         }
