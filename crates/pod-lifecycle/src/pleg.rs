@@ -230,7 +230,7 @@ fn kinds(old: PlegState, new: PlegState) -> &'static [PodLifecycleEventKind] {
     }
 }
 
-/// Exit code and reason with which containerd and CRI-O end a container whose start failed.
+/// Exit code and reason with which containerd ends a container whose start failed.
 const START_FAILED: (i32, &str) = (128, "StartError");
 /// Go's text for a call whose caller has gone away.
 const CANCELLED: &str = "context canceled";
@@ -239,10 +239,10 @@ const KILLED_SHIM_START: [&str; 2] = ["failed to start shim", "signal: killed"];
 
 /// True for an instance that never ran because its start was cut off.
 ///
-/// Only the text tells it from a start that failed, such as that of a missing command: containerd
-/// gives both the same code, reason and times. No state of the agent tells them apart either: an
-/// agent run that was killed leaves no time of its end, and a file for each start in progress would
-/// cost each start a write. A runtime with another text costs what a failed start costs: a restart,
+/// Only the text distinguishes it from a start that failed, such as that of a missing command:
+/// containerd gives both the same code, reason and times. The agent has no state that does: a run
+/// that was killed leaves no time of its end, and a file for each start in progress would cost each
+/// start a write. A runtime with another text costs what a failed start costs: a restart,
 /// a back-off, and with `restartPolicy: Never` the end of the container. CRI-O needs no rule: it
 /// ignores that the caller has gone away and completes the start.
 fn is_cut_off(instance: &ObservedContainer) -> bool {
