@@ -190,6 +190,20 @@ impl Generator {
         Some(Step::Respond(kind, number, response, self.time()))
     }
 
+    /// Of a pod that leaves remains while it exists.
+    fn lose_remains(&mut self) -> Option<Step> {
+        let leaves = |kind: &PodKind| {
+            matches!(
+                kind,
+                PodKind::Job | PodKind::Fail | PodKind::Crash | PodKind::Init | PodKind::Deadline
+            )
+        };
+        let pods = self.pods.iter().filter(|(_, kind)| leaves(kind));
+        let pods: Vec<_> = pods.map(|(number, kind)| (*kind, *number)).collect();
+        let (kind, number) = self.one(&pods)?;
+        Some(Step::LoseRemains(kind, number))
+    }
+
     fn resize(&mut self) -> Option<Step> {
         let pods = self
             .pods
@@ -260,9 +274,7 @@ impl Generator {
                 .map(|(kind, number)| Step::SandboxEnd(kind, number)),
             48 => Some(Step::WriteConfig(self.dice.random_range(0..CONFIGS))),
             49 => match self.dice.random_bool(0.5) {
-                true => self
-                    .pod()
-                    .map(|(kind, number)| Step::LoseRemains(kind, number)),
+                true => self.lose_remains(),
                 false => self
                     .one(&STATICS)
                     .map(|name| Step::DeleteMirror(name.to_owned())),

@@ -185,7 +185,7 @@ impl Report {
 
 /// A plan that kept the object: its input, without the time.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptPlan {
     pub(super) node: Arc<Node>,
     pub(super) report: Report,
 }
@@ -193,12 +193,12 @@ pub(super) struct Kept {
 /// Returns true if a plan may differ from one that kept the object. Equal input differs in the
 /// heartbeat times only, which are written when they are due.
 pub(super) fn may_differ(
-    kept: Option<&Kept>,
+    kept: Option<&KeptPlan>,
     node: &Arc<Node>,
     report: &Report,
     is_due: bool,
 ) -> bool {
-    let is_same = |kept: &Kept| Arc::ptr_eq(&kept.node, node) && kept.report == *report;
+    let is_same = |kept: &KeptPlan| Arc::ptr_eq(&kept.node, node) && kept.report == *report;
     is_due || !kept.is_some_and(is_same)
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct NodeStatusFsm {
     settings: NodeStatusSettings,
     node: Option<Arc<Node>>,
     /// The last plan, if it kept the object.
-    kept: Option<Kept>,
+    kept: Option<KeptPlan>,
     registered: bool,
     failures: u32,
     /// Registration failed and its back-off has not elapsed.
@@ -445,7 +445,7 @@ impl NodeStatusFsm {
                     report,
                 }));
             }
-            NodeStatusPlan::Keep => self.kept = Some(Kept { node: old, report }),
+            NodeStatusPlan::Keep => self.kept = Some(KeptPlan { node: old, report }),
         }
     }
 

@@ -711,7 +711,7 @@ fn modified_patch_is_retried_with_next_tick() {
 
 #[test]
 fn kept_object_is_planned_again_when_its_input_changes() {
-    use super::fsm::{Kept, Report, may_differ};
+    use super::fsm::{KeptPlan, Report, may_differ};
 
     let node = Arc::new(Node::default());
     let report = Report {
@@ -721,7 +721,7 @@ fn kept_object_is_planned_again_when_its_input_changes() {
         volumes_in_use: None,
         plugin_resources: Arc::default(),
     };
-    let kept = Kept {
+    let kept = KeptPlan {
         node: Arc::clone(&node),
         report: report.clone(),
     };

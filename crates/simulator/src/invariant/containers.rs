@@ -1,6 +1,9 @@
-//! Invariants of containers, devices and volumes.
+//! Invariants of containers, sandboxes, devices and volumes.
+
+use std::collections::BTreeMap;
 
 use windlass_testing::fake_runtime::{RuntimeChange, RuntimeChangeKind};
+use windlass_types::PodUid;
 
 use super::Invariant;
 use crate::observation::{Event, Observation};
@@ -12,6 +15,7 @@ const INIT: &str = "first";
 pub(super) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(OneInstance),
+        Box::new(OneSandbox::default()),
         Box::new(OneStaticPod),
         Box::new(OneDeviceOwner),
         Box::new(InitRunsOnce),
@@ -61,6 +65,37 @@ impl Invariant for OneInstance {
                 "{} started while attempt {} was running",
                 change.subject, other.attempt
             )),
+        }
+    }
+}
+
+/// The ready sandbox of each pod.
+#[derive(Debug, Default)]
+struct OneSandbox(BTreeMap<PodUid, String>);
+
+impl Invariant for OneSandbox {
+    fn name(&self) -> &'static str {
+        "one-sandbox"
+    }
+
+    fn sentence(&self) -> &'static str {
+        "A pod has one ready sandbox: one whose response was lost is used."
+    }
+
+    fn check(&mut self, observation: &Observation, _: &View) -> Result<(), String> {
+        let Event::Runtime(change) = &observation.event else {
+            return Ok(());
+        };
+        match change.kind {
+            RuntimeChangeKind::SandboxStarted => {
+                let old = self.0.insert(change.uid.clone(), change.id.clone());
+                old.map_or(Ok(()), |old| Err(format!("{change}, {old} is ready")))
+            }
+            RuntimeChangeKind::SandboxEnded | RuntimeChangeKind::Removed => {
+                self.0.retain(|_, id| *id != change.id);
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -8,7 +8,7 @@ use windlass_types::{PodExt, PodUid};
 
 use super::Invariant;
 use crate::observation::{Event, Observation, is_ready, phase, reason};
-use crate::step::PodKind;
+use crate::step::{PodKind, Step};
 use crate::view::{ContainerFacts, View};
 
 /// Active deadline of pods that have one, less the rounding of the start time to seconds.
@@ -229,6 +229,12 @@ impl Invariant for BackoffGrows {
                 is_deleted: true,
             } => {
                 self.pods.remove(&pod.uid());
+            }
+            // a container without remains is started at once, as by the Go kubelet
+            Event::Step(Step::LoseRemains(kind, number)) => {
+                if let Some((uid, _)) = view.pod_named(&format!("{kind}-{number}")) {
+                    self.pods.remove(uid);
+                }
             }
             Event::Runtime(change) => {
                 let Some(container) = view.containers.get(&change.id) else {
