@@ -11,7 +11,7 @@ use windlass_testing::fake_runtime::{RuntimeChange, RuntimeChangeKind};
 use windlass_types::{Pod, PodExt, PodUid, names};
 
 use crate::observation::{Event, Observation, is_ready, is_terminal, phase};
-use crate::step::{PodKind, Step, parse_pod};
+use crate::step::{ApiFault, PodKind, Step, parse_pod};
 
 /// Time for which facts of removed pods and containers are kept: longer than any back-off.
 const RETENTION: Duration = Duration::from_secs(3600);
@@ -116,6 +116,8 @@ pub struct View {
     pub disk_fault: Option<Duration>,
     /// When memory or the disk last ran short.
     pub pressure: Option<Duration>,
+    /// When watches last fell silent: they remain so until they time out.
+    pub silenced: Option<Duration>,
     /// When the wall clock of the node was last set.
     pub clock_set: Option<Duration>,
 }
@@ -217,6 +219,9 @@ impl View {
                     }
                 }
             }
+        }
+        if matches!(step, Step::Api(ApiFault::SilentWatches, ..)) {
+            self.silenced = Some(now);
         }
         match step {
             Step::Api(..)

@@ -35,3 +35,15 @@ fn restarted_container_runs_after_the_clock_is_set_back() {
 ",
     );
 }
+
+/// From seed 100035: the watch that fell silent ends before the deletion counts as late.
+#[test]
+fn deletion_behind_a_silent_watch_is_not_late() {
+    check(
+        "windlass-sim 1 100035 safety 900
+0.013 create secret-15
+0.025 api silent-watches any 0.001
+0.039 delete secret-15
+",
+    );
+}
