@@ -75,7 +75,7 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
     }
     let terminating =
         view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_state == "Terminating";
-    // before its first observation by this agent run nobody knows whether it still runs
+    // before the first observation of this run the agent does not know whether it still runs
     if view.entry.stale_status && text == "Running" {
         text = "Unknown".to_owned();
     }
