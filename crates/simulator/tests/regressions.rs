@@ -36,6 +36,25 @@ fn restarted_container_runs_after_the_clock_is_set_back() {
     );
 }
 
+/// From seeds 100068 and 100072: a probe on hold is not late.
+#[test]
+fn failed_liveness_probe_is_on_hold_until_the_container_is_replaced() {
+    check(
+        "windlass-sim 1 100068 safety 23.545
+0.019 create live-24
+0.035 runtime failed stop 0.001
+0.250 respond live-24 error 12.636
+",
+    );
+    check(
+        "windlass-sim 1 100072 safety 858.395
+0.016 create live-22
+837.045 respond live-22 refused 15.656
+844.632 runtime down start 12.763
+",
+    );
+}
+
 /// From seed 100035: the watch that fell silent ends before the deletion counts as late.
 #[test]
 fn deletion_behind_a_silent_watch_is_not_late() {

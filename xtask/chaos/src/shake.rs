@@ -161,7 +161,7 @@ impl Run {
             .wait_for("the agent answers", START_TIMEOUT, connected)
             .await?;
         let own = self.own_mounts();
-        self.before = Counts::read(&self.fleet.containerd, &self.fleet.agent, &own).await?;
+        self.before = self.started(&own).await?;
         self.observers.push(tokio::spawn(observe_statuses(
             self.fleet.agent.watch(),
             self.record.clone(),
@@ -183,6 +183,20 @@ impl Run {
             self.fleet.create(member)?;
         }
         Ok(())
+    }
+
+    /// Counts before the first pod, when all parts of the agent have started: two equal ones in
+    /// succession.
+    async fn started(&self, own: &[PathBuf]) -> anyhow::Result<Counts> {
+        let mut before = Counts::default();
+        loop {
+            let now = Counts::read(&self.fleet.containerd, &self.fleet.agent, own).await?;
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+            sleep(POLL * 20).await;
+        }
     }
 
     async fn inject_all(&mut self, options: &Options) -> anyhow::Result<()> {

@@ -239,7 +239,10 @@ impl ProbesOnTime {
         let Some(container) = running.next().filter(|c| c.stop_requested.is_none()) else {
             return Ok(());
         };
-        let Some(agent) = view.agent_since else {
+        // a liveness probe that failed is on hold until the container is replaced, as upstream
+        let may_be_on_hold = facts.kind == Some(PodKind::Live)
+            && facts.harmed.is_some_and(|at| at >= container.started);
+        let Some(agent) = view.agent_since.filter(|_| !may_be_on_hold) else {
             return Ok(());
         };
         let last = self.0.get(ip).copied().unwrap_or_default();
