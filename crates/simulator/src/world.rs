@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_testing::NodeSim;
 
@@ -24,6 +25,10 @@ use crate::step::Step;
 
 /// Maximum time between two checks. Invariants about time are as precise.
 pub const TICK: Duration = Duration::from_secs(5);
+
+/// Observations between two checks, at most [`TICK`] apart, beyond which the agent acts without a
+/// pause: time would stand.
+const MAX_PENDING: usize = 10_000;
 
 /// What becomes due at a time.
 enum Due {
@@ -54,6 +59,8 @@ pub(crate) struct World<'a> {
 struct Queue {
     began: Instant,
     observations: Arc<Mutex<Vec<Observation>>>,
+    /// [`MAX_PENDING`] observations wait for a check.
+    is_full: Arc<Notify>,
 }
 
 impl Queue {
@@ -62,7 +69,11 @@ impl Queue {
             at: self.began.elapsed(),
             event,
         };
-        self.lock().push(observation);
+        let mut observations = self.lock();
+        observations.push(observation);
+        if observations.len() == MAX_PENDING {
+            self.is_full.notify_one();
+        }
     }
 
     fn take(&self) -> Vec<Observation> {
@@ -85,6 +96,7 @@ impl<'a> World<'a> {
         let queue = Queue {
             began: Instant::now(),
             observations: Arc::default(),
+            is_full: Arc::default(),
         };
         setup::prepare(sim);
         setup::observe(sim, &queue);
@@ -126,6 +138,7 @@ impl<'a> World<'a> {
                 tokio::select! {
                     biased;
                     () = self.sim.agent_killed() => self.armed_kill().await,
+                    () = self.queue.is_full.notified() => continue,
                     () = tokio::time::sleep_until(at) => {}
                 }
             }
@@ -217,11 +230,18 @@ impl<'a> World<'a> {
         }
         self.volume_violations = violations.len();
         self.queue.push(Event::Tick);
-        for observation in self.queue.take() {
+        let observations = self.queue.take();
+        let count = observations.len();
+        for observation in observations {
             self.checker.observe(&observation);
             if let Some(mutation) = &mut self.mutation {
                 mutation.after(&observation, self.sim);
             }
+        }
+        if count > MAX_PENDING {
+            let (name, sentence) = ("agent-pauses", "The agent does not act without a pause.");
+            let text = format!("more than {MAX_PENDING} observations within {TICK:?}");
+            self.checker.fail(name, sentence, self.now(), text);
         }
         // a run of any length has bounded records
         self.sim.runtime.clear_calls();

@@ -56,6 +56,17 @@ fn replay_of_a_plan_equals_its_run() {
 }
 
 #[test]
+fn agent_that_never_pauses_ends_the_run() {
+    let options = RunOptions {
+        mutation: Some("mirror-always-replaced".to_owned()),
+        ..RunOptions::default()
+    };
+    let plan = generate(1, Mode::Safety, HOUR);
+    let violation = run(&plan, &options).violation.expect("a violation");
+    assert_eq!(violation.invariant, "agent-pauses");
+}
+
+#[test]
 fn planted_failure_shrinks_to_a_few_steps() {
     let options = RunOptions {
         mutation: Some("terminal-phase-is-left".to_owned()),
