@@ -38,7 +38,7 @@ fn restarted_container_runs_after_the_clock_is_set_back() {
 
 /// From seeds 100068 and 100072: a probe on hold is not late.
 #[test]
-fn failed_liveness_probe_is_on_hold_until_the_container_is_replaced() {
+fn failed_liveness_probe_waits_for_its_container() {
     check(
         "windlass-sim 1 100068 safety 23.545
 0.019 create live-24

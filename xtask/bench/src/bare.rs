@@ -148,15 +148,21 @@ impl Bare {
     /// Removes stopped sandboxes until the runtime is empty. The agent would do so minutes later,
     /// perhaps during the next measurement.
     pub(super) async fn remove_dead(&self) -> anyhow::Result<()> {
+        self.remove_dead_beside(0).await
+    }
+
+    /// The same beside so many pods that continue to run.
+    pub(super) async fn remove_dead_beside(&self, running: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + CLEAN_TIMEOUT;
         loop {
             let sandboxes = self.cri.list_pod_sandboxes(&ListFilter::default()).await?;
-            if sandboxes.is_empty() {
+            let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+            if sandboxes.len() == ready && ready == running {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < deadline,
-                "{} sandboxes stay",
+                "{} sandboxes stay, {ready} of them ready, in place of {running}",
                 sandboxes.len()
             );
             let dead = sandboxes.iter().filter(|sandbox| !sandbox.ready);
