@@ -32,7 +32,7 @@ pub(crate) fn entry(
             Some(requested) => Bytes::from(serde_json::to_vec(requested)?),
             None => Bytes::new(),
         },
-        stale_status: view.has_worker && !view.observed,
+        stale_status: view.has_stale_status(),
     })
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn from_view(view: &PodView) -> Explanation {
         uid: view.pod.uid().to_string(),
         phase: view.status().phase,
         worker_state: view.entry.worker_state.clone(),
+        stale_status: view.entry.stale_status,
         blocker: blocker.map(|blocker| BlockerView {
             reason: blocker.reason,
             container: blocker.container,
@@ -68,6 +69,9 @@ pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
     let mut text = match (&pod.blocker, phase) {
         (Some(blocker), _) => blocker_text(&path, blocker, now),
         (None, _) if pod.eviction.is_some() => format!("pod {path}: Evicted ({phase})\n"),
+        (None, "Running") if pod.stale_status => {
+            format!("pod {path}: not observed since the agent started (before: {phase})\n")
+        }
         (None, "Running" | "Succeeded") => format!("pod {path}: no blocker ({phase})\n"),
         (None, _) => format!("pod {path}: no blocker ({phase}), sync in progress\n"),
     };
@@ -164,6 +168,7 @@ mod tests {
             uid: "u".to_owned(),
             phase: Some(phase.to_owned()),
             worker_state: "Sync".to_owned(),
+            stale_status: false,
             blocker,
             eviction: None,
             resize: None,
@@ -192,6 +197,14 @@ mod tests {
         check(
             &pod("Running", None),
             "pod default/web: no blocker (Running)\n",
+        );
+        let stale = Explanation {
+            stale_status: true,
+            ..pod("Running", None)
+        };
+        check(
+            &stale,
+            "pod default/web: not observed since the agent started (before: Running)\n",
         );
         check(
             &pod("Pending", None),

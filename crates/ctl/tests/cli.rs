@@ -31,6 +31,7 @@ fn web() -> proto::PodEntry {
         pod_json: pod.to_string().into(),
         source: "file".to_owned(),
         worker_state: "Sync".to_owned(),
+        stale_status: false,
         blocker: Some(proto::Blocker {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),
@@ -127,6 +128,7 @@ fn explanation() -> Explanation {
         uid: "u".to_owned(),
         phase: Some("Pending".to_owned()),
         worker_state: "Sync".to_owned(),
+        stale_status: false,
         blocker: Some(BlockerView {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),

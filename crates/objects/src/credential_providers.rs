@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
-use tokio::sync::{Mutex as RequestLock, Semaphore};
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 use windlass_client::ApiClients;
 use windlass_credentials::credentials::Keyring;
@@ -187,8 +187,9 @@ struct Plugin {
 struct State {
     /// Credentials and their expiry, by cache key.
     cached: BTreeMap<String, (Instant, Keyring)>,
-    /// Callers that wait for a response, by key of the image.
-    locks: HashMap<String, Weak<RequestLock<()>>>,
+    /// Executions in progress, by key of the image. Who waits for one shares its response, also if
+    /// that is not to be cached.
+    executions: HashMap<String, Weak<OnceCell<Keyring>>>,
 }
 
 impl Plugin {
@@ -224,9 +225,20 @@ impl Plugin {
         if let Some(keyring) = self.cached(&keys) {
             return keyring;
         }
-        let request_lock = self.request_lock(&keys);
-        let _guard = request_lock.lock().await;
-        if let Some(keyring) = self.cached(&keys) {
+        let execution = self.execution(&keys);
+        let keyring = execution.get_or_init(|| self.execute(image, account, &keys, all));
+        keyring.await.clone()
+    }
+
+    async fn execute(
+        &self,
+        image: &ImageName,
+        account: Option<&PluginAccount>,
+        keys: &[String; 3],
+        all: &CredentialProviders,
+    ) -> Keyring {
+        // an execution that ended since the caller looked
+        if let Some(keyring) = self.cached(keys) {
             return keyring;
         }
         let Ok(_permit) = self.permits.acquire().await else {
@@ -247,8 +259,8 @@ impl Plugin {
                 let now = Instant::now();
                 state.cached.retain(|_, (until, _)| *until > now);
                 state
-                    .locks
-                    .retain(|_, request_lock| request_lock.strong_count() > 0);
+                    .executions
+                    .retain(|_, execution| execution.strong_count() > 0);
                 if let Some(until) = now.checked_add(response.lifetime) {
                     let cached = (until, response.keyring.clone());
                     state.cached.insert(response.key, cached);
@@ -300,16 +312,16 @@ impl Plugin {
         cached.next().map(|(_, keyring)| keyring.clone())
     }
 
-    fn request_lock(&self, [key, ..]: &[String; 3]) -> Arc<RequestLock<()>> {
+    fn execution(&self, [key, ..]: &[String; 3]) -> Arc<OnceCell<Keyring>> {
         let mut state = self.lock();
-        if let Some(request_lock) = state.locks.get(key).and_then(Weak::upgrade) {
-            return request_lock;
+        if let Some(execution) = state.executions.get(key).and_then(Weak::upgrade) {
+            return execution;
         }
-        let request_lock = Arc::new(RequestLock::new(()));
+        let execution = Arc::default();
         state
-            .locks
-            .insert(key.clone(), Arc::downgrade(&request_lock));
-        request_lock
+            .executions
+            .insert(key.clone(), Arc::downgrade(&execution));
+        execution
     }
 
     /// Returns the program's output. The program is killed if the future is dropped.

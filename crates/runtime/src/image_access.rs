@@ -37,13 +37,43 @@ pub(crate) enum RecordsError {
     Timeout,
 }
 
+/// The credentials that plugins have for an image and a pod, requested when they are first needed.
+///
+/// One request serves the check of a present image and its pull: a plugin may forbid that its
+/// response is cached.
+#[derive(Debug)]
+pub(crate) struct PluginCredentials<'a> {
+    plugins: Option<&'a dyn ImageCredentials>,
+    pod: &'a Pod,
+    keyring: OnceCell<Keyring>,
+}
+
+impl<'a> PluginCredentials<'a> {
+    pub(crate) fn new(plugins: Option<&'a dyn ImageCredentials>, pod: &'a Pod) -> Self {
+        Self {
+            plugins,
+            pod,
+            keyring: OnceCell::new(),
+        }
+    }
+
+    pub(crate) async fn keyring(&self, name: &ImageName) -> &Keyring {
+        let request = || async {
+            match self.plugins {
+                Some(plugins) => plugins.keyring(name, self.pod).await,
+                None => Keyring::default(),
+            }
+        };
+        self.keyring.get_or_init(request).await
+    }
+}
+
 /// Records of image pulls; without options nothing is recorded or verified.
 #[derive(Debug)]
 pub(crate) struct ImageRecords {
     options: Option<ImageAccessOptions>,
     records: OnceCell<Arc<OpenRecords>>,
     images: Arc<dyn ImageService>,
-    credentials: Option<Arc<dyn ImageCredentials>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     pruned: Mutex<Option<Timestamp>>,
@@ -55,7 +85,6 @@ impl ImageRecords {
             options: deps.options.image_access.clone(),
             records: OnceCell::new(),
             images: Arc::clone(&deps.images),
-            credentials: deps.credentials.clone(),
             clock: Arc::clone(&deps.clock),
             metrics: deps.metrics.clone(),
             pruned: Mutex::default(),
@@ -63,7 +92,13 @@ impl ImageRecords {
     }
 
     /// Returns true if a pod with this keyring may use an image that is on the node.
-    pub(crate) async fn allows(&self, pod: &Pod, image: &str, id: &str, keyring: &Keyring) -> bool {
+    pub(crate) async fn allows(
+        &self,
+        image: &str,
+        id: &str,
+        keyring: &Keyring,
+        plugins: &PluginCredentials<'_>,
+    ) -> bool {
         let Some(options) = &self.options else {
             return true;
         };
@@ -80,11 +115,8 @@ impl ImageRecords {
         let mut credentials = keyring.lookup_tracked(image);
         let mut access = image_access(&options.policy, &name, &history, &credentials);
         // other credentials of plugins are the node's, which verify nothing
-        if access == ImageAccess::MustAuthenticate
-            && history.has_service_accounts(&name)
-            && let Some(plugins) = &self.credentials
-        {
-            let of_plugins = plugins.keyring(&name, pod).await;
+        if access == ImageAccess::MustAuthenticate && history.has_service_accounts(&name) {
+            let of_plugins = plugins.keyring(&name).await;
             credentials.extend(of_plugins.lookup_tracked(image));
             access = image_access(&options.policy, &name, &history, &credentials);
         }

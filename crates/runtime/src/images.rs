@@ -18,7 +18,7 @@ use windlass_types::{ImageHold, Pod, PodExt, PodUid, Reason, Retry};
 use windlass_units::duration::go_duration;
 
 use crate::PodRuntime;
-use crate::image_access::RecordsError;
+use crate::image_access::{PluginCredentials, RecordsError};
 use crate::request::StartFailure;
 
 /// An image that is on the node.
@@ -132,6 +132,7 @@ impl PodRuntime {
             container,
             image,
             keyring,
+            plugins: PluginCredentials::new(self.deps().credentials.as_deref(), pod),
         };
         let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
         // no runtime call for a second container, unless its policy is Always
@@ -159,6 +160,7 @@ struct ImageStep<'a> {
     container: &'a Container,
     image: &'a str,
     keyring: &'a Keyring,
+    plugins: PluginCredentials<'a>,
 }
 
 impl ImageStep<'_> {
@@ -199,7 +201,7 @@ impl ImageStep<'_> {
     async fn may_use(&self, info: &ImageInfo) -> bool {
         let records = self.runtime.image_records();
         records
-            .allows(self.pod, self.image, &info.id, self.keyring)
+            .allows(self.image, &info.id, self.keyring, &self.plugins)
             .await
     }
 
@@ -226,11 +228,9 @@ impl ImageStep<'_> {
             &format!("Pulling image {:?}", self.image),
         );
         let begun = Instant::now();
-        let asked = match &deps.credentials {
-            Some(credentials) => credentials.keyring(name, self.pod).await,
-            None => Keyring::default(),
-        };
-        let tracked = self.keyring.clone().then(&asked).lookup_tracked(self.image);
+        let of_plugins = self.plugins.keyring(name).await;
+        let keyring = self.keyring.clone().then(of_plugins);
+        let tracked = keyring.lookup_tracked(self.image);
         let tracked = distinct(tracked);
         let credentials: Vec<_> = tracked.iter().map(|t| t.auth.clone()).collect();
         let intent = match self.runtime.image_records().begin(self.image).await {

@@ -57,6 +57,7 @@ impl PodExplainer {
             uid: uid.to_string(),
             phase: entry.status.phase.clone(),
             worker_state: entry.worker_state.to_string(),
+            stale_status: entry.has_stale_status(),
             blocker: blocker.map(|blocker| {
                 let message = blocker_message(blocker, entry);
                 BlockerView::new(blocker, message, waiting_for(blocker))

@@ -63,6 +63,12 @@ impl PodStatusEntry {
         self.has_worker && self.worker_state != PodWorkerState::TerminatedPod
     }
 
+    /// True if the status is that of the checkpoint: the worker has not observed the pod since the
+    /// agent started.
+    pub fn has_stale_status(&self) -> bool {
+        self.has_worker && !self.observed
+    }
+
     /// True if nothing differs; shared parts are first compared by pointer.
     fn is_same(&self, other: &Self) -> bool {
         let Self {

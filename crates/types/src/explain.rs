@@ -251,6 +251,9 @@ pub struct Explanation {
     pub phase: Option<String>,
     /// State of the pod worker.
     pub worker_state: String,
+    /// The status is that of the previous agent run: the agent has not observed the pod yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale_status: bool,
     /// What blocks the pod; `null` if nothing does.
     pub blocker: Option<BlockerView>,
     /// Why the pod was evicted; absent if it was not.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use windlass_fake_api::FakeApiServer;
 use windlass_testbed::pod_watch::{PodTable, PodWatch};
 
@@ -189,14 +189,19 @@ impl Run {
     /// succession.
     async fn started(&self, own: &[PathBuf]) -> anyhow::Result<Counts> {
         let mut before = Counts::default();
-        loop {
-            let now = Counts::read(&self.fleet.containerd, &self.fleet.agent, own).await?;
-            if now == before {
-                return Ok(now);
+        let equal = async {
+            loop {
+                let now = Counts::read(&self.fleet.containerd, &self.fleet.agent, own).await?;
+                if now == before {
+                    return anyhow::Ok(now);
+                }
+                before = now;
+                sleep(POLL * 20).await;
             }
-            before = now;
-            sleep(POLL * 20).await;
-        }
+        };
+        timeout(START_TIMEOUT, equal).await.with_context(|| {
+            format!("the counts of an agent without pods change after {START_TIMEOUT:?}")
+        })?
     }
 
     async fn inject_all(&mut self, options: &Options) -> anyhow::Result<()> {

@@ -108,6 +108,9 @@ async fn concurrent_pulls_share_one_plugin_execution() {
         assert_eq!(users(&providers, "r.io/a").await, ["u"]);
     }
     assert_eq!(env.request_lines().len(), 2);
+    let both = tokio::join!(users(&providers, "r.io/a"), users(&providers, "r.io/a:2"));
+    assert_eq!(both, (vec!["u".to_owned()], vec!["u".to_owned()]));
+    assert_eq!(env.request_lines().len(), 3, "one execution for both");
 }
 
 #[tokio::test]

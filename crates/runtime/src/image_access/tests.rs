@@ -180,4 +180,6 @@ async fn image_pulled_for_account_is_verified_for_other_accounts() {
     let (outcome, pulls) = run(&env, &pod(&["a"]), PodInputs::default()).await;
     assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
     assert_eq!(pulls, ["pull web:1 as other"]);
+    let requests = env.fake.asked();
+    assert_eq!(requests.len(), 3, "one for the check and the pull");
 }

@@ -21,6 +21,7 @@ mod image_gc;
 mod image_volumes;
 mod ip_families;
 mod isolation;
+mod log_hangs;
 mod log_rotation;
 mod mount_hangs;
 mod outages;
