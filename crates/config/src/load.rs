@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 34] = [
+pub const IMPLEMENTED_GATES: [&str; 35] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
@@ -214,6 +214,7 @@ pub const IMPLEMENTED_GATES: [&str; 34] = [
     "ComponentStatusz",
     "ContainerStopSignals",
     "DRAExtendedResource",
+    "DRAWorkloadResourceClaims",
     "DisableCPUQuotaWithExclusiveCPUs",
     "EnvFiles",
     "ExtendWebSocketsToKubelet",

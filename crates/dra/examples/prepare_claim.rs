@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_dra::{DRA_PLUGIN, DraClaims, DraDeps, DraDrivers, DraRegistration};
+use windlass_dra::{ClaimOwners, DRA_PLUGIN, DraClaims, DraDeps, DraDrivers, DraRegistration};
 use windlass_fake_api::FakeApiServer;
 use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{ActorKind, SystemClock, slots};
@@ -33,6 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         store: Some(Store::open(directory.path())?),
         changed: slots(ActorKind::new("Example", 16), &metrics.mailboxes).0,
         extended: true,
+        owners: ClaimOwners::default(),
         health: true,
         health_messages: true,
         metrics: metrics.clone(),

@@ -32,8 +32,8 @@
 //!
 //! # Limits
 //!
-//! It does not allocate: the scheduler does. Claims of PodGroups (`DRAWorkloadResourceClaims`, alpha)
-//! are not supported. The health of devices is not stored; drivers report it again.
+//! It does not allocate: the scheduler does. The health of devices is not stored; drivers report it
+//! again.
 
 mod checkpoint;
 mod claim_info;
@@ -50,6 +50,7 @@ mod slices;
 
 pub use drivers::DraDrivers;
 pub use manager::{DraClaims, DraDeps};
+pub use pod_claims::ClaimOwners;
 pub use port::{ClaimDevice, ClaimDriver, ClaimRef, ClaimResult};
 pub use reconcile::run_reconciliation;
 pub use register::{DRA_PLUGIN, DraRegistration};

@@ -34,7 +34,8 @@ use crate::claim_info::{Batches, ClaimInfo, ClaimKey, ClaimTable};
 use crate::drivers::DraDrivers;
 use crate::health::{DeviceKey, HealthTable};
 use crate::pod_claims::{
-    PodClaim, cdi_devices, check_claim, container_claims, pod_claims, resource_statuses,
+    ClaimOwners, PodClaim, cdi_devices, check_claim, container_claims, pod_claims,
+    resource_statuses,
 };
 use crate::port::{ClaimRef, ClaimResult};
 
@@ -54,6 +55,8 @@ pub struct DraDeps {
     pub changed: SlotSender<PodUid, ObjectsChanged>,
     /// Gate `DRAExtendedResource`.
     pub extended: bool,
+    /// Whose claims a pod may use.
+    pub owners: ClaimOwners,
     /// Gate `ResourceHealthStatus`.
     pub health: bool,
     /// Gate `ResourceHealthStatusMessage`.
@@ -255,7 +258,7 @@ impl DraClaims {
             let object = object.map_err(|error| {
                 format!("fetch ResourceClaim {}: {}", claim.name, error.message)
             })?;
-            check_claim(pod, claim, &object)?;
+            check_claim(pod, self.deps.owners, claim, &object)?;
             claims.push(ClaimInfo::new(&object)?);
         }
         Ok(claims)

@@ -6,12 +6,39 @@ use windlass_proto::podresources_v1::{CdiDevice, ClaimResource, DynamicResource}
 use windlass_types::corev1::{
     Container, PodExtendedResourceClaimStatus, ResourceHealth, ResourceStatus,
 };
+use windlass_types::metav1::OwnerReference;
 use windlass_types::resourcev1::ResourceClaim;
 use windlass_types::{Pod, PodExt};
 
 use crate::claim_info::ClaimTable;
 use crate::health::HealthTable;
 use crate::port::ClaimDevice;
+
+/// API group of PodGroups.
+const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
+
+/// Objects whose claims a pod may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimOwners {
+    /// The pod itself.
+    #[default]
+    Pod,
+    /// Also the PodGroup that its `spec.schedulingGroup` names (gate `DRAWorkloadResourceClaims`).
+    PodOrPodGroup,
+}
+
+impl ClaimOwners {
+    /// Name of the PodGroup whose claims the pod may use. A pod does not know its UID.
+    fn pod_group(self, pod: &Pod) -> Option<&str> {
+        match self {
+            Self::Pod => None,
+            Self::PodOrPodGroup => {
+                let group = PodExt::spec(pod).scheduling_group.as_ref()?;
+                group.pod_group_name.as_deref()
+            }
+        }
+    }
+}
 
 /// A claim that a pod refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,28 +106,49 @@ fn extended(pod: &Pod) -> Option<&PodExtendedResourceClaimStatus> {
 ///
 /// # Errors
 /// It may not, in upstream's text.
-pub(crate) fn check_claim(pod: &Pod, of: &PodClaim, claim: &ResourceClaim) -> Result<(), String> {
+pub(crate) fn check_claim(
+    pod: &Pod,
+    owners: ClaimOwners,
+    of: &PodClaim,
+    claim: &ResourceClaim,
+) -> Result<(), String> {
     let uid = pod.uid();
-    let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let owners = claim.metadata.owner_references.iter().flatten();
-    let mut controllers = owners.filter(|it| it.controller == Some(true));
-    if of.owned && !controllers.any(|it| it.uid == uid.as_str()) {
+    let group = owners.pod_group(pod);
+    let is_group = |api_group: &str, name: &str| {
+        api_group == SCHEDULING_GROUP && group.is_some_and(|group| group == name)
+    };
+    let owned_by_group = |owner: &OwnerReference| {
+        let (api_group, _) = owner.api_version.split_once('/').unwrap_or_default();
+        owner.kind == "PodGroup" && is_group(api_group, &owner.name)
+    };
+    let all = claim.metadata.owner_references.iter().flatten();
+    let mut controllers = all.filter(|it| it.controller == Some(true));
+    if of.owned && !controllers.any(|it| it.uid == uid.as_str() || owned_by_group(it)) {
         let (namespace, name) = (pod.namespace(), pod.name());
+        let who = match group {
+            Some(group) => format!("neither Pod nor PodGroup {group} is the owner"),
+            None => "Pod is not owner".to_owned(),
+        };
         return Err(format!(
-            "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{name} (Pod is not owner)",
+            "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{name} ({who})",
             of.name
         ));
     }
     let reserved = claim.status.iter();
     let mut reserved = reserved.flat_map(|it| it.reserved_for.iter().flatten());
-    match reserved.any(|it| it.uid == uid.as_str()) {
-        true => Ok(()),
-        false => Err(format!(
-            "pod {} ({uid}) is not allowed to use ResourceClaim {} ({claim_uid})",
-            pod.name(),
-            of.name
-        )),
+    let is_reserved = reserved.any(|it| {
+        let api_group = it.api_group.as_deref().unwrap_or_default();
+        it.uid == uid.as_str() || it.resource == "podgroups" && is_group(api_group, &it.name)
+    });
+    if is_reserved {
+        return Ok(());
     }
+    let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    Err(format!(
+        "pod {} ({uid}) is not allowed to use ResourceClaim {} ({claim_uid})",
+        pod.name(),
+        of.name
+    ))
 }
 
 /// Requests of a container, by name of the ResourceClaim; an empty request is the whole claim.
@@ -238,6 +286,7 @@ pub(crate) fn resource_statuses(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use windlass_types::corev1::PodSchedulingGroup;
 
     use super::*;
     use crate::claim_info::ClaimInfo;
@@ -347,7 +396,7 @@ mod tests {
                 name: "c".to_owned(),
                 owned,
             };
-            let checked = check_claim(&pod, &of, &claim);
+            let checked = check_claim(&pod, ClaimOwners::Pod, &of, &claim);
             assert_eq!(checked, expected.map_err(str::to_owned));
         };
         let reserved = json!([{ "name": "p", "resource": "pods", "uid": "u" }]);
@@ -371,5 +420,57 @@ mod tests {
             json!({ "metadata": { "uid": "c-uid" }, "spec": {} }),
             Err(not_reserved),
         );
+    }
+
+    #[test]
+    fn claims_of_the_pod_group_are_used_with_their_gate_only() {
+        let mut pod = pod();
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.scheduling_group = Some(PodSchedulingGroup {
+            pod_group_name: Some("g".to_owned()),
+        });
+        let of = PodClaim {
+            reference: None,
+            name: "c".to_owned(),
+            owned: true,
+        };
+        let check = |owner: [&str; 3], reserved: [&str; 3], expected: [Result<(), &str>; 2]| {
+            let claim = serde_json::from_value(json!({
+                "metadata": { "uid": "c-uid", "ownerReferences": [{
+                    "apiVersion": owner[0], "kind": owner[1], "name": owner[2], "uid": "g-uid",
+                    "controller": true,
+                }]},
+                "spec": {},
+                "status": { "reservedFor": [{
+                    "apiGroup": reserved[0], "resource": reserved[1], "name": reserved[2],
+                    "uid": "g-uid",
+                }]},
+            }));
+            let claim = claim.expect("claim");
+            let owners = [ClaimOwners::Pod, ClaimOwners::PodOrPodGroup];
+            let checked = owners.map(|owners| check_claim(&pod, owners, &of, &claim));
+            assert_eq!(checked, expected.map(|it| it.map_err(str::to_owned)));
+        };
+        let owner = ["scheduling.k8s.io/v1alpha2", "PodGroup", "g"];
+        let reserved = ["scheduling.k8s.io", "podgroups", "g"];
+        let gate = "ResourceClaim ns/c was not created for Pod ns/p (Pod is not owner)";
+        let other = "ResourceClaim ns/c was not created for Pod ns/p (neither Pod nor PodGroup g \
+                     is the owner)";
+        let not_reserved = "pod p (u) is not allowed to use ResourceClaim c (c-uid)";
+        check(owner, reserved, [Err(gate), Ok(())]);
+        for foreign in [
+            ["scheduling.k8s.io/v1alpha2", "PodGroup", "h"],
+            ["scheduling.k8s.io/v1alpha2", "Workload", "g"],
+            ["other.io/v1", "PodGroup", "g"],
+        ] {
+            check(foreign, reserved, [Err(gate), Err(other)]);
+        }
+        for foreign in [
+            ["scheduling.k8s.io", "podgroups", "h"],
+            ["scheduling.k8s.io", "pods", "g"],
+            ["", "podgroups", "g"],
+        ] {
+            check(owner, foreign, [Err(gate), Err(not_reserved)]);
+        }
     }
 }

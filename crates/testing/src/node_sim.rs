@@ -35,7 +35,7 @@ use windlass::wiring::{
 use windlass_actors::SourceSnapshot;
 use windlass_client::ApiClients;
 use windlass_csi::{CsiDrivers, CsiObjects};
-use windlass_dra::DraDrivers;
+use windlass_dra::{ClaimOwners, DraDrivers};
 use windlass_eviction::EvictionSettings;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_image_gc::ImageGcPolicy;
@@ -397,6 +397,7 @@ impl NodeSim {
                 drivers: self.dra_drivers.clone(),
                 store: self.claims_dir.as_ref().map(claim_store),
                 extended: true,
+                owners: ClaimOwners::default(),
                 health: true,
                 health_messages: true,
             },

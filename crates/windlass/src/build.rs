@@ -26,7 +26,7 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
-use windlass_dra::DraDrivers;
+use windlass_dra::{ClaimOwners, DraDrivers};
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -157,6 +157,10 @@ pub fn agent_parts(
             drivers: DraDrivers::default(),
             store: Some(Store::open(&config.flags.root_dir)?),
             extended: config.gates.enabled("DRAExtendedResource"),
+            owners: match config.gates.enabled("DRAWorkloadResourceClaims") {
+                true => ClaimOwners::PodOrPodGroup,
+                false => ClaimOwners::Pod,
+            },
             health: config.gates.enabled("ResourceHealthStatus"),
             health_messages: config.gates.enabled("ResourceHealthStatusMessage"),
         },

@@ -24,6 +24,7 @@ use windlass_types::{Pod, PodExt, PodUid, SharedPod};
 use super::{DRA_PLUGIN, DraRegistration};
 use crate::drivers::DraDrivers;
 use crate::manager::{DraClaims, DraDeps};
+use crate::pod_claims::ClaimOwners;
 
 /// Timeout for a busy host.
 const SOON: Duration = Duration::from_secs(30);
@@ -58,6 +59,7 @@ impl TestEnv {
             store: Some(Store::open(directory.path()).expect("a store")),
             changed,
             extended: true,
+            owners: ClaimOwners::default(),
             health: true,
             health_messages: true,
             metrics: metrics.clone(),
@@ -384,6 +386,7 @@ async fn checkpoint_restores_claims_for_the_next_run() {
         store: Some(Store::open(env.directory.path()).expect("a store")),
         changed: slots(PEER, &env.metrics.mailboxes).0,
         extended: true,
+        owners: ClaimOwners::default(),
         health: false,
         health_messages: false,
         metrics: env.metrics.clone(),

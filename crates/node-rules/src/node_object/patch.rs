@@ -33,9 +33,12 @@ pub fn plan_node_status(
 ) -> NodeStatusPlan {
     let changed = changed(old, new);
     let due = since_report.is_none_or(|since| since >= report_frequency);
+    if !changed && !due {
+        return NodeStatusPlan::Keep;
+    }
     match node_patch(old, new) {
-        Some(patch) if changed || due => NodeStatusPlan::Patch { changed, patch },
-        _ => NodeStatusPlan::Keep,
+        Some(patch) => NodeStatusPlan::Patch { changed, patch },
+        None => NodeStatusPlan::Keep,
     }
 }
 

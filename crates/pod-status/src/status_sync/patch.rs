@@ -24,6 +24,10 @@ const MERGED_LISTS: [(&str, &str); 4] = [
 /// Returns the patch of the `status` subresource from `base` to `merged`, with the UID as a
 /// precondition; `None` without a difference.
 pub(crate) fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
+    // the usual case, in which rendering both as JSON is the most expensive step
+    if base.status.as_ref() == Some(merged) {
+        return None;
+    }
     let before = base.status.as_ref().map(plain).unwrap_or_default();
     let status = difference(&before, &plain(merged));
     if mutated(Mutation::StatusOfOldPod) {

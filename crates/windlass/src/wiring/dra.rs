@@ -26,6 +26,7 @@ pub(super) fn spawn_dra(
         store: parts.store,
         changed: links.objects_changed.clone(),
         extended: parts.extended,
+        owners: parts.owners,
         health: parts.health,
         health_messages: parts.health_messages,
         metrics: shared.metrics.clone(),

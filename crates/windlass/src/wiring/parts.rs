@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_checks::Checks;
 use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
-use windlass_dra::DraDrivers;
+use windlass_dra::{ClaimOwners, DraDrivers};
 use windlass_eviction::{EvictionRecord, EvictionSettings};
 use windlass_eviction_manager::{MemoryTriggers, NodeFigures, NodeReclaimer, PodDiskMeter};
 use windlass_image_gc::{ImageFileSystem, ImageGcPolicy};
@@ -136,6 +136,8 @@ pub struct DraParts {
     pub store: Option<Store>,
     /// Gate `DRAExtendedResource`.
     pub extended: bool,
+    /// Whose claims a pod may use.
+    pub owners: ClaimOwners,
     /// Gate `ResourceHealthStatus`.
     pub health: bool,
     /// Gate `ResourceHealthStatusMessage`.
