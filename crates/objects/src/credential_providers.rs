@@ -187,7 +187,7 @@ struct Plugin {
 struct State {
     /// Credentials and their expiry, by cache key.
     cached: BTreeMap<String, (Instant, Keyring)>,
-    /// Executions in progress, by key of the image. Who waits for one shares its response, also if
+    /// Executions in progress, by key of the image. Callers of one share its response, also if
     /// that is not to be cached.
     executions: HashMap<String, Weak<OnceCell<Keyring>>>,
 }

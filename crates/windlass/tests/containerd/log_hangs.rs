@@ -40,7 +40,7 @@ async fn on_containerd_hung_log_affects_only_its_pod() {
     })
     .await;
 
-    // logs and starts of other pods go on, and so does the pod itself
+    // other pods have their logs and start; the pod itself runs
     let log = timeout(scaled(SOON), env.ctl_output(&["logs", "other-node"]));
     assert_eq!(log.await.unwrap(), "one line\n");
     env.apply("new.yaml", &shell("new", "HOLD"));
