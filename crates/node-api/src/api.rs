@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use windlass_actors::StatusCache;
+use windlass_container_logs::LogReader;
 use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_health::HealthSource;
 use windlass_metrics::Metrics;
 use windlass_pod_inputs::paths::NodePaths;
-use windlass_runtime::logs::LogReader;
 use windlass_stats::{MachineFacts, StatsSource};
 use windlass_status::PodExplainer;
 use windlass_status::PodStatusStore;

@@ -1,5 +1,5 @@
 //! Carries out what `windlass-pod-lifecycle` decides for one pod: sandbox, init containers, images,
-//! containers, hooks, stops, collection of what is dead, logs.
+//! containers, hooks, stops, collection of what is dead.
 //!
 //! For programs that run pods on a container runtime without the rest of an agent: it reconciles
 //! the observed state of a pod with its desired state.
@@ -13,7 +13,6 @@
 //! * [`HostFiles`] is the host's file system, [`MemoryFiles`] one for tests
 //! * [`SyncPodRequest`] is the input of a sync, [`SyncPodOutcome`] its result: the plan, the
 //!   failures and the time of the next sync
-//! * [`logs::LogReader`] reads and follows containers' logs
 //!
 //! # Example
 //!
@@ -69,7 +68,6 @@ mod image_access;
 mod images;
 mod kill;
 mod log_text;
-pub mod logs;
 mod mounts;
 mod options;
 mod post_start;

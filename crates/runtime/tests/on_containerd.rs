@@ -12,6 +12,7 @@ use futures::StreamExt;
 use support::{Agent, all_running};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use windlass_container_logs::{LogOptions, LogReader, LogSource};
 use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
 use windlass_credentials::image_access::VerificationPolicy;
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
@@ -21,7 +22,6 @@ use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::{PayloadFile, SecretContent, VolumePayload, VolumePayloads};
 use windlass_pod_lifecycle::backoff::BackoffTable;
-use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
 use windlass_runtime::{
     HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, RuntimeOptions, SyncPodOutcome,
 };

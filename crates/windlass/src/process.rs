@@ -14,8 +14,8 @@ use windlass::build::node::kubelet_version;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::gates::Stage;
 use windlass_config::{Config, KubeletConfiguration};
+use windlass_container_logs::MAX_THREADS as LOG_THREADS;
 use windlass_metrics::Metrics;
-use windlass_runtime::logs::MAX_THREADS as LOG_THREADS;
 use windlass_volumes::IO_PERMITS;
 
 use crate::memory;

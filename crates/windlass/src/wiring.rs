@@ -31,6 +31,7 @@ use windlass_actors::{
     ConfigChanged, PlegHandle, PlegHealth, PodChanged, PodWorkersHandle, ProbeResults,
     ProbesHandle, RejectedManifest, SourceSnapshot,
 };
+use windlass_container_logs::LogReader;
 use windlass_container_manager::AssignedResourcesReader;
 use windlass_cri::{HungCalls, RuntimeService};
 use windlass_dra::DraClaims;
@@ -38,7 +39,6 @@ use windlass_eviction::EvictionStatus;
 use windlass_hung_operations::HungOperations;
 use windlass_mailboxes::{MailboxSender, Shutdown, SlotSender};
 use windlass_metrics::Metrics;
-use windlass_runtime::logs::LogReader;
 use windlass_status::PodStatusStore;
 use windlass_sync_loop::SyncLoopHealth;
 use windlass_timelines::Timelines;

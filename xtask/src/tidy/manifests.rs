@@ -254,10 +254,15 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "container-logs",
+        &["hung-operations", "pacing", "pod-lifecycle"],
+    ),
+    (
         "runtime",
         &[
             "cgroups",
             "checks",
+            "container-logs",
             "credentials",
             "cri",
             "hung-operations",
@@ -368,6 +373,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "node-api",
         &[
             "actors",
+            "container-logs",
             "cri",
             "health",
             "https",
@@ -375,7 +381,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "pacing",
             "pod-inputs",
             "pod-lifecycle",
-            "runtime",
             "stats",
             "status",
             "streams",
@@ -394,6 +399,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "checks",
             "client",
             "config",
+            "container-logs",
             "container-manager",
             "control",
             "credentials",
@@ -525,6 +531,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "control",
         &[
+            "container-logs",
             "eviction",
             "grpc-sockets",
             "health",
@@ -532,7 +539,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "pod-inputs",
             "pod-status",
             "proto",
-            "runtime",
             "stats",
             "status",
             "units",

@@ -5,8 +5,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
+use windlass_container_logs::{LogError, LogSource};
 use windlass_pod_lifecycle::cri_log::LogStream;
-use windlass_runtime::logs::{LogError, LogSource};
 use windlass_status::log_target::{LogRequest, LogTargetError, log_target, watch_end};
 
 use super::options::{BadOptions, PodLogOptions};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use windlass_container_logs::LogOptions;
 use windlass_pod_lifecycle::cri_log::LogStream;
-use windlass_runtime::logs::LogOptions;
 use windlass_types::Timestamp;
 
 /// An invalid query; messages and codes are upstream's.

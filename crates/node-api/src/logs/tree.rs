@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use windlass_runtime::logs::open_beneath;
+use windlass_container_logs::open_beneath;
 
 use super::containers::read_error;
 use super::journal::roots;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::OFlags;
+use windlass_container_logs::open_beneath;
 use windlass_pod_inputs::paths::{self, NodePaths};
 use windlass_runtime_config::container_config::SubPath;
 use windlass_types::names::CONTAINER_LOGS_DIR;
@@ -24,7 +25,6 @@ use windlass_volumes::{
 
 use super::{FileWork, FilesError, PodFiles, own};
 use crate::log_text::tail_of_log;
-use crate::logs::open_beneath;
 
 /// Maximum bytes read of `resolv.conf` or `hosts`.
 const MAX_NODE_FILE_BYTES: u64 = 1024 * 1024;

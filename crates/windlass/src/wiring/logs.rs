@@ -1,14 +1,29 @@
 //! Log rotation of the running and exited containers in the PLEG cache.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use async_trait::async_trait;
 use windlass_actors::StatusCache;
+use windlass_container_logs::{ContainerLog, LogList, LogRotationDeps, ReopenLog, rotate_logs};
+use windlass_cri::RuntimeService;
 use windlass_mailboxes::spawn_io;
-use windlass_runtime::logs::{ContainerLog, LogList, LogRotationDeps, rotate_logs};
-use windlass_types::{ContainerState, ObservedContainer};
+use windlass_types::{ContainerId, ContainerState, ObservedContainer};
 
 pub(super) fn spawn_log_rotation(deps: LogRotationDeps, cache: StatusCache) {
     spawn_io("log-rotation", rotate_logs(deps, CachedLogs(cache)));
+}
+
+/// Reopens logs by calls of the container runtime.
+#[derive(Debug)]
+pub(super) struct RuntimeLogs(pub(super) Arc<dyn RuntimeService>);
+
+#[async_trait]
+impl ReopenLog for RuntimeLogs {
+    async fn reopen(&self, container: &ContainerId) -> Result<(), String> {
+        let reopened = self.0.reopen_container_log(container).await;
+        reopened.map_err(|error| error.to_string())
+    }
 }
 
 /// Logs of the containers in the cache.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_checks::Checks;
+use windlass_container_logs::LogRotation;
 use windlass_cri::{ImageService, RuntimeService, RuntimeStats};
 use windlass_csi::CsiDrivers;
 use windlass_dra::{ClaimOwners, DraDrivers};
@@ -22,7 +23,6 @@ use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_polling::ChangeDetection;
 use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_runtime::files::PodFiles;
-use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_store::{

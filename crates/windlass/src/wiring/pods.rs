@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use windlass_actors::{GetPodWorkers, PlegHealth, PlegMessage, ProbesHandle, UpdatePod};
+use windlass_container_logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_mailboxes::{Mailbox, SlotReceiver, start_actor};
 use windlass_objects::ObjectCache;
 use windlass_pleg::{Pleg, PlegDeps};
@@ -11,14 +12,13 @@ use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartLimiter, WorkerDeps};
-use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{PodRuntime, PodRuntimeDeps};
 use windlass_runtime_config::port::{AssignedResources, PodClaims};
 use windlass_store::{BackoffFile, BackoffTables};
 use windlass_types::PodUid;
 
 use super::links::{Links, Shared};
-use super::logs::spawn_log_rotation;
+use super::logs::{RuntimeLogs, spawn_log_rotation};
 use super::parts::{RuntimeParts, WorkerParts};
 
 /// Creates the pod runtime: what starts and stops the containers of one pod.
@@ -79,7 +79,7 @@ pub(super) fn spawn_logs(
     let reader = LogReader::listing_in(shared.hung_operations.clone());
     if let Some(rotation) = rotation {
         let deps = LogRotationDeps {
-            runtime: Arc::clone(&shared.runtime),
+            runtime: Arc::new(RuntimeLogs(Arc::clone(&shared.runtime))),
             root: node.paths.pod_logs_dir.clone(),
             reader: reader.clone(),
             clock: Arc::clone(&shared.clock),

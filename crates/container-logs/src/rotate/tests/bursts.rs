@@ -8,7 +8,7 @@ use windlass_pod_lifecycle::log_rotation::MIN_CHECK_INTERVAL;
 use windlass_types::ContainerId;
 
 use super::{FixedLogs, TestEnv};
-use crate::logs::rotate::{ContainerLog, rotate_logs};
+use crate::rotate::{ContainerLog, rotate_logs};
 
 /// Time between two writes.
 const STEP: Duration = Duration::from_millis(10);

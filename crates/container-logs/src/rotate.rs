@@ -18,15 +18,16 @@ mod schedule;
 mod writes;
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_cri::RuntimeService;
 use windlass_pod_lifecycle::log_rotation::{LogStep, RotationPolicy};
 use windlass_types::{Clock, ContainerId};
 
@@ -66,7 +67,7 @@ pub struct ContainerLog {
 #[derive(Clone, Debug)]
 pub struct LogRotationDeps {
     /// Reopens logs.
-    pub runtime: Arc<dyn RuntimeService>,
+    pub runtime: Arc<dyn ReopenLog>,
     /// `podLogsDir`, which no path may leave.
     pub root: PathBuf,
     /// Provides blocking threads.
@@ -77,6 +78,16 @@ pub struct LogRotationDeps {
     pub rotation: LogRotation,
     /// Cancelled at agent shutdown.
     pub shutdown: CancellationToken,
+}
+
+/// What writes the logs: the container runtime.
+#[async_trait]
+pub trait ReopenLog: Send + Sync + Debug + 'static {
+    /// Makes it write to a new file at the path of the container's log, which was renamed.
+    ///
+    /// # Errors
+    /// It did not; the reason as text.
+    async fn reopen(&self, container: &ContainerId) -> Result<(), String>;
 }
 
 /// Lists logs to rotate.
@@ -315,8 +326,7 @@ impl Rotator {
     }
 
     async fn reopen(&self, log: &ContainerLog) -> Result<(), String> {
-        let reopened = self.deps.runtime.reopen_container_log(&log.container);
-        reopened.await.map_err(|error| error.to_string())
+        self.deps.runtime.reopen(&log.container).await
     }
 }
 

@@ -17,8 +17,8 @@ use windlass_pod_lifecycle::log_rotation::{COMPRESSED, UNFINISHED, last_of, olde
 use windlass_types::Timestamp;
 
 use super::writes::WriteWatches;
-use crate::logs::file::directory_beneath;
-use crate::logs::{BLOCK_BYTES, LogSource};
+use crate::file::directory_beneath;
+use crate::{BLOCK_BYTES, LogSource};
 
 /// Size of a log, `None` if it does not exist, and the watch of its next write.
 pub(super) fn check(

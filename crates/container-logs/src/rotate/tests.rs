@@ -4,21 +4,20 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use windlass_cri::CriCode;
 use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_types::{Clock, ContainerId, Timestamp};
 
 use super::writes::WriteWatches;
-use super::{ContainerLog, LogList, LogRotation, LogRotationDeps, files, rotate_logs};
-use crate::logs::{LogReader, LogSource};
-use crate::tests::Fake;
+use super::{ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, files, rotate_logs};
+use crate::{LogReader, LogSource};
 
 mod bursts;
 
@@ -39,9 +38,50 @@ impl Clock for FixedClock {
     }
 }
 
+/// A runtime that records its calls and opens no file.
+#[derive(Debug, Default)]
+struct FakeRuntime(Mutex<Model>);
+
+#[derive(Debug, Default)]
+struct Model {
+    calls: Vec<String>,
+    error: Option<String>,
+    hung: Option<ContainerId>,
+}
+
+impl FakeRuntime {
+    fn calls(&self) -> Vec<String> {
+        self.0.lock().expect("lock").calls.clone()
+    }
+
+    fn fail(&self, error: &str) {
+        self.0.lock().expect("lock").error = Some(error.to_owned());
+    }
+
+    /// Calls for this container do not end.
+    fn hang(&self, container: &str) {
+        self.0.lock().expect("lock").hung = Some(container.into());
+    }
+}
+
+#[async_trait]
+impl ReopenLog for FakeRuntime {
+    async fn reopen(&self, container: &ContainerId) -> Result<(), String> {
+        let (hangs, error) = {
+            let mut model = self.0.lock().expect("lock");
+            model.calls.push(format!("reopen {container}"));
+            (model.hung.as_ref() == Some(container), model.error.clone())
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        error.map_or(Ok(()), Err)
+    }
+}
+
 struct TestEnv {
     dir: TempDir,
-    runtime: Arc<Fake>,
+    runtime: Arc<FakeRuntime>,
     clock: Arc<FixedClock>,
     /// Exited containers.
     ended: Vec<&'static str>,
@@ -199,8 +239,7 @@ async fn short_log_is_kept_and_missing_log_reopened() {
 async fn failed_reopen_undoes_the_rotation() {
     let env = TestEnv::new();
     env.write("0.log", "0123456789");
-    let why = "container is not running";
-    env.runtime.fail("reopen", CriCode::Other, why);
+    env.runtime.fail("container is not running");
     let tried = |it: &TestEnv| it.runtime.calls().len() > 1 && it.files() == "0.log";
     env.until(&["app"], tried).await;
     assert_eq!(fs::read_to_string(env.log()).expect("log"), "0123456789");
@@ -213,7 +252,7 @@ async fn hung_reopen_does_not_block_other_rotations() {
     let other = env.dir.path().join("other");
     fs::create_dir(&other).expect("made");
     fs::write(other.join("0.log"), "0123456789").expect("written");
-    env.runtime.hang("reopen app");
+    env.runtime.hang("app");
     let rotated = other.join(format!("0.log.{NAME}"));
     env.until(&["app", "other"], |it| {
         let calls = it.runtime.calls();

@@ -1,15 +1,56 @@
-//! Reads container logs: the last lines, lines since a time, or following.
+//! Container logs in the CRI format: reading, following, rotation.
 //!
-//! A pod with a hostPath volume can write to the log directory, so a log is opened without
-//! following links (`openat2`, RESOLVE_BENEATH): a link could expose any file of the node.
-//! Following survives rotation: the old file is read to its end before the next one is opened, and
-//! a slow reader reads every file that is not compressed yet.
+//! A log is read from its last lines, from a time or from its begin, and followed until its
+//! container has exited. Following survives rotation: the old file is read to its end before the
+//! next one is opened, and a slow reader reads every file that is not compressed yet.
 //!
 //! *owns* the permits of readers and one inotify descriptor · *invariant* a reader is at most one
 //! block ahead of its client; cached data is read by the client's task, other data on a blocking
 //! thread; a follower that waits for lines holds no buffer and no thread; a log that hangs delays no
-//! log of another pod · *bound* `MAX_READERS` of `BLOCK_BYTES`, on `MAX_THREADS`, of which a pod has
+//! log of another pod · *bound* `MAX_READERS` of `BLOCK_BYTES`, on [`MAX_THREADS`], of which a pod has
 //! `MAX_THREADS_PER_POD`.
+//!
+//! # Entry points
+//!
+//! * [`LogReader::read`] returns the lines of a log as a stream, [`LogReader::copy`] a file unchanged
+//! * [`rotate_logs`] rotates and compresses logs as fast as they grow
+//! * [`open_beneath`] opens a file below a directory without following links
+//!
+//! # Example
+//!
+//! ```
+//! use futures::StreamExt;
+//! use tokio_util::sync::CancellationToken;
+//! use windlass_container_logs::{LogOptions, LogReader, LogSource};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let root = tempfile::tempdir()?;
+//! let path = root.path().join("0.log");
+//! std::fs::write(&path, "2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:01Z stdout F two\n")?;
+//! let source = LogSource { root: root.path().to_owned(), path };
+//! let options = LogOptions { tail: Some(1), ..LogOptions::default() };
+//! let done = CancellationToken::new();
+//! let mut log = LogReader::default().read(source, options, done).await?;
+//! let block = log.next().await.ok_or("no line")??;
+//! assert_eq!(&block[..], b"two\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo run -p windlass-container-logs --example follow_log FILE` follows a log file.
+//!
+//! # Guarantees
+//!
+//! * A pod with a hostPath volume can write to the log directory, so a log is opened without
+//!   following links (`openat2`, RESOLVE_BENEATH): a link could expose any file of the node.
+//! * A rotation loses no line: if the runtime does not reopen the log, the rename is undone.
+//! * A read that hangs is listed with its pod ([`HungOperations`]).
+//!
+//! # Limits
+//!
+//! Compressed files are not read. What a container writes faster than it is rotated is kept in one
+//! file: [`rotate_logs`] states the bound.
 
 mod file;
 mod follow;
@@ -36,7 +77,7 @@ use file::LogFile;
 pub use file::open_beneath;
 use follow::{Changes, LogWatch};
 use lines::Lines;
-pub use rotate::{ContainerLog, LogList, LogRotation, LogRotationDeps, rotate_logs};
+pub use rotate::{ContainerLog, LogList, LogRotation, LogRotationDeps, ReopenLog, rotate_logs};
 
 /// Block size of reads, and of the writes to the client. Below the 128 KiB from which the allocator
 /// maps and unmaps each buffer, which costs a page fault for every 4 KiB.
