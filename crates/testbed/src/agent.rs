@@ -35,6 +35,15 @@ const WITHOUT_PRESSURE: [(&str, &str); 2] = [
 /// Timeout of the exit after SIGTERM.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Adds thresholds that no host reaches to lines of a KubeletConfiguration that set none.
+pub fn add_thresholds(config: &mut String) {
+    for (setting, value) in WITHOUT_PRESSURE {
+        if !config.contains(&format!("{setting}:")) {
+            config.push_str(&format!("\n{setting}: {value}"));
+        }
+    }
+}
+
 /// Settings of an agent besides its paths.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
@@ -90,11 +99,7 @@ impl Agent {
         if uses_systemd_driver() && !more.contains("cgroupDriver:") {
             more.push_str("\ncgroupDriver: systemd");
         }
-        for (setting, value) in WITHOUT_PRESSURE {
-            if !more.contains(&format!("{setting}:")) {
-                more.push_str(&format!("\n{setting}: {value}"));
-            }
-        }
+        add_thresholds(&mut more);
         std::fs::write(
             &config,
             format!(

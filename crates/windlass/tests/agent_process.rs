@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use windlass_fake_api::{FakeApiServer, KubeconfigUser, TlsServer};
 use windlass_mailboxes::SystemClock;
 use windlass_testing::FakeRuntime;
+use windlass_testing::agent::add_thresholds;
 use windlass_testing::fake_runtime::{Fault, Operation, Pull, ServeGuard};
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{Event, Node, NodeAddress, Secret};
@@ -85,7 +86,7 @@ impl TestEnv {
         for (file, text) in manifests {
             fs::write(at("manifests").join(file), text).unwrap();
         }
-        let config = format!(
+        let mut config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
              staticPodPath: @/manifests\npodLogsDir: @/logs\n\
              containerRuntimeEndpoint: unix://@/runtime.sock\n\
@@ -95,6 +96,7 @@ impl TestEnv {
             free_port(),
             free_port(),
         );
+        add_thresholds(&mut config);
         let base = dir.path().to_str().unwrap();
         fs::write(at("config.yaml"), config.replace('@', base)).unwrap();
         let own = [

@@ -223,8 +223,7 @@ impl Fleet {
             std::fs::create_dir_all(dir)?;
         }
         let options = AgentOptions {
-            // no eviction, however full the disks are: a full disk is one of the faults
-            config: "evictionHard: {memory.available: 1Mi}\nmaxPods: 500".to_owned(),
+            config: "maxPods: 500".to_owned(),
             kubeconfig: Some(kubeconfig),
             ..AgentOptions::default()
         };

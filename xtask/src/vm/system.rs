@@ -64,7 +64,8 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "etc/systemd/system/serial-getty@ttyS0.service.d/autologin.conf",
-        "[Service]\nExecStart=\nExecStart=-/sbin/agetty --autologin root --keep-baud 115200 %I linux\n",
+        // a first prompt at which `windlassctl` finds the agent's socket
+        "[Unit]\nAfter=windlass.service\n[Service]\nExecStart=\nExecStart=-/sbin/agetty --autologin root --keep-baud 115200 %I linux\n",
     ),
     (
         "etc/containerd/config.toml",

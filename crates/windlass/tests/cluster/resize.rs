@@ -51,7 +51,7 @@ async fn on_real_cluster_running_pod_is_resized() {
 }
 
 async fn running_pod_is_resized(kind: Kind) {
-    let Some(env) = start(kind, "k-resize").await else {
+    let Some(env) = TestEnv::start(kind, "k-resize").await else {
         return;
     };
     let plain = create(&env, "plain", json!({})).await;
@@ -98,7 +98,7 @@ async fn running_pod_is_resized(kind: Kind) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_resizes_survive_fifty_kills() {
-    let Some(mut env) = start(Kind::Fake, "k-kills").await else {
+    let Some(mut env) = TestEnv::start(Kind::Fake, "k-kills").await else {
         return;
     };
     let created = create(&env, "killed", json!({})).await;
@@ -115,16 +115,6 @@ async fn on_fake_cluster_resizes_survive_fifty_kills() {
     }
     assert_eq!(env.runtime.running(uid(&created)).await[0].id, before);
     env.stop().await;
-}
-
-/// A node that evicts no pod, however full the disks of this host are.
-async fn start(kind: Kind, name: &str) -> Option<TestEnv> {
-    let settings = "evictionHard: {memory.available: 1Mi}\n".to_owned();
-    let prepared = TestEnv::prepare_with(kind, name, Credentials::Certificate, |_, _| settings);
-    let mut env = prepared.await?;
-    env.agent.spawn().unwrap();
-    env.node_ready().await;
-    Some(env)
 }
 
 async fn create(env: &TestEnv, name: &str, mut fields: Value) -> Value {

@@ -61,11 +61,7 @@ impl ClusterNode {
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests)?;
         let options = AgentOptions {
-            // no eviction, however full the disks of this host are
-            config: format!(
-                "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n\
-                 evictionHard: {{memory.available: 1Mi}}\n{config}"
-            ),
+            config: format!("clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local\n{config}"),
             kubeconfig: Some(kubeconfig),
             ..AgentOptions::default()
         };
