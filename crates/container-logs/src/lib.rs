@@ -69,7 +69,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use windlass_hung_operations::{HungOperations, Operation, OperationKind};
-use windlass_pacing::KeyedSemaphores;
+use windlass_pacing::SharedByKey;
 use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_types::{PodUid, Timestamp};
 
@@ -486,14 +486,14 @@ impl Reading {
 #[derive(Clone, Debug)]
 struct Threads {
     all: Arc<Semaphore>,
-    pods: Arc<KeyedSemaphores<PodUid>>,
+    pods: Arc<SharedByKey<PodUid, Semaphore>>,
 }
 
 impl Default for Threads {
     fn default() -> Self {
         Self {
             all: Arc::new(Semaphore::new(MAX_THREADS)),
-            pods: Arc::new(KeyedSemaphores::new(MAX_THREADS_PER_POD)),
+            pods: Arc::default(),
         }
     }
 }
@@ -516,7 +516,9 @@ impl Threads {
         source: &LogSource,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let of_pod = source.owner().map(|(uid, _)| self.pods.get(uid));
+        let semaphore = || Semaphore::new(MAX_THREADS_PER_POD);
+        let owner = source.owner();
+        let of_pod = owner.map(|(uid, _)| self.pods.get_or_insert_with(uid, semaphore));
         self.run_within(of_pod, Box::new(work)).await
     }
 

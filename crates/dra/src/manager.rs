@@ -9,7 +9,7 @@
 //! never got a claim does not unprepare it for others; pods are retried when their driver registers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use windlass_client::{ApiClient, ObjectKey};
 use windlass_hung_operations::{HungOperations, Operation, OperationKind};
 use windlass_mailboxes::SlotSender;
 use windlass_metrics::Metrics;
+use windlass_pacing::SharedByKey;
 use windlass_pod_resources::ClaimSource;
 use windlass_proto::drahealth_v1alpha1::DeviceHealth;
 use windlass_proto::podresources_v1::DynamicResource;
@@ -72,6 +73,8 @@ pub struct DraDeps {
 pub struct DraClaims {
     deps: DraDeps,
     state: Mutex<State>,
+    /// Locks of claims for which a driver may be called.
+    locks: SharedByKey<ClaimKey, tokio::sync::Mutex<()>>,
     /// Serializes writes of the checkpoint.
     writing: tokio::sync::Mutex<()>,
 }
@@ -80,8 +83,6 @@ pub struct DraClaims {
 struct State {
     table: ClaimTable,
     health: HealthTable,
-    /// Locks of claims for which a driver may be called.
-    locks: BTreeMap<ClaimKey, Weak<tokio::sync::Mutex<()>>>,
     /// Pods that wait for a driver.
     waiting: BTreeSet<PodUid>,
     /// The checkpoint lacks a change.
@@ -112,6 +113,7 @@ impl DraClaims {
         Self {
             deps,
             state: Mutex::new(state),
+            locks: SharedByKey::default(),
             writing: tokio::sync::Mutex::default(),
         }
     }
@@ -188,16 +190,7 @@ impl DraClaims {
     async fn lock(&self, keys: &BTreeSet<ClaimKey>) -> Vec<OwnedMutexGuard<()>> {
         let mut guards = Vec::new();
         for key in keys {
-            let lock = {
-                let locks = &mut self.state().locks;
-                locks.retain(|_, lock| lock.strong_count() > 0);
-                let known = locks.get(key).and_then(Weak::upgrade);
-                known.unwrap_or_else(|| {
-                    let lock = Arc::default();
-                    locks.insert(key.clone(), Arc::downgrade(&lock));
-                    lock
-                })
-            };
+            let lock = self.locks.get_or_insert_with(key.clone(), Default::default);
             guards.push(lock.lock_owned().await);
         }
         guards

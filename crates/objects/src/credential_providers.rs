@@ -5,12 +5,12 @@
 //! output each; one response for each image pulled and, with `tokenAttributes`, service account or
 //! token, until it expires · *restart* plugins are executed again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,6 +26,7 @@ use windlass_credentials::credentials::provider::{
 };
 use windlass_manifests::image_name::ImageName;
 use windlass_metrics::PluginMetrics;
+use windlass_pacing::SharedByKey;
 use windlass_runtime_config::port::ImageCredentials;
 use windlass_types::{Clock, Pod, PodExt};
 
@@ -180,16 +181,11 @@ struct Plugin {
     provider: CredentialProvider,
     program: PathBuf,
     permits: Semaphore,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
     /// Credentials and their expiry, by cache key.
-    cached: BTreeMap<String, (Instant, Keyring)>,
+    cached: Mutex<BTreeMap<String, (Instant, Keyring)>>,
     /// Executions in progress, by key of the image. Callers of one share its response, also if
     /// that is not to be cached.
-    executions: HashMap<String, Weak<OnceCell<Keyring>>>,
+    executions: SharedByKey<String, OnceCell<Keyring>>,
 }
 
 impl Plugin {
@@ -205,7 +201,8 @@ impl Plugin {
             provider,
             program,
             permits: Semaphore::new(MAX_CONCURRENT_PROCESSES),
-            state: Mutex::default(),
+            cached: Mutex::default(),
+            executions: SharedByKey::default(),
         })
     }
 
@@ -225,9 +222,15 @@ impl Plugin {
         if let Some(keyring) = self.cached(&keys) {
             return keyring;
         }
-        let execution = self.execution(&keys);
+        let [key, ..] = &keys;
+        let execution = self
+            .executions
+            .get_or_insert_with(key.clone(), OnceCell::new);
         let keyring = execution.get_or_init(|| self.execute(image, account, &keys, all));
-        keyring.await.clone()
+        let keyring = keyring.await.clone();
+        drop(execution);
+        self.executions.remove_unused();
+        keyring
     }
 
     async fn execute(
@@ -255,15 +258,11 @@ impl Plugin {
         metrics.observe_credential_provider(name, seconds, response.is_err());
         match response {
             Ok(response) => {
-                let mut state = self.lock();
+                let mut cached = self.lock();
                 let now = Instant::now();
-                state.cached.retain(|_, (until, _)| *until > now);
-                state
-                    .executions
-                    .retain(|_, execution| execution.strong_count() > 0);
+                cached.retain(|_, (until, _)| *until > now);
                 if let Some(until) = now.checked_add(response.lifetime) {
-                    let cached = (until, response.keyring.clone());
-                    state.cached.insert(response.key, cached);
+                    cached.insert(response.key, (until, response.keyring.clone()));
                 }
                 response.keyring
             }
@@ -305,23 +304,11 @@ impl Plugin {
     }
 
     fn cached(&self, keys: &[String; 3]) -> Option<Keyring> {
-        let state = self.lock();
+        let all = self.lock();
         let now = Instant::now();
-        let kept = keys.iter().filter_map(|key| state.cached.get(key));
+        let kept = keys.iter().filter_map(|key| all.get(key));
         let mut cached = kept.filter(|(until, _)| *until > now);
         cached.next().map(|(_, keyring)| keyring.clone())
-    }
-
-    fn execution(&self, [key, ..]: &[String; 3]) -> Arc<OnceCell<Keyring>> {
-        let mut state = self.lock();
-        if let Some(execution) = state.executions.get(key).and_then(Weak::upgrade) {
-            return execution;
-        }
-        let execution = Arc::default();
-        state
-            .executions
-            .insert(key.clone(), Arc::downgrade(&execution));
-        execution
     }
 
     /// Returns the program's output. The program is killed if the future is dropped.
@@ -358,8 +345,8 @@ impl Plugin {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Keyring)>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

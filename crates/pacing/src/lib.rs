@@ -7,7 +7,7 @@
 //!
 //! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
 //! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
-//! * [`KeyedSemaphores`] bound the concurrent work of each key
+//! * [`SharedByKey`] holds a lock, a semaphore or a running call for each key in use
 //! * [`RateLimit`] is a token bucket of [`windlass_units`] with a queue
 //!
 //! # Example
@@ -56,7 +56,7 @@ mod limiter;
 mod permit;
 mod rate_limit;
 
-pub use keyed::KeyedSemaphores;
+pub use keyed::SharedByKey;
 pub use limiter::Limiter;
 pub use permit::run_with_permit;
 pub use rate_limit::RateLimit;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use windlass_pacing::KeyedSemaphores;
+use windlass_pacing::SharedByKey;
 use windlass_types::{PodUid, Retry};
 
 /// Max concurrent calls on the node's own disk. Each takes milliseconds: 32 saturate any disk, and 32
@@ -100,7 +100,7 @@ pub(crate) fn pod_volumes_queue(uid: &PodUid) -> String {
 #[derive(Debug)]
 pub struct IoQueues {
     permits: Arc<Permits>,
-    queues: KeyedSemaphores<String>,
+    queues: SharedByKey<String, Semaphore>,
     deadline: Duration,
 }
 
@@ -116,7 +116,7 @@ impl IoQueues {
                 permit_timeout: PERMIT_TIMEOUT.min(deadline / 2),
                 slow_call_threshold: SLOW_CALL_THRESHOLD.min(deadline / 2),
             }),
-            queues: KeyedSemaphores::new(1),
+            queues: SharedByKey::default(),
             deadline,
         }
     }
@@ -156,7 +156,8 @@ impl IoQueues {
         action: &'static str,
         work: Box<dyn FnOnce() -> Result<T, E> + Send>,
     ) -> Result<T, E> {
-        let semaphore = self.queues.get(queue.key().to_owned());
+        let key = queue.key().to_owned();
+        let semaphore = self.queues.get_or_insert_with(key, || Semaphore::new(1));
         let (permits, queue) = (Arc::clone(&self.permits), queue.clone());
         let job = async move {
             let turn = semaphore.acquire_owned().await;

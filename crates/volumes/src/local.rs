@@ -136,8 +136,9 @@ pub(crate) async fn set_up(
     let options = joined_options(&request.volume.mount_options, read_only);
     let target = target(machine, request)?;
     let global = global_mount(machine, volume);
-    let lock = machine.directory_locks.get(volume.path.clone());
-    let _guard = lock.acquire().await;
+    let locks = &machine.directory_locks;
+    let lock = locks.get_or_insert_with(volume.path.clone(), Default::default);
+    let _guard = lock.lock().await;
 
     let (path, place) = (volume.path.clone(), target.clone());
     let (source, is_mounted) = machine

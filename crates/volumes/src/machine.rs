@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use windlass_pacing::KeyedSemaphores;
+use windlass_pacing::SharedByKey;
 use windlass_pod_inputs::paths::{NodePaths, escape_plugin};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
@@ -37,7 +37,7 @@ pub(crate) struct Machine {
     /// Set once the event recorder exists.
     pub(crate) events: OnceLock<Arc<dyn EventRecorder>>,
     /// Locks of directories that pods share.
-    pub(crate) directory_locks: KeyedSemaphores<PathBuf>,
+    pub(crate) directory_locks: SharedByKey<PathBuf, tokio::sync::Mutex<()>>,
     /// Steps until the simulated kill.
     #[cfg(test)]
     pub(crate) steps_before_kill: std::sync::Mutex<Option<usize>>,
@@ -51,7 +51,7 @@ impl Machine {
             config: HostVolumesConfig::default(),
             walks: Walks::default(),
             events: OnceLock::new(),
-            directory_locks: KeyedSemaphores::new(1),
+            directory_locks: SharedByKey::default(),
             #[cfg(test)]
             steps_before_kill: std::sync::Mutex::default(),
         }

@@ -24,7 +24,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use windlass_https::Peer;
-use windlass_pacing::KeyedSemaphores;
+use windlass_pacing::SharedByKey;
 
 use crate::answer;
 
@@ -51,7 +51,7 @@ pub(crate) struct ScrapeLimiter(Arc<ScrapePermits>);
 struct ScrapePermits {
     collection: Arc<Semaphore>,
     responses: Arc<Semaphore>,
-    by_address: KeyedSemaphores<IpAddr>,
+    by_address: SharedByKey<IpAddr, Semaphore>,
 }
 
 struct ScrapePermit {
@@ -72,14 +72,16 @@ impl ScrapeLimiter {
         Self(Arc::new(ScrapePermits {
             collection: Arc::new(Semaphore::new(MAX_COLLECTIONS)),
             responses: Arc::new(Semaphore::new(MAX_RESPONSES)),
-            by_address: KeyedSemaphores::new(MAX_RESPONSES_PER_ADDRESS),
+            by_address: SharedByKey::default(),
         }))
     }
 
     /// Waits for permits, first for those of the address; `None` on timeout.
     async fn acquire(&self, address: IpAddr) -> Option<ScrapePermit> {
         let permit = async {
-            let own = self.0.by_address.get(address).acquire_owned().await.ok()?;
+            let semaphore = || Semaphore::new(MAX_RESPONSES_PER_ADDRESS);
+            let own = self.0.by_address.get_or_insert_with(address, semaphore);
+            let own = own.acquire_owned().await.ok()?;
             let all = Arc::clone(&self.0.responses).acquire_owned().await.ok()?;
             let collection = Arc::clone(&self.0.collection).acquire_owned().await.ok()?;
             Some(ScrapePermit {

@@ -114,6 +114,20 @@ async fn concurrent_pulls_share_one_plugin_execution() {
 }
 
 #[tokio::test]
+async fn plugin_that_always_fails_leaves_no_entry() {
+    let env = TestEnv::new(&[("broken", "exit 3")]);
+    let providers = env.load().expect("loaded");
+    for image in ["r.io/a", "r.io/b", "r.io/c"] {
+        assert!(users(&providers, image).await.is_empty());
+    }
+    assert_eq!(env.request_lines().len(), 3, "one execution for each image");
+    let plugin = &providers.plugins[0];
+    assert!(plugin.cached.lock().expect("not poisoned").is_empty());
+    let executions = format!("{:?}", plugin.executions);
+    assert!(executions.contains("data: {}"), "{executions}");
+}
+
+#[tokio::test]
 async fn failing_plugin_does_not_affect_other_plugins() {
     let good = answer("good", "\"cacheKeyType\": \"Image\",");
     let env = TestEnv::new(&[
