@@ -45,22 +45,28 @@ pub(crate) enum RecordsError {
 pub(crate) struct PluginCredentials<'a> {
     plugins: Option<&'a dyn ImageCredentials>,
     pod: &'a Pod,
+    pub(crate) image: &'a ImageName,
     keyring: OnceCell<Keyring>,
 }
 
 impl<'a> PluginCredentials<'a> {
-    pub(crate) fn new(plugins: Option<&'a dyn ImageCredentials>, pod: &'a Pod) -> Self {
+    pub(crate) fn new(
+        plugins: Option<&'a dyn ImageCredentials>,
+        pod: &'a Pod,
+        image: &'a ImageName,
+    ) -> Self {
         Self {
             plugins,
             pod,
+            image,
             keyring: OnceCell::new(),
         }
     }
 
-    pub(crate) async fn keyring(&self, name: &ImageName) -> &Keyring {
+    pub(crate) async fn keyring(&self) -> &Keyring {
         let request = || async {
             match self.plugins {
-                Some(plugins) => plugins.keyring(name, self.pod).await,
+                Some(plugins) => plugins.keyring(self.image, self.pod).await,
                 None => Keyring::default(),
             }
         };
@@ -102,9 +108,7 @@ impl ImageRecords {
         let Some(options) = &self.options else {
             return true;
         };
-        let Ok(name) = ImageName::parse(image) else {
-            return false;
-        };
+        let name = plugins.image;
         let history = match self.history(image, id).await {
             Ok(history) => history,
             Err(error) => {
@@ -113,12 +117,12 @@ impl ImageRecords {
             }
         };
         let mut credentials = keyring.lookup_tracked(image);
-        let mut access = image_access(&options.policy, &name, &history, &credentials);
+        let mut access = image_access(&options.policy, name, &history, &credentials);
         // other credentials of plugins are the node's, which verify nothing
-        if access == ImageAccess::MustAuthenticate && history.has_service_accounts(&name) {
-            let of_plugins = plugins.keyring(&name).await;
+        if access == ImageAccess::MustAuthenticate && history.has_service_accounts(name) {
+            let of_plugins = plugins.keyring().await;
             credentials.extend(of_plugins.lookup_tracked(image));
-            access = image_access(&options.policy, &name, &history, &credentials);
+            access = image_access(&options.policy, name, &history, &credentials);
         }
         self.metrics.starts.count_image_check(&access.to_string());
         if let ImageAccess::Recorded { add: Some(secret) } = &access {

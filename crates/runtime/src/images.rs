@@ -118,67 +118,52 @@ impl PodRuntime {
         backoff: &mut BackoffTable,
         images: &mut SyncImages,
     ) -> Result<PresentImage, StartFailure> {
-        let WantedImage {
-            pod,
-            container,
-            image,
-            policy,
-            keyring,
-            sandbox_config,
-        } = wanted;
         let step = ImageStep {
             runtime: self,
-            pod,
-            container,
-            image,
-            keyring,
-            plugins: PluginCredentials::new(self.deps().credentials.as_deref(), pod),
+            wanted,
         };
-        let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
+        let name = ImageName::parse(wanted.image).map_err(|error| step.invalid_name(&error))?;
         // no runtime call for a second container, unless its policy is Always
-        if let Some(present) = images.present.get(image)
-            && should_pull(policy, true) == PullDecision::UsePresent
+        if let Some(present) = images.present.get(wanted.image)
+            && should_pull(wanted.policy, true) == PullDecision::UsePresent
         {
             step.present();
             return Ok(present.clone());
         }
         images.holds.push(self.image_holds().hold(&name.reference));
-        let present = step
-            .ensure(&name, policy, sandbox_config, backoff, &mut images.pulling)
-            .await?;
+        let present = step.ensure(&name, backoff, &mut images.pulling).await?;
         let (id, image_ref) = (&present.info.id, &present.image_ref);
         images.holds.push(self.image_holds().hold(id));
         images.holds.push(self.image_holds().hold(image_ref));
-        images.present.insert(image.to_owned(), present.clone());
+        images
+            .present
+            .insert(wanted.image.to_owned(), present.clone());
         Ok(present)
     }
 }
 
 struct ImageStep<'a> {
     runtime: &'a PodRuntime,
-    pod: &'a Pod,
-    container: &'a Container,
-    image: &'a str,
-    keyring: &'a Keyring,
-    plugins: PluginCredentials<'a>,
+    wanted: WantedImage<'a>,
 }
 
 impl ImageStep<'_> {
     async fn ensure(
         &self,
         name: &ImageName,
-        policy: PullPolicy,
-        sandbox_config: &SandboxConfig,
         backoff: &mut BackoffTable,
         pulling: &mut Duration,
     ) -> Result<PresentImage, StartFailure> {
-        let images = &self.runtime.deps().images;
-        let found = images
+        let (deps, policy) = (self.runtime.deps(), self.wanted.policy);
+        let credentials = deps.credentials.as_deref();
+        let plugins = PluginCredentials::new(credentials, self.wanted.pod, name);
+        let found = deps
+            .images
             .image_status(&name.reference)
             .await
             .map_err(|error| self.inspect_failed(&error))?;
         match (should_pull(policy, found.is_some()), found) {
-            (PullDecision::UsePresent, Some(info)) if self.may_use(&info).await => {
+            (PullDecision::UsePresent, Some(info)) if self.may_use(&info, &plugins).await => {
                 self.present();
                 Ok(PresentImage {
                     image_ref: info.id.clone(),
@@ -190,7 +175,7 @@ impl ImageStep<'_> {
             (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
                 let begun = Instant::now();
-                let pulled = self.pull(name, sandbox_config, backoff).await;
+                let pulled = self.pull(&plugins, backoff).await;
                 *pulling += begun.elapsed();
                 pulled
             }
@@ -198,22 +183,20 @@ impl ImageStep<'_> {
     }
 
     /// True if the pod has access to an image that is on the node.
-    async fn may_use(&self, info: &ImageInfo) -> bool {
+    async fn may_use(&self, info: &ImageInfo, plugins: &PluginCredentials<'_>) -> bool {
+        let WantedImage { image, keyring, .. } = self.wanted;
         let records = self.runtime.image_records();
-        records
-            .allows(self.image, &info.id, self.keyring, &self.plugins)
-            .await
+        records.allows(image, &info.id, keyring, plugins).await
     }
 
     async fn pull(
         &self,
-        name: &ImageName,
-        sandbox_config: &SandboxConfig,
+        plugins: &PluginCredentials<'_>,
         backoff: &mut BackoffTable,
     ) -> Result<PresentImage, StartFailure> {
         let deps = self.runtime.deps();
-        let uid = self.pod.uid();
-        let key = pull_key(&uid, self.image);
+        let uid = self.wanted.pod.uid();
+        let key = pull_key(&uid, self.wanted.image);
         let now = deps.clock.now();
         let policy = deps.options.pull_backoff;
         if let Some(end) = backoff
@@ -225,22 +208,26 @@ impl ImageStep<'_> {
         self.event(
             EventType::Normal,
             Reason::Pulling,
-            &format!("Pulling image {:?}", self.image),
+            &format!("Pulling image {:?}", self.wanted.image),
         );
         let begun = Instant::now();
-        let of_plugins = self.plugins.keyring(name).await;
-        let keyring = self.keyring.clone().then(of_plugins);
-        let tracked = keyring.lookup_tracked(self.image);
+        let of_plugins = plugins.keyring().await;
+        let keyring = self.wanted.keyring.clone().then(of_plugins);
+        let tracked = keyring.lookup_tracked(self.wanted.image);
         let tracked = distinct(tracked);
         let credentials: Vec<_> = tracked.iter().map(|t| t.auth.clone()).collect();
-        let intent = match self.runtime.image_records().begin(self.image).await {
+        let intent = match self.runtime.image_records().begin(self.wanted.image).await {
             Ok(intent) => intent,
             Err(error) => return Err(self.not_recorded(&error)),
         };
         match self
             .runtime
             .puller()
-            .pull(&name.reference, &credentials, sandbox_config)
+            .pull(
+                &plugins.image.reference,
+                &credentials,
+                self.wanted.sandbox_config,
+            )
             .await
         {
             Err(error) => {
@@ -248,7 +235,9 @@ impl ImageStep<'_> {
                 Err(self.pull_failed(&error, &key, policy, backoff))
             }
             Ok((pulled, used)) => {
-                self.runtime.pull_errors().set(&uid, self.image, None);
+                self.runtime
+                    .pull_errors()
+                    .set(&uid, self.wanted.image, None);
                 let status = deps.images.image_status(&pulled.image_ref).await;
                 let used = used.and_then(|used| tracked.get(used));
                 // the ID that later image checks return
@@ -266,7 +255,7 @@ impl ImageStep<'_> {
                     Reason::Pulled,
                     &format!(
                         "Successfully pulled image {:?} in {} ({} including waiting). Image size: {} bytes.",
-                        self.image,
+                        self.wanted.image,
                         go_duration(pulled.pulling),
                         go_duration(waited),
                         info.size
@@ -283,7 +272,7 @@ impl ImageStep<'_> {
     fn present(&self) {
         let message = format!(
             "Container image {:?} already present on machine and can be accessed by the pod",
-            self.image
+            self.wanted.image
         );
         self.event(EventType::Normal, Reason::Pulled, &message);
     }
@@ -295,7 +284,7 @@ impl ImageStep<'_> {
         policy: BackoffPolicy,
         backoff: &mut BackoffTable,
     ) -> StartFailure {
-        let image = self.image;
+        let image = self.wanted.image;
         self.event(
             EventType::Warning,
             Reason::Failed,
@@ -319,7 +308,7 @@ impl ImageStep<'_> {
         let stored = format!("{reason}: {message}");
         self.runtime
             .pull_errors()
-            .set(&self.pod.uid(), image, Some(stored));
+            .set(&self.wanted.pod.uid(), image, Some(stored));
         StartFailure {
             retry_at: now.saturating_add(delay).ok(),
             ..self.failure(reason, message, Retry::Later)
@@ -330,10 +319,10 @@ impl ImageStep<'_> {
         let last = self
             .runtime
             .pull_errors()
-            .get(&self.pod.uid(), self.image)
+            .get(&self.wanted.pod.uid(), self.wanted.image)
             .map_or(String::new(), |text| format!(": {text}"));
         // upstream's event is without the cause, so that repetitions are one series
-        let text = format!("Back-off pulling image {:?}", self.image);
+        let text = format!("Back-off pulling image {:?}", self.wanted.image);
         self.event(EventType::Normal, Reason::BackOff, &text);
         let message = text + &last;
         StartFailure {
@@ -345,7 +334,7 @@ impl ImageStep<'_> {
     fn not_recorded(&self, error: &RecordsError) -> StartFailure {
         let message = format!(
             "Failed to record image pull intent for container image {:?}: {error}",
-            self.image
+            self.wanted.image
         );
         self.failure(Reason::ErrImagePull, message, Retry::Later)
     }
@@ -353,14 +342,17 @@ impl ImageStep<'_> {
     fn never_pull(&self) -> StartFailure {
         let message = format!(
             "Container image {:?} is not present with pull policy of Never",
-            self.image
+            self.wanted.image
         );
         self.event(EventType::Warning, Reason::ErrImageNeverPull, &message);
         self.failure(Reason::ErrImageNeverPull, message, Retry::Later)
     }
 
     fn invalid_name(&self, why: &ImageNameError) -> StartFailure {
-        let message = format!("Failed to apply default image tag {:?}: {why}", self.image);
+        let message = format!(
+            "Failed to apply default image tag {:?}: {why}",
+            self.wanted.image
+        );
         self.event(EventType::Warning, Reason::InspectFailed, &message);
         self.failure(Reason::InvalidImageName, message, Retry::Never)
     }
@@ -368,7 +360,7 @@ impl ImageStep<'_> {
     fn inspect_failed(&self, error: &CriError) -> StartFailure {
         let message = format!(
             "Failed to inspect image {:?}: {}",
-            self.image, error.message
+            self.wanted.image, error.message
         );
         self.event(EventType::Warning, Reason::InspectFailed, &message);
         self.failure(Reason::ImageInspectError, message, error.retry())
@@ -381,13 +373,13 @@ impl ImageStep<'_> {
             Reason::Failed,
             &format!("Error: {reason}"),
         );
-        StartFailure::for_container(&self.container.name, reason, message, retry)
+        StartFailure::for_container(&self.wanted.container.name, reason, message, retry)
     }
 
     fn event(&self, event_type: EventType, reason: Reason, message: &str) {
         self.runtime.deps().events.record(
-            self.pod,
-            Some(&self.container.name),
+            self.wanted.pod,
+            Some(&self.wanted.container.name),
             event_type,
             reason,
             message,
