@@ -7,8 +7,8 @@ use windlass_types::corev1::{
     Container, PodExtendedResourceClaimStatus, ResourceHealth, ResourceStatus,
 };
 use windlass_types::metav1::OwnerReference;
-use windlass_types::resourcev1::ResourceClaim;
-use windlass_types::{Pod, PodExt};
+use windlass_types::resourcev1::{ResourceClaim, ResourceClaimConsumerReference};
+use windlass_types::{Pod, PodExt, PodUid};
 
 use crate::claim_info::ClaimTable;
 use crate::health::HealthTable;
@@ -28,15 +28,38 @@ pub enum ClaimOwners {
 }
 
 impl ClaimOwners {
-    /// Name of the PodGroup whose claims the pod may use. A pod does not know its UID.
-    fn pod_group(self, pod: &Pod) -> Option<&str> {
-        match self {
-            Self::Pod => None,
-            Self::PodOrPodGroup => {
-                let group = PodExt::spec(pod).scheduling_group.as_ref()?;
-                group.pod_group_name.as_deref()
-            }
+    fn consumers(self, pod: &Pod) -> Consumers<'_> {
+        let group = PodExt::spec(pod).scheduling_group.as_ref();
+        let group = group.filter(|_| self == Self::PodOrPodGroup);
+        Consumers {
+            pod: pod.uid(),
+            group: group.and_then(|it| it.pod_group_name.as_deref()),
         }
+    }
+}
+
+/// A pod, and the name of the PodGroup whose claims it may use. A pod does not know the group's UID.
+struct Consumers<'a> {
+    pod: PodUid,
+    group: Option<&'a str>,
+}
+
+impl Consumers<'_> {
+    fn include_owner(&self, owner: &OwnerReference) -> bool {
+        let (api_group, _) = owner.api_version.split_once('/').unwrap_or_default();
+        let is_group = owner.kind == "PodGroup" && self.include_group(api_group, &owner.name);
+        is_group || owner.uid == self.pod.as_str()
+    }
+
+    fn include(&self, reserved: &ResourceClaimConsumerReference) -> bool {
+        let api_group = reserved.api_group.as_deref().unwrap_or_default();
+        let is_group =
+            reserved.resource == "podgroups" && self.include_group(api_group, &reserved.name);
+        is_group || reserved.uid == self.pod.as_str()
+    }
+
+    fn include_group(&self, api_group: &str, name: &str) -> bool {
+        api_group == SCHEDULING_GROUP && self.group == Some(name)
     }
 }
 
@@ -112,20 +135,12 @@ pub(crate) fn check_claim(
     of: &PodClaim,
     claim: &ResourceClaim,
 ) -> Result<(), String> {
-    let uid = pod.uid();
-    let group = owners.pod_group(pod);
-    let is_group = |api_group: &str, name: &str| {
-        api_group == SCHEDULING_GROUP && group.is_some_and(|group| group == name)
-    };
-    let owned_by_group = |owner: &OwnerReference| {
-        let (api_group, _) = owner.api_version.split_once('/').unwrap_or_default();
-        owner.kind == "PodGroup" && is_group(api_group, &owner.name)
-    };
+    let consumers = owners.consumers(pod);
     let all = claim.metadata.owner_references.iter().flatten();
     let mut controllers = all.filter(|it| it.controller == Some(true));
-    if of.owned && !controllers.any(|it| it.uid == uid.as_str() || owned_by_group(it)) {
+    if of.owned && !controllers.any(|it| consumers.include_owner(it)) {
         let (namespace, name) = (pod.namespace(), pod.name());
-        let who = match group {
+        let who = match consumers.group {
             Some(group) => format!("neither Pod nor PodGroup {group} is the owner"),
             None => "Pod is not owner".to_owned(),
         };
@@ -136,17 +151,14 @@ pub(crate) fn check_claim(
     }
     let reserved = claim.status.iter();
     let mut reserved = reserved.flat_map(|it| it.reserved_for.iter().flatten());
-    let is_reserved = reserved.any(|it| {
-        let api_group = it.api_group.as_deref().unwrap_or_default();
-        it.uid == uid.as_str() || it.resource == "podgroups" && is_group(api_group, &it.name)
-    });
-    if is_reserved {
+    if reserved.any(|it| consumers.include(it)) {
         return Ok(());
     }
     let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
     Err(format!(
-        "pod {} ({uid}) is not allowed to use ResourceClaim {} ({claim_uid})",
+        "pod {} ({}) is not allowed to use ResourceClaim {} ({claim_uid})",
         pod.name(),
+        consumers.pod,
         of.name
     ))
 }
