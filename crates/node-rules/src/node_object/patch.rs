@@ -152,6 +152,8 @@ fn diff(old: &Value, new: &Value) -> Option<Value> {
 
 /// Returns a value as JSON; `None` is an empty object.
 fn as_object<T: serde::Serialize>(value: &Option<T>) -> Value {
+    #[cfg(test)]
+    super::tests::RENDERINGS.set(super::tests::RENDERINGS.get() + 1);
     match serde_json::to_value(value) {
         Ok(Value::Object(object)) => Value::Object(object),
         _ => Value::Object(Map::new()),

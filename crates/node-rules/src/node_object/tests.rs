@@ -1,5 +1,6 @@
 //! Objects and patches as JSON.
 
+use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
 
@@ -23,6 +24,11 @@ impl fmt::Display for NodeStatusPlan {
             } => write!(f, "heartbeat {patch}"),
         }
     }
+}
+
+thread_local! {
+    /// Number of parts of nodes rendered as JSON on this thread.
+    pub(super) static RENDERINGS: Cell<usize> = const { Cell::new(0) };
 }
 
 const GIB: u64 = 1 << 30;
@@ -612,6 +618,22 @@ fn patch_is_sent_on_change_or_report_frequency() {
     fixture.health.memory_pressure = false;
     fixture.machine.os_image = "Debian 13".into();
     check(&fixture, Some(Duration::ZERO), "patch");
+}
+
+#[test]
+fn unchanged_node_is_not_rendered_again_before_its_report() {
+    let fixture = Fixture::new();
+    let old = fixture.initial();
+    let new = updated_node(&old, &fixture.input()).node;
+    let minute = Duration::from_secs(60);
+    let renderings = |since: Duration| {
+        RENDERINGS.set(0);
+        plan_node_status(&old, &new, Some(since), 5 * minute);
+        RENDERINGS.get()
+    };
+    // the comparison renders, and so does the patch of a report
+    let (kept, reported) = (renderings(minute), renderings(5 * minute));
+    assert_eq!(reported, 2 * kept);
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(crate) fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
 
 /// Returns a status as JSON without empty fields.
 fn plain(status: &PodStatus) -> Object {
+    #[cfg(test)]
+    super::tests::RENDERINGS.set(super::tests::RENDERINGS.get() + 1);
     // typed fields always serialize
     let mut value = serde_json::to_value(status).unwrap_or_default();
     strip("", &mut value);

@@ -1,5 +1,7 @@
 //! Tables of merges and patches.
 
+use std::cell::Cell;
+
 use serde_json::json;
 use windlass_types::Timestamp;
 use windlass_types::corev1::{
@@ -10,6 +12,11 @@ use windlass_types::metav1::Time;
 
 use super::*;
 use windlass_pod_text::pod;
+
+thread_local! {
+    /// Number of statuses rendered as JSON on this thread.
+    pub(super) static RENDERINGS: Cell<usize> = const { Cell::new(0) };
+}
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
@@ -517,6 +524,19 @@ fn patch_has_only_differences() {
         ),
     ] {
         assert_eq!(patch(&before, &status(after)), expected, "{after}");
+    }
+}
+
+#[test]
+fn equal_statuses_are_not_rendered() {
+    let before = status("Running | Ready=True@1 | web=r");
+    for (after, rendered) in [
+        ("Running | Ready=True@1 | web=r", 0),
+        ("Failed | Ready=True@1 | web=r", 2),
+    ] {
+        RENDERINGS.set(0);
+        patch(&before, &status(after));
+        assert_eq!(RENDERINGS.get(), rendered, "{after}");
     }
 }
 
