@@ -88,7 +88,8 @@ impl Counts {
         let calls: Vec<(&String, f64)> = calls.map(|(name, count)| (name, count / per)).collect();
         let detail = calls.iter().map(|(name, count)| format!("{name} {count}"));
         let detail: Vec<String> = detail.collect();
-        let sum = calls.iter().map(|(_, count)| count).sum();
+        // the sum of no floats is -0.0
+        let sum = calls.iter().fold(0.0, |sum, (_, count)| sum + count);
         (sum, detail.join(", "))
     }
 }
@@ -108,7 +109,8 @@ fn messages(text: &str) -> f64 {
         let (_, count) = line.strip_prefix(MESSAGES)?.rsplit_once(' ')?;
         count.parse::<f64>().ok()
     });
-    messages.sum()
+    // the sum of no floats is -0.0
+    messages.fold(0.0, |sum, count| sum + count)
 }
 
 #[cfg(test)]
@@ -142,5 +144,7 @@ mod tests {
         let since = counts(&more).since(&all);
         assert_eq!(since.pod_calls(1.0), (2.0, "run_podsandbox 2".to_owned()));
         assert_eq!(since.messages, 0.0);
+        let (none, _) = counts("").pod_calls(1.0);
+        assert_eq!(format!("{none:.2}"), "0.00");
     }
 }
