@@ -1,11 +1,9 @@
 //! One connection, from its handshake to its end.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -15,11 +13,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::io::InspectReader;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 use windlass_types::Clock;
@@ -73,9 +72,8 @@ impl AcceptedConnection {
         let Some(tls) = tls else {
             let peer = Peer::new(self.address, Arc::clone(&self.permit));
             let builder = builder().http1_only();
-            let io = PermittedStream::new(self.stream, &self.permit);
             return serve_http(
-                io,
+                self.stream,
                 builder,
                 peer,
                 service,
@@ -112,8 +110,7 @@ impl AcceptedConnection {
             Some(b"h2") => builder().http2_only(),
             _ => builder().http1_only(),
         };
-        let io = PermittedStream::new(stream, &self.permit);
-        serve_http(io, builder, peer, service, &timeouts).await;
+        serve_http(stream, builder, peer, service, &timeouts).await;
     }
 }
 
@@ -135,7 +132,7 @@ impl ConnectionTimeouts {
 
 /// Serves HTTP until the connection ends.
 async fn serve_http<I, S>(
-    io: PermittedStream<I>,
+    stream: I,
     builder: auto::Builder<TokioExecutor>,
     peer: Peer,
     service: S,
@@ -170,7 +167,12 @@ async fn serve_http<I, S>(
             Ok::<_, Infallible>(response.map(|inner| TrackedBody { inner, _busy: busy }))
         }
     });
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), handler));
+    // the stream keeps its permit, also after an upgrade
+    let permit = Arc::clone(&timeouts.permit);
+    let io = TokioIo::new(InspectReader::new(stream, move |_: &[u8]| {
+        let _permit = &permit;
+    }));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, handler));
     tokio::select! {
         biased;
         ended = connection.as_mut() => {
@@ -243,60 +245,5 @@ fn prepare(stream: &TcpStream) {
         .and_then(|()| Ok(sockopt::set_tcp_keepcnt(stream, 9)?));
     if let Err(error) = set {
         tracing::debug!(%error, "socket options");
-    }
-}
-
-/// A stream that keeps its permit, also after an upgrade.
-struct PermittedStream<I> {
-    io: I,
-    _permit: Arc<ConnectionPermit>,
-}
-
-impl<I> PermittedStream<I> {
-    fn new(io: I, permit: &Arc<ConnectionPermit>) -> Self {
-        Self {
-            io,
-            _permit: Arc::clone(permit),
-        }
-    }
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for PermittedStream<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for PermittedStream<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

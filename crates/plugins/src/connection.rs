@@ -6,15 +6,13 @@
 use std::error::Error;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
+use tokio_util::io::InspectReader;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Maximum time to close a connection.
@@ -40,11 +38,12 @@ impl Connection {
             .map_err(|error| format!("dial unix {}: {error}", socket.display()))?;
         let (alive, tasks) = watch::channel(());
         let (open, closed) = watch::channel(());
-        // the connector is used once
-        let mut stream = Some(Stream {
-            stream,
-            _open: open,
+        // the closure is dropped with the stream
+        let stream = InspectReader::new(stream, move |_: &[u8]| {
+            let _open = &open;
         });
+        // the connector is used once
+        let mut stream = Some(stream);
         let connector = tower::service_fn(move |_: Uri| {
             let stream = stream.take();
             let gone = || io::Error::from(io::ErrorKind::NotConnected);
@@ -73,40 +72,6 @@ impl Connection {
     /// Channel for a client.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
-    }
-}
-
-/// A stream whose end is visible.
-struct Stream {
-    stream: UnixStream,
-    _open: watch::Sender<()>,
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::last_read::{LastRead, ReadTracker};
+use super::last_read::LastRead;
 use super::pool::{Connection, Sender};
 use super::tunnel::Tunnels;
 use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, MAX_STREAMS, TransportError, tls};
@@ -177,10 +177,7 @@ pub(super) async fn http2<T>(stream: T, last: &LastRead) -> Result<Sender, Trans
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(ReadTracker {
-        inner: stream,
-        last: last.clone(),
-    });
+    let io = TokioIo::new(last.track(stream));
     let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -205,10 +202,7 @@ async fn http1<T>(stream: T, last: &LastRead) -> Result<Sender, TransportError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = TokioIo::new(ReadTracker {
-        inner: stream,
-        last: last.clone(),
-    });
+    let io = TokioIo::new(last.track(stream));
     let (mut sender, connection) = hyper::client::conn::http1::handshake::<_, Body>(io).await?;
     spawn(connection);
     sender.ready().await?;
