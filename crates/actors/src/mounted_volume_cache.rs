@@ -1,8 +1,9 @@
 //! Cache of set up volumes, which answers an unchanged request without the VolumeManager.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use windlass_types::{PodExt, PodUid, ReadyVolumes, SharedPod};
 use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource};
 
@@ -33,24 +34,20 @@ impl MountedVolumeCache {
             volumes: Arc::clone(volumes),
             ready: ready.clone(),
         };
-        self.lock().insert(pod.uid(), entry);
+        self.0.lock().insert(pod.uid(), entry);
     }
 
     /// Removes a pod, because its volumes change.
     pub fn forget(&self, uid: &PodUid) {
-        self.lock().remove(uid);
+        self.0.lock().remove(uid);
     }
 
     /// Returns the volumes of a pod if the request is unchanged.
     pub fn get(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>) -> Option<ReadyVolumes> {
-        let table = self.lock();
+        let table = self.0.lock();
         let entry = table.get(&pod.uid())?;
         let same = Arc::ptr_eq(&entry.pod, pod) && entry.volumes == *volumes;
         same.then(|| entry.ready.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! OOM kills of containers.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use windlass_types::{ContainerId, OomKills, Timestamp};
 
 /// Maximum number of containers: twice those of a full node. The least recently killed is dropped.
@@ -50,7 +51,7 @@ impl OomKillCache {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut LruCache<String, OomKills>) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }
 

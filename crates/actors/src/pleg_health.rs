@@ -1,7 +1,8 @@
 //! Time of the last relist. The PLEG writes it; ages use the monotonic clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_pod_lifecycle::pleg::RelistAge;
 
@@ -24,12 +25,12 @@ impl Default for PlegHealth {
 impl PlegHealth {
     /// Records a successful relist. Only for the PLEG.
     pub fn record_relist(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last.lock() = Some(Instant::now());
     }
 
     /// Returns the age of the last relist; before the first, the time since the agent start.
     pub fn age(&self) -> RelistAge {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last.lock();
         match last {
             Some(last) => RelistAge::Last(last.elapsed()),
             None => RelistAge::Never(self.began.elapsed()),

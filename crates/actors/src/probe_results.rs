@@ -3,8 +3,9 @@
 //! Each probe kind has one writer, its manager. A result applies to one container instance only.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use windlass_types::{ContainerProbeResult, PodProbeResults, PodUid, ProbeKind};
 
 /// Probe results of all pods. Clones share them.
@@ -68,6 +69,6 @@ impl ProbeResults {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<PodUid, Arc<PodProbeResults>>) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }

@@ -3,8 +3,9 @@
 //! The PLEG writes it. A reader that needs the current state uses `PlegHandle::inspect`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use windlass_types::{ObservedPod, PodUid};
 
 /// The last observation of every pod in the runtime. Clones share it.
@@ -52,6 +53,6 @@ impl StatusCache {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }

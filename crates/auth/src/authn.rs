@@ -1,10 +1,11 @@
 //! Authentication.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use windlass_client::ApiError;
 use windlass_https::{CertificateError, Peer};
@@ -15,7 +16,7 @@ use windlass_types::{Clock, UserInfo};
 use crate::bearer::{self, HeaderError};
 use crate::certificate::{SubjectError, user_from_certificate};
 use crate::retry;
-use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, key, lock};
+use crate::review_cache::{CacheLimits, CallerClass, Key, Lookup, ReviewCache, key};
 use crate::reviews::{TokenReviewResult, TokenReviews};
 use crate::ttl_cache::TtlCache;
 
@@ -183,7 +184,7 @@ impl TokenReviewCache {
         let key = key([token.as_str()]);
         let lookup = Arc::clone(&self.lookup);
         let metrics = &self.lookup.metrics;
-        let caller = match lock(&lookup.recent_tokens).get(&key) {
+        let caller = match lookup.recent_tokens.lock().get(&key) {
             Some(()) => CallerClass::RecentlyAuthenticated,
             None => CallerClass::Unauthenticated(network),
         };
@@ -224,11 +225,11 @@ impl TokenLookup {
         ));
         match result {
             Ok(Ok(TokenReviewResult::Authenticated(user))) => {
-                lock(&self.recent_tokens).insert(key, (), RECENT_PERIOD);
+                self.recent_tokens.lock().insert(key, (), RECENT_PERIOD);
                 (Ok(user), self.ttl)
             }
             Ok(Ok(TokenReviewResult::Rejected(error))) => {
-                lock(&self.recent_tokens).remove(&key);
+                self.recent_tokens.lock().remove(&key);
                 let ttl = match error {
                     Some(_) => self.ttl.min(REJECTION_TTL),
                     None => self.ttl,

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -90,7 +91,7 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         F: Future<Output = (V, Duration)> + Send + 'static,
     {
         let mut answer = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if let Some(value) = state.entries.get(&key) {
                 return Lookup::Hit(value.clone());
             }
@@ -119,7 +120,7 @@ impl<V: Clone + Send + Sync + 'static> ReviewCache<V> {
         let state = Arc::clone(&self.state);
         tokio::spawn(async move {
             let (value, ttl) = fetch.await;
-            let mut state = lock(&state);
+            let mut state = state.lock();
             state.in_flight.remove(&key);
             if !ttl.is_zero() {
                 state.entries.insert(key, value.clone(), ttl);
@@ -143,10 +144,6 @@ impl<V> State<V> {
         (fits || caller == CallerClass::RecentlyAuthenticated)
             && self.in_flight.len() < limits.max_in_flight
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -228,7 +225,7 @@ mod tests {
         for name in ["b", "c"] {
             ask(&cache, name, &count).await;
         }
-        let state = lock(&cache.state);
+        let state = cache.state.lock();
         assert!(state.entries.get(&key(["a"])).is_none());
         assert!(state.in_flight.is_empty());
     }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::tree::CgroupTree;
 
@@ -53,23 +55,23 @@ impl MemoryTree {
 
     /// Makes a hierarchy reject changes.
     pub fn set_read_only(&self, hierarchy: &str) {
-        self.lock().read_only.insert(hierarchy.to_owned());
+        self.state.lock().read_only.insert(hierarchy.to_owned());
     }
 
     /// Makes a hierarchy accept changes again.
     pub fn set_writable(&self, hierarchy: &str) {
-        self.lock().read_only.remove(hierarchy);
+        self.state.lock().read_only.remove(hierarchy);
     }
 
     /// Removes a file from every cgroup, as a controller that is not delegated.
     #[cfg(test)]
     pub(crate) fn lose_file(&self, name: &str) {
-        self.lock().missing.insert(name.to_owned());
+        self.state.lock().missing.insert(name.to_owned());
     }
 
     /// Puts a process into a cgroup; creates the cgroup and its parents if missing.
     pub fn enter(&self, hierarchy: &str, path: &str, pid: i32, immortal: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let ends = path.match_indices('/').skip(1).map(|(end, _)| end);
         for end in ends.chain([path.len()]) {
             let key = (hierarchy.to_owned(), path[..end].to_owned());
@@ -84,7 +86,7 @@ impl MemoryTree {
 
     /// Removes a cgroup with its content, as another program might.
     pub fn lose(&self, path: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let below = format!("{path}/");
         let is_in = |key: &CgroupKey| key.1 == path || key.1.starts_with(&below);
         state.cgroups.retain(|key| !is_in(key));
@@ -93,27 +95,23 @@ impl MemoryTree {
 
     /// Every cgroup, `hierarchy:path`.
     pub fn cgroups(&self) -> Vec<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let keys = state.cgroups.iter();
         keys.map(|(h, path)| format!("{h}:{path}")).collect()
     }
 
     /// Content of a file, by `path/file`.
     pub fn file(&self, path: &str) -> Option<String> {
-        self.lock().files.get(path).cloned()
+        self.state.lock().files.get(path).cloned()
     }
 
     /// Number of writes.
     pub fn writes(&self) -> usize {
-        self.lock().writes
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().writes
     }
 
     fn change(&self, hierarchy: &str) -> io::Result<MutexGuard<'_, State>> {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.read_only.contains(hierarchy) {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
@@ -151,7 +149,7 @@ impl CgroupTree for MemoryTree {
     }
 
     fn exists(&self, hierarchy: &str, path: &str) -> bool {
-        self.lock().cgroups.contains(&key(hierarchy, path))
+        self.state.lock().cgroups.contains(&key(hierarchy, path))
     }
 
     fn write(&self, hierarchy: &str, path: &str, file: &str, content: &str) -> io::Result<()> {
@@ -174,7 +172,7 @@ impl CgroupTree for MemoryTree {
     }
 
     fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>> {
-        let state = self.lock();
+        let state = self.state.lock();
         let below = state.cgroups.iter().filter_map(|(h, child)| {
             let name = child.strip_prefix(path)?.strip_prefix('/')?;
             (h == hierarchy && !name.contains('/')).then(|| name.to_owned())
@@ -183,7 +181,7 @@ impl CgroupTree for MemoryTree {
     }
 
     fn processes(&self, hierarchy: &str, path: &str) -> io::Result<Vec<i32>> {
-        let state = self.lock();
+        let state = self.state.lock();
         let here = key(hierarchy, path);
         let inside = state.processes.iter().filter(|(_, at)| **at == here);
         Ok(inside.map(|(pid, _)| *pid).collect())
@@ -206,7 +204,7 @@ impl CgroupTree for MemoryTree {
     }
 
     fn kill(&self, pid: i32) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.immortal.contains(&pid) {
             state.processes.remove(&pid);
         }

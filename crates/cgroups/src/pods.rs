@@ -12,8 +12,9 @@ mod resize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use windlass_pod_inputs::resources::QosClass;
 use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_runtime_config::node_cgroups::ClassValues;
@@ -89,21 +90,21 @@ impl PodCgroups {
 
     /// Cgroup parent of the pod's sandbox; `None` if no cgroup can be created.
     pub fn parent_of(&self, class: QosClass, uid: &PodUid) -> Option<String> {
-        let named = self.by_systemd() || !self.lock().usable.is_empty();
+        let named = self.by_systemd() || !self.0.state.lock().usable.is_empty();
         named.then(|| self.0.layout.pod(class, uid))
     }
 
     /// Creates the cgroups of all pods and of each class, and limits all pods to `node`. A rejected
     /// hierarchy or value is a warning.
     pub fn set_up(&self, node: CgroupValues) -> Vec<Warning> {
-        self.lock().node = node;
+        self.0.state.lock().node = node;
         self.open()
     }
 
     /// Performs [`Self::set_up`], again after a removal by another program.
     fn open(&self) -> Vec<Warning> {
         let node = {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             state.classes = None;
             state.node
         };
@@ -112,7 +113,7 @@ impl PodCgroups {
         let mut had = tree.hierarchies();
         had.retain(|hierarchy| tree.exists(hierarchy, &burstable));
         if let Err(warning) = self.start_classes() {
-            self.lock().usable.clear();
+            self.0.state.lock().usable.clear();
             return vec![warning];
         }
         let mut warnings = Vec::new();
@@ -124,7 +125,7 @@ impl PodCgroups {
             }
         }
         let new = usable.iter().any(|hierarchy| !had.contains(hierarchy));
-        self.lock().usable = usable;
+        self.0.state.lock().usable = usable;
         let class = |shares| CgroupValues {
             cpu_shares: Some(shares),
             ..CgroupValues::default()
@@ -158,7 +159,7 @@ impl PodCgroups {
     ) -> Result<bool, CgroupError> {
         self.reopen();
         let path = self.0.layout.pod(class, uid);
-        let known = self.lock().applied.get(uid) == Some(&(class, values));
+        let known = self.0.state.lock().applied.get(uid) == Some(&(class, values));
         let tree = &self.0.tree;
         if known && self.pod_hierarchies().iter().all(|h| tree.exists(h, &path)) {
             return Ok(false);
@@ -173,14 +174,18 @@ impl PodCgroups {
             made.map_err(|error| failed("make", hierarchy, &path, error))?;
         }
         self.write(&path, values)?;
-        self.lock().applied.insert(uid.clone(), (class, values));
+        self.0
+            .state
+            .lock()
+            .applied
+            .insert(uid.clone(), (class, values));
         Ok(true)
     }
 
     /// True if a pod's cgroup that this agent run created no longer exists. A pod of a previous run
     /// without a cgroup does not count.
     pub fn is_removed(&self, uid: &PodUid) -> bool {
-        let Some((class, _)) = self.lock().applied.get(uid).copied() else {
+        let Some((class, _)) = self.0.state.lock().applied.get(uid).copied() else {
             return false;
         };
         let path = self.0.layout.pod(class, uid);
@@ -194,7 +199,7 @@ impl PodCgroups {
     /// # Errors
     /// A process still exists, or the kernel rejects the removal.
     pub fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
-        self.lock().applied.remove(uid);
+        self.0.state.lock().applied.remove(uid);
         let mut result = Ok(());
         for class in CLASSES {
             let path = self.0.layout.pod(class, uid);
@@ -314,7 +319,8 @@ impl PodCgroups {
         let tree = &self.0.tree;
         for file in values.files(tree.unified()) {
             let hierarchy = tree.hierarchy_of(file.controller);
-            let Some(hierarchy) = hierarchy.filter(|h| self.lock().usable.contains(h)) else {
+            let Some(hierarchy) = hierarchy.filter(|h| self.0.state.lock().usable.contains(h))
+            else {
                 continue;
             };
             match tree.write(&hierarchy, path, &file.name, &file.content) {
@@ -378,11 +384,7 @@ impl PodCgroups {
     }
 
     fn usable(&self) -> Vec<String> {
-        self.lock().usable.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().usable.clone()
     }
 }
 

@@ -11,10 +11,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use parking_lot::Mutex;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::aws_lc_rs;
@@ -186,7 +187,7 @@ impl ClientIdentity {
         self.current.send_if_modified(|current| {
             let same = current.key.as_ref().is_some_and(|old| old.cert == key.cert);
             if !same {
-                *self.lock_status() = CertificateStatus::Unknown;
+                *self.certificate_status.lock() = CertificateStatus::Unknown;
                 current.key = Some(key);
                 current.valid = Some(valid);
                 current.generation += 1;
@@ -208,19 +209,13 @@ impl ClientIdentity {
     /// Returns whether the server accepts the certificate; a new one is
     /// [`CertificateStatus::Unknown`].
     pub fn certificate_status(&self) -> CertificateStatus {
-        *self.lock_status()
+        *self.certificate_status.lock()
     }
 
     /// Records a response to a request with no credentials besides the certificate.
     pub(crate) fn record_response(&self, status: StatusCode) {
-        let mut certificate_status = self.lock_status();
+        let mut certificate_status = self.certificate_status.lock();
         *certificate_status = certificate_status.after(status, Instant::now());
-    }
-
-    fn lock_status(&self) -> MutexGuard<'_, CertificateStatus> {
-        self.certificate_status
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if there is a certificate.

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::inotify::{
     CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
 };
@@ -64,21 +65,21 @@ impl LogWatch {
     /// How many directories are watched.
     #[cfg(test)]
     pub(super) fn directories(&self) -> usize {
-        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = self.0.lock();
         watched.as_ref().map_or(0, |it| it.directories.len())
     }
 
     /// How many followers wait for a change.
     #[cfg(test)]
     pub(super) fn followers(&self) -> usize {
-        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = self.0.lock();
         let directories = watched.iter().flat_map(|it| it.directories.values());
         directories.map(|it| it.followers).sum()
     }
 
     fn add(&self, source: &LogSource) -> std::io::Result<Watch> {
         let directory = directory_beneath(source)?;
-        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.0.lock();
         let watched = match &mut *watched {
             Some(watched) => watched,
             none => none.insert(self.begin()?),
@@ -115,7 +116,7 @@ impl LogWatch {
 
     /// Wakes the followers of changed directories.
     fn wake(&self, events: &BTreeMap<i32, ReadFlags>) {
-        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.0.lock();
         let Some(watched) = &mut *watched else {
             return;
         };
@@ -188,7 +189,7 @@ struct Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.0.lock();
         let Some(watched) = &mut *all else {
             return;
         };

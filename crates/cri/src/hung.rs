@@ -15,10 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_hung_operations::{HungAttempt, HungOperations, Operation, OperationKind};
@@ -234,7 +235,7 @@ impl HungCalls {
 
     /// All hung calls, oldest first.
     pub fn all(&self) -> Vec<HungCall> {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let rows = state
             .calls
             .iter()
@@ -254,7 +255,7 @@ impl HungCalls {
     pub fn forget(&self, uid: &PodUid) {
         if !self.is_empty() {
             self.remove(|_, entry| entry.pod.as_ref() == Some(uid));
-            self.lock().changed_pods.remove(uid);
+            self.0.state.lock().changed_pods.remove(uid);
         }
     }
 
@@ -262,7 +263,7 @@ impl HungCalls {
     pub async fn changed(&self) -> BTreeSet<PodUid> {
         loop {
             let notified = self.0.changed_pods.notified();
-            let changed_pods = std::mem::take(&mut self.lock().changed_pods);
+            let changed_pods = std::mem::take(&mut self.0.state.lock().changed_pods);
             if !changed_pods.is_empty() {
                 return changed_pods;
             }
@@ -272,10 +273,6 @@ impl HungCalls {
 
     fn is_empty(&self) -> bool {
         self.0.listed.load(Ordering::Relaxed) == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a call that counts as hung after `threshold` plus the expected delay of the calls in
@@ -326,7 +323,7 @@ impl HungCalls {
 
     /// Threshold from recent slow calls of the operation; zero without any.
     fn slow_call_time(&self, operation: &'static str) -> Duration {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let slow = state.slow.get(operation);
         let recent = slow.filter(|(_, ended)| ended.elapsed() < SLOW_CALL_RELEVANCE);
         recent.map_or(Duration::ZERO, |(took, _)| took.saturating_mul(SLOW_FACTOR))
@@ -336,7 +333,9 @@ impl HungCalls {
     /// determines.
     fn record_slow(&self, operation: &'static str, took: Duration) {
         if took >= SLOW_CALL {
-            self.lock()
+            self.0
+                .state
+                .lock()
                 .slow
                 .insert(operation, (took.min(MAX_SLOW_CALL), Instant::now()));
         }
@@ -344,7 +343,7 @@ impl HungCalls {
 
     /// Counts another attempt of a hung call.
     fn again(&self, key: &CallKey) -> Option<Attempt> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let entry = state.calls.get_mut(key)?;
         entry.attempts += 1;
         entry.in_flight += 1;
@@ -354,7 +353,7 @@ impl HungCalls {
     }
 
     fn list(&self, key: &CallKey, pod: Option<PodUid>, since: Timestamp) -> Attempt {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let pod = match &key.1 {
             CallObject::Runtime => pod,
             CallObject::Pod(uid) | CallObject::NewContainer(uid, _) => Some(uid.clone()),
@@ -401,7 +400,7 @@ impl HungCalls {
 
     /// Removes the calls that match `ended` and reports their pods.
     fn remove(&self, ended: impl Fn(&CallKey, &Entry) -> bool) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let mut pods = Vec::new();
         state.calls.retain(|key, entry| {
             let ended = ended(key, entry);
@@ -428,12 +427,12 @@ impl HungCalls {
     pub(crate) fn record_created(&self, id: &str, pod: &PodUid, container: Option<&str>) {
         let (pod, container) = (pod.clone(), container.map(Arc::from));
         let owner = Owner { pod, container };
-        self.lock().owners.insert(id.to_owned(), owner);
+        self.0.state.lock().owners.insert(id.to_owned(), owner);
     }
 
     /// Pod of a sandbox or container, if known.
     pub(crate) fn owner(&self, id: &str) -> Option<Owner> {
-        self.lock().owners.get(id).cloned()
+        self.0.state.lock().owners.get(id).cloned()
     }
 
     /// Records a list of sandboxes: `all` of them, or a part.
@@ -502,7 +501,7 @@ impl HungCalls {
     /// Removes the owners that are not listed once there are many of them. The next list of
     /// sandboxes restores those without a container.
     fn forget_owners(&self, rows: &[ContainerSummary]) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.owners.len() <= 4 * rows.len() + MIN_STALE_OWNERS {
             return;
         }
@@ -514,7 +513,7 @@ impl HungCalls {
     }
 
     fn learn<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a PodUid, Option<&'a str>)>) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         for (id, uid, container) in rows {
             if !state.owners.contains_key(id) && !uid.as_str().is_empty() {
                 let (pod, container) = (uid.clone(), container.map(Arc::from));
@@ -563,7 +562,7 @@ struct Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut state = self.calls.lock();
+        let mut state = self.calls.0.state.lock();
         let entry = state.calls.get_mut(&self.key);
         // the entry may belong to a later hang
         if let Some(entry) = entry.filter(|entry| entry.since == self.since) {

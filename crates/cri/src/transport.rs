@@ -6,10 +6,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -37,7 +38,7 @@ async fn dial(
     redial: Redial,
     gate: Arc<Mutex<Gate>>,
 ) -> io::Result<TokioIo<UnixStream>> {
-    if let Some(reason) = lock(&gate).closed(Instant::now()) {
+    if let Some(reason) = gate.lock().closed(Instant::now()) {
         return Err(io::Error::new(io::ErrorKind::ConnectionRefused, reason));
     }
     let result =
@@ -50,21 +51,17 @@ async fn dial(
         };
     match result {
         Ok(stream) => {
-            lock(&gate).opened();
+            gate.lock().opened();
             tracing::debug!(socket = %path.display(), "runtime connected");
             Ok(TokioIo::new(stream))
         }
         Err(error) => {
             let reason = format!("connect {}: {error}", path.display());
             tracing::debug!(socket = %path.display(), %error, "runtime not reached");
-            lock(&gate).failed(Instant::now(), reason.clone(), redial);
+            gate.lock().failed(Instant::now(), reason.clone(), redial);
             Err(io::Error::new(error.kind(), reason))
         }
     }
-}
-
-fn lock(gate: &Mutex<Gate>) -> std::sync::MutexGuard<'_, Gate> {
-    gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Back-off between dials; open until the first failure.

@@ -25,8 +25,9 @@ mod stage;
 mod volume_data;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use windlass_types::{DeviceName, MountedVolume, PodExt, PodUid, SharedPod};
 use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, VolumeSource};
@@ -125,7 +126,7 @@ impl CsiVolumes {
             return Err(MountError::Invalid(format!("{device} is not a CSI device")));
         };
         self.check_unused(&parts).await?;
-        self.done().staged.remove(device);
+        self.done.lock().staged.remove(device);
         self.unstage_mount(&parts).await?;
         self.unstage_blocks(&parts).await
     }
@@ -159,7 +160,8 @@ impl CsiVolumes {
         block: bool,
     ) -> Result<(), MountError> {
         paths::check_names(uid, "unknown", volume)?;
-        self.done()
+        self.done
+            .lock()
             .published
             .remove(&(uid.clone(), volume.to_owned()));
         match block {
@@ -184,10 +186,6 @@ impl CsiVolumes {
         ended.map_err(MountError::Files)?;
         let lost = |_| MountError::Files(format!("{action} was interrupted"));
         result.await.map_err(lost)?
-    }
-
-    fn done(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

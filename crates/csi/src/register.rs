@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use windlass_metrics::Metrics;
 use windlass_node_rules::plugin_registration::{
@@ -109,10 +110,6 @@ impl CsiRegistration {
             owners: Mutex::default(),
         }
     }
-
-    fn owners(&self) -> MutexGuard<'_, BTreeMap<String, Owner>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Negotiates the version with a driver and checks that its name is free.
@@ -152,7 +149,7 @@ impl PluginHandler for CsiRegistration {
         if !plugin.endpoint.is_absolute() {
             return Err(failed("the endpoint is not an absolute path".to_owned()));
         }
-        version("ValidatePlugin", plugin, &self.owners())
+        version("ValidatePlugin", plugin, &self.owners.lock())
             .map(drop)
             .map_err(failed)
     }
@@ -166,7 +163,7 @@ impl PluginHandler for CsiRegistration {
             return Err(why.to_owned());
         }
         {
-            let mut owners = self.owners();
+            let mut owners = self.owners.lock();
             let owner = Owner {
                 socket: plugin.socket.clone(),
                 id: plugin.id,
@@ -189,7 +186,7 @@ impl PluginHandler for CsiRegistration {
     }
 
     fn deregister(&self, plugin: &Plugin) {
-        let mut owners = self.owners();
+        let mut owners = self.owners.lock();
         if owners.get(&plugin.name).is_some_and(|it| it.is(plugin)) {
             owners.remove(&plugin.name);
             self.drivers.remove(&plugin.name);

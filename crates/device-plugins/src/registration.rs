@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use windlass_mailboxes::spawn_io;
@@ -138,7 +139,7 @@ impl DevicePlugins {
 
     /// Replaces the plugin of a resource, unless a later one has registered.
     fn activate(&self, resource: &str, active: Active) -> bool {
-        let mut all = self.active();
+        let mut all = self.0.active.lock();
         let newer = |old: &Active| old.registration > active.registration;
         if all.get(resource).is_some_and(newer) {
             return false;
@@ -148,22 +149,16 @@ impl DevicePlugins {
     }
 
     fn remove(&self, resource: &str, is_it: impl Fn(&Active) -> bool) {
-        let mut all = self.active();
+        let mut all = self.0.active.lock();
         if all.get(resource).is_some_and(is_it) {
             all.remove(resource);
         }
     }
 
     fn is_replaced(&self, resource: &str, registration: u64) -> bool {
-        let all = self.active();
+        let all = self.0.active.lock();
         all.get(resource)
             .is_some_and(|it| it.registration > registration)
-    }
-
-    fn active(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Active>> {
-        // nothing panics while it is locked
-        let active = self.0.active.lock();
-        active.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

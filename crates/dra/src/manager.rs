@@ -9,10 +9,11 @@
 //! never got a claim does not unprepare it for others; pods are retried when their driver registers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
@@ -123,7 +124,7 @@ impl DraClaims {
     pub async fn run_retries(self: Arc<Self>) {
         let mut changes = self.deps.drivers.subscribe();
         while changes.changed().await.is_ok() {
-            let waiting = std::mem::take(&mut self.state().waiting);
+            let waiting = std::mem::take(&mut self.state.lock().waiting);
             for uid in waiting {
                 self.deps.changed.put(uid, ObjectsChanged);
             }
@@ -132,7 +133,7 @@ impl DraClaims {
 
     /// UIDs of the pods that use claims.
     pub fn pods(&self) -> BTreeSet<PodUid> {
-        let state = self.state();
+        let state = self.state.lock();
         let pods = state.table.claims().flat_map(|claim| &claim.pods);
         pods.map(|uid| PodUid::from(uid.as_str())).collect()
     }
@@ -152,7 +153,7 @@ impl DraClaims {
     /// Takes in a health report; returns when a report expires next.
     pub(crate) fn reported(&self, driver: &str, list: Vec<DeviceHealth>) -> Option<Instant> {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut changed = state.health.update(driver, list, now);
         let (old, next) = state.health.expire(driver, now);
         changed.extend(old);
@@ -169,7 +170,7 @@ impl DraClaims {
 
     /// Forgets the health of a driver's devices.
     pub(crate) fn clear_health(&self, driver: &str) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let cleared = state.health.clear(driver);
         self.requeue_users(&state, driver, &cleared);
     }
@@ -180,10 +181,6 @@ impl DraClaims {
         for uid in users.collect::<BTreeSet<_>>() {
             self.deps.changed.put(PodUid::from(uid), ObjectsChanged);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks claims, in the order of their keys. A hung driver delays only pods with its claims.
@@ -199,7 +196,7 @@ impl DraClaims {
     /// Changes the claims and writes the checkpoint.
     async fn change<T>(&self, change: impl FnOnce(&mut ClaimTable) -> T) -> Result<T, String> {
         let result = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let result = change(&mut state.table);
             state.unsaved = true;
             publish(&self.deps.metrics, &state.table);
@@ -211,12 +208,12 @@ impl DraClaims {
 
     async fn save(&self) -> Result<(), String> {
         let Some(store) = &self.deps.store else {
-            self.state().unsaved = false;
+            self.state.lock().unsaved = false;
             return Ok(());
         };
         let _writing = self.writing.lock().await;
         let text = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             // another write may have included the change
             if !std::mem::take(&mut state.unsaved) {
                 return Ok(());
@@ -232,7 +229,7 @@ impl DraClaims {
         let saved = saved.await.map_err(|error| error.to_string());
         let saved = saved.and_then(|saved| saved);
         saved.map_err(|error| {
-            self.state().unsaved = true;
+            self.state.lock().unsaved = true;
             format!("checkpoint ResourceClaim state: {error}")
         })
     }
@@ -278,7 +275,7 @@ impl DraClaims {
             let results = self.track(&uid, "NodePrepareResources", &name, call).await;
             let results = results.map_err(|error| format!("NodePrepareResources: {error}"))?;
             let devices = checked("NodePrepareResources", &batch, results)?;
-            let table = &mut self.state().table;
+            let table = &mut self.state.lock().table;
             for (claim, devices) in devices {
                 table.set_devices(&claim, &name, devices);
             }
@@ -290,7 +287,7 @@ impl DraClaims {
     async fn unprepare_claims(&self, uid: &PodUid, keys: Vec<ClaimKey>) -> Result<(), String> {
         let _locked = self.lock(&keys.iter().cloned().collect()).await;
         let batches: Batches = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.unsaved = true;
             state.table.release(uid.as_str(), &keys)
         };
@@ -339,7 +336,7 @@ impl DraClaims {
         let seconds = begin.elapsed().as_secs_f64();
         let metrics = &self.deps.metrics.dra;
         metrics.observe_operation(operation, result.is_err(), seconds);
-        let waiting = &mut self.state().waiting;
+        let waiting = &mut self.state.lock().waiting;
         match &result {
             Ok(()) => waiting.remove(uid),
             Err(_) => waiting.insert(uid.clone()),
@@ -396,7 +393,7 @@ impl PodClaims for DraClaims {
         if let Ok(claims) = &claims
             && !creates_sandbox
         {
-            let state = self.state();
+            let state = self.state.lock();
             let known = |claim: &PodClaim| {
                 let known = state.table.get(pod.namespace(), &claim.name);
                 known.is_some_and(|it| it.pods.contains(uid.as_str()))
@@ -421,7 +418,7 @@ impl PodClaims for DraClaims {
         let Some(claims) = self.claims_of(pod) else {
             return ContainerClaims::default();
         };
-        let state = self.state();
+        let state = self.state.lock();
         let containers = pod.init_containers().iter().chain(pod.containers());
         let devices = |container: &Container| {
             let claims = claims.as_ref().map_err(String::clone)?;
@@ -434,7 +431,7 @@ impl PodClaims for DraClaims {
 
     async fn unprepare(&self, uid: &PodUid) -> Result<(), ClaimsError> {
         let keys = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let keys = state.table.used_by(uid.as_str());
             if keys.is_empty() && !state.unsaved {
                 state.waiting.remove(uid);
@@ -455,7 +452,7 @@ impl PodClaims for DraClaims {
         let Some(Ok(claims)) = self.claims_of(pod).filter(|_| self.deps.health) else {
             return;
         };
-        let state = self.state();
+        let state = self.state.lock();
         for of in status.container_statuses.iter_mut().flatten() {
             let container = pod.containers().iter().find(|it| it.name == of.name);
             let Some(container) = container else { continue };
@@ -475,6 +472,6 @@ impl ClaimSource for DraClaims {
         let Some(Ok(claims)) = self.claims_of(pod) else {
             return Vec::new();
         };
-        container_claims(&self.state().table, pod, &claims, container)
+        container_claims(&self.state.lock().table, pod, &claims, container)
     }
 }

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
@@ -108,14 +109,14 @@ impl PluginHandler for DraRegistration {
             link,
             _task: AbortOnDropHandle::new(spawn_io("dra-plugin", task)),
         };
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         tasks.insert(plugin.socket.clone(), task);
         tracing::info!(driver = name, endpoint = %endpoint.display(), ?version, "DRA driver registered");
         Ok(())
     }
 
     fn deregister(&self, plugin: &Plugin) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         // a rejected plugin has no task, but may have the endpoint of another
         let is_own = |task: &PluginTask| task.plugin == *plugin;
         if !tasks.get(&plugin.socket).is_some_and(is_own) {

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use windlass_cri::{ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_eviction::{
@@ -88,7 +89,7 @@ impl HostFigures {
     /// Returns the disks of images and of writable layers as far as they are known. Asks the
     /// runtime without waiting for it.
     fn disks(&self) -> [Option<Arc<Disk>>; 2] {
-        let mut layout = lock(&self.layout);
+        let mut layout = self.layout.lock();
         let age = match layout.images {
             None if layout.requests < LAYOUT_RETRIES => LAYOUT_RETRY,
             _ => LAYOUT_AGE,
@@ -100,7 +101,7 @@ impl HostFigures {
             let (images, layout) = (Arc::clone(&self.config.images), Arc::clone(&self.layout));
             spawn_io("image-file-systems", async move {
                 let info = timeout(LAYOUT_TIMEOUT, images.image_fs_info()).await;
-                lock(&layout).answered(info.ok().and_then(Result::ok));
+                layout.lock().answered(info.ok().and_then(Result::ok));
             });
         }
         let disk = |disk: &Option<(PathBuf, Arc<Disk>)>| disk.as_ref().map(|it| Arc::clone(&it.1));
@@ -129,10 +130,6 @@ impl Layout {
             }
         }
     }
-}
-
-fn lock(layout: &Mutex<Layout>) -> MutexGuard<'_, Layout> {
-    layout.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn read_some(disk: Option<Arc<Disk>>, at: Timestamp) -> Option<(DiskSpace, Timestamp)> {

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
@@ -54,7 +55,7 @@ impl ConnectionLimiter {
     /// Returns a permit for an unauthenticated connection. This may evict another one.
     pub(crate) fn admit(&self, address: IpAddr) -> ConnectionPermit {
         let network = network(address, 32);
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if let Some(eviction_candidate) =
             eviction_candidate(&state.unauthenticated, network, &self.0.limits)
             && let Some(connection) = state.unauthenticated.remove(&eviction_candidate)
@@ -78,10 +79,6 @@ impl ConnectionLimiter {
             evicted,
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ConnectionPermit {
@@ -90,7 +87,7 @@ impl ConnectionPermit {
         if self.authenticated.load(Ordering::Acquire) {
             return;
         }
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.0.state.lock();
         if state.authenticated >= self.limiter.0.limits.authenticated_connections {
             return;
         }
@@ -106,7 +103,14 @@ impl ConnectionPermit {
         if self.authenticated.load(Ordering::Acquire) {
             return;
         }
-        if let Some(connection) = self.limiter.lock().unauthenticated.get_mut(&self.id) {
+        if let Some(connection) = self
+            .limiter
+            .0
+            .state
+            .lock()
+            .unauthenticated
+            .get_mut(&self.id)
+        {
             connection.busy = busy;
         }
     }
@@ -128,7 +132,7 @@ impl ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.0.state.lock();
         match self.authenticated.load(Ordering::Acquire) {
             true => state.authenticated -= 1,
             false => drop(state.unauthenticated.remove(&self.id)),
@@ -275,7 +279,7 @@ mod tests {
         let fourth = limiter.admit(address);
         assert!(!third.evicted.is_cancelled());
         drop((third, fourth));
-        let state = limiter.lock();
+        let state = limiter.0.state.lock();
         assert_eq!((state.authenticated, state.unauthenticated.len()), (0, 0));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use windlass_types::{Clock, Timestamp};
@@ -128,7 +129,7 @@ impl Peer {
             by: ca,
             at: now,
         });
-        *presented.rejection() = rejection;
+        *presented.rejection.lock() = rejection;
         verified.map(|()| Some(&presented.leaf))
     }
 
@@ -154,17 +155,11 @@ impl PresentedChain {
     }
 
     fn cached_rejection(&self, ca: &ClientCa, now: Timestamp) -> Option<CertificateError> {
-        let rejection = self.rejection();
+        let rejection = self.rejection.lock();
         let holds = |it: &&CachedRejection| {
             it.by.is(ca) && now.duration_since(it.at).unsigned_abs() < REJECTION_TTL
         };
         rejection.as_ref().filter(holds).map(|it| it.error.clone())
-    }
-
-    fn rejection(&self) -> MutexGuard<'_, Option<CachedRejection>> {
-        self.rejection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use windlass_types::{Clock, PodUid, Timestamp};
@@ -92,7 +93,7 @@ impl HungOperations {
 
     /// Lists an operation that began at `since`, until the attempt is dropped.
     pub fn begin(&self, operation: Operation, since: Timestamp) -> HungAttempt {
-        let mut entries = self.lock();
+        let mut entries = self.0.entries.lock();
         let is_new = !entries.contains_key(&operation);
         let entry = entries.entry(operation.clone()).or_insert_with(|| Entry {
             since,
@@ -116,7 +117,7 @@ impl HungOperations {
     /// Another attempt of a listed operation.
     fn retry(&self, operation: Operation) -> Option<HungAttempt> {
         let since = {
-            let mut entries = self.lock();
+            let mut entries = self.0.entries.lock();
             let entry = entries.get_mut(&operation)?;
             entry.in_progress += 1;
             entry.since
@@ -134,7 +135,7 @@ impl HungOperations {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut entries = self.lock();
+        let mut entries = self.0.entries.lock();
         self.expire(&mut entries);
         let hung = entries.iter().map(|(operation, entry)| HungOperation {
             operation: operation.clone(),
@@ -150,7 +151,12 @@ impl HungOperations {
         if self.is_empty() {
             return None;
         }
-        self.lock().values().filter_map(Entry::expires).min()
+        self.0
+            .entries
+            .lock()
+            .values()
+            .filter_map(Entry::expires)
+            .min()
     }
 
     /// Removes the operations of a pod that is gone and that no attempt is in progress for.
@@ -158,7 +164,7 @@ impl HungOperations {
         if self.is_empty() {
             return;
         }
-        let mut entries = self.lock();
+        let mut entries = self.0.entries.lock();
         let before = entries.len();
         entries.retain(|operation, entry| {
             entry.in_progress > 0 || operation.pod.as_ref() != Some(uid)
@@ -189,11 +195,6 @@ impl HungOperations {
         self.0.listed.store(entries.len(), Ordering::Relaxed);
         self.0.version.send_modify(|version| *version += 1);
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Operation, Entry>> {
-        let entries = self.0.entries.lock();
-        entries.unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// An attempt of a listed operation. Dropping it removes the operation, unless another attempt is
@@ -215,7 +216,7 @@ impl HungAttempt {
 
 impl Drop for HungAttempt {
     fn drop(&mut self) {
-        let mut entries = self.list.lock();
+        let mut entries = self.list.0.entries.lock();
         let Some(entry) = entries.get_mut(&self.operation) else {
             return;
         };

@@ -6,8 +6,9 @@
 //! most a few seconds · *restart* nothing to restore: a pod over its limit is found again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{PhaseOverride, StatusCache, TerminatePod};
@@ -124,11 +125,11 @@ impl LocalStorage {
 
     /// Whether a pod is to be checked.
     fn has_checks(&self) -> bool {
-        self.lock().values().any(|limited| !limited.evicted)
+        self.0.pods.lock().values().any(|limited| !limited.evicted)
     }
 
     fn apply(&self, change: StatusChange) {
-        let mut pods = self.lock();
+        let mut pods = self.0.pods.lock();
         for uid in &change.removed {
             pods.remove(uid);
         }
@@ -162,7 +163,7 @@ impl LocalStorage {
     /// Checks all pods once.
     async fn check_limits(&self) {
         let pods: Vec<LimitedPod> = {
-            let pods = self.lock();
+            let pods = self.0.pods.lock();
             let checked = pods.values().filter(|limited| !limited.evicted);
             checked.cloned().collect()
         };
@@ -187,7 +188,7 @@ impl LocalStorage {
 
     fn evict(&self, pod: &SharedPod, exceeded: ExceededLimit) {
         let uid = pod.uid();
-        match self.lock().get_mut(&uid) {
+        match self.0.pods.lock().get_mut(&uid) {
             // otherwise it has ended meanwhile
             Some(limited) if !limited.evicted => limited.evicted = true,
             _ => return,
@@ -214,10 +215,6 @@ impl LocalStorage {
             },
         };
         deps.terminations.put(uid, request);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, LimitedPod>> {
-        self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use windlass_metrics::MailboxMetrics;
@@ -66,7 +67,7 @@ struct Arrivals(Mutex<VecDeque<Instant>>);
 
 impl Arrivals {
     fn with<R>(&self, f: impl FnOnce(&mut VecDeque<Instant>) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }
 

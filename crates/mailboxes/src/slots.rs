@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_metrics::MailboxMetrics;
 
@@ -35,7 +36,7 @@ struct Shared<K, V> {
 
 impl<K, V> Shared<K, V> {
     fn with<R>(&self, f: impl FnOnce(&mut State<K, V>) -> R) -> R {
-        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.state.lock())
     }
 }
 

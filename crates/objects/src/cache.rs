@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodeUpdate, ObjectsChanged};
@@ -174,10 +175,6 @@ impl ObjectCache {
             kept: deps.kept,
             pods: Mutex::default(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Registered>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves everything that a pod refers to.
@@ -378,7 +375,7 @@ impl ObjectCache {
     }
 
     fn record_pull_errors(&self, pod: &Pod, errors: BTreeSet<String>) {
-        let mut pods = self.lock();
+        let mut pods = self.pods.lock();
         let Some(registered) = pods.get_mut(&pod.uid()) else {
             return;
         };
@@ -469,7 +466,7 @@ impl PodObjects for ObjectCache {
     fn register(&self, pod: &SharedPod) {
         self.record_contact(pod);
         let (uid, references) = (pod.uid(), self.references(pod));
-        let mut pods = self.lock();
+        let mut pods = self.pods.lock();
         if pods.get(&uid).is_some_and(|r| r.references == references) {
             return;
         }
@@ -506,7 +503,7 @@ impl PodObjects for ObjectCache {
     }
 
     fn unregister(&self, uid: &PodUid) {
-        if let Some(old) = self.lock().remove(uid) {
+        if let Some(old) = self.pods.lock().remove(uid) {
             self.release(uid, &old, &References::default());
         }
         self.tokens.forget(uid);

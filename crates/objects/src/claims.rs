@@ -8,9 +8,10 @@
 mod expansion;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
@@ -82,14 +83,14 @@ impl Claims {
 
     /// Adds a user of this PVC.
     pub(crate) fn acquire(&self, key: &ClaimKey, uid: &PodUid) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let entry = entries.entry(key.clone()).or_default();
         entry.users.insert(uid.clone());
     }
 
     /// Removes a user of this PVC; its state is dropped with the last one.
     pub(crate) fn release(&self, key: &ClaimKey, uid: &PodUid) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let Some(entry) = entries.get_mut(key) else {
             return;
         };
@@ -103,7 +104,7 @@ impl Claims {
     /// Returns the current state, or the last one if the read does not finish within the timeout.
     pub(crate) async fn state(&self, key: &ClaimKey, uid: &PodUid) -> Arc<PvcState> {
         let deadline = Instant::now() + RESOLVE_TIMEOUT;
-        let request = self.0.lock().get_mut(key).map(|entry| {
+        let request = self.0.entries.lock().get_mut(key).map(|entry| {
             // it reads now
             entry.waiting.remove(uid);
             Arc::clone(&entry.request)
@@ -144,7 +145,7 @@ impl Claims {
 
     /// Requeues the pod when the state differs from `seen`.
     pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &PvcState) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let Some(entry) = entries.get_mut(key) else {
             return;
         };
@@ -172,7 +173,7 @@ async fn poll(shared: Weak<Shared>, key: ClaimKey) {
         };
         // `read` requeues the waiting pods on a change; failures are retried
         let _ = tokio::time::timeout(RESOLVE_TIMEOUT, shared.read(&key)).await;
-        let mut entries = shared.lock();
+        let mut entries = shared.entries.lock();
         match entries.get_mut(&key) {
             Some(entry) if entry.waiting.is_empty() => entry.poll = None,
             Some(_) => continue,
@@ -183,12 +184,8 @@ async fn poll(shared: Weak<Shared>, key: ClaimKey) {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClaimKey, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn known(&self, key: &ClaimKey) -> Option<(Instant, Arc<PvcState>)> {
-        self.lock().get(key)?.known.clone()
+        self.entries.lock().get(key)?.known.clone()
     }
 
     fn last(&self, key: &ClaimKey) -> Arc<PvcState> {
@@ -201,7 +198,7 @@ impl Shared {
         if error.retry() == Retry::Soon {
             return Some(REQUEST_RETRY_INTERVAL);
         }
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let rejections = &mut entries.get_mut(key)?.rejections;
         rejections.retry_delay(PodRequest::Object, error)
     }
@@ -245,7 +242,7 @@ impl Shared {
     /// Caches a state, requeues the waiting pods if it is new, and returns the current one: an
     /// unread object keeps its last state, and an equal one its allocation.
     fn put(&self, key: &ClaimKey, new: PvcState) -> Arc<PvcState> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(key) else {
             return Arc::new(new);
         };

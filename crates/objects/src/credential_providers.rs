@@ -10,11 +10,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::sync::{OnceCell, Semaphore};
@@ -258,7 +259,7 @@ impl Plugin {
         metrics.observe_credential_provider(name, seconds, response.is_err());
         match response {
             Ok(response) => {
-                let mut cached = self.lock();
+                let mut cached = self.cached.lock();
                 let now = Instant::now();
                 cached.retain(|_, (until, _)| *until > now);
                 if let Some(until) = now.checked_add(response.lifetime) {
@@ -304,7 +305,7 @@ impl Plugin {
     }
 
     fn cached(&self, keys: &[String; 3]) -> Option<Keyring> {
-        let all = self.lock();
+        let all = self.cached.lock();
         let now = Instant::now();
         let kept = keys.iter().filter_map(|key| all.get(key));
         let mut cached = kept.filter(|(until, _)| *until > now);
@@ -343,10 +344,6 @@ impl Plugin {
             (Ok(status), Ok(output)) => check_output(status, output, &stderr.unwrap_or_default()),
             (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (Instant, Keyring)>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,9 +15,10 @@ pub(crate) mod table;
 mod task;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use windlass_csi::CsiObjects;
 use windlass_store::{SealedFile, SealedFileConfig, Store, StoreError};
 use windlass_types::{Clock, PodUid, Timestamp};
@@ -141,7 +142,7 @@ impl KeptObjects {
 
     /// Returns the copy, if it serves.
     pub(crate) fn serving(&self) -> Option<ServingCopy> {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let saved_at = state.saved_at?;
         (state.contact == Contact::Unreachable).then(|| ServingCopy {
             table: Arc::clone(&state.table),
@@ -151,7 +152,7 @@ impl KeptObjects {
 
     /// Records a response of the API server. Returns the pods that the copy served until now.
     pub(crate) fn reached(&self) -> Vec<PodUid> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let before = std::mem::replace(&mut state.contact, Contact::Reached);
         if before != Contact::Unreachable {
             return Vec::new();
@@ -163,7 +164,7 @@ impl KeptObjects {
     /// Lets the copy serve, unless there was a response. Returns the pods that it serves from now
     /// on.
     fn unreachable(&self) -> Vec<PodUid> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.contact != Contact::Unknown {
             return Vec::new();
         }
@@ -181,12 +182,12 @@ impl KeptObjects {
     }
 
     fn has_reached(&self) -> bool {
-        self.lock().contact == Contact::Reached
+        self.0.state.lock().contact == Contact::Reached
     }
 
     /// Returns the next content of the file: what was read, and of the rest what was kept.
     pub(crate) fn next(&self, mut read: Table, mut wanted: WantedObjects) -> Table {
-        let table = Arc::clone(&self.lock().table);
+        let table = Arc::clone(&self.0.state.lock().table);
         wanted.add_csi(&table.pvcs);
         wanted.add_csi(&read.pvcs);
         self.0.csi.add_to(&mut read, &wanted);
@@ -195,7 +196,7 @@ impl KeptObjects {
 
     /// Compares the file with the objects; it is old after `max_age`.
     fn next_write(&self, table: &Table, now: Timestamp, max_age: Duration) -> FileState {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let is_recent = state.saved_at.map(|at| {
             let age = now.duration_since(at);
             !age.is_negative() && age.unsigned_abs() < max_age
@@ -211,7 +212,7 @@ impl KeptObjects {
     /// Writes the objects; `current` if the API server has just responded, so that they are those of
     /// `now`. Blocks on the disk.
     fn save(&self, table: Table, now: Timestamp, current: bool) -> Result<(), StoreError> {
-        let before = self.lock().saved_at.filter(|_| !current);
+        let before = self.0.state.lock().saved_at.filter(|_| !current);
         let saved_at = before.unwrap_or(now);
         let saved = self.0.file.save(&FileContent::new(&table, saved_at));
         if let Err(error @ StoreError::Encode { .. }) = saved {
@@ -220,14 +221,10 @@ impl KeptObjects {
             return Err(error);
         }
         saved?;
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.table = Arc::new(table);
         state.saved_at = Some(saved_at);
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

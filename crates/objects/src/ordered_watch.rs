@@ -3,8 +3,9 @@
 //! Unlike `tokio::sync::watch`, waiters are woken in the order in which they started to wait: many
 //! pods that wait for the same objects start in a deterministic order.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// A value with change notification. Clones share both.
@@ -33,8 +34,7 @@ impl<T> OrderedWatch<T> {
 
     /// Locks the value.
     pub(crate) fn borrow(&self) -> MutexGuard<'_, T> {
-        let lock = self.0.value.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        self.0.value.lock()
     }
 
     /// Changes the value and wakes the waiters.

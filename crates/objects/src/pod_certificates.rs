@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures::future::join_all;
 use k8s_openapi::ByteString;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -165,7 +166,7 @@ impl PodCertificates {
 
     /// Drops the keys of a deleted pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let before = entries.len();
         entries.retain(|(of, _), _| of != uid);
         if entries.len() < before {
@@ -181,7 +182,7 @@ impl PodCertificates {
         spec: &CertificateSpec,
     ) -> (OrderedWatch<Issuance>, Instant) {
         let key = (pod.uid(), place.clone());
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let entry = entries.entry(key).or_insert_with_key(|key| {
             let (uid, _) = key;
             self.0
@@ -225,7 +226,7 @@ async fn run(shared: Weak<Shared>, mut source: Source, issuance: OrderedWatch<Is
         let seen = observe(&known.borrow());
         let step = issuance.modify(|it| it.step(shared.now(), &seen));
         tracing::debug!(%uid, source = %source.place, %step, "pod certificate step");
-        shared.count(&shared.lock());
+        shared.count(&shared.entries.lock());
         match step {
             Step::Request => {
                 let result = shared.request(&mut source).await;
@@ -285,10 +286,6 @@ fn observed(known: &CachedSet<RequestOutcome>, namespace: &str, name: &str) -> O
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn now(&self) -> ClockReading {
         ClockReading {
             wall: self.clock.now(),

@@ -6,8 +6,9 @@
 //! requests per object.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::NodeUpdate;
@@ -101,7 +102,7 @@ impl<T: CachedObject> PolledObjects<T> {
 
     /// Adds a reference of the pod. A new pod gets the current object: the cached one is dropped.
     pub(crate) fn acquire(&self, key: &ItemKey, uid: &PodUid) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let entry = entries.entry(key.clone()).or_default();
         if entry.users.insert(uid.clone()) {
             entry.cached = None;
@@ -111,7 +112,7 @@ impl<T: CachedObject> PolledObjects<T> {
 
     /// Removes a reference of the pod.
     pub(crate) fn release(&self, key: &ItemKey, uid: &PodUid) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(key) else {
             return;
         };
@@ -183,12 +184,8 @@ impl<T: CachedObject> PolledObjects<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ItemKey, Entry<T>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with<R>(&self, key: &ItemKey, work: impl FnOnce(&mut Entry<T>) -> R) -> Option<R> {
-        self.lock().get_mut(key).map(work)
+        self.entries.lock().get_mut(key).map(work)
     }
 
     /// Returns the result for a caller that called after `before` requests, or the next request.

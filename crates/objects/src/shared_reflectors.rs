@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use windlass_actors::ObjectsChanged;
 use windlass_client::{ApiClient, ApiError, ApiObject, ReflectEvent, Selector, reflect};
@@ -130,7 +131,7 @@ impl<T: CachedObject> SharedReflectors<T> {
 
     /// Adds a user of the set; the first one starts the watch.
     pub(crate) fn acquire(&self, selector: &Selector, uid: &PodUid, interest: Interest) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let entry = entries
             .entry(selector.clone())
             .or_insert_with(|| self.begin(selector));
@@ -140,7 +141,7 @@ impl<T: CachedObject> SharedReflectors<T> {
 
     /// Removes a user of the set.
     pub(crate) fn release(&self, selector: &Selector, uid: &PodUid) {
-        let mut entries = self.0.lock();
+        let mut entries = self.0.entries.lock();
         let Some(entry) = entries.get_mut(selector) else {
             return;
         };
@@ -158,7 +159,7 @@ impl<T: CachedObject> SharedReflectors<T> {
 
     /// Returns the state of a set that has users.
     pub(crate) fn subscribe(&self, selector: &Selector) -> Option<OrderedWatch<CachedSet<T>>> {
-        let entries = self.0.lock();
+        let entries = self.0.entries.lock();
         entries.get(selector).map(|entry| entry.known.clone())
     }
 
@@ -204,12 +205,8 @@ async fn follow<T: CachedObject>(shared: Weak<Shared<T>>, client: ApiClient, sel
 }
 
 impl<T: CachedObject> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Selector, Entry<T>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self, selector: &Selector, uses: u64) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let released = |entry: &Entry<T>| entry.users.is_empty() && entry.uses == uses;
         if entries.get(selector).is_some_and(released) {
             entries.remove(selector);
@@ -219,7 +216,7 @@ impl<T: CachedObject> Shared<T> {
     /// Applies an event and requeues the affected pods. Returns true if the watch may end, because
     /// its only object can never change.
     fn apply(&self, selector: &Selector, event: ReflectEvent<T::Object>) -> bool {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(selector) else {
             return true;
         };

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::ObjectsChanged;
@@ -118,7 +119,7 @@ impl TokenCache {
         if let Some(token) = self.ready(&key) {
             return Ok(token);
         }
-        self.lock().entries.entry(key.clone()).or_default();
+        self.state.lock().entries.entry(key.clone()).or_default();
         // a caller that times out does not end the request: the next one gets its result
         let (cache, pod) = (Arc::clone(self), SharedPod::clone(pod));
         let request = spawn_io("request-token", async move { cache.renew(&pod, key).await });
@@ -129,6 +130,7 @@ impl TokenCache {
 
     async fn renew(self: &Arc<Self>, pod: &Pod, key: Key) -> Result<Token, String> {
         let request = self
+            .state
             .lock()
             .entries
             .get(&key)
@@ -144,7 +146,7 @@ impl TokenCache {
         let old = self.valid(&key);
         let refused = |entry: &Entry| entry.failed_at.is_some();
         if mutated(Mutation::TokenRefusalIsFinal)
-            && self.lock().entries.get(&key).is_some_and(refused)
+            && self.state.lock().entries.get(&key).is_some_and(refused)
         {
             return Err("the token was refused".to_owned());
         }
@@ -154,7 +156,7 @@ impl TokenCache {
                 Ok(token)
             }
             Err(error) => {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let entry = state.entries.get_mut(&key);
                 let had_token = entry.is_some_and(|entry| {
                     entry.failed_at = Some(Instant::now());
@@ -183,7 +185,7 @@ impl TokenCache {
 
     /// Returns when a pod's token expires.
     pub(crate) fn expires(&self, uid: &PodUid, spec: &TokenSpec) -> Option<Timestamp> {
-        let state = self.lock();
+        let state = self.state.lock();
         let entry = state.entries.get(&(uid.clone(), spec.clone()))?;
         entry
             .cached
@@ -193,7 +195,7 @@ impl TokenCache {
 
     /// Returns all tokens and when they expire.
     pub(crate) fn all(&self) -> Vec<((PodUid, TokenSpec), Token, Timestamp)> {
-        let state = self.lock();
+        let state = self.state.lock();
         let cached = state.entries.iter().filter_map(|(key, entry)| {
             let cached = entry.cached.as_ref()?;
             Some((
@@ -208,7 +210,7 @@ impl TokenCache {
     /// Drops expired tokens, for an owner that is not notified of deleted pods.
     pub(crate) fn forget_expired(&self) {
         let now = self.clock.now();
-        self.lock().entries.retain(|_, entry| {
+        self.state.lock().entries.retain(|_, entry| {
             match (&entry.cached, entry.failed_at) {
                 (Some(cached), _) => cached.phase(now) != Phase::Expired,
                 (None, Some(failed)) => failed.elapsed() < RENEWAL_BACKOFF,
@@ -220,13 +222,13 @@ impl TokenCache {
 
     /// Drops the tokens of a deleted pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        self.lock().entries.retain(|(of, _), _| of != uid);
+        self.state.lock().entries.retain(|(of, _), _| of != uid);
     }
 
     /// Returns a token that is fresh, or due after a recent renewal failure.
     fn ready(&self, key: &Key) -> Option<Token> {
         let now = self.clock.now();
-        let state = self.lock();
+        let state = self.state.lock();
         let entry = state.entries.get(key)?;
         let cached = entry.cached.as_ref()?;
         let failed = entry
@@ -243,13 +245,13 @@ impl TokenCache {
     /// Returns a token that has not expired.
     fn valid(&self, key: &Key) -> Option<Token> {
         let now = self.clock.now();
-        let state = self.lock();
+        let state = self.state.lock();
         let cached = state.entries.get(key)?.cached.as_ref()?;
         (cached.phase(now) != Phase::Expired).then(|| cached.token.clone())
     }
 
     fn put(self: &Arc<Self>, key: &Key, token: Token, lifetime: TokenLifetime) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // the pod may have been deleted while the request was in flight
         if let Some(entry) = state.entries.get_mut(key) {
             entry.cached = Some(CachedToken {
@@ -278,7 +280,7 @@ impl TokenCache {
     /// Requeues the pods whose tokens are due. Returns false if there are no tokens left.
     fn tick(&self) -> bool {
         let now = self.clock.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for ((uid, _), entry) in &state.entries {
             let cached = entry.cached.as_ref();
             let due = cached.is_some_and(|cached| cached.phase(now) != Phase::Fresh);
@@ -340,7 +342,7 @@ impl TokenCache {
         if error.retry() == Retry::Soon {
             return Some(error.retry_after.unwrap_or(REQUEST_RETRY_INTERVAL));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let entry = state.entries.get_mut(key)?;
         entry.rejections.retry_delay(PodRequest::Token, error)
     }
@@ -387,9 +389,5 @@ impl TokenCache {
         let seed = format!("{}/{spec:?}", pod.uid());
         let lifetime = TokenLifetime::new(expires_at, seconds, &seed);
         Ok((Token(token.to_owned()), lifetime))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

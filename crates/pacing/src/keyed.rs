@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// One value for each key that is in use, such as a lock, a semaphore or the result of a call, so
 /// that a busy key does not block the others.
@@ -19,7 +21,7 @@ impl<K: Eq + Hash, V> SharedByKey<K, V> {
     /// Returns the value of a key; callers share it while one of them, or a permit or guard of it,
     /// exists.
     pub fn get_or_insert_with(&self, key: K, create: impl FnOnce() -> V) -> Arc<V> {
-        let mut by_key = self.lock();
+        let mut by_key = self.0.lock();
         if let Some(value) = by_key.get(&key).and_then(Weak::upgrade) {
             return value;
         }
@@ -33,11 +35,7 @@ impl<K: Eq + Hash, V> SharedByKey<K, V> {
 
     /// Removes the keys that are not in use, which otherwise stay until the map is full.
     pub fn remove_unused(&self) {
-        remove_unused(&mut self.lock());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<K, Weak<V>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        remove_unused(&mut self.0.lock());
     }
 }
 
@@ -58,9 +56,9 @@ mod tests {
         let permit = get(0).try_acquire_owned().expect("free");
         (1..1000).for_each(|key| drop(get(key)));
         assert_eq!(get(0).available_permits(), 1);
-        assert!(semaphores.lock().len() < 8);
+        assert!(semaphores.0.lock().len() < 8);
         semaphores.remove_unused();
-        assert_eq!(semaphores.lock().len(), 1);
+        assert_eq!(semaphores.0.lock().len(), 1);
         drop(permit);
         assert_eq!(get(0).available_permits(), 2);
     }

@@ -1,9 +1,9 @@
 //! A limiter whose permits expire after a time that follows the duration of the work.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -71,7 +71,7 @@ impl Limiter {
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let permit = self.permits.acquire().await;
         let started = Instant::now();
-        let term = self.lock().current;
+        let term = self.term.lock().current;
         let held = ExpiringPermit {
             limiter: self,
             _permit: permit,
@@ -81,7 +81,7 @@ impl Limiter {
         let result = run_with_permit(held, term, work).await;
         let took = started.elapsed();
         if took < term {
-            self.lock().ended(took);
+            self.term.lock().ended(took);
         }
         result
     }
@@ -89,10 +89,6 @@ impl Limiter {
     /// Runs `work` once a permit is free, and holds the permit for at most `term`.
     pub async fn run_for<T>(&self, term: Duration, work: impl Future<Output = T>) -> T {
         run_with_permit(self.permits.acquire().await, term, work).await
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Term> {
-        self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,7 +103,7 @@ struct ExpiringPermit<'a, P> {
 impl<P> Drop for ExpiringPermit<'_, P> {
     fn drop(&mut self) {
         if self.started.elapsed() >= self.term {
-            self.limiter.lock().expired(self.term);
+            self.limiter.term.lock().expired(self.term);
         }
     }
 }
@@ -151,16 +147,16 @@ mod tests {
         let in_progress = Mutex::new((0_usize, 0_usize));
         let work = || async {
             {
-                let mut counts = in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut counts = in_progress.lock();
                 counts.0 += 1;
                 counts.1 = counts.1.max(counts.0);
             }
             sleep(takes).await;
-            let mut counts = in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = in_progress.lock();
             counts.0 -= 1;
         };
         join_all((0..100).map(|_| limiter.run(work()))).await;
-        let counts = in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = in_progress.lock();
         counts.1
     }
 

@@ -7,9 +7,10 @@
 mod node_limits;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
 use windlass_cri::error::CriError;
 use windlass_pod_inputs::resources::qos_class;
@@ -236,12 +237,12 @@ impl PodRuntime {
         let slot = result.clone();
         let work = Box::new(move || {
             let value = work()?;
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            *slot.lock() = Some(value);
             Ok(())
         });
         let queue = format!("cgroup:{queue}");
         self.deps().files.run(&queue, action, work).await?;
-        let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let value = result.lock().take();
         value.ok_or_else(|| IoQueueError::Lost { action }.into())
     }
 }

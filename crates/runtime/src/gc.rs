@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use windlass_pod_inputs::paths;
 use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, plan};
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
@@ -321,23 +321,19 @@ struct Active {
 
 impl ActivePods {
     pub(crate) fn enter(&self, uid: PodUid) -> ActiveSync<'_> {
-        let mut active = self.lock();
+        let mut active = self.0.lock();
         *active.syncing.entry(uid.clone()).or_default() += 1;
         active.since_collection.insert(uid.clone());
         ActiveSync { pods: self, uid }
     }
 
     fn begin_collection(&self) {
-        let mut active = self.lock();
+        let mut active = self.0.lock();
         active.since_collection = active.syncing.keys().cloned().collect();
     }
 
     fn since_collection(&self) -> BTreeSet<PodUid> {
-        self.lock().since_collection.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Active> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().since_collection.clone()
     }
 }
 
@@ -350,7 +346,7 @@ pub(crate) struct ActiveSync<'a> {
 
 impl Drop for ActiveSync<'_> {
     fn drop(&mut self) {
-        let mut active = self.pods.lock();
+        let mut active = self.pods.0.lock();
         if let Some(count) = active.syncing.get_mut(&self.uid) {
             *count -= 1;
             if *count == 0 {

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use windlass_cri::error::{CriCode, CriError};
 use windlass_hung_operations::{Operation, OperationKind};
 use windlass_metrics::Metrics;
@@ -63,12 +63,12 @@ pub(crate) struct FinishedHooks(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
 
 impl FinishedHooks {
     pub(crate) fn mark_finished(&self, uid: &PodUid, id: &ContainerId) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         all.entry(uid.clone()).or_default().insert(id.clone());
     }
 
     pub(crate) fn forget(&self, uid: &PodUid, id: &ContainerId) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         if let Some(ids) = all.get_mut(uid) {
             ids.remove(id);
             if ids.is_empty() {
@@ -78,15 +78,11 @@ impl FinishedHooks {
     }
 
     pub(crate) fn forget_pod(&self, uid: &PodUid) {
-        self.lock().remove(uid);
+        self.0.lock().remove(uid);
     }
 
     pub(crate) fn contains(&self, uid: &PodUid, id: &ContainerId) -> bool {
-        self.lock().get(uid).is_some_and(|ids| ids.contains(id))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<ContainerId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(uid).is_some_and(|ids| ids.contains(id))
     }
 }
 

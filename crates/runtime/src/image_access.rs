@@ -4,9 +4,10 @@
 //! caller waits for the disk until [`DEADLINE`] at most · *restart* the first access reconciles the
 //! intents of the previous run with the images on the node.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -180,7 +181,7 @@ impl ImageRecords {
     }
 
     fn is_prune_due(&self, now: Timestamp) -> bool {
-        let mut pruned = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pruned = self.pruned.lock();
         let due = pruned.is_none_or(|last| now >= windlass_types::later(last, PRUNE_PERIOD));
         if due {
             *pruned = Some(now);

@@ -1,9 +1,9 @@
 //! Pulls the image of a container unless it is present (upstream `EnsureImageExists`).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_credentials::credentials::{Keyring, TrackedAuth};
 use windlass_cri::{CriError, ImageErrorCause};
@@ -85,7 +85,7 @@ pub(crate) struct PullErrors(Mutex<BTreeMap<PodUid, BTreeMap<String, String>>>);
 
 impl PullErrors {
     fn set(&self, uid: &PodUid, image: &str, text: Option<String>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         match text {
             Some(text) => {
                 let of_pod = all.entry(uid.clone()).or_default();
@@ -100,12 +100,12 @@ impl PullErrors {
     }
 
     fn get(&self, uid: &PodUid, image: &str) -> Option<String> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(uid)?.get(image).cloned()
     }
 
     pub(crate) fn forget(&self, uid: &PodUid) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.remove(uid);
     }
 }

@@ -9,11 +9,12 @@
 //! agent delays the pull instead.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use windlass_cri::error::{CriError, CriResult};
@@ -191,7 +192,7 @@ impl Puller {
         auth: Option<&ImageAuth>,
         sandbox_config: &SandboxConfig,
     ) -> SharedPull {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         running.retain(|_, pull| pull.is_running());
         // one pod's secret must not serve another: only equal credentials share a pull
         let key = (image.to_owned(), auth.cloned());

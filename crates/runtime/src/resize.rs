@@ -5,8 +5,8 @@
 //! pod's cgroup are read once in an agent run.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_cgroups::PodCgroups;
 use windlass_cri::{CriCode, CriError};
@@ -29,17 +29,17 @@ pub(crate) struct Accepted(Mutex<BTreeMap<PodUid, AcceptedResources>>);
 
 impl Accepted {
     fn of(&self, uid: &PodUid) -> AcceptedResources {
-        let pods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.0.lock();
         pods.get(uid).cloned().unwrap_or_default()
     }
 
     fn record(&self, uid: &PodUid, accepted: AcceptedResources) {
-        let mut pods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.0.lock();
         pods.insert(uid.clone(), accepted);
     }
 
     pub(crate) fn forget(&self, uid: &PodUid) {
-        let mut pods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.0.lock();
         pods.remove(uid);
     }
 }

@@ -1,8 +1,8 @@
 //! Limits on the calls that stop pods, and how long one pod's stop took without waiting for them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use windlass_pacing::Limiter;
 
@@ -52,20 +52,14 @@ impl StopLimits {
         let timed = async {
             let begun = Instant::now();
             let result = lists.await;
-            *self.lock_response_time() = begun.elapsed();
+            *self.response_time.lock() = begun.elapsed();
             result
         };
         self.lists.run(timed).await
     }
 
     fn response_time(&self) -> Duration {
-        *self.lock_response_time()
-    }
-
-    fn lock_response_time(&self) -> MutexGuard<'_, Duration> {
-        self.response_time
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.response_time.lock()
     }
 }
 
@@ -110,7 +104,7 @@ struct Counted<'a, 'b> {
 
 impl Counted<'_, '_> {
     fn run(&mut self) {
-        let mut state = self.stop.lock();
+        let mut state = self.stop.state.lock();
         state.count();
         state.waiting -= 1;
         state.running += 1;
@@ -120,7 +114,7 @@ impl Counted<'_, '_> {
 
 impl Drop for Counted<'_, '_> {
     fn drop(&mut self) {
-        let mut state = self.stop.lock();
+        let mut state = self.stop.state.lock();
         state.count();
         match self.runs {
             true => state.running -= 1,
@@ -165,7 +159,7 @@ impl<'a> PodStop<'a> {
     pub(crate) async fn exceeds(&self, limit: Duration) {
         loop {
             let (left, queued) = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.count();
                 let response_time = self.limits.response_time();
                 let allowance = response_time.saturating_mul(CALLS_OF_A_STOP);
@@ -190,7 +184,7 @@ impl<'a> PodStop<'a> {
         call: impl FnOnce() -> F,
     ) -> impl Future<Output = T> {
         let mut counted = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.count();
             state.waiting += 1;
             Counted {
@@ -203,10 +197,6 @@ impl<'a> PodStop<'a> {
             counted.run();
             call.await
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

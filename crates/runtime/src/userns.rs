@@ -4,8 +4,7 @@
 //! the pods' directories are read before the first allocation, so that running pods keep their IDs.
 //! The decisions are in [`windlass_runtime_config::userns`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use windlass_runtime_config::sandbox_config::wants_user_namespace;
 use windlass_runtime_config::userns::{
@@ -59,7 +58,7 @@ impl PodUsers {
     async fn take(&self, files: &dyn PodFiles, uid: &PodUid) -> Result<IdMapping, PodUsersError> {
         let range = self.range.clone().map_err(UsernsError::Range)?;
         let given = self.given.get_or_try_init(|| restore(files, range)).await?;
-        let taken = lock(given).allocate(uid)?;
+        let taken = given.lock().allocate(uid)?;
         let ids = taken.ids;
         if taken.persisted {
             return Ok(ids);
@@ -67,7 +66,7 @@ impl PodUsers {
         // without the file the next agent run would allocate the same IDs to another pod
         let text = mapping_file(ids);
         files.write_user_namespace(uid, &text).await?;
-        lock(given).mark_persisted(uid);
+        given.lock().mark_persisted(uid);
         tracing::info!(%uid, first = ids.host_id, length = ids.length, "user IDs allocated");
         Ok(ids)
     }
@@ -75,7 +74,7 @@ impl PodUsers {
     /// Releases the IDs of a pod whose directory, with the file, was removed.
     pub(crate) fn release(&self, uid: &PodUid) {
         if let Some(given) = self.given.get() {
-            lock(given).release(uid);
+            given.lock().release(uid);
         }
     }
 }
@@ -111,8 +110,4 @@ async fn restore(
         }
     }
     Ok(Mutex::new(given))
-}
-
-fn lock(given: &Mutex<UserNamespaces>) -> MutexGuard<'_, UserNamespaces> {
-    given.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,10 +14,11 @@ mod pods;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use windlass_cri::{ImageFsInfo, RuntimeFs, RuntimeStats};
@@ -287,7 +288,7 @@ impl<S: Send + 'static> CollectionQueue<S> {
         let state = Arc::clone(&self.state);
         let work = spawn_blocking(move || {
             let _guard = guard;
-            collect(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
+            collect(&mut state.lock())
         });
         let done = timeout(COLLECTION_TIMEOUT, work).await.map_err(|_| late)?;
         // an error means that the agent is shutting down

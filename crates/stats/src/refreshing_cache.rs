@@ -4,9 +4,10 @@
 //! cached value · *bound* one task and one value.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 /// Age limits of a cached value.
@@ -69,7 +70,7 @@ impl<T: Send + Sync + 'static> RefreshingCache<T> {
                 // a task, so that the refresh completes for the next caller
                 let task = tokio::spawn(async move {
                     if let Some(made) = made.await {
-                        *this.lock() = Some((Arc::new(made), Instant::now()));
+                        *this.0.latest.lock() = Some((Arc::new(made), Instant::now()));
                     }
                     drop(refreshing);
                 });
@@ -82,18 +83,14 @@ impl<T: Send + Sync + 'static> RefreshingCache<T> {
 
     /// Returns the last value of any age.
     pub fn latest(&self) -> Option<Arc<T>> {
-        let latest = self.lock();
+        let latest = self.0.latest.lock();
         latest.as_ref().map(|(value, _)| Arc::clone(value))
     }
 
     fn younger_than(&self, age: Duration) -> Option<Arc<T>> {
-        let latest = self.lock();
+        let latest = self.0.latest.lock();
         let (value, made) = latest.as_ref()?;
         (made.elapsed() <= age).then(|| Arc::clone(value))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Arc<T>, Instant)>> {
-        self.0.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

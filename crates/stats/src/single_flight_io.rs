@@ -1,9 +1,10 @@
 //! Blocking I/O with a timeout: at most one operation is in flight.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -50,12 +51,12 @@ impl<S: Send + 'static, T: Clone + Send + 'static> SingleFlightIo<S, T> {
             let shared = Arc::clone(&self.shared);
             let read = self.spawn(permit, move |source| {
                 if let Some(result) = read(source) {
-                    *lock(&shared.latest) = Some((result, at));
+                    *shared.latest.lock() = Some((result, at));
                 }
             });
             let _ = timeout(limit, read).await;
         }
-        lock(&self.shared.latest).clone()
+        self.shared.latest.lock().clone()
     }
 
     /// Runs another operation, whose result is not kept; `None` if it, or the one before it, does not
@@ -79,17 +80,13 @@ impl<S: Send + 'static, T: Clone + Send + 'static> SingleFlightIo<S, T> {
     ) -> Option<R> {
         let shared = Arc::clone(&self.shared);
         let work = spawn_blocking(move || {
-            let result = operation(&mut lock(&shared.source));
+            let result = operation(&mut shared.source.lock());
             // held while the operation hangs
             drop(permit);
             result
         });
         work.await.ok()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

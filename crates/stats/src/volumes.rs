@@ -5,10 +5,11 @@
 //! usage.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use windlass_types::PodUid;
 
@@ -57,7 +58,7 @@ impl VolumeCache {
         &self,
         pods: &[PodUid],
     ) -> HashMap<PodUid, Arc<Vec<VolumeStatsEntry>>> {
-        self.lock().retain(|uid, _| pods.contains(uid));
+        self.0.pods.lock().retain(|uid, _| pods.contains(uid));
         let old = self.old(pods);
         if !old.is_empty() {
             match Arc::clone(&self.0.round_lock).try_lock_owned() {
@@ -73,7 +74,7 @@ impl VolumeCache {
                 Err(_) => drop(timeout(REQUEST_TIMEOUT, self.0.round_lock.lock()).await),
             }
         }
-        let entries = self.lock();
+        let entries = self.0.pods.lock();
         let entries = entries.iter();
         entries
             .map(|(uid, entry)| (uid.clone(), Arc::clone(&entry.volumes)))
@@ -82,7 +83,7 @@ impl VolumeCache {
 
     /// Returns the due pods, oldest first.
     fn old(&self, pods: &[PodUid]) -> Vec<PodUid> {
-        let entries = self.lock();
+        let entries = self.0.pods.lock();
         let mut old: Vec<(Option<Instant>, &PodUid)> = pods
             .iter()
             .map(|uid| (entries.get(uid).map(|entry| entry.attempted_at), uid))
@@ -97,7 +98,7 @@ impl VolumeCache {
             let attempted_at = Instant::now();
             let volumes = self.0.source.of_pod(&uid, self.0.period);
             let volumes = timeout(POD_TIMEOUT, volumes).await.ok().map(Arc::new);
-            let mut pods = self.lock();
+            let mut pods = self.0.pods.lock();
             let entry = pods.entry(uid).or_insert_with(|| PodEntry {
                 volumes: Arc::default(),
                 attempted_at,
@@ -110,10 +111,6 @@ impl VolumeCache {
         futures::stream::iter(pods)
             .for_each_concurrent(MAX_CONCURRENT_PODS, measure)
             .await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, PodEntry>> {
-        self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, PodEvent, PodWorkerState, StartTimings};
@@ -278,7 +279,7 @@ impl PodStatusStore {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.state.lock())
     }
 
     /// Applies `f`, which returns true if the entry of the pod changed.

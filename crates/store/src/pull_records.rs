@@ -13,8 +13,8 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -117,7 +117,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error; the pull must not start.
     pub fn begin(&self, image: &str) -> Result<(), StoreError> {
-        let mut pulls = self.lock();
+        let mut pulls = self.pulls.lock();
         let intent = ImagePullIntent {
             image: image.to_owned(),
         };
@@ -137,7 +137,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error; the intent stays.
     pub fn fail(&self, image: &str) -> Result<(), StoreError> {
-        self.end(&mut self.lock(), image, PullEnd::Failed)
+        self.end(&mut self.pulls.lock(), image, PullEnd::Failed)
     }
 
     /// Ends a pull whose result is unknown: the intent stays until a pull succeeds.
@@ -145,7 +145,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error.
     pub fn abandon(&self, image: &str) -> Result<(), StoreError> {
-        self.end(&mut self.lock(), image, PullEnd::Unseen)
+        self.end(&mut self.pulls.lock(), image, PullEnd::Unseen)
     }
 
     /// Ends a pull that succeeded: writes its record, then removes the intent.
@@ -159,7 +159,7 @@ impl PullRecords {
         credentials: ImagePullCredentials,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let mut pulls = self.lock();
+        let mut pulls = self.pulls.lock();
         let recorded = self.record(image, image_ref, Some(credentials), now);
         let end = match recorded {
             Ok(()) => PullEnd::Recorded,
@@ -179,7 +179,7 @@ impl PullRecords {
         credentials: ImagePullCredentials,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let _pulls = self.lock();
+        let _pulls = self.pulls.lock();
         self.record(image, image_ref, Some(credentials), now)
     }
 
@@ -188,7 +188,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error, or the record cannot be decoded.
     pub fn history(&self, image: &str, image_ref: &str) -> Result<PullHistory, StoreError> {
-        let pulls = self.lock();
+        let pulls = self.pulls.lock();
         if let Some(record) = self.pulled(image_ref)? {
             return Ok(PullHistory::Pulled(record));
         }
@@ -207,7 +207,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error.
     pub fn count(&self) -> Result<PullFiles, StoreError> {
-        let _pulls = self.lock();
+        let _pulls = self.pulls.lock();
         Ok(PullFiles {
             intents: files(&self.pulling)?.len(),
             records: files(&self.pulled)?.len(),
@@ -220,7 +220,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error. Files that cannot be decoded are skipped.
     pub fn reconcile(&self, images: &[ImageInfo], now: Timestamp) -> Result<(), StoreError> {
-        let pulls = self.lock();
+        let pulls = self.pulls.lock();
         for path in files(&self.pulling)? {
             let intent = match read::<ImagePullIntent>(&path, INTENT) {
                 Ok(Some(intent)) => intent,
@@ -249,7 +249,7 @@ impl PullRecords {
     /// # Errors
     /// An I/O error. Files that cannot be decoded stay.
     pub fn prune(&self, images: &[ImageInfo], listed: Timestamp) -> Result<(), StoreError> {
-        let _pulls = self.lock();
+        let _pulls = self.pulls.lock();
         for path in files(&self.pulled)? {
             match read::<ImagePulledRecord>(&path, RECORD) {
                 Ok(Some(record)) if record.is_stale(images, listed) => remove(&path)?,
@@ -304,10 +304,6 @@ impl PullRecords {
             return Ok(());
         }
         remove(&file(&self.pulling, image))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Pulls> {
-        self.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

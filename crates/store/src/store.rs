@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -93,11 +94,7 @@ impl Store {
 
     fn write(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
         let path = self.path(name)?;
-        let _writing = self
-            .inner
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.inner.writing.lock();
         let written = self.inner.disk.replace(&path, content);
         written.map_err(|source| StoreError::Write { path, source })
     }

@@ -6,8 +6,9 @@
 //! *restart* `open` returns the recorded values.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
@@ -86,7 +87,7 @@ impl<V: Record> TableFile<V> {
 
     /// Records the value of a pod and writes it soon, if it changed.
     pub(crate) fn record(&self, uid: &PodUid, value: &V) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         if state.tables.get(uid) != Some(value) {
             state.tables.insert(uid.clone(), value.clone());
             self.changed(state);
@@ -95,7 +96,7 @@ impl<V: Record> TableFile<V> {
 
     /// Changes the value of a pod and writes it soon; `None` removes the pod.
     pub(crate) fn update(&self, uid: &PodUid, change: impl FnOnce(Option<V>) -> Option<V>) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         let before = state.tables.get(uid).cloned();
         let after = change(before.clone());
         if before == after {
@@ -110,7 +111,7 @@ impl<V: Record> TableFile<V> {
 
     /// Removes a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         if state.tables.remove(uid).is_some() {
             self.changed(state);
         }
@@ -118,7 +119,7 @@ impl<V: Record> TableFile<V> {
 
     /// Removes all other pods.
     pub(crate) fn retain(&self, pods: &BTreeSet<PodUid>) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.lock();
         let before = state.tables.len();
         state.tables.retain(|uid, _| pods.contains(uid));
         if state.tables.len() != before {
@@ -128,13 +129,13 @@ impl<V: Record> TableFile<V> {
 
     /// Waits until all recorded values are on the disk. After a failed write it retries once.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
-        let wanted = self.inner.lock().changes;
+        let wanted = self.inner.state.lock().changes;
         let mut written = self.inner.written.subscribe();
         loop {
             if *written.borrow_and_update() >= wanted {
                 return Ok(());
             }
-            if !self.inner.lock().writing {
+            if !self.inner.state.lock().writing {
                 let inner = self.inner.clone();
                 let (done, result) = oneshot::channel();
                 self.inner.store.run(Box::new(move || {
@@ -163,10 +164,6 @@ impl<V: Record> TableFile<V> {
 }
 
 impl<V: Record> Inner<V> {
-    fn lock(&self) -> MutexGuard<'_, State<V>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_until_clean(&self) {
         loop {
             let result = self.write_once();
@@ -174,7 +171,7 @@ impl<V: Record> Inner<V> {
                 let cause = std::error::Error::source(error).map(ToString::to_string);
                 tracing::error!(file = self.name, %error, ?cause, "writing state file failed");
             }
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             // after an error only the next change retries
             if result.is_err() || state.changes == *self.written.borrow() {
                 state.writing = false;
@@ -186,9 +183,9 @@ impl<V: Record> Inner<V> {
     }
 
     fn write_once(&self) -> Result<(), StoreError> {
-        let _disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let _disk = self.disk.lock();
         let (tables, number) = {
-            let state = self.lock();
+            let state = self.state.lock();
             (state.tables.clone(), state.changes)
         };
         self.store.save(self.name, &tables)?;

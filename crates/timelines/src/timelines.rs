@@ -7,10 +7,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use windlass_pod_status::timeline::{RecordId, RecordKey, RecordOutcome, Timeline};
 use windlass_types::explain::PodTimeline;
@@ -100,7 +101,7 @@ impl Timelines {
     /// Creates the timeline of a pod, unless it exists.
     pub fn seen(&self, pod: &Pod) {
         let uid = pod.uid();
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.pods.contains_key(&uid) {
             return;
         }
@@ -118,7 +119,7 @@ impl Timelines {
     /// Adds a record without a duration.
     pub fn record_instant(&self, uid: &PodUid, what: RecordKey, outcome: RecordOutcome) {
         let now = self.0.clock.now();
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let Some(entry) = state.entry(uid) else {
             return;
         };
@@ -138,7 +139,7 @@ impl Timelines {
     pub fn begin(&self, uid: &PodUid, what: RecordKey) -> RecordGuard {
         let began = self.0.clock.now();
         let id = self.next_id();
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let Some(entry) = state.entry(uid) else {
             return RecordGuard(None);
         };
@@ -171,7 +172,7 @@ impl Timelines {
     }
 
     fn take_start(&self, uid: &PodUid) -> Option<StartTrace> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let entry = state.entry(uid)?;
         entry.timeline.started();
         entry.start.take()
@@ -179,7 +180,7 @@ impl Timelines {
 
     /// Moves the timeline of a pod to the removed ones.
     pub fn forget(&self, uid: &PodUid) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let Some(mut entry) = state.pods.remove(uid) else {
             return;
         };
@@ -195,7 +196,7 @@ impl Timelines {
 
     /// Returns the timeline of a pod on the node.
     pub fn get(&self, uid: &PodUid) -> Option<PodTimeline> {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let entry = state.pods.get(uid);
         entry.map(|entry| self.view(uid, entry, None))
     }
@@ -203,7 +204,7 @@ impl Timelines {
     /// Returns the timeline of the pod with this name: the one on the node with the newest record,
     /// else the last removed one.
     pub fn find(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let named = |entry: &Entry| (&*entry.namespace, &*entry.name) == (namespace, name);
         let here = state.pods.iter().filter(|(_, entry)| named(entry));
         let here = here.map(|(uid, entry)| self.view(uid, entry, None));
@@ -250,10 +251,6 @@ impl Timelines {
     fn next_id(&self) -> RecordId {
         RecordId(self.0.next.fetch_add(1, Ordering::Relaxed))
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Guard of an open record. Dropping it records a cancellation.
@@ -295,7 +292,7 @@ impl RecordGuard {
             let end = windlass_types::later(record.began, took);
             tracer.ended(span, &record.what, &outcome, (record.began, end));
         }
-        let mut state = record.timelines.lock();
+        let mut state = record.timelines.0.state.lock();
         if let Some(entry) = state.entry_with_open(&record.uid, record.id) {
             let times = (record.began, took);
             entry.timeline.end(record.id, record.what, outcome, times);

@@ -1,7 +1,9 @@
 //! Images that pod starts in progress need.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Images that must not be removed, because a pod start in progress pulls or has found them. Clones
 /// share them.
@@ -12,7 +14,7 @@ impl ImageHolds {
     /// Holds an image by its ID or name until the hold is dropped.
     #[must_use]
     pub fn hold(&self, reference: &str) -> ImageHold {
-        *self.lock().entry(reference.to_owned()).or_default() += 1;
+        *self.0.lock().entry(reference.to_owned()).or_default() += 1;
         ImageHold {
             holds: self.clone(),
             reference: reference.to_owned(),
@@ -21,16 +23,12 @@ impl ImageHolds {
 
     /// Returns the references of all held images.
     pub fn held(&self) -> BTreeSet<String> {
-        self.lock().keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
     /// Returns true if an image is held by this reference.
     pub fn is_held(&self, reference: &str) -> bool {
-        self.lock().contains_key(reference)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().contains_key(reference)
     }
 }
 
@@ -43,7 +41,7 @@ pub struct ImageHold {
 
 impl Drop for ImageHold {
     fn drop(&mut self) {
-        let mut all = self.holds.lock();
+        let mut all = self.holds.0.lock();
         if let Some(count) = all.get_mut(&self.reference) {
             *count -= 1;
             if *count == 0 {

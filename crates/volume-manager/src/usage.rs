@@ -5,11 +5,12 @@
 //! the node; measurements run in the I/O queues of their pods · *restart* nothing to restore.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout};
 use windlass_hung_operations::{HungOperations, Operation, OperationKind};
@@ -110,7 +111,7 @@ impl VolumeUsages {
 
     /// Tracks a desired volume; `ready` if it is set up.
     pub(crate) fn track(&self, pod: &SharedPod, volume: &PodVolume, ready: bool) {
-        let mut pods = self.lock();
+        let mut pods = self.0.pods.lock();
         let tracked_pod = pods.entry(pod.uid()).or_insert_with(|| TrackedPod {
             pod: SharedPod::clone(pod),
             volumes: BTreeMap::new(),
@@ -136,7 +137,7 @@ impl VolumeUsages {
 
     /// Removes a volume that was torn down.
     pub(crate) fn remove(&self, uid: &PodUid, found: &DiscoveredVolume) {
-        let mut pods = self.lock();
+        let mut pods = self.0.pods.lock();
         let Some(tracked_pod) = pods.get_mut(uid) else {
             return;
         };
@@ -151,14 +152,14 @@ impl VolumeUsages {
 
     /// Removes all volumes of a pod.
     pub(crate) fn remove_pod(&self, uid: &PodUid) {
-        self.lock().remove(uid);
+        self.0.pods.lock().remove(uid);
     }
 
     /// Usage of the volumes of a pod, sorted by name. Samples older than `max_age` are measured again,
     /// which may take long for large trees; volumes without a sample are omitted.
     pub async fn stats(&self, uid: &PodUid, max_age: Duration) -> Vec<PodVolumeStats> {
         self.refresh(uid, max_age, |_, _| true).await;
-        let pods = self.lock();
+        let pods = self.0.pods.lock();
         let Some(tracked_pod) = pods.get(uid) else {
             return Vec::new();
         };
@@ -188,7 +189,7 @@ impl VolumeUsages {
         let measurements = self.begin_due(uid, volumes, interval);
         // an error means that some are still in progress
         let _ = timeout(wait, join_all(measurements)).await;
-        let pods = self.lock();
+        let pods = self.0.pods.lock();
         let Some(tracked_pod) = pods.get(uid) else {
             return BTreeMap::new();
         };
@@ -208,7 +209,7 @@ impl VolumeUsages {
         volumes: &[String],
         interval: Duration,
     ) -> Vec<impl Future<Output = ()> + Send + use<>> {
-        let pods = self.lock();
+        let pods = self.0.pods.lock();
         let Some(tracked_pod) = pods.get(uid) else {
             return Vec::new();
         };
@@ -241,7 +242,7 @@ impl VolumeUsages {
         let mut pvcs: BTreeMap<(String, String), PvcStats> = BTreeMap::new();
         let mut total = Vec::new();
         let mut old = Vec::new();
-        let pods = self.lock();
+        let pods = self.0.pods.lock();
         for (uid, tracked_pod) in &*pods {
             for (name, tracked) in &tracked_pod.volumes {
                 let plugin = plugin_name(&tracked.volume);
@@ -297,7 +298,7 @@ impl VolumeUsages {
     /// Measures the volumes of a pod whose samples are older than `max_age`.
     async fn refresh(&self, uid: &PodUid, max_age: Duration, which: impl Fn(&Pod, &str) -> bool) {
         let old: Vec<String> = {
-            let pods = self.lock();
+            let pods = self.0.pods.lock();
             let Some(tracked_pod) = pods.get(uid) else {
                 return;
             };
@@ -321,7 +322,7 @@ impl VolumeUsages {
     async fn measure(&self, uid: &PodUid, name: &str) {
         let requested = Instant::now();
         let (volume, lock) = {
-            let pods = self.lock();
+            let pods = self.0.pods.lock();
             let tracked = pods.get(uid).and_then(|it| it.volumes.get(name));
             match tracked {
                 Some(tracked) => (tracked.volume.clone(), Arc::clone(&tracked.lock)),
@@ -360,7 +361,7 @@ impl VolumeUsages {
             }
         };
         let at = self.0.deps.clock.now();
-        let mut pods = self.lock();
+        let mut pods = self.0.pods.lock();
         let tracked = pods.get_mut(uid).and_then(|it| it.volumes.get_mut(name));
         // otherwise torn down meanwhile
         if let Some(tracked) = tracked {
@@ -385,7 +386,7 @@ impl VolumeUsages {
         let VolumeUsagesDeps { plugins, hung, .. } = &self.0.deps;
         let work = plugins.usage(uid, volume);
         let walked = {
-            let pods = self.lock();
+            let pods = self.0.pods.lock();
             let tracked = pods.get(uid).and_then(|it| it.volumes.get(name));
             let latest = tracked.and_then(|tracked| tracked.latest.as_ref());
             latest.is_some_and(|latest| latest.is_walk)
@@ -403,14 +404,10 @@ impl VolumeUsages {
 
     /// Whether another caller measured the volume since `requested`.
     fn measured_since(&self, uid: &PodUid, name: &str, requested: Instant) -> bool {
-        let pods = self.lock();
+        let pods = self.0.pods.lock();
         let tracked = pods.get(uid).and_then(|it| it.volumes.get(name));
         let latest = tracked.and_then(|tracked| tracked.latest.as_ref());
         latest.is_some_and(|latest| latest.measured > requested)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, TrackedPod>> {
-        self.0.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,8 +11,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
@@ -32,12 +33,12 @@ pub(crate) struct OpenDevices(Arc<Mutex<HashMap<PathBuf, File>>>);
 
 impl OpenDevices {
     fn insert(&self, link: &Path, device: File) {
-        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.0.lock();
         devices.insert(link.to_owned(), device);
     }
 
     fn remove(&self, link: &Path) {
-        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.0.lock();
         devices.remove(link);
     }
 }

@@ -7,9 +7,10 @@
 //! device [`PERMIT_TIMEOUT`], and the error names the holders · *restart* nothing to restore.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -216,7 +217,7 @@ struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let ended = self.permits.calls().running.remove(&self.id);
+        let ended = self.permits.calls.lock().running.remove(&self.id);
         drop(ended);
     }
 }
@@ -232,7 +233,7 @@ impl Permits {
             IoQueue::Device(_) => self.device_permit(action).await?,
         };
         let id = {
-            let mut calls = self.calls();
+            let mut calls = self.calls.lock();
             calls.next += 1;
             let id = calls.next;
             let since = Instant::now();
@@ -283,7 +284,7 @@ impl Permits {
 
     /// Moves slow disk calls to free device permits.
     fn move_slow_calls(&self) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let running = calls.running.values_mut();
         let hung = running.filter(|call| {
             matches!(call.queue, IoQueue::Disk(_))
@@ -299,7 +300,7 @@ impl Permits {
     }
 
     fn saturated(&self) -> IoQueueError {
-        let calls = self.calls();
+        let calls = self.calls.lock();
         let hang = |call: &&Call| {
             matches!(call.queue, IoQueue::Device(_)) && call.since.elapsed() >= self.permit_timeout
         };
@@ -311,10 +312,6 @@ impl Permits {
                 .map(|call| format!("{} ({})", call.queue.key(), call.action))
                 .collect(),
         }
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

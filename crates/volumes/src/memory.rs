@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_inputs::projection::VolumePayload;
 use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
@@ -98,7 +99,7 @@ impl MemoryVolumes {
 
     /// Starts an agent run with the same volumes.
     pub fn new_agent_run(&self) -> Self {
-        self.lock().busy.clear();
+        self.state.lock().busy.clear();
         Self {
             dead: Arc::default(),
             on_half: None,
@@ -118,7 +119,7 @@ impl MemoryVolumes {
 
     /// Reboots the host: nothing is mounted or staged. Directories stay, without content.
     pub fn reboot(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.staged.clear();
         for stored in state.volumes.values_mut() {
             *stored = StoredVolume::default();
@@ -127,14 +128,14 @@ impl MemoryVolumes {
 
     /// Checks at unmounts that no container of the pod runs.
     pub fn watch_pods(&self, is_running: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
-        self.lock().is_running = Some(Arc::new(is_running));
+        self.state.lock().is_running = Some(Arc::new(is_running));
     }
 
     /// Makes a step fail with this text, or succeed again. The subject is a pod (all of its
     /// volumes), `<pod>/<volume>` or a device.
     pub fn fail(&self, step: VolumeStep, subject: &str, message: Option<&str>) {
         let key = (step, subject.to_owned());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match message {
             Some(text) => state.failing.insert(key, text.to_owned()),
             None => state.failing.remove(&key),
@@ -144,7 +145,7 @@ impl MemoryVolumes {
     /// Makes a step hang, or continue; subjects as in [`Self::fail`].
     pub fn hang(&self, step: VolumeStep, subject: &str, hang: bool) {
         let key = (step, subject.to_owned());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match hang {
             true => state.hanging.insert(key),
             false => state.hanging.remove(&key),
@@ -154,22 +155,22 @@ impl MemoryVolumes {
     /// Sets the usage of a volume; other volumes have none.
     pub fn fill(&self, uid: &PodUid, volume: &str, bytes: u64) {
         let key = (uid.clone(), volume.to_owned());
-        self.lock().used.insert(key, bytes);
+        self.state.lock().used.insert(key, bytes);
     }
 
     /// Sets the duration of each half of a step.
     pub fn set_latency(&self, latency: Duration) {
-        self.lock().latency = latency;
+        self.state.lock().latency = latency;
     }
 
     /// Pods that have a directory for volumes.
     pub fn pods(&self) -> BTreeSet<PodUid> {
-        self.lock().pods.clone()
+        self.state.lock().pods.clone()
     }
 
     /// Removes a pod's directory; false if a volume is mounted in it.
     pub fn remove_pod(&self, uid: &PodUid) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mounted = state.volumes.keys().any(|(of, _)| of == uid);
         if !mounted {
             state.pods.remove(uid);
@@ -179,7 +180,7 @@ impl MemoryVolumes {
 
     /// Payload of a volume.
     pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut volumes = state.volumes.iter();
         let found = volumes.find(|((of, found), _)| of == uid && found.name == volume);
         found?.1.payload.clone()
@@ -187,7 +188,7 @@ impl MemoryVolumes {
 
     /// Names of the volumes that are mounted for a pod.
     pub fn mounted(&self, uid: &PodUid) -> BTreeSet<String> {
-        let state = self.lock();
+        let state = self.state.lock();
         let volumes = state.volumes.iter();
         let mounted = volumes.filter(|((of, _), stored)| of == uid && stored.mounted);
         mounted.map(|((_, found), _)| found.name.clone()).collect()
@@ -195,23 +196,23 @@ impl MemoryVolumes {
 
     /// Devices that are staged.
     pub fn staged(&self) -> BTreeSet<DeviceName> {
-        self.lock().staged.clone()
+        self.state.lock().staged.clone()
     }
 
     /// Marks the node as full for this device.
     pub fn set_node_full_for(&self, device: &DeviceName) {
-        self.lock().full.insert(device.clone());
+        self.state.lock().full.insert(device.clone());
     }
 
     /// Adds a staged device of a previous agent run.
     pub fn add_staged_device(&self, device: &DeviceName) {
-        self.lock().staged.insert(device.clone());
+        self.state.lock().staged.insert(device.clone());
     }
 
     /// Records a violation unless the volumes of these container paths are mounted.
     pub fn check_paths<'a>(&self, uid: &PodUid, paths: impl IntoIterator<Item = &'a Path>) {
         let dir = self.paths.pod_dir(uid);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for path in paths {
             let Ok(volume) = path.strip_prefix(dir.join("volumes")) else {
                 continue;
@@ -229,31 +230,30 @@ impl MemoryVolumes {
 
     /// All steps so far, as operation and subject.
     pub fn calls(&self) -> Vec<String> {
-        self.lock().calls.clone()
+        self.state.lock().calls.clone()
     }
 
     /// Clears the record of steps.
     pub fn clear_calls(&self) {
-        self.lock().calls.clear();
+        self.state.lock().calls.clear();
     }
 
     /// Invariant violations so far.
     pub fn violations(&self) -> Vec<String> {
-        self.lock().violations.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().violations.clone()
     }
 
     /// Half of a step, with latency, hang, fault or kill.
     async fn half(&self, step: VolumeStep, subjects: &[String]) -> Result<(), VolumeError> {
-        let latency = self.lock().latency;
+        let latency = self.state.lock().latency;
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
         let keys: Vec<_> = subjects.iter().map(|s| (step, s.clone())).collect();
-        while keys.iter().any(|key| self.lock().hanging.contains(key)) {
+        while keys
+            .iter()
+            .any(|key| self.state.lock().hanging.contains(key))
+        {
             tokio::time::sleep(HANG_CHECK_INTERVAL).await;
         }
         if let Some(observer) = &self.on_half {
@@ -262,7 +262,7 @@ impl MemoryVolumes {
         if self.dead.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        let state = self.lock();
+        let state = self.state.lock();
         let text = keys.iter().find_map(|key| state.failing.get(key));
         text.map_or(Ok(()), |text| {
             Err(VolumeError::Io {
@@ -284,7 +284,7 @@ impl MemoryVolumes {
     ) -> Result<T, VolumeError> {
         self.half(step, &[]).await?;
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if !state.busy.insert(line.clone()) {
                 state
                     .violations
@@ -294,7 +294,7 @@ impl MemoryVolumes {
             begin(&mut state);
         }
         let through = self.half(step, subjects).await;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.busy.remove(&line);
         through?;
         Ok(end(&mut state))
@@ -320,19 +320,19 @@ fn place(volume: &PodVolume) -> Option<DiscoveredVolume> {
 impl VolumePlugins for MemoryVolumes {
     async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         self.half(VolumeStep::Find, &[uid.to_string()]).await?;
-        let state = self.lock();
+        let state = self.state.lock();
         let found = state.volumes.keys().filter(|(of, _)| of == uid);
         Ok(found.map(|(_, found)| found.clone()).collect())
     }
 
     async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
         self.half(VolumeStep::Find, &[]).await?;
-        Ok(self.lock().pods.iter().cloned().collect())
+        Ok(self.state.lock().pods.iter().cloned().collect())
     }
 
     async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
         self.half(VolumeStep::Find, &[]).await?;
-        Ok(self.lock().staged.iter().cloned().collect())
+        Ok(self.state.lock().staged.iter().cloned().collect())
     }
 
     async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
@@ -442,17 +442,17 @@ impl VolumePlugins for MemoryVolumes {
 
     async fn is_node_full(&self, volume: &PodVolume) -> bool {
         let device = volume.device();
-        device.is_some_and(|device| self.lock().full.contains(&device))
+        device.is_some_and(|device| self.state.lock().full.contains(&device))
     }
 
     async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         let line = format!("unmount {uid}/{}", volume.name);
         let place = (uid.clone(), volume.clone());
         let subjects = subjects(uid, &volume.name);
-        let is_running = self.lock().is_running.clone();
+        let is_running = self.state.lock().is_running.clone();
         if is_running.is_some_and(|is_running| is_running(uid)) {
             let text = format!("{line} while the pod runs");
-            self.lock().violations.push(text);
+            self.state.lock().violations.push(text);
         }
         let begun = place.clone();
         self.step(
@@ -477,12 +477,12 @@ impl VolumePlugins for MemoryVolumes {
         let key = (uid.clone(), volume.name.clone());
         let hangs = |subject: &String| {
             let key = (VolumeStep::Usage, subject.clone());
-            self.lock().hanging.contains(&key)
+            self.state.lock().hanging.contains(&key)
         };
         while subjects(uid, &volume.name).iter().any(hangs) {
             tokio::time::sleep(HANG_CHECK_INTERVAL).await;
         }
-        let used = self.lock().used.get(&key).copied();
+        let used = self.state.lock().used.get(&key).copied();
         let source = match &volume.source {
             VolumeSource::Nfs(_) | VolumeSource::Csi(_) | VolumeSource::Local(_) => {
                 StatsSource::StatFs

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
@@ -109,7 +110,7 @@ impl Machine {
     /// Cancels the walks that a pod started, so that its volumes can be unmounted.
     pub(crate) async fn stop_walks(&self, uid: &PodUid) {
         let of_pod: Vec<Arc<RunningWalk>> = {
-            let walks = self.walks.lock();
+            let walks = self.walks.running.lock();
             let of_pod = walks.values().filter(|running| running.uid == *uid);
             of_pod.cloned().collect()
         };
@@ -125,7 +126,10 @@ impl Machine {
         if timeout(STOP_TIMEOUT, all).await.is_err() {
             tracing::warn!(pod = %uid, "ownership change still running after its cancellation");
         }
-        self.walks.lock().retain(|_, running| running.uid != *uid);
+        self.walks
+            .running
+            .lock()
+            .retain(|_, running| running.uid != *uid);
     }
 
     fn begin(&self, wanted: &OwnershipChange<'_>) -> Arc<RunningWalk> {
@@ -139,6 +143,7 @@ impl Machine {
             ended,
         });
         self.walks
+            .running
             .lock()
             .insert(wanted.dir.to_owned(), Arc::clone(&running));
         let slices = Slices {
@@ -271,7 +276,7 @@ impl Slices {
         let (sender, result) = oneshot::channel();
         let (walk, progress) = (Arc::clone(&self.walk), Arc::clone(&self.progress));
         let work = move || {
-            let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut walk = walk.lock();
             // an error means that the receiver is gone
             let _ = sender.send(walk.advance(SLICE_ENTRIES, &progress));
             Ok::<(), IoQueueError>(())
@@ -284,21 +289,17 @@ impl Slices {
 
 impl Walks {
     fn get(&self, dir: &Path) -> Option<Arc<RunningWalk>> {
-        self.lock().get(dir).cloned()
+        self.running.lock().get(dir).cloned()
     }
 
     fn remove(&self, dir: &Path, running: &Arc<RunningWalk>) {
-        let mut walks = self.lock();
+        let mut walks = self.running.lock();
         if walks
             .get(dir)
             .is_some_and(|found| Arc::ptr_eq(found, running))
         {
             walks.remove(dir);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<RunningWalk>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,7 +22,7 @@ impl PodCgroups {
         match limit {
             NodeLimit::Pods(_) => {
                 self.reopen();
-                let values = self.lock().node;
+                let values = self.0.state.lock().node;
                 let set = || self.enforce_values(&self.0.layout.kubepods(), values);
                 match set() {
                     Err(CgroupError::Missing { .. }) => {
@@ -49,7 +49,7 @@ impl PodCgroups {
     /// # Errors
     /// The kernel rejects a value.
     pub fn update_classes(&self, values: ClassValues) -> Result<bool, CgroupError> {
-        if self.usable().is_empty() || self.lock().classes == Some(values) {
+        if self.usable().is_empty() || self.0.state.lock().classes == Some(values) {
             return Ok(false);
         }
         if values.all != CgroupValues::default() {
@@ -60,7 +60,7 @@ impl PodCgroups {
         if values.best_effort.memory_limit.is_some() {
             exact &= self.set_class(QosClass::BestEffort, values.best_effort)?;
         }
-        self.lock().classes = exact.then_some(values);
+        self.0.state.lock().classes = exact.then_some(values);
         Ok(true)
     }
 

@@ -11,7 +11,12 @@ use crate::error::CgroupError;
 impl PodCgroups {
     /// Values that this agent run has set or read; `None` before either.
     pub fn known(&self, uid: &PodUid) -> Option<CgroupValues> {
-        self.lock().applied.get(uid).map(|(_, values)| *values)
+        self.0
+            .state
+            .lock()
+            .applied
+            .get(uid)
+            .map(|(_, values)| *values)
     }
 
     /// True if the pod has a cgroup in every hierarchy that has values for pods.
@@ -32,14 +37,14 @@ impl PodCgroups {
             let hierarchy = tree.hierarchy_of(controller)?;
             tree.read(&hierarchy, &path, file).ok()
         });
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.applied.insert(uid.clone(), (class, values));
         Some(values)
     }
 
     /// Records that the cgroup has these values.
     pub fn confirm(&self, class: QosClass, uid: &PodUid, values: CgroupValues) {
-        let applied = &mut self.lock().applied;
+        let applied = &mut self.0.state.lock().applied;
         applied.insert(uid.clone(), (class, values));
     }
 
@@ -57,7 +62,7 @@ impl PodCgroups {
         let path = self.0.layout.pod(class, uid);
         let known = self.known(uid).unwrap_or_default();
         // unknown until it is done
-        self.lock().applied.remove(uid);
+        self.0.state.lock().applied.remove(uid);
         self.start_slice(&path, change)?;
         self.write(&path, change)?;
         let values = CgroupValues {
@@ -69,7 +74,11 @@ impl PodCgroups {
             memory_low: change.memory_low.or(known.memory_low),
             huge_pages: known.huge_pages,
         };
-        self.lock().applied.insert(uid.clone(), (class, values));
+        self.0
+            .state
+            .lock()
+            .applied
+            .insert(uid.clone(), (class, values));
         Ok(())
     }
 

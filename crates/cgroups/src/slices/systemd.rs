@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Debug};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -70,7 +70,7 @@ impl SystemdSlices {
         B: Serialize + DynamicType + Sync,
     {
         let runtime = Handle::try_current().map_err(io::Error::other)?;
-        let known = self.lock().clone();
+        let known = self.connection.lock().clone();
         let call = async {
             if let Some(connection) = known
                 && let Ok(answer) = call_method(&connection, method, body).await
@@ -79,18 +79,13 @@ impl SystemdSlices {
             }
             let connection = (self.connect)().await?;
             let answer = call_method(&connection, method, body).await?;
-            *self.lock() = Some(connection);
+            *self.connection.lock() = Some(connection);
             Ok(answer)
         };
         let answer = runtime.block_on(async { timeout(self.deadline, call).await });
         let late = || io::Error::new(io::ErrorKind::TimedOut, "no response from systemd");
         let failed = |error: Error| io::Error::other(format!("systemd: {error}"));
         answer.map_err(|_| late())?.map_err(failed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
-        let connection = self.connection.lock();
-        connection.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

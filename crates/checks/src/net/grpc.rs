@@ -1,10 +1,10 @@
 //! Checks with the gRPC health service.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tonic::transport::{Endpoint, Uri};
@@ -62,7 +62,7 @@ pub(super) async fn check(
     // there is no reconnect
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
-        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = stream.lock().take();
         async move {
             let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
             stream.map(TokioIo::new).ok_or_else(not_connected)

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::CheckError;
@@ -52,7 +53,7 @@ impl Names {
     }
 
     fn lookup(&self, host: &str) -> Lookup {
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lookups = self.lookups.lock();
         if let Some(lookup) = lookups.get(host) {
             return lookup.clone();
         }
@@ -61,7 +62,7 @@ impl Names {
         // continues if all callers give up, because the thread stays blocked
         let task = tokio::spawn(async move {
             let found = names.resolve(&name).await;
-            let mut lookups = names.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lookups = names.lookups.lock();
             lookups.remove(&name);
             found
         });

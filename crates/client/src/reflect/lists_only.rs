@@ -1,7 +1,8 @@
 //! Whether the API server lacks streaming lists, shared by all reflectors of a client.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::plan::REPROBE_INTERVAL;
@@ -13,13 +14,13 @@ pub(crate) struct ListsOnly(Arc<Mutex<Option<Instant>>>);
 impl ListsOnly {
     /// Returns when a streaming list is tried again; `None` for now.
     pub(super) fn until(&self, now: Instant) -> Option<Instant> {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self.0.lock();
         until.filter(|at| *at > now)
     }
 
     /// Records that the server rejected a streaming list. Returns true if that is new.
     pub(super) fn found(&self, now: Instant) -> bool {
-        let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.0.lock();
         let known = until.is_some_and(|at| at > now);
         *until = Some(now + REPROBE_INTERVAL);
         !known

@@ -1,8 +1,8 @@
 //! Assigns requests to connections.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use kube::client::Body;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::dial::Dialer;
@@ -124,12 +125,12 @@ impl Pool {
         if let Some(lease) = self.free() {
             return Ok(lease);
         }
-        if self.lock().len() >= MAX_CONNECTIONS {
+        if self.connections.lock().len() >= MAX_CONNECTIONS {
             return Err(TransportError::Full);
         }
         let connection = Arc::new(Box::pin(self.dialer.dial()).await?);
         let lease = Lease::new(&connection);
-        self.lock().push(connection);
+        self.connections.lock().push(connection);
         Ok(lease)
     }
 
@@ -137,7 +138,7 @@ impl Pool {
     /// may still be streaming.
     fn free(&self) -> Option<Lease> {
         let generation = self.dialer.identity.generation();
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         connections.retain(|c| c.is_good(generation));
         drop_surplus(&mut connections);
         // the fullest first, so that the others become idle after a peak
@@ -150,10 +151,7 @@ impl Pool {
 
     async fn refresh_identity(&self) {
         let due = {
-            let mut read = self
-                .identity_read
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut read = self.identity_read.lock();
             let due = read.is_none_or(|at| at.elapsed() >= IDENTITY_INTERVAL);
             if due {
                 *read = Some(Instant::now());
@@ -163,12 +161,6 @@ impl Pool {
         if due {
             self.dialer.identity.refresh().await;
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -201,10 +193,7 @@ impl Connection {
     }
 
     fn is_idle(&self) -> bool {
-        let since = self
-            .idle_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let since = self.idle_since.lock();
         since.elapsed() >= IDLE_TIMEOUT
     }
 
@@ -214,9 +203,7 @@ impl Connection {
             Sender::Http2 { allowed, .. } => {
                 open < MAX_STREAMS.min(allowed.load(Ordering::Relaxed))
             }
-            Sender::Http1(sender) => {
-                open == 0 && sender.lock().is_ok_and(|sender| sender.is_ready())
-            }
+            Sender::Http1(sender) => open == 0 && sender.lock().is_ready(),
         }
     }
 }
@@ -236,7 +223,7 @@ impl Sender {
     fn is_closed(&self) -> bool {
         match self {
             Self::Http2 { sender, .. } => sender.is_closed(),
-            Self::Http1(sender) => sender.lock().is_ok_and(|sender| sender.is_closed()),
+            Self::Http1(sender) => sender.lock().is_closed(),
         }
     }
 
@@ -254,10 +241,7 @@ impl Sender {
                 if let Some(Ok(host)) = host.map(|host| HeaderValue::from_str(&host)) {
                     request.headers_mut().insert(http::header::HOST, host);
                 }
-                let sent = {
-                    let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-                    sender.try_send_request(request)
-                };
+                let sent = sender.lock().try_send_request(request);
                 sent.await
             }
         }
@@ -277,8 +261,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.connection.open.fetch_sub(1, Ordering::Relaxed) == 1 {
-            let idle_since = self.connection.idle_since.lock();
-            *idle_since.unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            *self.connection.idle_since.lock() = Instant::now();
         }
         let Some(sent) = self.waiting else {
             return;

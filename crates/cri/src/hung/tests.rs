@@ -318,6 +318,6 @@ async fn owners_of_removed_containers_are_dropped() {
         calls.record_created(&format!("old{n}"), &"u1".into(), None);
     }
     calls.record_container_list(&[container("c1", "app", ContainerState::Running)], true);
-    let owners: BTreeSet<String> = calls.lock().owners.keys().cloned().collect();
+    let owners: BTreeSet<String> = calls.0.state.lock().owners.keys().cloned().collect();
     assert_eq!(owners, BTreeSet::from(["c1".to_owned()]));
 }

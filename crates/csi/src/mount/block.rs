@@ -22,7 +22,7 @@ use crate::port::{NodeCapability, PublishRequest};
 
 impl CsiVolumes {
     pub(super) async fn stage_block(&self, checked: &CheckedVolume<'_>) -> Result<(), MountError> {
-        if self.done().staged.contains(&checked.device.name()) {
+        if self.done.lock().staged.contains(&checked.device.name()) {
             return Ok(());
         }
         let no_client = "blockMapper.SetUpDevice failed to get CSI client";
@@ -59,7 +59,7 @@ impl CsiVolumes {
             }
             return Err(error);
         }
-        self.done().staged.insert(checked.device.name());
+        self.done.lock().staged.insert(checked.device.name());
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl CsiVolumes {
             read_only: checked.volume.read_only,
             relabel: false,
         };
-        if self.done().published.contains(&checked.key()) {
+        if self.done.lock().published.contains(&checked.key()) {
             return Ok(shown);
         }
         let no_client = "blockMapper.MapPodDevice failed to get CSI client";
@@ -132,7 +132,7 @@ impl CsiVolumes {
             .publish(request)
             .await
             .map_err(MountError::Mount)?;
-        self.done().published.insert(checked.key());
+        self.done.lock().published.insert(checked.key());
         Ok(shown)
     }
 

@@ -50,7 +50,7 @@ impl CsiVolumes {
         checked: &CheckedVolume<'_>,
         target: &Path,
     ) -> Result<bool, MountError> {
-        if self.done().published.contains(&checked.key()) {
+        if self.done.lock().published.contains(&checked.key()) {
             return Ok(true);
         }
         let target = target.to_owned();
@@ -60,7 +60,7 @@ impl CsiVolumes {
             })
             .await?;
         if published {
-            self.done().published.insert(checked.key());
+            self.done.lock().published.insert(checked.key());
         }
         Ok(published)
     }
@@ -169,7 +169,7 @@ impl CsiVolumes {
                 data.completed().save(&dir)
             })
             .await?;
-            self.done().published.insert(checked.key());
+            self.done.lock().published.insert(checked.key());
         }
         Ok(())
     }

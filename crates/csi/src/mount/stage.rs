@@ -58,13 +58,13 @@ impl CsiVolumes {
             data.completed().save(&dir)
         })
         .await?;
-        self.done().staged.insert(checked.device.name());
+        self.done.lock().staged.insert(checked.device.name());
         Ok(())
     }
 
     /// Whether staging completed, in this agent run or a previous one.
     async fn is_staged(&self, device: &CsiDevice) -> Result<bool, MountError> {
-        if self.done().staged.contains(&device.name()) {
+        if self.done.lock().staged.contains(&device.name()) {
             return Ok(true);
         }
         let target = self.deps.paths.global_mount(device);
@@ -74,7 +74,7 @@ impl CsiVolumes {
             })
             .await?;
         if staged {
-            self.done().staged.insert(device.name());
+            self.done.lock().staged.insert(device.name());
         }
         Ok(staged)
     }

@@ -33,18 +33,18 @@ struct Node {
 
 impl Node {
     fn called(&self, part: &str) {
-        let at = self.began.lock().unwrap().expect("began").elapsed();
+        let at = self.began.lock().expect("began").elapsed();
         let call = (at.as_secs(), part.to_owned());
-        self.calls.lock().unwrap().push(call);
+        self.calls.lock().push(call);
     }
 
     fn calls(&self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.calls.lock().unwrap())
+        std::mem::take(&mut self.calls.lock())
     }
 }
 
 fn set(of: &Mutex<BTreeMap<String, u64>>, name: &str, mebibytes: u64) {
-    of.lock().unwrap().insert(name.to_owned(), mebibytes);
+    of.lock().insert(name.to_owned(), mebibytes);
 }
 
 #[async_trait]
@@ -62,10 +62,10 @@ impl RuntimeStats for Node {
 
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
         self.called("layers");
-        if *self.runtime_hangs.lock().unwrap() {
+        if *self.runtime_hangs.lock() {
             std::future::pending::<()>().await;
         }
-        let layers = self.layers.lock().unwrap();
+        let layers = self.layers.lock();
         let layers = layers.iter().map(|(id, used)| {
             let layer = RuntimeFs {
                 mountpoint: String::new(),
@@ -82,7 +82,7 @@ impl RuntimeStats for Node {
 impl NodeDisk for Node {
     async fn pod_files(&self, pods: Vec<SharedPod>) -> Option<HashMap<PodUid, PodFiles>> {
         self.called("logs");
-        let logs = self.logs.lock().unwrap();
+        let logs = self.logs.lock();
         let files = pods.iter().map(|pod| {
             let of_pod = logs.iter().filter_map(|(id, used)| {
                 let name = id.strip_prefix(pod.name())?.strip_prefix('/')?;
@@ -115,7 +115,7 @@ impl LocalVolumes for Node {
         _: Duration,
         wait: Duration,
     ) -> BTreeMap<String, DiskUsage> {
-        let known = self.volumes.lock().unwrap().clone();
+        let known = self.volumes.lock().clone();
         let mut usages = BTreeMap::new();
         for name in volumes {
             self.called(name);
@@ -139,7 +139,7 @@ struct Events(Mutex<Vec<String>>);
 impl EventRecorder for Events {
     fn record(&self, pod: &Pod, _: Option<&str>, kind: EventType, reason: Reason, message: &str) {
         let line = format!("{} {kind:?} {reason} {message}", pod.name());
-        self.0.lock().unwrap().push(line);
+        self.0.lock().push(line);
     }
 
     fn record_node(&self, _: EventType, _: Reason, _: &str) {}
@@ -159,7 +159,7 @@ struct Fixture {
 impl Fixture {
     fn new(node: Node) -> Self {
         let node = Arc::new(node);
-        *node.began.lock().unwrap() = Some(Instant::now());
+        *node.began.lock() = Some(Instant::now());
         let metrics = Metrics::new().unwrap();
         let events = Arc::new(Events::default());
         let (sender, terminations) = slots(ActorKind::new("SyncLoop", 50), &metrics.mailboxes);
@@ -268,7 +268,7 @@ async fn pod_over_its_limit_is_evicted_once_as_upstream() {
     };
     let uid = PodUid::from("web-uid");
     assert_eq!(fixture.terminations().await, [(uid.clone(), request)]);
-    let events = fixture.events.0.lock().unwrap().clone();
+    let events = fixture.events.0.lock().clone();
     assert_eq!(events, [format!("web Warning Evicted {message}")]);
     let text = fixture.metrics.render().unwrap();
     let counted = "kubelet_evictions{eviction_signal=\"ephemeralpodfs.limit\"} 1";
@@ -350,7 +350,7 @@ async fn pods_without_limits_or_ended_are_not_measured() {
 async fn hung_runtime_and_volume_delay_no_other_limit() {
     let mut fixture = Fixture::new(Node::default());
     let node = Arc::clone(&fixture.node);
-    *node.runtime_hangs.lock().unwrap() = true;
+    *node.runtime_hangs.lock() = true;
     fixture.run("stuck", &json!([]), &sized("hung"));
     fixture.run("web", &json!([]), &sized("data"));
     fixture.run("logs", &limited(&[("app", "10Mi")]), &json!([]));

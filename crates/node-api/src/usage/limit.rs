@@ -10,7 +10,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use windlass_https::Peer;
@@ -140,7 +141,7 @@ impl TimedBody {
         tokio::spawn(async move {
             if timeout(WRITE_TIMEOUT, done).await.is_err() {
                 tracing::debug!(error = %WriteTimeout, "response dropped");
-                drop(lock(&left).take());
+                drop(left.lock().take());
                 if let Some(connection) = connection {
                     connection.close();
                 }
@@ -158,7 +159,7 @@ impl Stream for TimedBody {
     type Item = Result<Bytes, axum::Error>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut rest = lock(&self.rest);
+        let mut rest = self.rest.lock();
         let Some(rest) = rest.as_mut() else {
             return Poll::Ready(Some(Err(axum::Error::new(WriteTimeout))));
         };
@@ -182,10 +183,6 @@ impl RemainingBody {
         let part = self.buffered.split_to(PART_BYTES.min(self.buffered.len()));
         Poll::Ready(Some(Ok(Bytes::copy_from_slice(&part))))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

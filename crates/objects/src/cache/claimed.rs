@@ -91,13 +91,13 @@ impl ObjectCache {
     }
 
     fn claimed_before(&self, uid: &PodUid) -> Claimed {
-        let pods = self.lock();
+        let pods = self.pods.lock();
         let registered = pods.get(uid);
         registered.map(|r| r.claimed.clone()).unwrap_or_default()
     }
 
     fn keep_claimed(&self, uid: &PodUid, ready: &Claimed) {
-        if let Some(registered) = self.lock().get_mut(uid) {
+        if let Some(registered) = self.pods.lock().get_mut(uid) {
             registered.claimed.extend(ready.clone());
         }
     }

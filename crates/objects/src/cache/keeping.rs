@@ -37,7 +37,7 @@ impl ObjectCache {
     fn wanted(&self) -> (WantedObjects, Vec<String>) {
         let mut wanted = WantedObjects::default();
         let mut namespaces = Vec::new();
-        let pods = self.lock();
+        let pods = self.pods.lock();
         for (uid, registered) in pods.iter().filter(|(_, pod)| !pod.is_static) {
             let Registered {
                 namespace,

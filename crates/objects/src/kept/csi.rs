@@ -4,9 +4,10 @@
 //! and attached to another node, and two nodes with one file system destroy it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use windlass_csi::{Attachment, CsiDriverSpec, CsiObjects, ObjectError, PodToken, TokenRequest};
 use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_pod_inputs::projection::{SecretContent, Token};
@@ -34,7 +35,7 @@ struct Reads {
 impl CsiReads {
     /// Adds the wanted objects to those of the object cache, and drops others.
     pub(super) fn add_to(&self, read: &mut Table, wanted: &WantedObjects) {
-        let mut reads = self.lock();
+        let mut reads = self.0.lock();
         reads
             .drivers
             .retain(|name, _| wanted.drivers.contains(name));
@@ -52,10 +53,6 @@ impl CsiReads {
         read.tokens
             .extend(tokens.map(|(key, token)| (key.clone(), token.clone())));
     }
-
-    fn lock(&self) -> MutexGuard<'_, Reads> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Objects of the API server, or kept ones while the copy serves.
@@ -69,10 +66,6 @@ pub(super) struct KeptCsiObjects {
 impl KeptCsiObjects {
     pub(super) fn new(kept: KeptObjects, api: Arc<dyn CsiObjects>, clock: Arc<dyn Clock>) -> Self {
         Self { kept, api, clock }
-    }
-
-    fn reads(&self) -> MutexGuard<'_, Reads> {
-        self.kept.0.csi.lock()
     }
 }
 
@@ -91,7 +84,7 @@ impl CsiObjects for KeptCsiObjects {
             return driver.ok_or_else(|| unavailable(&format!("CSIDriver {name:?}")));
         }
         let driver = self.api.driver(name).await?;
-        let mut reads = self.reads();
+        let mut reads = self.kept.0.csi.0.lock();
         reads.drivers.insert(name.to_owned(), driver.clone());
         Ok(driver)
     }
@@ -123,7 +116,13 @@ impl CsiObjects for KeptCsiObjects {
             data: kept.collect(),
             ..SecretContent::default()
         };
-        self.reads().secrets.insert(key, Arc::new(content));
+        self.kept
+            .0
+            .csi
+            .0
+            .lock()
+            .secrets
+            .insert(key, Arc::new(content));
         Ok(data)
     }
 
@@ -139,7 +138,13 @@ impl CsiObjects for KeptCsiObjects {
         let token = self.api.token(pod, request).await?;
         if let Ok(valid_until) = token.expires.parse() {
             let record = TokenRecord::new(Token(token.token.clone()), valid_until);
-            self.reads().tokens.insert((pod.uid(), spec), record);
+            self.kept
+                .0
+                .csi
+                .0
+                .lock()
+                .tokens
+                .insert((pod.uid(), spec), record);
         }
         Ok(token)
     }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use windlass_node_rules::plugin_registration::SocketId;
 
@@ -79,7 +80,7 @@ impl Watcher {
     }
 
     fn scan_now(&self) -> DirectoryScan {
-        let mut inner = self.shared.inner();
+        let mut inner = self.shared.inner.lock();
         if self.shared.wake.stale.swap(false, Ordering::AcqRel) {
             inner.watched.clear();
         }
@@ -121,11 +122,7 @@ impl Watcher {
     }
 }
 
-impl Shared {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl Inner {
     fn watch(&mut self, directory: &Path, wake: &Arc<Wake>) -> notify::Result<()> {

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use windlass_pod_inputs::paths::{self, NodePaths};
 use windlass_runtime_config::container_config::SubPath;
@@ -74,7 +75,7 @@ impl MemoryFiles {
 
     /// Makes the creation of a pod's directories fail with this text, or succeed again.
     pub fn fail_pod(&self, uid: &PodUid, message: Option<&str>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match message {
             Some(text) => state.failing.insert(uid.clone(), text.to_owned()),
             None => state.failing.remove(uid),
@@ -84,7 +85,7 @@ impl MemoryFiles {
     /// Makes the creation of a pod's directories hang, or return again on the next call; a hung
     /// removal of its directory continues then.
     pub fn hang_pod(&self, uid: &PodUid, hang: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if hang {
             state.hanging.insert(uid.clone());
         } else {
@@ -94,7 +95,7 @@ impl MemoryFiles {
 
     /// Makes the work of an I/O queue hang, or continue.
     pub fn hang_queue(&self, queue: &str, hang: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if hang {
             state.hung_queues.insert(queue.to_owned());
         } else {
@@ -110,7 +111,7 @@ impl MemoryFiles {
     /// Mounts a foreign file system in a pod's directory, so that it cannot be removed, or unmounts
     /// it.
     pub fn mount(&self, uid: &PodUid, mounted: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if mounted {
             state.mounted.insert(uid.clone());
         } else {
@@ -120,7 +121,7 @@ impl MemoryFiles {
 
     /// Makes every subPath a link that leaves its volume, or no longer.
     pub fn lead_out(&self, sub_path: &str, out: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if out {
             state.leading_out.insert(sub_path.to_owned());
         } else {
@@ -130,46 +131,45 @@ impl MemoryFiles {
 
     /// Pods that have a directory.
     pub fn pod_dirs(&self) -> BTreeSet<PodUid> {
-        let own = self.lock().pods.clone();
+        let own = self.state.lock().pods.clone();
         own.into_iter().chain(self.volumes.pods()).collect()
     }
 
     /// Names of the pods' log directories.
     pub fn log_dirs(&self) -> BTreeSet<String> {
-        self.lock().logs.clone()
+        self.state.lock().logs.clone()
     }
 
     /// Writes a file, such as a termination message.
     pub fn put(&self, path: impl Into<PathBuf>, content: &str) {
-        self.lock().files.insert(path.into(), content.to_owned());
+        self.state
+            .lock()
+            .files
+            .insert(path.into(), content.to_owned());
     }
 
     /// Content of a file.
     pub fn get(&self, path: &Path) -> Option<String> {
-        self.lock().files.get(path).cloned()
+        self.state.lock().files.get(path).cloned()
     }
 
     /// Every file: logs, termination logs, `etc-hosts`.
     pub fn paths(&self) -> Vec<PathBuf> {
-        self.lock().files.keys().cloned().collect()
+        self.state.lock().files.keys().cloned().collect()
     }
 
     /// Links in `/var/log/containers` and what they point to.
     pub fn links(&self) -> BTreeMap<PathBuf, PathBuf> {
-        self.lock().links.clone()
+        self.state.lock().links.clone()
     }
 
     /// Every call so far, one word and its subject.
     pub fn calls(&self) -> Vec<String> {
-        self.lock().calls.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().calls.clone()
     }
 
     fn call(&self, word: &str, subject: impl std::fmt::Display) -> MutexGuard<'_, State> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.calls.push(format!("{word} {subject}"));
         state
     }
@@ -226,7 +226,7 @@ impl PodFiles for MemoryFiles {
     }
 
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let notes = state.pods.iter().filter_map(|uid| {
             let text = state.files.get(&self.paths.user_namespace(uid))?;
             Some((uid.clone(), text.clone()))
@@ -256,21 +256,24 @@ impl PodFiles for MemoryFiles {
     }
 
     async fn create_marker(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        self.lock().files.insert(path.to_owned(), String::new());
+        self.state
+            .lock()
+            .files
+            .insert(path.to_owned(), String::new());
         Ok(())
     }
 
     async fn has_marker(&self, _uid: &PodUid, path: &Path) -> Result<bool, FilesError> {
-        Ok(self.lock().files.contains_key(path))
+        Ok(self.state.lock().files.contains_key(path))
     }
 
     async fn remove_marker(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        self.lock().files.remove(path);
+        self.state.lock().files.remove(path);
         Ok(())
     }
 
     async fn remove_termination_log(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
-        self.lock().files.remove(path);
+        self.state.lock().files.remove(path);
         Ok(())
     }
 
@@ -280,7 +283,7 @@ impl PodFiles for MemoryFiles {
         path: &Path,
         max_bytes: usize,
     ) -> Result<String, FilesError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let text = state.files.get(path).map_or("", String::as_str);
         let start = text.len().saturating_sub(max_bytes);
         Ok(String::from_utf8_lossy(&text.as_bytes()[start..]).into_owned())
@@ -293,7 +296,7 @@ impl PodFiles for MemoryFiles {
         max_bytes: usize,
         max_lines: usize,
     ) -> Result<String, FilesError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let text = state.files.get(path).map_or("", String::as_str);
         Ok(tail_of_log(text.as_bytes(), max_bytes, max_lines))
     }
@@ -335,7 +338,7 @@ impl PodFiles for MemoryFiles {
 
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         let dir = self.paths.pod_dir(uid);
-        while self.lock().hanging.contains(uid) {
+        while self.state.lock().hanging.contains(uid) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         let mut state = self.call("remove-pod", uid);
@@ -357,7 +360,7 @@ impl PodFiles for MemoryFiles {
     }
 
     async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError> {
-        Ok(self.lock().logs.iter().cloned().collect())
+        Ok(self.state.lock().logs.iter().cloned().collect())
     }
 
     async fn remove_log_dir(&self, name: &str) -> Result<(), FilesError> {
@@ -369,7 +372,7 @@ impl PodFiles for MemoryFiles {
     }
 
     async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let dangling = state
             .links
             .iter()
@@ -393,7 +396,7 @@ impl PodFiles for MemoryFiles {
         _action: &'static str,
         work: FileWork,
     ) -> Result<(), FilesError> {
-        while self.lock().hung_queues.contains(queue) {
+        while self.state.lock().hung_queues.contains(queue) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         work()

@@ -9,11 +9,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Device and inode of a watched directory.
@@ -76,9 +77,9 @@ impl Watcher {
             .cloned()
             .chain(ancestor.map(|(dir, _)| dir))
             .collect();
-        *lock(&self.shared.relevant) = RelevantPaths { directory, entry };
-        let mut notify = lock(&self.notify);
-        let mut watched = lock(&self.watched);
+        *self.shared.relevant.lock() = RelevantPaths { directory, entry };
+        let mut notify = self.notify.lock();
+        let mut watched = self.watched.lock();
         let stale = self.shared.stale.swap(false, Ordering::AcqRel);
         watched.retain(|path, identity| {
             let stays = !stale && wanted.contains(path) && identity_of(path) == Some(*identity);
@@ -121,7 +122,7 @@ impl Watcher {
 
     /// Takes the paths removed or renamed since the last call.
     pub(super) fn removed(&self) -> BTreeSet<PathBuf> {
-        std::mem::take(&mut lock(&self.shared.removed))
+        std::mem::take(&mut self.shared.removed.lock())
     }
 }
 
@@ -136,7 +137,7 @@ impl Shared {
                 }
                 let concerns = is_relevant(&event.kind) && self.concerns(&event);
                 if concerns && removes(&event.kind) {
-                    let mut removed = lock(&self.removed);
+                    let mut removed = self.removed.lock();
                     if removed.len() < MAX_REMOVED {
                         removed.extend(event.paths.iter().cloned());
                     }
@@ -157,7 +158,7 @@ impl Shared {
 
     /// True for an event of a watched directory itself.
     fn is_watched(&self, event: &Event) -> bool {
-        let wanted = lock(&self.relevant);
+        let wanted = self.relevant.lock();
         let ancestor = wanted.entry.as_deref().and_then(Path::parent);
         let watched = [wanted.directory.as_deref(), ancestor];
         let is_watched = |path: &PathBuf| watched.contains(&Some(path.as_path()));
@@ -165,7 +166,7 @@ impl Shared {
     }
 
     fn concerns(&self, event: &Event) -> bool {
-        let wanted = lock(&self.relevant);
+        let wanted = self.relevant.lock();
         let inside = |path: &PathBuf| {
             let directory = wanted.directory.as_deref();
             directory.is_some_and(|d| path == d || path.parent() == Some(d))
@@ -211,10 +212,6 @@ fn into_io(error: notify::Error) -> io::Error {
         notify::ErrorKind::Io(error) => error,
         _ => io::Error::other(error),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the nearest existing directory above `path`, and the name of the next component.

@@ -1,9 +1,10 @@
 //! Bounded queue between recorders and sender; an overflow drops the oldest event.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use windlass_metrics::Counter;
 use windlass_pod_status::event_correlator::RecordedEvent;
@@ -68,7 +69,7 @@ impl EventQueue {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.state.lock())
     }
 }
 

@@ -18,7 +18,7 @@ impl SpanSink for FakeSink {
     }
 
     fn ended(&self, span: FinishedSpan) {
-        self.0.lock().expect("lock").push(span);
+        self.0.lock().push(span);
     }
 }
 
@@ -115,7 +115,7 @@ async fn record_after_pod_removal_ends_in_old_timeline() {
     delete.end(RecordOutcome::Done);
     assert!(lines(timelines.get(&uid)).is_empty());
     timelines.forget(&uid);
-    let state = timelines.lock();
+    let state = timelines.0.state.lock();
     let removed = state
         .removed
         .iter()
@@ -162,7 +162,7 @@ async fn unknown_pod_has_no_timeline() {
 
 /// `<name> <index of the parent, or ->` in the order in which they ended.
 fn shape(sink: &FakeSink) -> Vec<String> {
-    let spans = sink.0.lock().expect("lock");
+    let spans = sink.0.lock();
     let name = |id| spans.iter().find(|span| Some(span.id.span) == id);
     let line = |span: &FinishedSpan| {
         let parent = name(span.parent).map_or("-", |parent| &parent.name);
@@ -183,7 +183,7 @@ async fn start_is_one_trace_and_each_later_sync_another() {
         let call = timelines.begin(&uid, what(RecordKind::RuntimeCall, "RunPodSandbox"));
         let asked = call.within(async { traceparent() }).await.expect("traced");
         call.end(RecordOutcome::failed("no network"));
-        let spans = sink.0.lock().expect("lock");
+        let spans = sink.0.lock();
         assert_eq!(spans.last().map(|span| span.id), Some(asked));
     })
     .await;
@@ -201,7 +201,7 @@ async fn start_is_one_trace_and_each_later_sync_another() {
         ]
     );
     {
-        let spans = sink.0.lock().expect("lock");
+        let spans = sink.0.lock();
         assert!(spans.iter().all(|span| span.id.trace == spans[0].id.trace));
         assert_eq!(spans[1].error.as_deref(), Some("no network"));
         let took = spans[3].end.duration_since(spans[3].begin);
@@ -216,7 +216,7 @@ async fn start_is_one_trace_and_each_later_sync_another() {
     let job = timelines.begin(&uid, what(RecordKind::Sync, "syncPod"));
     job.end(RecordOutcome::Done);
     assert_eq!(shape(&sink)[4..], ["syncPod of -"]);
-    let spans = sink.0.lock().expect("lock");
+    let spans = sink.0.lock();
     assert_ne!(spans[4].id.trace, spans[0].id.trace);
 }
 
@@ -226,7 +226,7 @@ async fn pod_removed_before_ready_ends_start_trace() {
     let timelines = timelines(Some(Arc::clone(&sink)));
     timelines.seen(&pod("u", "web"));
     timelines.forget(&"u".into());
-    let spans = sink.0.lock().expect("lock");
+    let spans = sink.0.lock();
     let error = spans[0].error.as_deref();
     assert_eq!(error, Some("pod removed before it was ready"));
 }

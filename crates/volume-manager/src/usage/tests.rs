@@ -27,12 +27,12 @@ struct FakePlugins {
 
 impl FakePlugins {
     fn set(&self, volume: &str, used: u64) {
-        self.used.lock().unwrap().insert(volume.to_owned(), used);
+        self.used.lock().insert(volume.to_owned(), used);
     }
 
     /// Takes the second and volume of each measurement.
     fn measurements(&self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.measurements.lock().unwrap())
+        std::mem::take(&mut self.measurements.lock())
     }
 }
 
@@ -66,7 +66,7 @@ impl VolumePlugins for FakePlugins {
             });
         }
         if request.volume.name == "share" {
-            let takes = *self.takes.lock().unwrap();
+            let takes = *self.takes.lock();
             tokio::time::sleep(takes).await;
         }
         Ok(MountedVolume {
@@ -85,12 +85,12 @@ impl VolumePlugins for FakePlugins {
     }
 
     async fn usage(&self, _: &PodUid, volume: &PodVolume) -> Result<Option<Measured>, VolumeError> {
-        let at = self.began.lock().unwrap().expect("began").elapsed();
+        let at = self.began.lock().expect("began").elapsed();
         let measurement = (at.as_secs(), volume.name.clone());
-        self.measurements.lock().unwrap().push(measurement);
-        let takes = *self.takes.lock().unwrap();
+        self.measurements.lock().push(measurement);
+        let takes = *self.takes.lock();
         tokio::time::sleep(takes).await;
-        let used = self.used.lock().unwrap().get(&volume.name).copied();
+        let used = self.used.lock().get(&volume.name).copied();
         let stats = |used| VolumeStats {
             used,
             capacity: 1 << 30,
@@ -112,7 +112,7 @@ impl Fixture {
     fn new() -> Self {
         let metrics = Metrics::new().unwrap();
         let plugins = Arc::new(FakePlugins::default());
-        *plugins.began.lock().unwrap() = Some(Instant::now());
+        *plugins.began.lock() = Some(Instant::now());
         let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
         let hung = HungOperations::new(Arc::clone(&clock));
         let usages = VolumeUsages::new(VolumeUsagesDeps {
@@ -189,9 +189,9 @@ async fn slow_volume_is_measured_less_often_without_delay() {
     fixture.plugins.set("slow", 7);
     let web = pod("web", json!([{"name": "slow", "emptyDir": {}}]));
     fixture.set_up(&web).await;
-    *fixture.plugins.takes.lock().unwrap() = 4 * SECOND;
+    *fixture.plugins.takes.lock() = 4 * SECOND;
     assert_eq!(fixture.recent(&web, "slow").await, None);
-    *fixture.plugins.takes.lock().unwrap() = Duration::ZERO;
+    *fixture.plugins.takes.lock() = Duration::ZERO;
     for _ in 0..12 {
         assert_eq!(fixture.recent(&web, "slow").await, Some(7));
     }
@@ -206,7 +206,7 @@ async fn sample_of_hung_volume_becomes_absent() {
     let web = pod("web", json!([{"name": "data", "emptyDir": {}}]));
     fixture.set_up(&web).await;
     assert_eq!(fixture.recent(&web, "data").await, Some(7));
-    *fixture.plugins.takes.lock().unwrap() = 3600 * SECOND;
+    *fixture.plugins.takes.lock() = 3600 * SECOND;
     for _ in 0..4 {
         assert_eq!(fixture.recent(&web, "data").await, Some(7));
     }
@@ -228,7 +228,7 @@ async fn hung_measurement_of_a_server_is_listed_but_no_walk() {
     fixture.set_up(&web).await;
     fixture.plugins.set("share", 7);
     fixture.plugins.set("tree", 7);
-    *fixture.plugins.takes.lock().unwrap() = 15 * SECOND;
+    *fixture.plugins.takes.lock() = 15 * SECOND;
     let lines = || -> Vec<String> {
         let hung = fixture.hung.list();
         hung.iter().map(ToString::to_string).collect()
@@ -251,7 +251,7 @@ async fn slow_step_of_a_volume_is_listed_until_it_ends() {
     let fixture = Fixture::new();
     let nfs = json!({"server": "dead", "path": "/x"});
     let web = pod("web", json!([{"name": "share", "nfs": nfs}]));
-    *fixture.plugins.takes.lock().unwrap() = 20 * SECOND;
+    *fixture.plugins.takes.lock() = 20 * SECOND;
     let lines = || -> Vec<String> {
         let hung = fixture.hung.list();
         hung.iter().map(ToString::to_string).collect()
@@ -368,7 +368,7 @@ async fn metrics_use_last_samples_of_pvcs_and_refresh_old_ones() {
 async fn concurrent_requests_share_one_measurement() {
     let fixture = Fixture::new();
     fixture.plugins.set("v", 200);
-    *fixture.plugins.takes.lock().unwrap() = 100 * SECOND;
+    *fixture.plugins.takes.lock() = 100 * SECOND;
     let web = pod("web", json!([{"name": "v", "ephemeral": {}}]));
     let mut volume = plain_volumes(&web, &Default::default()).remove(0);
     volume.source = VolumeSource::EmptyDir(Default::default());

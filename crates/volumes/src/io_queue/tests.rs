@@ -58,7 +58,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn running(queues: &IoQueues) -> usize {
-    queues.permits.calls().running.len()
+    queues.permits.calls.lock().running.len()
 }
 
 fn device(index: usize) -> IoQueue {

@@ -74,7 +74,11 @@ impl Fixture {
             ended,
         };
         let dir = self.dir.path().to_owned();
-        self.machine.walks.lock().insert(dir, Arc::new(running));
+        self.machine
+            .walks
+            .running
+            .lock()
+            .insert(dir, Arc::new(running));
         sender
     }
 }
@@ -102,7 +106,7 @@ async fn long_ownership_change_records_events() {
         .await
         .expect("done");
     assert_eq!(fixture.events.0.lock().expect("lock").len(), 2);
-    assert!(fixture.machine.walks.lock().is_empty());
+    assert!(fixture.machine.walks.running.lock().is_empty());
 }
 
 #[tokio::test]
@@ -183,7 +187,10 @@ async fn hung_walk_delays_tear_down_for_seconds_only() {
         "{given:?}"
     );
     assert_eq!(begin.elapsed().as_secs(), 10);
-    assert!(fixture.machine.walks.lock().is_empty(), "no second request");
+    assert!(
+        fixture.machine.walks.running.lock().is_empty(),
+        "no second request"
+    );
 }
 
 #[tokio::test]
@@ -204,7 +211,7 @@ async fn result_of_a_walk_is_used_only_for_its_pod() {
         .change_ownership(wanted)
         .await
         .expect("walked");
-    assert!(fixture.machine.walks.lock().is_empty());
+    assert!(fixture.machine.walks.running.lock().is_empty());
 }
 
 #[tokio::test]

@@ -50,20 +50,20 @@ impl FakeSystemd {
             .build();
         let client = Builder::unix_stream(theirs).p2p().build();
         let (server, client) = futures::try_join!(server, client)?;
-        self.0.servers.lock().expect("lock").push(server);
+        self.0.servers.lock().push(server);
         self.0.connections.fetch_add(1, Ordering::SeqCst);
         Ok(client)
     }
 
     async fn hang_up(&self) {
-        let servers = std::mem::take(&mut *self.0.servers.lock().expect("lock"));
+        let servers = std::mem::take(&mut *self.0.servers.lock());
         for server in servers {
             server.close().await.expect("closed");
         }
     }
 
     fn set(&self, name: &str, properties: Properties) -> Result<(), SystemdError> {
-        let mut units = self.0.units.lock().expect("lock");
+        let mut units = self.0.units.lock();
         let unit = units.entry(name.to_owned()).or_default();
         for (property, value) in properties {
             if property == "Id" {
@@ -76,7 +76,7 @@ impl FakeSystemd {
 
     /// `name: property=type value …` of each unit, without the switches.
     fn units(&self) -> Vec<String> {
-        let units = self.0.units.lock().expect("lock");
+        let units = self.0.units.lock();
         let lines = units.iter().map(|(name, properties)| {
             let values = properties.iter();
             let values = values.filter(|(name, _)| !SWITCHES.iter().any(|(s, _)| s == name));
@@ -97,7 +97,7 @@ impl FakeSystemd {
         aux: Vec<(String, Properties)>,
     ) -> Result<OwnedObjectPath, SystemdError> {
         assert_eq!((mode, aux.len()), ("replace", 0));
-        if self.0.units.lock().expect("lock").contains_key(name) {
+        if self.0.units.lock().contains_key(name) {
             return Err(SystemdError::UnitExists(name.to_owned()));
         }
         let switches = properties.iter().filter(|(_, v)| v.to_string() == "false");
@@ -118,7 +118,7 @@ impl FakeSystemd {
 
     fn stop_unit(&self, name: &str, mode: &str) -> Result<OwnedObjectPath, SystemdError> {
         assert_eq!(mode, "replace");
-        match self.0.units.lock().expect("lock").remove(name) {
+        match self.0.units.lock().remove(name) {
             Some(_) => Ok(job()),
             None => Err(SystemdError::NoSuchUnit(name.to_owned())),
         }

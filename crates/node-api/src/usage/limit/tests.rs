@@ -134,7 +134,7 @@ async fn unread_scrape_body_is_dropped_after_timeout() {
     let made = Mutex::new(Some(samples));
     let made = Arc::new(made);
     let routes = routes(&ScrapeLimiter::new(), move || {
-        let samples = lock(&made).take();
+        let samples = made.lock().take();
         let parts = stream::repeat_with(move || {
             let _kept = &samples;
             Ok::<_, Infallible>(Bytes::from_static(b"x"))
