@@ -9,21 +9,23 @@ use rcgen::{
 
 use crate::csr::RequestError;
 
-/// Kinds of keys a pod can ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodKeyType {
-    /// `RSA3072`.
-    Rsa3072,
-    /// `RSA4096`.
-    Rsa4096,
-    /// `ECDSAP256`.
-    EcdsaP256,
-    /// `ECDSAP384`.
-    EcdsaP384,
-    /// `ECDSAP521`.
-    EcdsaP521,
-    /// `ED25519`.
-    Ed25519,
+windlass_types::text_enum! {
+    /// Kinds of keys a pod can ask for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PodKeyType {
+        /// RSA, 3072 bits.
+        Rsa3072 = "RSA3072",
+        /// RSA, 4096 bits.
+        Rsa4096 = "RSA4096",
+        /// Curve P-256.
+        EcdsaP256 = "ECDSAP256",
+        /// Curve P-384.
+        EcdsaP384 = "ECDSAP384",
+        /// Curve P-521.
+        EcdsaP521 = "ECDSAP521",
+        /// Ed25519.
+        Ed25519 = "ED25519",
+    }
 }
 
 /// An unknown key type.
@@ -35,15 +37,7 @@ impl std::str::FromStr for PodKeyType {
     type Err = UnknownKeyType;
 
     fn from_str(name: &str) -> Result<Self, UnknownKeyType> {
-        Ok(match name {
-            "RSA3072" => Self::Rsa3072,
-            "RSA4096" => Self::Rsa4096,
-            "ECDSAP256" => Self::EcdsaP256,
-            "ECDSAP384" => Self::EcdsaP384,
-            "ECDSAP521" => Self::EcdsaP521,
-            "ED25519" => Self::Ed25519,
-            name => return Err(UnknownKeyType(name.to_owned())),
-        })
+        Self::from_text(name).ok_or_else(|| UnknownKeyType(name.to_owned()))
     }
 }
 

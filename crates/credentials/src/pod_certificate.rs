@@ -56,13 +56,15 @@ pub struct CertificateRejection {
     pub message: String,
 }
 
-/// Kind of rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RejectionKind {
-    /// The signer denied the request.
-    Denied,
-    /// The signer failed to issue a certificate.
-    Failed,
+windlass_types::text_enum! {
+    /// Kind of rejection.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RejectionKind {
+        /// The signer denied the request.
+        Denied = "denied",
+        /// The signer failed to issue a certificate.
+        Failed = "failed",
+    }
 }
 
 /// Pending request as observed by the watch.
@@ -74,15 +76,6 @@ pub enum ObservedRequest {
     Absent,
     /// The request exists.
     Found(Arc<RequestOutcome>),
-}
-
-impl fmt::Display for RejectionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Denied => "denied",
-            Self::Failed => "failed",
-        })
-    }
 }
 
 impl RequestOutcome {

@@ -1,7 +1,6 @@
 //! What the EvictionManager needs of the host: readings, reclaim, memory notifications.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -84,15 +83,17 @@ pub struct UsageThresholds {
     pub pods: Option<u64>,
 }
 
-/// A notification of the kernel that memory may be short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryTrigger {
-    /// Tasks waited for memory (PSI).
-    Stall,
-    /// The pods' cgroup reached its limit (`memory.events`).
-    Limit,
-    /// Usage crossed a threshold (cgroup v1).
-    Usage,
+windlass_types::text_enum! {
+    /// A notification of the kernel that memory may be short.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum MemoryTrigger {
+        /// Tasks waited for memory (PSI).
+        Stall = "memory stall",
+        /// The pods' cgroup reached its limit (`memory.events`).
+        Limit = "memory limit of pods",
+        /// Usage crossed a threshold (cgroup v1).
+        Usage = "memory usage",
+    }
 }
 
 /// Receives notifications.
@@ -103,14 +104,4 @@ pub type TriggerSink = Arc<dyn Fn(MemoryTrigger) + Send + Sync>;
 pub trait MemoryTriggers: Send + Sync + Debug + 'static {
     /// Sends notifications, and applies newer thresholds. Returns if the kernel has none.
     async fn run(&self, thresholds: watch::Receiver<UsageThresholds>, sink: TriggerSink);
-}
-
-impl fmt::Display for MemoryTrigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stall => "memory stall",
-            Self::Limit => "memory limit of pods",
-            Self::Usage => "memory usage",
-        })
-    }
 }

@@ -1,29 +1,31 @@
 //! Which file systems the container runtime uses, and what follows for disk signals.
 
-use std::fmt;
-
 use crate::signal::{Resource, Signal};
 
-/// File systems of the node, of images and of writable layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FileSystems {
-    /// One file system for all.
-    #[default]
-    Shared,
-    /// Images and writable layers share a file system of their own (upstream `imagefs`).
-    SeparateImages,
-    /// Images have a file system of their own; writable layers are on that of the node
-    /// (`KubeletSeparateDiskGC`).
-    SplitImages,
+windlass_types::text_enum! {
+    /// File systems of the node, of images and of writable layers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum FileSystems {
+        /// One file system for all.
+        #[default]
+        Shared = "shared",
+        /// Images and writable layers share a file system of their own (upstream `imagefs`).
+        SeparateImages = "separate images",
+        /// Images have a file system of their own; writable layers are on that of the node
+        /// (`KubeletSeparateDiskGC`).
+        SplitImages = "split images",
+    }
 }
 
-/// What is reclaimed on the node before a pod is evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeReclaim {
-    /// Remove all dead containers and their logs.
-    DeadContainers,
-    /// Remove all images that no container uses.
-    UnusedImages,
+windlass_types::text_enum! {
+    /// What is reclaimed on the node before a pod is evicted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NodeReclaim {
+        /// Remove all dead containers and their logs.
+        DeadContainers = "dead containers",
+        /// Remove all images that no container uses.
+        UnusedImages = "unused images",
+    }
 }
 
 /// Parts of a pod's disk usage that count for a signal.
@@ -76,25 +78,6 @@ impl FileSystems {
             (Self::SplitImages, Disk::Images) => parts(false, false),
             (Self::SplitImages, _) => parts(true, true),
         }
-    }
-}
-
-impl fmt::Display for FileSystems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shared => "shared",
-            Self::SeparateImages => "separate images",
-            Self::SplitImages => "split images",
-        })
-    }
-}
-
-impl fmt::Display for NodeReclaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DeadContainers => "dead containers",
-            Self::UnusedImages => "unused images",
-        })
     }
 }
 

@@ -3,7 +3,6 @@
 //! Upstream counts active page cache as used (kubernetes/kubernetes#43916), so a node that reads
 //! many files evicts pods although the kernel could drop the pages at no cost.
 
-use std::fmt;
 use std::str::FromStr;
 
 use windlass_units::quantity::Quantity;
@@ -16,17 +15,19 @@ pub(crate) const MAX_FULL_STALL: f64 = 10.0;
 /// As [`MAX_FULL_STALL`], for some tasks.
 pub(crate) const MAX_SOME_STALL: f64 = 40.0;
 
-/// When a threshold of a memory signal is met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MemoryRule {
-    /// Capacity minus working set is less than the threshold.
-    Upstream,
-    /// Also, either what is available together with active page cache is less than the threshold,
-    /// or tasks wait for memory for more than [`MAX_FULL_STALL`] or [`MAX_SOME_STALL`] percent.
-    /// Available is at most `MemAvailable`: with cgroup v2, memory of the kernel is in no working
-    /// set, and neither are the pages that it keeps for itself.
-    #[default]
-    ReclaimableAware,
+windlass_types::text_enum! {
+    /// When a threshold of a memory signal is met. Its text is the name in the configuration.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum MemoryRule {
+        /// Capacity minus working set is less than the threshold.
+        Upstream = "upstream",
+        /// Also, either what is available together with active page cache is less than the threshold,
+        /// or tasks wait for memory for more than [`MAX_FULL_STALL`] or [`MAX_SOME_STALL`] percent.
+        /// Available is at most `MemAvailable`: with cgroup v2, memory of the kernel is in no working
+        /// set, and neither are the pages that it keeps for itself.
+        #[default]
+        ReclaimableAware = "reclaimable-aware",
+    }
 }
 
 /// A text that names no rule.
@@ -42,14 +43,6 @@ pub fn obtainable(available: u64, facts: &MemoryFacts) -> u64 {
 }
 
 impl MemoryRule {
-    /// Returns the name in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Upstream => "upstream",
-            Self::ReclaimableAware => "reclaimable-aware",
-        }
-    }
-
     /// Returns what counts as available of a memory signal.
     pub(crate) fn observe(self, observed: Observation, facts: &MemoryFacts) -> Observation {
         let limit = match self {
@@ -104,20 +97,11 @@ impl Stall {
     }
 }
 
-impl fmt::Display for MemoryRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl FromStr for MemoryRule {
     type Err = UnknownMemoryRule;
 
     fn from_str(text: &str) -> Result<Self, UnknownMemoryRule> {
-        [Self::Upstream, Self::ReclaimableAware]
-            .into_iter()
-            .find(|rule| rule.as_str() == text)
-            .ok_or_else(|| UnknownMemoryRule(text.to_owned()))
+        Self::from_text(text).ok_or_else(|| UnknownMemoryRule(text.to_owned()))
     }
 }
 

@@ -1,31 +1,34 @@
 //! What is measured, and the resource and node condition that it stands for.
 
-use std::fmt;
 use std::str::FromStr;
 
 use windlass_units::quantity::{Quantity, QuantityFormat};
 
-/// A quantity whose shortage evicts pods. The order is the order in which shortages are handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Signal {
-    /// Memory of the node: capacity minus working set.
-    MemoryAvailable,
-    /// Memory below the limit of the pods' cgroup: limit minus working set.
-    AllocatableMemoryAvailable,
-    /// Bytes on the file system of `--root-dir`.
-    NodeFsAvailable,
-    /// Inodes on the file system of `--root-dir`.
-    NodeFsInodesFree,
-    /// Bytes on the file system of images.
-    ImageFsAvailable,
-    /// Inodes on the file system of images.
-    ImageFsInodesFree,
-    /// Bytes on the file system of writable layers.
-    ContainerFsAvailable,
-    /// Inodes on the file system of writable layers.
-    ContainerFsInodesFree,
-    /// Process identifiers of the node.
-    PidAvailable,
+windlass_types::text_enum! {
+    /// A quantity whose shortage evicts pods. The order is the order in which shortages are handled.
+    ///
+    /// Its text is the name in the configuration.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Signal {
+        /// Memory of the node: capacity minus working set.
+        MemoryAvailable = "memory.available",
+        /// Memory below the limit of the pods' cgroup: limit minus working set.
+        AllocatableMemoryAvailable = "allocatableMemory.available",
+        /// Bytes on the file system of `--root-dir`.
+        NodeFsAvailable = "nodefs.available",
+        /// Inodes on the file system of `--root-dir`.
+        NodeFsInodesFree = "nodefs.inodesFree",
+        /// Bytes on the file system of images.
+        ImageFsAvailable = "imagefs.available",
+        /// Inodes on the file system of images.
+        ImageFsInodesFree = "imagefs.inodesFree",
+        /// Bytes on the file system of writable layers.
+        ContainerFsAvailable = "containerfs.available",
+        /// Inodes on the file system of writable layers.
+        ContainerFsInodesFree = "containerfs.inodesFree",
+        /// Process identifiers of the node.
+        PidAvailable = "pid.available",
+    }
 }
 
 /// A text that names no signal.
@@ -33,28 +36,34 @@ pub enum Signal {
 #[error("must be one of {list}, got {text:?}", list = signal_list(), text = .0)]
 pub struct UnknownSignal(pub String);
 
-/// The resource behind a signal, as messages name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
-    /// `memory`, in bytes.
-    Memory,
-    /// `ephemeral-storage`, in bytes.
-    EphemeralStorage,
-    /// `inodes`.
-    Inodes,
-    /// `pids`.
-    Pids,
+windlass_types::text_enum! {
+    /// The resource behind a signal, as messages name it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Resource {
+        /// `memory`, in bytes.
+        Memory = "memory",
+        /// `ephemeral-storage`, in bytes.
+        EphemeralStorage = "ephemeral-storage",
+        /// `inodes`.
+        Inodes = "inodes",
+        /// `pids`.
+        Pids = "pids",
+    }
 }
 
-/// A pressure condition of the Node object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeCondition {
-    /// `MemoryPressure`.
-    MemoryPressure,
-    /// `DiskPressure`.
-    DiskPressure,
-    /// `PIDPressure`.
-    PidPressure,
+windlass_types::text_enum! {
+    /// A pressure condition of the Node object.
+    ///
+    /// In the order of the Node object; the text is the type in the API.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodeCondition {
+        /// `MemoryPressure`.
+        MemoryPressure = "MemoryPressure",
+        /// `DiskPressure`.
+        DiskPressure = "DiskPressure",
+        /// `PIDPressure`.
+        PidPressure = "PIDPressure",
+    }
 }
 
 /// Pressure conditions of the node.
@@ -69,34 +78,6 @@ pub struct Pressure {
 }
 
 impl Signal {
-    /// All signals.
-    pub const ALL: [Self; 9] = [
-        Self::MemoryAvailable,
-        Self::AllocatableMemoryAvailable,
-        Self::NodeFsAvailable,
-        Self::NodeFsInodesFree,
-        Self::ImageFsAvailable,
-        Self::ImageFsInodesFree,
-        Self::ContainerFsAvailable,
-        Self::ContainerFsInodesFree,
-        Self::PidAvailable,
-    ];
-
-    /// Returns the name in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MemoryAvailable => "memory.available",
-            Self::AllocatableMemoryAvailable => "allocatableMemory.available",
-            Self::NodeFsAvailable => "nodefs.available",
-            Self::NodeFsInodesFree => "nodefs.inodesFree",
-            Self::ImageFsAvailable => "imagefs.available",
-            Self::ImageFsInodesFree => "imagefs.inodesFree",
-            Self::ContainerFsAvailable => "containerfs.available",
-            Self::ContainerFsInodesFree => "containerfs.inodesFree",
-            Self::PidAvailable => "pid.available",
-        }
-    }
-
     /// Returns the resource that is short (upstream `signalToResource`).
     pub fn resource(self) -> Resource {
         match self {
@@ -132,16 +113,6 @@ impl Signal {
 }
 
 impl Resource {
-    /// Returns the name in messages and annotations.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::EphemeralStorage => "ephemeral-storage",
-            Self::Inodes => "inodes",
-            Self::Pids => "pids",
-        }
-    }
-
     /// Returns an amount: bytes with binary suffixes, others with decimal ones.
     pub fn quantity(self, amount: u64) -> Quantity {
         let format = match self {
@@ -155,20 +126,6 @@ impl Resource {
     pub(crate) fn difference(self, more: Quantity, less: Quantity) -> Quantity {
         let difference = more.value().saturating_sub(less.value());
         self.quantity(u64::try_from(difference).unwrap_or(0))
-    }
-}
-
-impl NodeCondition {
-    /// All conditions, in the order of the Node object.
-    pub const ALL: [Self; 3] = [Self::MemoryPressure, Self::DiskPressure, Self::PidPressure];
-
-    /// Returns the condition type in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::MemoryPressure => "MemoryPressure",
-            Self::DiskPressure => "DiskPressure",
-            Self::PidPressure => "PIDPressure",
-        }
     }
 }
 
@@ -201,32 +158,11 @@ impl Pressure {
     }
 }
 
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for NodeCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl FromStr for Signal {
     type Err = UnknownSignal;
 
     fn from_str(text: &str) -> Result<Self, UnknownSignal> {
-        Self::ALL
-            .into_iter()
-            .find(|signal| signal.as_str() == text)
-            .ok_or_else(|| UnknownSignal(text.to_owned()))
+        Self::from_text(text).ok_or_else(|| UnknownSignal(text.to_owned()))
     }
 }
 

@@ -4,62 +4,34 @@ use std::fmt;
 
 use windlass_types::{PodUid, Timestamp, api_time};
 
-/// Kind of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OperationKind {
-    /// A call of the container runtime.
-    RuntimeCall,
-    /// A pull of an image, which includes unpacking it.
-    ImagePull,
-    /// A mount, unmount or expansion of a volume without a CSI driver.
-    Volume,
-    /// A call of a CSI driver.
-    Csi,
-    /// A read of the usage of a volume (`statfs`).
-    VolumeUsage,
-    /// A call of a device plugin.
-    DevicePlugin,
-    /// A call of a DRA driver.
-    DraDriver,
-    /// A lifecycle hook of a container.
-    Hook,
-    /// A probe whose attempts take longer than its timeout.
-    Probe,
-    /// A read of a container log.
-    LogRead,
+windlass_types::text_enum! {
+    /// Kind of an operation. Its text is the value of the label `kind`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum OperationKind {
+        /// A call of the container runtime.
+        RuntimeCall = "runtime_call",
+        /// A pull of an image, which includes unpacking it.
+        ImagePull = "image_pull",
+        /// A mount, unmount or expansion of a volume without a CSI driver.
+        Volume = "volume",
+        /// A call of a CSI driver.
+        Csi = "csi",
+        /// A read of the usage of a volume (`statfs`).
+        VolumeUsage = "volume_usage",
+        /// A call of a device plugin.
+        DevicePlugin = "device_plugin",
+        /// A call of a DRA driver.
+        DraDriver = "dra_driver",
+        /// A lifecycle hook of a container.
+        Hook = "hook",
+        /// A probe whose attempts take longer than its timeout.
+        Probe = "probe",
+        /// A read of a container log.
+        LogRead = "log_read",
+    }
 }
 
 impl OperationKind {
-    /// All kinds, as their metric has them.
-    pub const ALL: [Self; 10] = [
-        Self::RuntimeCall,
-        Self::ImagePull,
-        Self::Volume,
-        Self::Csi,
-        Self::VolumeUsage,
-        Self::DevicePlugin,
-        Self::DraDriver,
-        Self::Hook,
-        Self::Probe,
-        Self::LogRead,
-    ];
-
-    /// The value of the label `kind`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RuntimeCall => "runtime_call",
-            Self::ImagePull => "image_pull",
-            Self::Volume => "volume",
-            Self::Csi => "csi",
-            Self::VolumeUsage => "volume_usage",
-            Self::DevicePlugin => "device_plugin",
-            Self::DraDriver => "dra_driver",
-            Self::Hook => "hook",
-            Self::Probe => "probe",
-            Self::LogRead => "log_read",
-        }
-    }
-
     /// True if such an operation may be slow without a fault: the runtime reports no progress of a
     /// pull, so a large image looks like a hung one. Causes no event of the node.
     pub fn may_be_slow(self) -> bool {

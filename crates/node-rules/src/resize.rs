@@ -102,22 +102,16 @@ impl Infeasible {
     }
 }
 
-/// Why a resize is not allocated: the reason of the condition [`PendingResize`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PendingReason {
-    /// It is retried.
-    Deferred,
-    /// It is not retried until the spec changes.
-    Infeasible,
-}
-
-impl PendingReason {
-    /// Returns the value in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deferred => "Deferred",
-            Self::Infeasible => "Infeasible",
-        }
+windlass_types::text_enum! {
+    /// Why a resize is not allocated: the reason of the condition [`PendingResize`].
+    ///
+    /// Its text is the value in the API.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum PendingReason {
+        /// It is retried.
+        Deferred = "Deferred",
+        /// It is not retried until the spec changes.
+        Infeasible = "Infeasible",
     }
 }
 

@@ -102,13 +102,15 @@ pub struct EnvInput<'a> {
     pub files: &'a EnvFiles,
 }
 
-/// Kind of a source object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnvObject {
-    /// ConfigMap.
-    ConfigMap,
-    /// Secret.
-    Secret,
+windlass_types::text_enum! {
+    /// Kind of a source object.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum EnvObject {
+        /// ConfigMap.
+        ConfigMap = "ConfigMap",
+        /// Secret.
+        Secret = "Secret",
+    }
 }
 
 impl EnvObject {
@@ -118,15 +120,6 @@ impl EnvObject {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
         }
-    }
-}
-
-impl fmt::Display for EnvObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
-        })
     }
 }
 

@@ -3,7 +3,6 @@
 mod memory;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -30,31 +29,16 @@ const OOM_BEST_EFFORT: i64 = 1000;
 /// Min priority of critical pods.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// `status.qosClass`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QosClass {
-    /// Limits equal requests for CPU and memory in all containers.
-    Guaranteed,
-    /// At least one request or limit.
-    Burstable,
-    /// No request or limit.
-    BestEffort,
-}
-
-impl QosClass {
-    /// Returns the value in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "Guaranteed",
-            Self::Burstable => "Burstable",
-            Self::BestEffort => "BestEffort",
-        }
-    }
-}
-
-impl fmt::Display for QosClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+windlass_types::text_enum! {
+    /// `status.qosClass`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum QosClass {
+        /// Limits equal requests for CPU and memory in all containers.
+        Guaranteed = "Guaranteed",
+        /// At least one request or limit.
+        Burstable = "Burstable",
+        /// No request or limit.
+        BestEffort = "BestEffort",
     }
 }
 

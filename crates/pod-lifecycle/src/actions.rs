@@ -84,25 +84,16 @@ pub struct PodActions {
     pub backing_off: Vec<DelayedRestart>,
 }
 
-/// List of the pod spec that has a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContainerKind {
-    /// `spec.initContainers`.
-    Init,
-    /// `spec.containers`.
-    App,
-    /// `spec.ephemeralContainers`.
-    Ephemeral,
-}
-
-impl ContainerKind {
-    /// Returns its label in upstream's metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Init => "init_container",
-            Self::App => "container",
-            Self::Ephemeral => "ephemeral_container",
-        }
+windlass_types::text_enum! {
+    /// List of the pod spec that has a container. Its text is the label in upstream's metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ContainerKind {
+        /// `spec.initContainers`.
+        Init = "init_container",
+        /// `spec.containers`.
+        App = "container",
+        /// `spec.ephemeralContainers`.
+        Ephemeral = "ephemeral_container",
     }
 }
 

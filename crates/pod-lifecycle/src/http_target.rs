@@ -26,21 +26,14 @@ const EXCLUDED: [&str; 5] = [
     "Trailer",
 ];
 
-/// Scheme of an HTTP request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// Plain.
-    Http,
-    /// TLS without certificate verification, as upstream.
-    Https,
-}
-
-impl Scheme {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
+windlass_types::text_enum! {
+    /// Scheme of an HTTP request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Scheme {
+        /// Plain.
+        Http = "http",
+        /// TLS without certificate verification, as upstream.
+        Https = "https",
     }
 }
 

@@ -47,27 +47,18 @@ pub struct ProbeTarget<'a> {
     pub state: ProbeTargetState,
 }
 
-/// State of a probe target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeTargetState {
-    /// The instance is probed.
-    Active,
-    /// The instance runs; its startup probe has not succeeded.
-    AwaitingStartup,
-    /// No instance runs.
-    NotRunning,
-    /// The pod terminates, which stops probes of this kind.
-    Stopped,
-}
-
-impl ProbeTargetState {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::AwaitingStartup => "awaiting-startup",
-            Self::NotRunning => "not-running",
-            Self::Stopped => "stopped",
-        }
+windlass_types::text_enum! {
+    /// State of a probe target.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ProbeTargetState {
+        /// The instance is probed.
+        Active = "active",
+        /// The instance runs; its startup probe has not succeeded.
+        AwaitingStartup = "awaiting-startup",
+        /// No instance runs.
+        NotRunning = "not-running",
+        /// The pod terminates, which stops probes of this kind.
+        Stopped = "stopped",
     }
 }
 

@@ -9,7 +9,6 @@ mod state;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -33,14 +32,16 @@ pub const STATE_FILE: &str = "memory_manager_state";
 /// NUMA nodes up to which all sets of nodes are considered; beyond, only small sets.
 const MAX_ENUMERATED_NODES: usize = 16;
 
-/// `memoryManagerPolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MemoryPolicy {
-    /// No assignments.
-    #[default]
-    None,
-    /// Assigns NUMA nodes to containers of Guaranteed pods.
-    Static,
+windlass_types::text_enum! {
+    /// `memoryManagerPolicy`. Its text is the value in the configuration and in the state file.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum MemoryPolicy {
+        /// No assignments.
+        #[default]
+        None = "None",
+        /// Assigns NUMA nodes to containers of Guaranteed pods.
+        Static = "Static",
+    }
 }
 
 /// Configuration of the memory manager.
@@ -431,22 +432,6 @@ fn assigned_hints(blocks: &[Block], requests: &Requests) -> ProviderHints {
         .collect()
 }
 
-impl MemoryPolicy {
-    /// Value in the configuration and in the state file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Static => "Static",
-        }
-    }
-}
-
-impl fmt::Display for MemoryPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// A text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("memoryManagerPolicy: must be one of None, Static, got {0:?}")]
@@ -456,10 +441,6 @@ impl FromStr for MemoryPolicy {
     type Err = UnknownMemoryPolicy;
 
     fn from_str(text: &str) -> Result<Self, UnknownMemoryPolicy> {
-        match text {
-            "None" => Ok(Self::None),
-            "Static" => Ok(Self::Static),
-            _ => Err(UnknownMemoryPolicy(text.to_owned())),
-        }
+        Self::from_text(text).ok_or_else(|| UnknownMemoryPolicy(text.to_owned()))
     }
 }

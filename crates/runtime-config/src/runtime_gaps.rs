@@ -1,7 +1,5 @@
 //! Features that a container runtime lacks, from its status or, without one, from its version.
 
-use std::fmt;
-
 use windlass_types::cri::{CgroupDriver, RuntimeStatus, RuntimeVersion};
 
 use crate::image_volumes;
@@ -9,36 +7,24 @@ use crate::image_volumes;
 /// Runtimes that support `lifecycle.stopSignal`, with their first version.
 const STOP_SIGNALS: [(&str, [u64; 2]); 2] = [("containerd", [2, 3]), ("cri-o", [1, 33])];
 
-/// A feature that a runtime lacks. `Display` prints the field of the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuntimeGap {
-    /// No handler supports user namespaces.
-    UserNamespaces,
-    /// No handler supports recursive read-only mounts.
-    RecursiveReadOnlyMounts,
-    /// The groups of the image user are always added.
-    StrictSupplementalGroups,
-    /// No image volumes.
-    ImageVolumes,
-    /// No subpaths of image volumes.
-    ImageVolumeSubPaths,
-    /// The stop signal is always that of the image.
-    StopSignals,
-    /// The runtime does not report its cgroup driver; `cgroupDriver` of the configuration applies.
-    CgroupDriver,
-}
-
-impl fmt::Display for RuntimeGap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UserNamespaces => "user namespaces (hostUsers: false)",
-            Self::RecursiveReadOnlyMounts => "recursive read-only mounts",
-            Self::StrictSupplementalGroups => "supplementalGroupsPolicy: Strict",
-            Self::ImageVolumes => "image volumes",
-            Self::ImageVolumeSubPaths => "subPath of image volumes",
-            Self::StopSignals => "lifecycle.stopSignal",
-            Self::CgroupDriver => "reporting its cgroup driver",
-        })
+windlass_types::text_enum! {
+    /// A feature that a runtime lacks. `Display` prints the field of the pod.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RuntimeGap {
+        /// No handler supports user namespaces.
+        UserNamespaces = "user namespaces (hostUsers: false)",
+        /// No handler supports recursive read-only mounts.
+        RecursiveReadOnlyMounts = "recursive read-only mounts",
+        /// The groups of the image user are always added.
+        StrictSupplementalGroups = "supplementalGroupsPolicy: Strict",
+        /// No image volumes.
+        ImageVolumes = "image volumes",
+        /// No subpaths of image volumes.
+        ImageVolumeSubPaths = "subPath of image volumes",
+        /// The stop signal is always that of the image.
+        StopSignals = "lifecycle.stopSignal",
+        /// The runtime does not report its cgroup driver; `cgroupDriver` of the configuration applies.
+        CgroupDriver = "reporting its cgroup driver",
     }
 }
 

@@ -122,7 +122,7 @@ impl Generator {
         if self.pods.len() >= MAX_PODS {
             return self.delete();
         }
-        let kind = self.one(PodKind::ALL)?;
+        let kind = self.one(&PodKind::ALL)?;
         // few pods come back under the same name
         let number = match self.dice.random_bool(0.1) && self.next > 0 {
             true => self.dice.random_range(0..self.next),
@@ -216,7 +216,7 @@ impl Generator {
     }
 
     fn api(&mut self) -> Option<Step> {
-        let fault = self.one(ApiFault::ALL)?;
+        let fault = self.one(&ApiFault::ALL)?;
         let target = match fault {
             ApiFault::Slow
             | ApiFault::Hung
@@ -226,20 +226,20 @@ impl Generator {
             | ApiFault::Gone
             | ApiFault::TooMany
             | ApiFault::Internal
-            | ApiFault::LostReply => self.one(ApiTarget::ALL)?,
+            | ApiFault::LostReply => self.one(&ApiTarget::ALL)?,
             _ => ApiTarget::Any,
         };
         Some(Step::Api(fault, target, self.time()))
     }
 
     fn runtime(&mut self) -> Option<Step> {
-        let fault = self.one(RuntimeFault::ALL)?;
-        let target = self.one(RuntimeTarget::ALL)?;
+        let fault = self.one(&RuntimeFault::ALL)?;
+        let target = self.one(&RuntimeTarget::ALL)?;
         Some(Step::Runtime(fault, target, self.time()))
     }
 
     fn volume(&mut self) -> Option<Step> {
-        let target = self.one(VolumeTarget::ALL)?;
+        let target = self.one(&VolumeTarget::ALL)?;
         let hangs = self.dice.random_bool(0.4);
         Some(Step::Volume(target, hangs, self.time()))
     }
@@ -287,7 +287,7 @@ impl Generator {
             75..=76 => self.volume(),
             77..=79 => self.disk(),
             80..=81 => {
-                let act = self.one(DeviceAct::ALL)?;
+                let act = self.one(&DeviceAct::ALL)?;
                 Some(Step::Device(act, self.time()))
             }
             82 => {

@@ -10,75 +10,45 @@ use crate::Timestamp;
 use crate::corev1::PodStatus;
 use crate::view::Blocker;
 
-/// Kind of a timeline record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordKind {
-    /// An update from a pod source.
-    Source,
-    /// The admission or rejection of the pod.
-    Admission,
-    /// A sync of the pod worker.
-    Sync,
-    /// The time that a sync waited for something.
-    Wait,
-    /// An operation on a volume.
-    Volume,
-    /// A call of the container runtime.
-    #[serde(rename = "runtime")]
-    RuntimeCall,
-    /// A changed probe result.
-    Probe,
-    /// A request to the API server.
-    #[serde(rename = "api")]
-    ApiRequest,
-}
-
-impl RecordKind {
-    /// The name in the JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Admission => "admission",
-            Self::Sync => "sync",
-            Self::Wait => "wait",
-            Self::Volume => "volume",
-            Self::RuntimeCall => "runtime",
-            Self::Probe => "probe",
-            Self::ApiRequest => "api",
-        }
+crate::text_enum! {
+    /// Kind of a timeline record. Its text is the name in the JSON.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RecordKind {
+        /// An update from a pod source.
+        Source = "source",
+        /// The admission or rejection of the pod.
+        Admission = "admission",
+        /// A sync of the pod worker.
+        Sync = "sync",
+        /// The time that a sync waited for something.
+        Wait = "wait",
+        /// An operation on a volume.
+        Volume = "volume",
+        /// A call of the container runtime.
+        #[serde(rename = "runtime")]
+        RuntimeCall = "runtime",
+        /// A changed probe result.
+        Probe = "probe",
+        /// A request to the API server.
+        #[serde(rename = "api")]
+        ApiRequest = "api",
     }
 }
 
-impl fmt::Display for RecordKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// State of a timeline record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordState {
-    /// Ended without an error, or took no time.
-    Succeeded,
-    /// Ended with an error, or the probe result is a failure.
-    Failed,
-    /// Abandoned by its caller.
-    Cancelled,
-    /// In progress.
-    Running,
-}
-
-impl RecordState {
-    /// The name in the JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Running => "running",
-        }
+crate::text_enum! {
+    /// State of a timeline record. Its text is the name in the JSON.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RecordState {
+        /// Ended without an error, or took no time.
+        Succeeded = "succeeded",
+        /// Ended with an error, or the probe result is a failure.
+        Failed = "failed",
+        /// Abandoned by its caller.
+        Cancelled = "cancelled",
+        /// In progress.
+        Running = "running",
     }
 }
 

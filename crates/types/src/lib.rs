@@ -11,6 +11,7 @@
 //! * [`PodUid`], [`SandboxId`] and [`ContainerId`] are distinct types for identifiers
 //! * [`Clock`] and [`EventRecorder`] are ports that any crate may use
 //! * [`Retry`] is the retry class of every error
+//! * [`text_enum!`] declares an enum whose variants have one text each
 //!
 //! # Example
 //!
@@ -42,6 +43,7 @@
 
 mod ids;
 pub mod pod;
+mod text_enum;
 mod time;
 
 mod access;

@@ -1,43 +1,26 @@
 //! The phase of a pod, observed or decided.
 
-use std::fmt;
-
 use crate::corev1::PodStatus;
 
-/// `status.phase`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Not everything has started yet.
-    Pending,
-    /// Everything has started; something runs or will again.
-    Running,
-    /// All containers ended well.
-    Succeeded,
-    /// All containers ended, one of them badly.
-    Failed,
+crate::text_enum! {
+    /// `status.phase`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Phase {
+        /// Not everything has started yet.
+        Pending = "Pending",
+        /// Everything has started; something runs or will again.
+        Running = "Running",
+        /// All containers ended well.
+        Succeeded = "Succeeded",
+        /// All containers ended, one of them badly.
+        Failed = "Failed",
+    }
 }
 
 impl Phase {
-    /// The API's text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
-    }
-
-    /// Reads the API's text.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed]
-            .into_iter()
-            .find(|p| p.as_str() == text)
-    }
-
     /// Returns the phase in a pod status.
     pub fn from_status(status: &PodStatus) -> Option<Self> {
-        status.phase.as_deref().and_then(Self::parse)
+        status.phase.as_deref().and_then(Self::from_text)
     }
 
     /// True for a pod status with a terminal phase.
@@ -48,12 +31,6 @@ impl Phase {
     /// True for the phases that are never left.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

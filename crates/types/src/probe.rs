@@ -1,41 +1,24 @@
 //! Probe kinds and probe results of a pod.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ContainerId;
 use crate::mutation::{Mutation, mutated};
 
-/// Kind of a container probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ProbeKind {
-    /// A failure restarts the container.
-    Liveness,
-    /// A failure removes the container from traffic.
-    Readiness,
-    /// A failure restarts the container; the other probes start after success.
-    Startup,
-}
-
-impl ProbeKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Liveness, Self::Readiness, Self::Startup];
-
-    /// Name in metrics and logs, with a capital (upstream `probeType.String()`).
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Liveness => "Liveness",
-            Self::Readiness => "Readiness",
-            Self::Startup => "Startup",
-        }
-    }
-}
-
-impl fmt::Display for ProbeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+crate::text_enum! {
+    /// Kind of a container probe.
+    ///
+    /// Its text is the name in metrics and logs, with a capital (upstream `probeType.String()`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum ProbeKind {
+        /// A failure restarts the container.
+        Liveness = "Liveness",
+        /// A failure removes the container from traffic.
+        Readiness = "Readiness",
+        /// A failure restarts the container; the other probes start after success.
+        Startup = "Startup",
     }
 }
 

@@ -7,32 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::pod::SharedPod;
 
-/// Source of desired pods, in the order of logs and tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PodSource {
-    /// `staticPodPath`: a manifest file or a directory of them.
-    File,
-    /// `staticPodURL`.
-    Http,
-    /// Pods of the API server with `spec.nodeName` of this node.
-    Api,
-}
-
-impl PodSource {
-    /// The value written to `kubernetes.io/config.source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Http => "http",
-            Self::Api => "api",
-        }
-    }
-}
-
-impl fmt::Display for PodSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+crate::text_enum! {
+    /// Source of desired pods, in the order of logs and tables.
+    ///
+    /// Its text is the value of `kubernetes.io/config.source`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PodSource {
+        /// `staticPodPath`: a manifest file or a directory of them.
+        File = "file",
+        /// `staticPodURL`.
+        Http = "http",
+        /// Pods of the API server with `spec.nodeName` of this node.
+        Api = "api",
     }
 }
 
@@ -40,52 +27,28 @@ impl FromStr for PodSource {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "file" => Ok(Self::File),
-            "http" => Ok(Self::Http),
-            "api" => Ok(Self::Api),
-            _ => Err(()),
-        }
+        Self::from_text(text).ok_or(())
     }
 }
 
-/// Operation on the pods of a [`PodUpdate`] (upstream `kubetypes.PodOperation`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PodOp {
-    /// The complete set of one source.
-    Set,
-    /// New pods; an empty list announces an empty source.
-    Add,
-    /// Changed spec, labels, annotations or deletionTimestamp.
-    Update,
-    /// deletionTimestamp is set; handled as an update.
-    Delete,
-    /// The source no longer has the pods.
-    Remove,
-    /// Only the status changed.
-    Reconcile,
-    /// Admitted pods from the checkpoint.
-    Restore,
-}
-
-impl PodOp {
-    /// Name of the upstream operation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Set => "SET",
-            Self::Add => "ADD",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Remove => "REMOVE",
-            Self::Reconcile => "RECONCILE",
-            Self::Restore => "RESTORE",
-        }
-    }
-}
-
-impl fmt::Display for PodOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+crate::text_enum! {
+    /// Operation on the pods of a [`PodUpdate`] (upstream `kubetypes.PodOperation`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PodOp {
+        /// The complete set of one source.
+        Set = "SET",
+        /// New pods; an empty list announces an empty source.
+        Add = "ADD",
+        /// Changed spec, labels, annotations or deletionTimestamp.
+        Update = "UPDATE",
+        /// deletionTimestamp is set; handled as an update.
+        Delete = "DELETE",
+        /// The source no longer has the pods.
+        Remove = "REMOVE",
+        /// Only the status changed.
+        Reconcile = "RECONCILE",
+        /// Admitted pods from the checkpoint.
+        Restore = "RESTORE",
     }
 }
 

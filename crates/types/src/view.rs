@@ -105,50 +105,27 @@ pub struct HeartbeatStatus {
     pub last: Option<Timestamp>,
 }
 
-/// State of a pod worker; it never returns to an earlier one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PodWorkerState {
-    /// Reconciles the pod with the runtime.
-    SyncPod,
-    /// Stops the containers.
-    TerminatingPod,
-    /// Containers are stopped; resources are cleaned up.
-    TerminatedPod,
-}
-
-impl PodWorkerState {
-    /// `Sync`, `Terminating` or `Terminated`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SyncPod => "Sync",
-            Self::TerminatingPod => "Terminating",
-            Self::TerminatedPod => "Terminated",
-        }
+crate::text_enum! {
+    /// State of a pod worker; it never returns to an earlier one.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PodWorkerState {
+        /// Reconciles the pod with the runtime.
+        SyncPod = "Sync",
+        /// Stops the containers.
+        TerminatingPod = "Terminating",
+        /// Containers are stopped; resources are cleaned up.
+        TerminatedPod = "Terminated",
     }
 }
 
-impl fmt::Display for PodWorkerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// `type` of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    /// Information.
-    Normal,
-    /// A problem.
-    Warning,
-}
-
-impl EventType {
-    /// `Normal` or `Warning`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
+crate::text_enum! {
+    /// `type` of an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum EventType {
+        /// Information.
+        Normal = "Normal",
+        /// A problem.
+        Warning = "Warning",
     }
 }
 

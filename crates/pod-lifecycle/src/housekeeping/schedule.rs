@@ -19,16 +19,18 @@ const IDLE_THRESHOLD_TICKS: u32 = 15;
 /// Ticks between rounds on an idle node.
 const IDLE_TICKS: u32 = 5;
 
-/// Scope of a round; each includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// Compares desired pods, workers and the runtime.
-    #[default]
-    Pods,
-    /// Also removes files of orphaned pods.
-    Disk,
-    /// Also collects garbage in the runtime.
-    Garbage,
+windlass_types::text_enum! {
+    /// Scope of a round; each includes those before it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Scope {
+        /// Compares desired pods, workers and the runtime.
+        #[default]
+        Pods = "pods",
+        /// Also removes files of orphaned pods.
+        Disk = "disk",
+        /// Also collects garbage in the runtime.
+        Garbage = "garbage",
+    }
 }
 
 impl Scope {
@@ -40,16 +42,6 @@ impl Scope {
     /// True if the round collects garbage.
     pub fn collects_garbage(self) -> bool {
         self == Self::Garbage
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pods => "pods",
-            Self::Disk => "disk",
-            Self::Garbage => "garbage",
-        })
     }
 }
 

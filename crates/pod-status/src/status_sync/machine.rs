@@ -77,19 +77,21 @@ pub struct RequestFailure {
     pub retry_after: Option<Duration>,
 }
 
-/// Kind of a failure, which determines the retry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// The object does not exist.
-    NotFound,
-    /// The object has another UID, or changed.
-    Conflict,
-    /// The API server rejects the request permanently.
-    Invalid,
-    /// The API server is unreachable.
-    Unreachable,
-    /// A retry may succeed.
-    Other,
+windlass_types::text_enum! {
+    /// Kind of a failure, which determines the retry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FailureKind {
+        /// The object does not exist.
+        NotFound = "object not found",
+        /// The object has another UID, or changed.
+        Conflict = "conflict",
+        /// The API server rejects the request permanently.
+        Invalid = "rejected permanently by the API server",
+        /// The API server is unreachable.
+        Unreachable = "API server unreachable",
+        /// A retry may succeed.
+        Other = "rejected by the API server",
+    }
 }
 
 /// A request to the API server.
@@ -144,18 +146,6 @@ impl Call {
             Self::Delete(_) => "delete",
             Self::Create(_) => "create",
         }
-    }
-}
-
-impl fmt::Display for FailureKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotFound => "object not found",
-            Self::Conflict => "conflict",
-            Self::Invalid => "rejected permanently by the API server",
-            Self::Unreachable => "API server unreachable",
-            Self::Other => "rejected by the API server",
-        })
     }
 }
 

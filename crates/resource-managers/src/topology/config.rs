@@ -1,7 +1,6 @@
 //! Policy, scope and options.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 const PREFER_CLOSEST: &str = "prefer-closest-numa-nodes";
@@ -9,28 +8,32 @@ const MAX_NODES: &str = "max-allowable-numa-nodes";
 /// Default of `max-allowable-numa-nodes`, and its smallest value.
 const DEFAULT_MAX_NODES: usize = 8;
 
-/// `topologyManagerPolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TopologyPolicy {
-    /// No alignment.
-    #[default]
-    None,
-    /// The best placement, whatever it is.
-    BestEffort,
-    /// Only a preferred placement.
-    Restricted,
-    /// Only a placement on one node.
-    SingleNumaNode,
+windlass_types::text_enum! {
+    /// `topologyManagerPolicy`. Its text is the value in the configuration.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum TopologyPolicy {
+        /// No alignment.
+        #[default]
+        None = "none",
+        /// The best placement, whatever it is.
+        BestEffort = "best-effort",
+        /// Only a preferred placement.
+        Restricted = "restricted",
+        /// Only a placement on one node.
+        SingleNumaNode = "single-numa-node",
+    }
 }
 
-/// `topologyManagerScope`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TopologyScope {
-    /// Each container is placed separately.
-    #[default]
-    Container,
-    /// All containers of a pod are placed together.
-    Pod,
+windlass_types::text_enum! {
+    /// `topologyManagerScope`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum TopologyScope {
+        /// Each container is placed separately.
+        #[default]
+        Container = "container",
+        /// All containers of a pod are placed together.
+        Pod = "pod",
+    }
 }
 
 /// Configuration of the topology manager.
@@ -129,31 +132,6 @@ impl Default for TopologyConfig {
     }
 }
 
-impl TopologyPolicy {
-    const ALL: [Self; 4] = [
-        Self::None,
-        Self::BestEffort,
-        Self::Restricted,
-        Self::SingleNumaNode,
-    ];
-
-    /// Value in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::BestEffort => "best-effort",
-            Self::Restricted => "restricted",
-            Self::SingleNumaNode => "single-numa-node",
-        }
-    }
-}
-
-impl fmt::Display for TopologyPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// A text that is not a policy or scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not known")]
@@ -163,9 +141,7 @@ impl FromStr for TopologyPolicy {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|policy| policy.as_str() == text)
-            .ok_or_else(|| UnknownValue(text.to_owned()))
+        Self::from_text(text).ok_or_else(|| UnknownValue(text.to_owned()))
     }
 }
 
@@ -173,10 +149,6 @@ impl FromStr for TopologyScope {
     type Err = UnknownValue;
 
     fn from_str(text: &str) -> Result<Self, UnknownValue> {
-        match text {
-            "container" => Ok(Self::Container),
-            "pod" => Ok(Self::Pod),
-            _ => Err(UnknownValue(text.to_owned())),
-        }
+        Self::from_text(text).ok_or_else(|| UnknownValue(text.to_owned()))
     }
 }

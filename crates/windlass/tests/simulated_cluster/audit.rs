@@ -165,7 +165,7 @@ impl Ledger {
 }
 
 fn is_terminal(phase: &str) -> bool {
-    Phase::parse(phase).is_some_and(Phase::is_terminal)
+    Phase::from_text(phase).is_some_and(Phase::is_terminal)
 }
 
 fn runs(runtime: &FakeRuntime, uid: &PodUid) -> bool {
