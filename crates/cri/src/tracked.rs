@@ -145,6 +145,17 @@ impl TrackedRuntime {
         &self,
         operation: &'static str,
         object: CallObject,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        self.change_within(operation, object, Duration::ZERO, call)
+            .await
+    }
+
+    /// Runs a change that may take `extra` longer than others.
+    async fn change_within<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
         extra: Duration,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
@@ -180,8 +191,7 @@ impl RuntimeService for TrackedRuntime {
     async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
         let call = self.inner.update_runtime_config(pod_cidr);
         let object = CallObject::Runtime;
-        self.change("UpdateRuntimeConfig", object, Duration::ZERO, call)
-            .await
+        self.change("UpdateRuntimeConfig", object, call).await
     }
 
     async fn cgroup_driver(&self) -> CriResult<Option<CgroupDriver>> {
@@ -192,9 +202,7 @@ impl RuntimeService for TrackedRuntime {
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
         let call = self.inner.run_pod_sandbox(config, handler);
         let object = CallObject::Pod(config.uid.clone());
-        let id = self
-            .change("RunPodSandbox", object, Duration::ZERO, call)
-            .await?;
+        let id = self.change("RunPodSandbox", object, call).await?;
         self.tracker
             .calls
             .record_created(id.as_str(), &config.uid, None);
@@ -204,15 +212,13 @@ impl RuntimeService for TrackedRuntime {
     async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
         let call = self.inner.stop_pod_sandbox(id);
         let object = CallObject::Sandbox(id.clone());
-        self.change("StopPodSandbox", object, Duration::ZERO, call)
-            .await
+        self.change("StopPodSandbox", object, call).await
     }
 
     async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
         let call = self.inner.remove_pod_sandbox(id);
         let object = CallObject::Sandbox(id.clone());
-        self.change("RemovePodSandbox", object, Duration::ZERO, call)
-            .await
+        self.change("RemovePodSandbox", object, call).await
     }
 
     async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
@@ -230,8 +236,7 @@ impl RuntimeService for TrackedRuntime {
         let inner = &self.inner;
         let call = inner.update_pod_sandbox_resources(id, overhead, resources);
         let object = CallObject::Sandbox(id.clone());
-        self.change("UpdatePodSandboxResources", object, Duration::ZERO, call)
-            .await
+        self.change("UpdatePodSandboxResources", object, call).await
     }
 
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
@@ -253,9 +258,7 @@ impl RuntimeService for TrackedRuntime {
         let uid = &sandbox_config.uid;
         let call = self.inner.create_container(sandbox, config, sandbox_config);
         let object = CallObject::NewContainer(uid.clone(), config.name.clone());
-        let id = self
-            .change("CreateContainer", object, Duration::ZERO, call)
-            .await?;
+        let id = self.change("CreateContainer", object, call).await?;
         let name = Some(config.name.as_str());
         self.tracker.calls.record_created(id.as_str(), uid, name);
         Ok(id)
@@ -264,21 +267,20 @@ impl RuntimeService for TrackedRuntime {
     async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
         let call = self.inner.start_container(id);
         let object = CallObject::Container(id.clone());
-        self.change("StartContainer", object, Duration::ZERO, call)
-            .await
+        self.change("StartContainer", object, call).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
         let call = self.inner.stop_container(id, grace);
         let object = CallObject::Container(id.clone());
-        self.change("StopContainer", object, grace, call).await
+        self.change_within("StopContainer", object, grace, call)
+            .await
     }
 
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
         let call = self.inner.remove_container(id);
         let object = CallObject::Container(id.clone());
-        self.change("RemoveContainer", object, Duration::ZERO, call)
-            .await
+        self.change("RemoveContainer", object, call).await
     }
 
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
@@ -304,8 +306,7 @@ impl RuntimeService for TrackedRuntime {
     ) -> CriResult<()> {
         let call = self.inner.update_container_resources(id, resources);
         let object = CallObject::Container(id.clone());
-        self.change("UpdateContainerResources", object, Duration::ZERO, call)
-            .await
+        self.change("UpdateContainerResources", object, call).await
     }
 
     async fn exec_sync(
@@ -316,14 +317,13 @@ impl RuntimeService for TrackedRuntime {
     ) -> CriResult<ExecOutput> {
         let call = self.inner.exec_sync(id, command, timeout);
         let object = CallObject::Container(id.clone());
-        self.change("ExecSync", object, timeout, call).await
+        self.change_within("ExecSync", object, timeout, call).await
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
         let call = self.inner.reopen_container_log(id);
         let object = CallObject::Container(id.clone());
-        self.change("ReopenContainerLog", object, Duration::ZERO, call)
-            .await
+        self.change("ReopenContainerLog", object, call).await
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {
