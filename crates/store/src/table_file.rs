@@ -1,9 +1,10 @@
 //! State file with one value per pod, written in the background.
 //!
-//! *owns* the last recorded value of each pod · *receives* `record` and `forget` · *sends* one file
-//! · *invariant* at most one write is in progress, and it or the next one writes every recorded
-//! change · *bound* one value per pod; changes during a write coalesce into one more write ·
-//! *restart* `open` returns the recorded values.
+//! *owns* the last recorded value of each pod, and its text in the file · *receives* `record` and
+//! `forget` · *sends* one file · *invariant* at most one write is in progress, and it or the next
+//! one writes every recorded change; a value is rendered once for each change · *bound* one value per
+//! pod; changes during a write coalesce into one more write · *restart* `open` returns the recorded
+//! values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::{oneshot, watch};
 use windlass_types::PodUid;
 
@@ -48,8 +50,9 @@ struct Inner<V> {
     /// Name of the file in the store.
     name: &'static str,
     state: Mutex<State<V>>,
-    /// Held for a whole write, so that an older copy never replaces a newer one.
-    disk: Mutex<()>,
+    /// The text of each value. Held for a whole write, so that an older copy never replaces a newer
+    /// one.
+    disk: Mutex<BTreeMap<PodUid, Box<RawValue>>>,
     /// Number of the last written change.
     written: watch::Sender<u64>,
 }
@@ -57,6 +60,8 @@ struct Inner<V> {
 #[derive(Debug)]
 struct State<V> {
     tables: BTreeMap<PodUid, V>,
+    /// Pods whose text is older than their value: a write of one changed pod costs little with many.
+    changed: BTreeSet<PodUid>,
     /// Number of the last change.
     changes: u64,
     writing: bool,
@@ -74,11 +79,12 @@ impl<V: Record> TableFile<V> {
                 store,
                 name,
                 state: Mutex::new(State {
+                    changed: tables.keys().cloned().collect(),
                     tables: tables.clone(),
                     changes: 0,
                     writing: false,
                 }),
-                disk: Mutex::new(()),
+                disk: Mutex::default(),
                 written: watch::Sender::new(0),
             }),
         };
@@ -90,7 +96,7 @@ impl<V: Record> TableFile<V> {
         let mut state = self.inner.state.lock();
         if state.tables.get(uid) != Some(value) {
             state.tables.insert(uid.clone(), value.clone());
-            self.changed(state);
+            self.changed(state, [uid.clone()]);
         }
     }
 
@@ -106,24 +112,25 @@ impl<V: Record> TableFile<V> {
             Some(value) => state.tables.insert(uid.clone(), value),
             None => state.tables.remove(uid),
         };
-        self.changed(state);
+        self.changed(state, [uid.clone()]);
     }
 
     /// Removes a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut state = self.inner.state.lock();
         if state.tables.remove(uid).is_some() {
-            self.changed(state);
+            self.changed(state, [uid.clone()]);
         }
     }
 
     /// Removes all other pods.
     pub(crate) fn retain(&self, pods: &BTreeSet<PodUid>) {
         let mut state = self.inner.state.lock();
-        let before = state.tables.len();
-        state.tables.retain(|uid, _| pods.contains(uid));
-        if state.tables.len() != before {
-            self.changed(state);
+        let removed = state.tables.keys().filter(|uid| !pods.contains(*uid));
+        let removed: Vec<PodUid> = removed.cloned().collect();
+        if !removed.is_empty() {
+            state.tables.retain(|uid, _| pods.contains(uid));
+            self.changed(state, removed);
         }
     }
 
@@ -150,7 +157,8 @@ impl<V: Record> TableFile<V> {
         }
     }
 
-    fn changed(&self, mut state: MutexGuard<'_, State<V>>) {
+    fn changed(&self, mut state: MutexGuard<'_, State<V>>, pods: impl IntoIterator<Item = PodUid>) {
+        state.changed.extend(pods);
         state.changes += 1;
         if state.writing {
             return;
@@ -183,12 +191,32 @@ impl<V: Record> Inner<V> {
     }
 
     fn write_once(&self) -> Result<(), StoreError> {
-        let _disk = self.disk.lock();
-        let (tables, number) = {
-            let state = self.state.lock();
-            (state.tables.clone(), state.changes)
+        let mut texts = self.disk.lock();
+        let (changed, number) = {
+            let mut state = self.state.lock();
+            let uids = std::mem::take(&mut state.changed).into_iter();
+            let changed = uids.map(|uid| (state.tables.get(&uid).cloned(), uid));
+            (changed.collect::<Vec<_>>(), state.changes)
         };
-        self.store.save(self.name, &tables)?;
+        let render =
+            |(value, _): &(Option<V>, PodUid)| value.as_ref().map(to_raw_value).transpose();
+        let rendered: Result<Vec<_>, _> = changed.iter().map(render).collect();
+        let uids = changed.into_iter().map(|(_, uid)| uid);
+        let rendered = match rendered {
+            Ok(rendered) => rendered,
+            Err(source) => {
+                self.state.lock().changed.extend(uids);
+                let name = self.name.to_owned();
+                return Err(StoreError::Encode { name, source });
+            }
+        };
+        for (uid, text) in uids.zip(rendered) {
+            match text {
+                Some(text) => texts.insert(uid, text),
+                None => texts.remove(&uid),
+            };
+        }
+        self.store.save(self.name, &*texts)?;
         self.written
             .send_modify(|written| *written = (*written).max(number));
         Ok(())

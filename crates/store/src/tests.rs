@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -11,6 +12,7 @@ use windlass_types::{
     ContainerProbeResult, PodProbeResults, PodUid, ProbeKind, SharedPod, Timestamp,
 };
 
+use crate::table_file::TableFile;
 use crate::{AdmittedPod, AdmittedPods, BackoffFile, ProbeResultFile, Store, StoreError};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +184,44 @@ async fn retain_removes_delays_of_unknown_pods() {
     file.flush().await.expect("flush");
     let (_, after) = BackoffFile::open(store).expect("open again");
     assert_eq!(after, [(b, table(2))].into());
+}
+
+/// A value that counts how often it is rendered.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Counted(u32);
+
+static RENDERED: AtomicUsize = AtomicUsize::new(0);
+
+impl Serialize for Counted {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        RENDERED.fetch_add(1, Ordering::Relaxed);
+        serializer.serialize_u32(self.0)
+    }
+}
+
+#[tokio::test]
+async fn change_of_one_pod_renders_no_other() {
+    let (_dir, store) = store();
+    let (file, _) = TableFile::open(store.clone(), "counted").expect("open");
+    let uids: Vec<PodUid> = ["a", "b", "c"].map(PodUid::from).into();
+    for uid in &uids {
+        file.record(uid, &Counted(1));
+    }
+    file.flush().await.expect("flush");
+    assert_eq!(RENDERED.load(Ordering::Relaxed), 3);
+    file.record(&uids[0], &Counted(2));
+    file.forget(&uids[1]);
+    file.flush().await.expect("flush");
+    assert_eq!(RENDERED.load(Ordering::Relaxed), 4);
+    let expected: BTreeMap<_, _> =
+        [(uids[0].clone(), Counted(2)), (uids[2].clone(), Counted(1))].into();
+    // after a restart too
+    let (file, after) = TableFile::open(store.clone(), "counted").expect("open again");
+    assert_eq!(after, expected);
+    file.record(&uids[2], &Counted(3));
+    file.flush().await.expect("flush");
+    let (_, after) = TableFile::<Counted>::open(store, "counted").expect("open again");
+    assert_eq!(after.values().map(|it| it.0).collect::<Vec<_>>(), [2, 3]);
 }
 
 #[tokio::test]
