@@ -120,6 +120,7 @@ struct Inner {
     finished_hooks: hooks::FinishedHooks,
     post_starts: hooks::FinishedHooks,
     accepted: resize::Accepted,
+    sandbox_sizes: resize::UnknownCall,
 }
 
 impl PodRuntime {
@@ -138,6 +139,7 @@ impl PodRuntime {
             finished_hooks: hooks::FinishedHooks::default(),
             post_starts: hooks::FinishedHooks::default(),
             accepted: resize::Accepted::default(),
+            sandbox_sizes: resize::UnknownCall::default(),
             deps,
         }))
     }

@@ -5,6 +5,7 @@
 //! pod's cgroup are read once in an agent run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -41,6 +42,26 @@ impl Accepted {
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut pods = self.0.lock();
         pods.remove(uid);
+    }
+}
+
+/// Time for which a call that the runtime does not know is not repeated: the runtime may be replaced
+/// by a newer one.
+const UNKNOWN_CALL_TIME: Duration = Duration::from_secs(60);
+
+/// Whether the runtime knows UpdatePodSandboxResources.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownCall(Mutex<Option<Instant>>);
+
+impl UnknownCall {
+    /// True if the runtime did not know the call a short time ago.
+    fn is_unknown(&self) -> bool {
+        let since = self.0.lock();
+        since.is_some_and(|since| since.elapsed() < UNKNOWN_CALL_TIME)
+    }
+
+    fn record(&self) {
+        *self.0.lock() = Some(Instant::now());
     }
 }
 
@@ -255,7 +276,9 @@ impl SyncPass<'_> {
 
     /// Sends the new resources of the pod to the runtime, which may reject them.
     async fn announce(&self) -> Result<(), ResizeError> {
-        let Some(sandbox) = &self.actions.sandbox_id else {
+        let call = &self.runtime.0.sandbox_sizes;
+        let sandbox = self.actions.sandbox_id.as_ref();
+        let Some(sandbox) = sandbox.filter(|_| !call.is_unknown()) else {
             return Ok(());
         };
         let deps = self.runtime.deps();
@@ -265,8 +288,12 @@ impl SyncPass<'_> {
             deps.runtime
                 .update_pod_sandbox_resources(sandbox, overhead.as_ref(), &resources);
         match announced.await {
-            Err(error) if !is_unimplemented(&error) => Err(ResizeError::from(&error)),
-            _ => Ok(()),
+            Err(error) if is_unimplemented(&error) => {
+                call.record();
+                Ok(())
+            }
+            Err(error) => Err(ResizeError::from(&error)),
+            Ok(()) => Ok(()),
         }
     }
 
