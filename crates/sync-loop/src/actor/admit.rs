@@ -22,7 +22,11 @@ use crate::resizes::RetryTrigger;
 
 impl SyncLoop {
     pub(super) fn config(&mut self, mut update: PodUpdate) {
-        tracing::info!(%update, "config");
+        match update.op {
+            // mostly the echo of a status
+            PodOp::Reconcile => tracing::debug!(%update, "config"),
+            _ => tracing::info!(%update, "config"),
+        }
         self.gauges = None;
         let restored = update.op == PodOp::Restore;
         if restored {
