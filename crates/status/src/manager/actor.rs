@@ -71,7 +71,8 @@ pub struct StatusManager {
     deps: StatusManagerDeps,
     machines: PodMachines,
     start_latency: StartLatencyTracker,
-    timer: Option<SpawnHandle>,
+    /// The armed timer and its time.
+    timer: Option<(SpawnHandle, Timestamp)>,
     completions: CompletionSender<RequestCompleted>,
     streams: Option<Streams>,
 }
@@ -167,17 +168,22 @@ impl StatusManager {
         self.process(ctx, |machines, now| machines.completed(key, result, now));
     }
 
-    /// Replaces the timer with one for the next wake-up.
+    /// Replaces the timer unless it is that of the next wake-up.
     fn arm_timer(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.timer.take() {
+        let next = self.machines.next_wake_up();
+        if self.timer.as_ref().map(|(_, at)| *at) == next {
+            return;
+        }
+        if let Some((timer, _)) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(at) = self.machines.next_wake_up() {
+        if let Some(at) = next {
             let delay = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-            self.timer = Some(ctx.run_later(delay, |this, ctx| {
+            let timer = ctx.run_later(delay, |this, ctx| {
                 this.timer = None;
                 this.process(ctx, PodMachines::tick);
-            }));
+            });
+            self.timer = Some((timer, at));
         }
     }
 }
