@@ -139,6 +139,7 @@ async fn bursts(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let mut costs = Costs::default();
     for round in 0..options.rounds {
         let limit = LIMITS[round % LIMITS.len()];
         run::step(&format!(
@@ -147,6 +148,9 @@ async fn bursts(
             round + 1,
             options.rounds
         ));
+        node.forget_requests();
+        let process = node.process()?;
+        let cpu = process.cpu_seconds()?;
         let begin = Instant::now();
         for one in resized {
             set_limit(node, one, limit)?;
@@ -155,7 +159,12 @@ async fn bursts(
             wait_for(one, limit).await?;
         }
         ours.push(begin.elapsed().as_secs_f64());
+        let of_each = |seconds: f64| seconds * 1000.0 / resized.len() as f64;
+        costs.resized.push(of_each(process.cpu_seconds()? - cpu));
         node.settle().await?;
+        costs.settled.push(of_each(process.cpu_seconds()? - cpu));
+        let patches: usize = node.status_patches().values().sum();
+        costs.patches.push(patches as f64 / resized.len() as f64);
         node.freeze()?;
         let mut best = f64::INFINITY;
         for concurrency in BARE_CONCURRENCY {
@@ -169,7 +178,43 @@ async fn bursts(
     }
     let what = format!("{} resizes at once, wall", resized.len());
     report.rounds(&what, &ours, &theirs, BURST_TARGET);
+    costs.report(report);
     Ok(())
+}
+
+/// What each resize of a burst costs the agent, by round.
+#[derive(Default)]
+struct Costs {
+    /// Milliseconds of CPU time until all cgroups are changed.
+    resized: Vec<f64>,
+    /// The same until the agent is idle.
+    settled: Vec<f64>,
+    /// Status patches until then.
+    patches: Vec<f64>,
+}
+
+impl Costs {
+    fn report(&self, report: &mut Report) {
+        for (what, values, unit) in [
+            (
+                "CPU of the agent until then, each",
+                &self.resized,
+                Unit::Milliseconds,
+            ),
+            (
+                "CPU of the agent until it is idle, each",
+                &self.settled,
+                Unit::Milliseconds,
+            ),
+            (
+                "status patches until then, each",
+                &self.patches,
+                Unit::Count,
+            ),
+        ] {
+            report.figure(what, median(values), unit, f64::NAN);
+        }
+    }
 }
 
 fn set_limit(node: &ClusterNode, one: &Resized, milli_cpu: i64) -> anyhow::Result<()> {
