@@ -14,13 +14,13 @@ use windlass_types::{Phase, Pod, PodExt};
 use windlass_pod_inputs::resources::{
     milli_cpu_of_quota, milli_cpu_of_shares, pod_limit, pod_request, with_overhead,
 };
-use windlass_units::quantity::{Quantity, QuantityFormat};
+use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 
 use super::fields::{MIN_EFFECTIVE_CPU_LIMIT, MIN_EFFECTIVE_CPU_REQUEST, settle};
 use super::{StatusInput, whole_seconds};
 
 /// The condition of a resize in progress.
-pub(super) const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub(crate) const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// Its reason after a failed attempt.
 const ERROR: &str = "Error";
 
@@ -45,7 +45,23 @@ pub struct ResizeInProgress {
 }
 
 impl ResizeInProgress {
-    /// Reads the resize that a previous agent run reported.
+    /// Returns the resize of a previous agent run: the reported one, or one that ended before it was
+    /// reported. Then the status is of an older generation and has other sizes than those allocated.
+    pub fn from_previous_run(pod: &Pod) -> Option<Self> {
+        let status = pod.status.as_ref()?;
+        let generation = pod.metadata.generation;
+        let is_older =
+            status.observed_generation.is_some() && status.observed_generation < generation;
+        Self::from_status(status).or_else(|| {
+            let is_unreported = is_older && has_other_sizes(pod, status);
+            is_unreported.then_some(Self {
+                generation,
+                error: None,
+            })
+        })
+    }
+
+    /// Reads the condition of a status.
     pub fn from_status(status: &PodStatus) -> Option<Self> {
         let mut conditions = status.conditions.iter().flatten();
         let condition = conditions.find(|c| c.type_ == RESIZE_IN_PROGRESS)?;
@@ -76,6 +92,34 @@ impl ResizeInProgress {
             observed_generation: self.generation,
         }
     }
+}
+
+/// True if the status of a running container has other requests or limits than its spec.
+fn has_other_sizes(pod: &Pod, status: &PodStatus) -> bool {
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    lists.into_iter().flatten().flatten().any(|reported| {
+        let mut specs = pod.containers().iter().chain(pod.init_containers());
+        let spec = specs.find(|spec| spec.name == reported.name);
+        let state = reported.state.as_ref();
+        let (Some(spec), Some(actual), true) = (
+            spec.and_then(|spec| spec.resources.as_ref()),
+            &reported.resources,
+            state.is_some_and(|state| state.running.is_some()),
+        ) else {
+            return false;
+        };
+        // a Go kubelet may report no allocated requests
+        (reported.allocated_resources.is_some()
+            && differ(&spec.requests, &reported.allocated_resources))
+            || differ(&spec.limits, &actual.limits)
+    })
+}
+
+fn differ(a: &Option<Amounts>, b: &Option<Amounts>) -> bool {
+    let amount = |list: &Option<Amounts>, name| lookup(list.as_ref(), name).ok().flatten();
+    ["cpu", "memory"]
+        .iter()
+        .any(|name| amount(a, name) != amount(b, name))
 }
 
 /// Sets the pod-level fields `resources` and `allocatedResources`.

@@ -15,7 +15,7 @@ use windlass_pod_text::pod;
 
 thread_local! {
     /// Number of statuses rendered as JSON on this thread.
-    pub(super) static RENDERINGS: Cell<usize> = const { Cell::new(0) };
+    pub(in crate::status_sync) static RENDERINGS: Cell<usize> = const { Cell::new(0) };
 }
 
 pub(super) fn at(second: i64) -> Timestamp {

@@ -35,10 +35,10 @@ impl Drop for Counted {
 }
 
 impl ResizeReport {
-    /// Restores a resize that a previous agent run reported.
+    /// Restores the resize of a previous agent run.
     pub(crate) fn from_previous_run(pod: &Pod, metrics: &Metrics) -> Self {
-        let reported = pod.status.as_ref().and_then(ResizeInProgress::from_status);
-        Self(reported.map(|resize| Counted::new(resize, metrics)))
+        let resize = ResizeInProgress::from_previous_run(pod);
+        Self(resize.map(|resize| Counted::new(resize, metrics)))
     }
 
     /// Returns the resize in progress.

@@ -142,6 +142,13 @@ fn condition(sim: &NodeSim, pod: &str) -> Option<PodCondition> {
     { conditions.into_iter() }.find(|c| c.type_ == "PodResizeInProgress")
 }
 
+/// True if the status is that of the current spec. A short resize has no condition.
+fn is_observed(sim: &NodeSim, pod: &str) -> bool {
+    let pod = get(sim, pod).expect("a pod");
+    let observed = pod.status.and_then(|status| status.observed_generation);
+    observed == pod.metadata.generation
+}
+
 /// Reason and message of the resize in progress in the API.
 fn in_progress(sim: &NodeSim, pod: &str) -> Option<String> {
     let condition = condition(sim, pod)?;
@@ -191,7 +198,8 @@ fn updates(sim: &NodeSim, pod: &str) -> usize {
 
 async fn settled(sim: &NodeSim, tree: &MemoryTree, uid: &PodUid, pod: &str, expected: &str) {
     sim.until(expected, 3 * MINUTE, |sim| {
-        actual(sim, tree, uid) == expected && in_progress(sim, pod).is_none()
+        let is_reported = in_progress(sim, pod).is_none() && is_observed(sim, pod);
+        actual(sim, tree, uid) == expected && is_reported
     })
     .await;
 }
@@ -208,7 +216,7 @@ fn pod_grows_and_shrinks_without_a_restart() {
         let hang = || Fault::hang(Operation::UpdateContainer);
         sim.runtime.inject(hang());
         resize(sim, "web", "app", (200, 80));
-        sim.pass(SECOND).await;
+        sim.pass(2 * SECOND).await;
         assert_eq!(pod_cgroup(tree, &uid), (300, 130));
         assert_eq!(in_progress(sim, "web").as_deref(), Some(" "));
         let generation = get(sim, "web").and_then(|pod| pod.metadata.generation);
@@ -243,6 +251,48 @@ fn pod_grows_and_shrinks_without_a_restart() {
         }
         assert_eq!(events(sim, "web", "ResizeError"), Vec::<String>::new());
         sim.runtime.assert_no_duplicate_live_instances();
+    });
+}
+
+/// Patches of a pod's status since the requests were cleared.
+fn status_patches(sim: &NodeSim, pod: &str) -> usize {
+    let path = format!("/api/v1/namespaces/default/pods/{pod}/status");
+    let requests = sim.api.requests();
+    let patches = requests.iter().filter(|it| it.method == "PATCH");
+    patches.filter(|it| it.path == path).count()
+}
+
+#[test]
+fn short_resize_is_one_status_patch_and_one_call() {
+    on_a_node_with_cgroups(2110, async |sim, tree| {
+        let uid = running(sim, sized("web", (100, 50))).await;
+        // as containerd before 2.0
+        let operation = Operation::UpdatePodSandbox;
+        let unknown = Fault::fail(operation, 100, CriCode::Unimplemented, "unknown method");
+        sim.runtime.inject(unknown);
+        for (cpu, attempts, pause) in [
+            (200, 1, 10 * SECOND),
+            (300, 0, 2 * MINUTE),
+            // the runtime may have been replaced
+            (400, 1, SECOND),
+        ] {
+            sim.pass(10 * SECOND).await;
+            sim.api.clear_requests();
+            sim.runtime.clear_calls();
+            resize(sim, "web", "app", (cpu, 50));
+            let pod = cpu + 100;
+            let done = format!("app#0: {cpu}m 50Mi, peer#0: 100m 50Mi, pod: {pod}m 100Mi");
+            settled(sim, tree, &uid, "web", &done).await;
+            sim.pass(5 * SECOND).await;
+            let amounts = format!(r#"{{"cpu":"{cpu}m","memory":"50Mi"}}"#);
+            let amounts = format!("{amounts} {amounts} {amounts}");
+            assert_eq!(reported(sim, "web", "app"), amounts);
+            assert_eq!((status_patches(sim, "web"), updates(sim, "web")), (1, 1));
+            assert_eq!(sim.runtime.calls_of(operation, "").len(), attempts);
+            sim.pass(pause).await;
+        }
+        let all = ["ResizeCompleted x1", "ResizeStarted x1"];
+        assert_eq!(sent(sim), [all[0], all[0], all[0], all[1], all[1], all[1]]);
     });
 }
 
@@ -601,6 +651,11 @@ fn kill_of_the_agent_at_any_point_of_a_resize_converges() {
                 assert_eq!(actual(sim, tree, &uid), expected, "killed at step {step}");
                 assert_eq!(in_progress(sim, "web"), None);
                 assert_eq!(restarts(sim, "web"), i32::from(restart), "step {step}");
+                let events = sent(sim);
+                assert!(
+                    events.contains(&"ResizeCompleted x1".to_owned()),
+                    "step {step}: {events:?}"
+                );
                 sim.runtime.assert_no_duplicate_live_instances();
             });
         }

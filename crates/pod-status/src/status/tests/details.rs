@@ -121,6 +121,29 @@ fn unreported_resources_change_at_the_end_of_a_resize() {
 }
 
 #[test]
+fn resize_that_ended_unreported_is_known_to_next_run() {
+    let check = |requests, limits, observed, expected: Option<i64>| {
+        let mut status = asking("cpu=1 memory=1Gi", "cpu=2").status_at(10);
+        status.observed_generation = Some(observed);
+        let mut pod = asking(requests, limits).pod.clone();
+        pod.metadata.generation = Some(2);
+        pod.status = Some(status);
+        let resize = expected.map(|generation| ResizeInProgress {
+            generation: Some(generation),
+            error: None,
+        });
+        let found = ResizeInProgress::from_previous_run(&pod);
+        assert_eq!(found, resize, "{requests}, {limits}");
+    };
+    check("cpu=1 memory=2Gi", "cpu=2", 1, Some(2));
+    check("cpu=1 memory=1Gi", "cpu=3", 1, Some(2));
+    // another spelling
+    check("cpu=1000m memory=1Gi", "cpu=2", 1, None);
+    // the status is newer than the spec
+    check("cpu=1 memory=1Gi", "cpu=3", 2, None);
+}
+
+#[test]
 fn resize_in_progress_is_a_condition_until_it_ends() {
     let condition = |status: &PodStatus| {
         let mut conditions = status.conditions.iter().flatten();

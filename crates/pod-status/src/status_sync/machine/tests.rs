@@ -10,6 +10,7 @@ use windlass_types::view::PodWorkerState::{SyncPod, TerminatedPod, TerminatingPo
 
 use super::*;
 use crate::mirror::NodeOwner;
+use crate::status_sync::tests::RENDERINGS;
 use crate::status_sync::tests::{at, proposal, status};
 use windlass_pod_text::pod;
 
@@ -380,6 +381,74 @@ fn conflicting_status_is_not_sent_and_is_reported() {
     assert_eq!(conflict.container, "web");
     fixture.step(says("Failed | Ready=False@1 | web=t1", TerminatedPod));
     assert_eq!(fixture.machine.status_conflict(), None);
+}
+
+#[test]
+fn status_is_not_rendered_while_request_is_in_flight() {
+    let rendered = || RENDERINGS.get();
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, NEW));
+    fixture.step(says(PENDING, SyncPod));
+    let before = rendered();
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(fixture.step(seen("u", 2, PENDING)), "idle");
+    assert_eq!(rendered(), before);
+    let patch = r#"patch u "Running" ["Ready"]"#;
+    assert_eq!(fixture.step(answer("u", 2, PENDING)), patch);
+    // both sides
+    assert_eq!(rendered(), before + 2);
+    assert_eq!(fixture.step(answer("u", 3, RUNNING)), "idle");
+    assert_eq!(fixture.step(seen("u", 3, RUNNING)), "idle");
+    assert_eq!(rendered(), before + 2);
+}
+
+const RESIZED: &str =
+    "Running | PodScheduled=True@1 Ready=True@101 PodResizeInProgress=True@102 | web=r";
+
+#[test]
+fn resize_that_ends_soon_is_reported_once() {
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, RUNNING));
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
+    assert_eq!(fixture.step(seen("u", 2, RUNNING)), "wait@101");
+    let done = "Running | PodScheduled=True@1 Ready=True@101 | web=r*1";
+    assert_eq!(fixture.step(says(done, SyncPod)), "patch u null []");
+    assert_eq!(fixture.step(answer("u", 3, done)), "idle");
+    assert_eq!(fixture.tick_at(101), "idle");
+}
+
+#[test]
+fn resize_that_lasts_is_reported_and_then_its_end() {
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, RUNNING));
+    fixture.step(says(RUNNING, SyncPod));
+    // the begin, or the end
+    let changes = r#"patch u null ["PodResizeInProgress"]"#;
+    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
+    assert_eq!(fixture.tick_at(101), changes);
+    assert_eq!(fixture.step(answer("u", 2, RESIZED)), "idle");
+    // neither the end nor an error waits
+    assert_eq!(fixture.step(says(RUNNING, SyncPod)), changes);
+    fixture.step(answer("u", 3, RUNNING));
+    let failed = RESIZED.replace("@102", "@102,Error");
+    assert_eq!(fixture.step(says(&failed, SyncPod)), changes);
+}
+
+#[test]
+fn resize_does_not_delay_changed_readiness() {
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, RUNNING));
+    fixture.step(says(RUNNING, SyncPod));
+    let restarts = RESIZED.replace("Ready=True@101", "Ready=False@102");
+    let both = r#"patch u null ["Ready", "PodResizeInProgress"]"#;
+    assert_eq!(fixture.step(says(&restarts, SyncPod)), both);
+    // set back while the wait lasts
+    let mut fixture = Fixture::new(Role::Pod);
+    fixture.step(seen("u", 1, RUNNING));
+    assert_eq!(fixture.step(says(RESIZED, SyncPod)), "wait@101");
+    let begin = r#"patch u null ["PodResizeInProgress"]"#;
+    assert_eq!(fixture.tick_at(50), begin);
 }
 
 /// A static pod `p` with this hash.
