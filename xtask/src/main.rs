@@ -96,6 +96,7 @@ fn main() -> ExitCode {
         Command::Reference => reference::run(),
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),
+        Command::Chaos(options) if options.wants_power_cuts() => block_on(vm::power::run(&options)),
         Command::Chaos(options) => block_on(chaos::run(&options)),
         Command::Image(options) => image::run(&options),
         Command::Manifests(options) => manifests::run(&options),

@@ -3,14 +3,15 @@
 //!
 //! The processor is emulated: no `/dev/kvm`, but ten times slower. The system disk ([`system`]) is
 //! built once; a second disk has the build output ([`payload`]). Changes in the machine are
-//! discarded.
+//! discarded, but for the power cuts of `cargo xtask chaos` ([`power`]).
 
 mod machine;
 mod payload;
+pub(crate) mod power;
 mod system;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -80,8 +81,7 @@ pub(crate) struct Options {
 /// Runs the tests, or the shell, on a new machine.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     options.hardware.check()?;
-    let work = run::target_directory()?.join("vm");
-    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    let work = work()?;
     let _lock = lock(&work)?;
     debian::ensure(PACKAGES, run::step)?;
     let system = system::ensure(&work)?;
@@ -89,7 +89,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         let payload = payload::of_shell(&work)?;
         let machine = Machine {
             system: &system,
-            payload: &payload,
+            kept: None,
+            payload: Some(&payload),
             hardware: &options.hardware,
             work: &work,
         };
@@ -99,7 +100,8 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let payload = payload::of_tests(&work, &filter(options), options.rounds)?;
     let machine = Machine {
         system: &system,
-        payload: &payload,
+        kept: None,
+        payload: Some(&payload),
         hardware: &options.hardware,
         work: &work,
     };
@@ -139,6 +141,13 @@ fn filter(options: &Options) -> String {
         true => TESTS.to_owned(),
         false => format!("{TESTS} & ({})", names.join(" | ")),
     }
+}
+
+/// Directory of the machine's files.
+fn work() -> anyhow::Result<PathBuf> {
+    let work = run::target_directory()?.join("vm");
+    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    Ok(work)
 }
 
 /// Prevents two machines from sharing files below `work`.

@@ -87,7 +87,7 @@ impl Member {
         }
     }
 
-    fn manifest(&self, host_dir: &Path) -> Value {
+    pub(crate) fn manifest(&self, host_dir: &Path) -> Value {
         let image = json!({ "image": BUSYBOX, "imagePullPolicy": "IfNotPresent" });
         let container = |name: &str, script: &str, more: Value| {
             let mut all = json!({ "name": name, "command": ["sh", "-c", script] });

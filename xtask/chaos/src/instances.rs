@@ -227,7 +227,7 @@ impl Instances {
 }
 
 /// Back-off before the restart with this number: none, 10 s, 20 s and so on.
-fn delay(restart: u32) -> Duration {
+pub(crate) fn delay(restart: u32) -> Duration {
     match restart.checked_sub(2) {
         None => Duration::ZERO,
         Some(doublings) => (INITIAL * 2_u32.saturating_pow(doublings.min(10))).min(MAX),

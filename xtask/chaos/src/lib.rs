@@ -6,6 +6,7 @@
 //! # Entry points
 //!
 //! * [`Options`] are the options of the command, [`run`] runs it and prints a table
+//! * [`run_power_cuts`] cuts the power of a [`Machine`] instead
 //!
 //! # Example
 //!
@@ -22,8 +23,7 @@
 //!
 //! # Limits
 //!
-//! The instant of a fault within the agent is not reproduced by the seed: it depends on the host. A
-//! power failure of the host is not among the faults.
+//! The instant of a fault within the agent is not reproduced by the seed: it depends on the host.
 
 mod cuts;
 mod faults;
@@ -33,6 +33,7 @@ mod instances;
 mod ledger;
 mod leftovers;
 mod plan;
+mod power;
 mod report;
 mod shake;
 
@@ -42,13 +43,19 @@ use std::time::Duration;
 use xtask_run as run;
 
 use self::plan::Fault;
+pub use self::power::{HOST_ADDRESS, Machine, MachineFile, run_power_cuts};
+
+/// Pods of a run.
+const PODS: usize = 50;
+/// Pods in a machine with an emulated processor.
+const PODS_IN_MACHINE: usize = 6;
 
 /// What to break, and how often.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Pods that exist during the whole run.
-    #[arg(long, default_value_t = 50)]
-    pods: usize,
+    /// Pods that exist during the whole run; by default 50, with --power-cuts 6.
+    #[arg(long)]
+    pods: Option<usize>,
     /// Number of faults.
     #[arg(long, default_value_t = 200)]
     kills: usize,
@@ -76,9 +83,37 @@ pub struct Options {
     /// Cut each CRI call this many times instead, and print what the runtime shows afterwards.
     #[arg(long, value_name = "TIMES")]
     cut_calls: Option<u32>,
+    /// Cut the power of a virtual machine with the agent this many times instead, boot it again and
+    /// count what was lost.
+    ///
+    /// The machine is that of `cargo xtask vm`: emulated and about ten times slower than the host. A
+    /// cut with its boot takes some minutes.
+    #[arg(long, value_name = "N", conflicts_with_all = ["cut_calls", "kills", "minutes", "only", "max_pause", "edited"])]
+    power_cuts: Option<usize>,
 }
 
 impl Options {
+    /// Whether the run is one of power cuts, which [`run_power_cuts`] does.
+    pub fn wants_power_cuts(&self) -> bool {
+        self.power_cuts.is_some()
+    }
+
+    /// Returns the given agent binary, or builds one with the selected profile.
+    ///
+    /// # Errors
+    /// There is no such file, or cargo fails.
+    pub fn agent(&self) -> anyhow::Result<PathBuf> {
+        run::agent(self.windlass.as_deref(), &self.profile)
+    }
+
+    fn pods(&self) -> usize {
+        let default = match self.power_cuts {
+            Some(_) => PODS_IN_MACHINE,
+            None => PODS,
+        };
+        self.pods.unwrap_or(default)
+    }
+
     fn faults(&self) -> Vec<Fault> {
         let mut faults = self.only.clone();
         if faults.is_empty() {
@@ -95,10 +130,14 @@ impl Options {
 
     /// The command that repeats the run.
     fn command(&self) -> String {
+        if let Some(cuts) = self.power_cuts {
+            let (pods, seed) = (self.pods(), self.seed);
+            return format!("cargo xtask chaos --power-cuts {cuts} --pods {pods} --seed {seed}");
+        }
         let faults: Vec<&str> = self.faults().iter().map(|fault| fault.name()).collect();
         format!(
             "cargo xtask chaos --pods {} --kills {} --minutes {} --seed {} --max-pause {} --edited {} --only {}",
-            self.pods,
+            self.pods(),
             self.kills,
             self.minutes,
             self.seed,
@@ -123,7 +162,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         println!("{table}");
         return Ok(());
     }
-    let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
+    let binary = options.agent()?;
     let report = tokio::select! {
         _ = run::interrupted() => anyhow::bail!("interrupted"),
         report = shake::shake(options, &binary) => report?,

@@ -140,7 +140,7 @@ impl Run {
             fleet,
             record: Shared::default(),
             disk,
-            members: Member::all(options.pods),
+            members: Member::all(options.pods()),
             edited: BTreeMap::new(),
             generation: 0,
             before: Counts::default(),

@@ -23,7 +23,7 @@ const SYSTEM_STARTED: &str = "Run /init as init process";
 /// starts the system, with more than one emulated CPU.
 const CONSOLE_SILENCE: Duration = Duration::from_secs(45);
 /// Max attempts to boot.
-const BOOTS: u32 = 4;
+pub(super) const BOOTS: u32 = 4;
 /// Timeout of powering off after the tests.
 const POWER_OFF: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -67,6 +67,14 @@ impl Default for Hardware {
 }
 
 impl Hardware {
+    /// The default with this much memory in MiB.
+    pub(super) fn with_memory(memory: u64) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
+
     /// Fails for an unsupported combination.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.memory < MIN_MEMORY {
@@ -118,12 +126,17 @@ impl Hardware {
 enum Mode {
     Test,
     Shell,
+    /// The units that are enabled on a kept disk, with the host reachable.
+    Kept,
 }
 
 /// A machine that can be started.
 pub(super) struct Machine<'a> {
     pub(super) system: &'a System,
-    pub(super) payload: &'a Payload,
+    /// A layer above the system disk that keeps what the machine writes; without it that is
+    /// discarded.
+    pub(super) kept: Option<&'a Path>,
+    pub(super) payload: Option<&'a Payload>,
     pub(super) hardware: &'a Hardware,
     pub(super) work: &'a Path,
 }
@@ -222,6 +235,11 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Returns the command of a machine that runs what is enabled on its kept disk.
+    pub(super) fn command_of_kept_disk(&self) -> anyhow::Result<Command> {
+        self.command(Mode::Kept)
+    }
+
     fn command(&self, mode: Mode) -> anyhow::Result<Command> {
         let (wanted, network) = match mode {
             // no network outside of the machine
@@ -233,6 +251,7 @@ impl Machine<'_> {
                 "systemd.wants=windlass-shell.service systemd.wants=windlass.service quiet",
                 "user,id=net",
             ),
+            Mode::Kept => ("", "user,id=net"),
         };
         let swap = if self.hardware.swap > 0 {
             " windlass.swap"
@@ -265,8 +284,19 @@ impl Machine<'_> {
             // changes of the disks are stored in unnamed files
             .env("TMPDIR", self.work)
             .kill_on_drop(true);
-        self.add_disk(&mut command, &self.system.disk, "system");
-        self.add_disk(&mut command, &self.payload.disk, "payload");
+        match self.kept {
+            // flushes of the machine reach the layer: without them nothing that it wrote survives
+            Some(layer) => add_drive(
+                &mut command,
+                layer,
+                "system",
+                "format=qcow2,cache=writeback",
+            ),
+            None => self.add_disk(&mut command, &self.system.disk, "system"),
+        }
+        if let Some(payload) = self.payload {
+            self.add_disk(&mut command, &payload.disk, "payload");
+        }
         if self.hardware.swap > 0 {
             let path = self.empty_disk("swap", self.hardware.swap)?;
             self.add_disk(&mut command, &path, "swap");
@@ -280,16 +310,7 @@ impl Machine<'_> {
     }
 
     fn add_disk(&self, command: &mut Command, path: &Path, name: &str) {
-        let drive = format!(
-            "file={},id={name},if=none,format=raw,snapshot=on,cache=unsafe",
-            // a comma ends a value
-            path.display().to_string().replace(',', ",,")
-        );
-        command.args(["-drive", &drive]);
-        command.args([
-            "-device",
-            &format!("virtio-blk-pci,drive={name},serial={name}"),
-        ]);
+        add_drive(command, path, name, "format=raw,snapshot=on,cache=unsafe");
     }
 
     fn empty_disk(&self, name: &str, megabytes: u64) -> anyhow::Result<PathBuf> {
@@ -298,6 +319,19 @@ impl Machine<'_> {
         file.set_len(megabytes * MIB)?;
         Ok(path)
     }
+}
+
+fn add_drive(command: &mut Command, path: &Path, name: &str, how: &str) {
+    let drive = format!(
+        "file={},id={name},if=none,{how}",
+        // a comma ends a value
+        path.display().to_string().replace(',', ",,")
+    );
+    command.args(["-drive", &drive]);
+    command.args([
+        "-device",
+        &format!("virtio-blk-pci,drive={name},serial={name}"),
+    ]);
 }
 
 /// Output of the machine.
@@ -323,7 +357,7 @@ async fn is_booted(output: &mut Output) -> anyhow::Result<bool> {
 }
 
 /// Completes when the console is silent for [`CONSOLE_SILENCE`] before the system starts.
-async fn falls_silent(console: &Path) {
+pub(super) async fn falls_silent(console: &Path) {
     let read = || fs::read(console).unwrap_or_default();
     let mut before = read().len();
     loop {

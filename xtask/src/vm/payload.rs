@@ -114,6 +114,29 @@ pub(super) fn of_shell(work: &Path) -> anyhow::Result<Payload> {
     staging.finish(&[])
 }
 
+/// The agent, the local images and files of the system, with a script that puts them in place.
+pub(super) fn of_power(
+    work: &Path,
+    agent: &Path,
+    files: &[(&str, &str)],
+) -> anyhow::Result<Payload> {
+    let images = images(work)?;
+    let staging = Staging::new(work)?;
+    staging.link(agent, &staging.folder.join("programs/windlass"))?;
+    for entry in fs::read_dir(&images)?.flatten() {
+        let name = entry.file_name();
+        staging.link(&entry.path(), &staging.folder.join("images").join(name))?;
+    }
+    for (path, text) in files {
+        let path = staging.folder.join("system").join(path);
+        let parent = path.parent().context("a path in a directory")?;
+        fs::create_dir_all(parent)?;
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    staging.write("run", include_str!("guest/prepare.sh"))?;
+    staging.finish(&[])
+}
+
 /// Images of the private containerd, which are slow to build in the machine.
 fn images(work: &Path) -> anyhow::Result<PathBuf> {
     let folder = work.join("images");
