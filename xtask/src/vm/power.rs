@@ -39,8 +39,8 @@ const CLUSTER: &str = "cluster_size=4k";
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Timeout until the system runs scripts.
 const START_TIMEOUT: Duration = Duration::from_secs(10 * 60);
-/// Timeout of a script, which ends itself after 120 s.
-const SCRIPT_TIMEOUT: Duration = Duration::from_secs(180);
+/// Timeout of a script, which ends itself after 300 s.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(360);
 /// Timeout until QEMU listens.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);

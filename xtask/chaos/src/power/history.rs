@@ -134,16 +134,19 @@ pub(crate) enum Loss {
     EarlyRestart,
     /// Synced data of an emptyDir is not there.
     Data,
+    /// A ConfigMap volume of a running pod has other content than the ConfigMap.
+    Payload,
 }
 
 impl Loss {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Failed,
         Self::LeftTerminalPhase,
         Self::CountWentBack,
         Self::ExtraRestart,
         Self::EarlyRestart,
         Self::Data,
+        Self::Payload,
     ];
 }
 
@@ -156,6 +159,7 @@ impl fmt::Display for Loss {
             Self::ExtraRestart => "containers restarted more often than the power was cut",
             Self::EarlyRestart => "restarts of crash loops before the end of their back-off",
             Self::Data => "emptyDirs without their synced data",
+            Self::Payload => "ConfigMap volumes with other content than the ConfigMap",
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The plan of a run: at which instant of the machine's life each power cut is, from a seed.
+//! The plan of a run: in which stage of the machine, and in which part of it, each power cut is, from a
+//! seed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,17 +34,6 @@ impl Stage {
         }
     }
 
-    /// Max time from the begin of the stage to the cut, on an emulated processor.
-    fn max_delay(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Boot => 60,
-            Self::Start => 40,
-            Self::Rest => 10,
-            Self::Create => 15,
-            Self::Delete => 8,
-        })
-    }
-
     /// Whether the machine is cut before it has converged.
     pub(crate) fn is_early(self) -> bool {
         matches!(self, Self::Boot | Self::Start)
@@ -51,11 +41,44 @@ impl Stage {
 }
 
 /// One power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cut {
     pub(crate) stage: Stage,
-    /// Time from the begin of the stage.
-    pub(crate) delay: Duration,
+    /// Part of the stage that is over, from 0 to 1.
+    pub(crate) part: f64,
+}
+
+/// Durations of the stages on this host: an emulated processor is slow, and slower on a busy host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Durations {
+    /// From power-on until the system runs scripts.
+    pub(crate) boot: Duration,
+    /// From then on until all pods are as expected.
+    pub(crate) start: Duration,
+}
+
+impl Default for Durations {
+    /// Of an idle host, until they are measured.
+    fn default() -> Self {
+        Self {
+            boot: Duration::from_secs(40),
+            start: Duration::from_secs(40),
+        }
+    }
+}
+
+impl Durations {
+    /// Time from the begin of the stage to the cut. A boot ends with the start of containerd and of
+    /// the agent, after the first scripts; the start or the end of one pod takes half of that of all.
+    pub(crate) fn delay(&self, cut: Cut) -> Duration {
+        let stage = match cut.stage {
+            Stage::Boot => self.boot + self.start / 4,
+            Stage::Start => self.start,
+            Stage::Rest => Duration::from_secs(10),
+            Stage::Create | Stage::Delete => self.start / 2,
+        };
+        stage.mul_f64(cut.part.clamp(0.0, 1.0))
+    }
 }
 
 /// Stages of ten cuts in succession, in an order from the seed.
@@ -90,8 +113,8 @@ pub(crate) fn cuts(seed: u64, count: usize) -> Vec<Cut> {
                 Stage::Delete => created -= 1,
                 _ => {}
             }
-            let delay = stage.max_delay().mul_f64(random.random_range(0.0..1.0));
-            cuts.push(Cut { stage, delay });
+            let part = random.random_range(0.0..1.0);
+            cuts.push(Cut { stage, part });
         }
     }
     cuts.truncate(count);
@@ -134,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_created_pods_are_deleted_and_delays_are_in_range() {
+    fn only_created_pods_are_deleted_and_parts_are_in_range() {
         for seed in 0..100 {
             let mut created = 0_i32;
             for cut in cuts(seed, 50) {
@@ -144,8 +167,27 @@ mod tests {
                     _ => {}
                 }
                 assert!(created >= 0, "{seed}");
-                assert!(cut.delay <= cut.stage.max_delay(), "{cut:?}");
+                assert!((0.0..1.0).contains(&cut.part), "{cut:?}");
             }
         }
+    }
+
+    #[test]
+    fn instant_of_a_cut_follows_the_speed_of_the_machine() {
+        let durations = |boot, start| Durations {
+            boot: Duration::from_secs(boot),
+            start: Duration::from_secs(start),
+        };
+        let check = |durations: Durations, stage, part, expected: u64| {
+            let delay = durations.delay(Cut { stage, part });
+            assert_eq!(delay.as_secs(), expected, "{durations:?} {stage:?} {part}");
+        };
+        check(durations(40, 40), Stage::Boot, 0.5, 25);
+        check(durations(400, 40), Stage::Boot, 0.5, 205);
+        check(durations(40, 40), Stage::Start, 0.25, 10);
+        check(durations(40, 400), Stage::Start, 0.25, 100);
+        check(durations(40, 400), Stage::Create, 0.25, 50);
+        check(durations(40, 400), Stage::Rest, 0.5, 5);
+        check(Durations::default(), Stage::Delete, 0.0, 0);
     }
 }

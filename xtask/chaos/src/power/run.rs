@@ -15,7 +15,6 @@ use windlass_types::Pod;
 use windlass_types::corev1::{ConfigMap, Secret, ServiceAccount};
 
 use crate::Options;
-use crate::faults::POLL;
 use crate::fleet::Member;
 use crate::ledger::Promise;
 use crate::leftovers::Kind;
@@ -23,7 +22,7 @@ use crate::report::{Report, percentile};
 
 use super::compare::{Expected, container_ids, unmet};
 use super::history::{History, Loss, PodState};
-use super::plan::{Cut, Stage, by_stage, cuts};
+use super::plan::{Cut, Durations, Stage, by_stage, cuts};
 use super::snapshot::{self, Snapshot};
 use super::{HOST_ADDRESS, Machine, pods};
 
@@ -31,11 +30,15 @@ use super::{HOST_ADDRESS, Machine, pods};
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(900);
 /// Timeout until nothing of removed pods is left: garbage collection of containers waits a minute.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Interval of reading the API server.
+const POLL: Duration = Duration::from_millis(500);
 /// Interval of snapshots, each of which takes the machine seconds.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(5);
 /// Lifetime of the node's certificate, longer than any run.
 const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const NAMESPACE: &str = "default";
+/// Value of the key in the ConfigMap.
+const MODE: &str = "calm";
 /// Lines of the agent's log that are printed of a boot that did not converge.
 const LOG_LINES: usize = 60;
 
@@ -47,7 +50,23 @@ pub(super) async fn run<M: Machine>(
 ) -> anyhow::Result<Report> {
     let plan = cuts(options.seed, options.power_cuts.unwrap_or_default());
     let control_plane = ControlPlane::start().await?;
-    let members = pods::members(options.pods());
+    run_plan(
+        &plan,
+        pods::members(options.pods()),
+        control_plane,
+        agent,
+        machine,
+    )
+    .await
+}
+
+async fn run_plan<M: Machine>(
+    plan: &[Cut],
+    members: Vec<Member>,
+    control_plane: ControlPlane,
+    agent: &Path,
+    machine: &mut M,
+) -> anyhow::Result<Report> {
     let kubeconfig = control_plane.kubeconfig()?;
     machine
         .prepare(agent, &pods::files(&members, &kubeconfig))
@@ -59,7 +78,7 @@ pub(super) async fn run<M: Machine>(
             number + 1,
             plan.len(),
             cut.stage.name(),
-            cut.delay.as_secs_f64()
+            run.durations.delay(*cut).as_secs_f64()
         ));
         Box::pin(run.boot_and_cut(machine, *cut)).await?;
     }
@@ -67,7 +86,7 @@ pub(super) async fn run<M: Machine>(
     let booted = run.boot(machine).await?;
     Box::pin(run.converge(machine, booted)).await?;
     Box::pin(run.remove_all(machine)).await?;
-    Ok(run.report(&plan, machine.hung_boots()))
+    Ok(run.report(plan, machine.hung_boots()))
 }
 
 /// The API server, on the host.
@@ -83,7 +102,7 @@ impl ControlPlane {
         let metadata = |name: &str| json!({ "name": name, "namespace": NAMESPACE });
         let account = json!({ "metadata": metadata("default") });
         api.create::<ServiceAccount>(&serde_json::from_value(account)?);
-        let map = json!({ "metadata": metadata("settings"), "data": { "mode": "calm" } });
+        let map = json!({ "metadata": metadata("settings"), "data": { "mode": MODE } });
         api.create::<ConfigMap>(&serde_json::from_value(map)?);
         let secret = json!({ "metadata": metadata(pods::SECRET), "data": { "key": "dmFsdWU=" } });
         api.create::<Secret>(&serde_json::from_value(secret)?);
@@ -144,6 +163,7 @@ struct Run {
     unsynced_lost: usize,
     unsynced_checked: usize,
     cuts: usize,
+    durations: Durations,
     boots: usize,
     converged: Vec<Duration>,
     agent_exits: usize,
@@ -186,6 +206,7 @@ impl Run {
             unsynced_lost: 0,
             unsynced_checked: 0,
             cuts: 0,
+            durations: Durations::default(),
             boots: 0,
             converged: Vec::new(),
             agent_exits: 0,
@@ -235,7 +256,7 @@ impl Run {
                 self.prepare_cut(machine, cut.stage).await?;
             }
         }
-        sleep(cut.delay).await;
+        sleep(self.durations.delay(cut)).await;
         if !cut.stage.is_early() {
             let number = self.cuts;
             machine.run(&snapshot::write_unsynced(number)).await?;
@@ -300,6 +321,7 @@ impl Run {
     async fn converge<M: Machine>(&mut self, machine: &mut M, boot: Boot) -> anyhow::Result<()> {
         self.boots += 1;
         machine.system_started().await?;
+        let boot_time = boot.at.elapsed();
         let mut wrong = self.pods_converged(&boot).await;
         let time = boot.at.elapsed();
         let snapshot = self.settled(machine).await?;
@@ -309,6 +331,10 @@ impl Run {
         if wrong.is_empty() {
             xtask_run::step(&format!("converged after {:.1} s", time.as_secs_f64()));
             self.converged.push(time);
+            self.durations = Durations {
+                boot: boot_time,
+                start: time.saturating_sub(boot_time),
+            };
         } else {
             let log = machine
                 .run(&format!(
@@ -326,7 +352,9 @@ impl Run {
     async fn pods_converged(&self, boot: &Boot) -> Vec<String> {
         let end = boot.at + CONVERGE_TIMEOUT;
         loop {
-            let lines = unmet(&self.expected, &states(&self.api), &boot.before);
+            let pods = states(&self.api);
+            lock(&self.history).observe(&pods);
+            let lines = unmet(&self.expected, &pods, &boot.before);
             if lines.is_empty() || Instant::now() > end {
                 return lines;
             }
@@ -373,6 +401,9 @@ impl Run {
                 let what = format!("{uid}: {:?} in place of {number}", found.get(uid.as_str()));
                 lock(&self.history).record_loss(Loss::Data, what);
             }
+        }
+        for what in snapshot.other_payloads(MODE) {
+            lock(&self.history).record_loss(Loss::Payload, what);
         }
         if let Some(number) = self.unsynced.take() {
             self.unsynced_checked += 1;
@@ -474,7 +505,7 @@ async fn agent_started<M: Machine>(machine: &mut M) -> anyhow::Result<()> {
     let end = Instant::now() + CONVERGE_TIMEOUT;
     while machine.run("systemctl is-active windlass").await?.trim() != "active" {
         anyhow::ensure!(Instant::now() < end, "the agent's service does not start");
-        sleep(POLL * 10).await;
+        sleep(POLL * 2).await;
     }
     Ok(())
 }
@@ -486,3 +517,6 @@ async fn observe(api: FakeApiServer, history: Arc<Mutex<History>>) {
         lock(&history).observe(&states(&api));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use crate::leftovers::Kind;
 const PODS: &str = "/var/lib/kubelet/pods";
 /// Path of an emptyDir's data below the directory of its pod.
 const DATA: &str = "volumes/kubernetes.io~empty-dir/scratch";
+/// Path of a key of the ConfigMap below the directory of its pod.
+const PAYLOAD: &str = "volumes/kubernetes.io~configmap/settings/mode";
 /// Files that are written before a cut and not flushed.
 const UNSYNCED: &str = "/var/tmp/unsynced";
 
@@ -18,7 +20,9 @@ pub(crate) fn script(live: &BTreeSet<String>) -> String {
         .map(|uid| format!("labels.\"io.kubernetes.pod.uid\"!=\"{uid}\""))
         .collect();
     format!(
-        "echo @service\n\
+        // errors of missing directories are no lines of a section
+        "exec 2>/dev/null\n\
+         echo @service\n\
          systemctl show windlass -p ActiveState -p NRestarts\n\
          echo @pods\n\
          ls {PODS}\n\
@@ -35,6 +39,10 @@ pub(crate) fn script(live: &BTreeSet<String>) -> String {
          echo @data\n\
          for dir in {PODS}/*; do\n\
          test -e $dir/{DATA}/token && echo ${{dir##*/}} $(cat $dir/{DATA}/token)\n\
+         done\n\
+         echo @payload\n\
+         for file in {PODS}/*/{PAYLOAD}; do\n\
+         test -e $file && echo $file $(cat $file)\n\
          done\n\
          echo @containers\n\
          ctr -n k8s.io containers ls -q\n\
@@ -129,6 +137,18 @@ impl Snapshot {
         pairs.collect()
     }
 
+    /// ConfigMap volumes whose content is not `expected`.
+    pub(crate) fn other_payloads(&self, expected: &str) -> Vec<String> {
+        let lines = self.section("payload").iter();
+        lines
+            .filter(|line| {
+                line.split_once(' ')
+                    .is_none_or(|(_, text)| text != expected)
+            })
+            .cloned()
+            .collect()
+    }
+
     /// Whether a file that was not flushed survived the cut.
     pub(crate) fn has_unsynced(&self, number: usize) -> bool {
         let name = number.to_string();
@@ -183,6 +203,7 @@ mod tests {
         @links\n\
         @state\nbackoff\nadmitted_pods\n.backoff.tmp\n\
         @data\naa-1 3\n\
+        @payload\n/p/aa-1/mode calm\n\
         @containers\nc1\nc2\n\
         @others\n\
         @addresses\n10.88.0.2 c1\r\n\
@@ -228,6 +249,18 @@ mod tests {
         check("addresses", "10.88.0.3 c9", Kind::Networks);
         // torn by the cut
         check("addresses", "10.88.0.3 ", Kind::Networks);
+    }
+
+    #[test]
+    fn torn_payload_is_found() {
+        let other = |text: &str| {
+            let text = CLEAN.replace("mode calm", text);
+            Snapshot::parse(&text).unwrap().other_payloads("calm")
+        };
+        assert_eq!(other("mode calm"), Vec::<String>::new());
+        assert_eq!(other("mode "), ["/p/aa-1/mode "]);
+        assert_eq!(other("mode"), ["/p/aa-1/mode"]);
+        assert_eq!(other("mode cal"), ["/p/aa-1/mode cal"]);
     }
 
     #[test]

@@ -7,6 +7,6 @@ until [ -e "$port" ]; do
 done
 exec 3<>"$port"
 while read -r number script <&3; do
-  output=$(printf %s "$script" | base64 -d | timeout 120 sh 2>&1 | base64 -w0)
+  output=$(printf %s "$script" | base64 -d | timeout 300 sh 2>&1 | base64 -w0)
   printf '%s %s\n' "$number" "$output" >&3
 done
