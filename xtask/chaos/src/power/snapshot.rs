@@ -20,7 +20,7 @@ pub(crate) fn script(live: &BTreeSet<String>) -> String {
         .map(|uid| format!("labels.\"io.kubernetes.pod.uid\"!=\"{uid}\""))
         .collect();
     format!(
-        // errors of missing directories are no lines of a section
+        // errors of missing directories are not lines of a section
         "exec 2>/dev/null\n\
          echo @service\n\
          systemctl show windlass -p ActiveState -p NRestarts\n\
