@@ -24,6 +24,9 @@ const SYSTEM_STARTED: &str = "Run /init as init process";
 const CONSOLE_SILENCE: Duration = Duration::from_secs(45);
 /// Max attempts to boot.
 pub(super) const BOOTS: u32 = 4;
+/// Timeout of a boot. On a host without time for it, systemd stops waiting for the disk of the tests and
+/// boots without them.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Timeout of powering off after the tests.
 const POWER_OFF: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -67,10 +70,11 @@ impl Default for Hardware {
 }
 
 impl Hardware {
-    /// The default with this much memory in MiB.
-    pub(super) fn with_memory(memory: u64) -> Self {
+    /// The default with this much memory in MiB and these arguments of the kernel.
+    pub(super) fn with_memory(memory: u64, kernel: &[&str]) -> Self {
         Self {
             memory,
+            kernel: kernel.iter().map(|&argument| argument.to_owned()).collect(),
             ..Self::default()
         }
     }
@@ -184,6 +188,7 @@ impl Machine<'_> {
             let booted = tokio::select! {
                 booted = is_booted(&mut output) => booted?,
                 () = falls_silent(console) => false,
+                () = tokio::time::sleep(BOOT_TIMEOUT) => false,
                 _ = run::interrupted() => bail!("interrupted; the virtual machine is stopped"),
             };
             if booted {

@@ -33,6 +33,8 @@ const PACKAGES: &[Package] = &[Package {
 }];
 /// Memory in MiB of the machine.
 const MEMORY: u64 = 2048;
+/// Arguments of the kernel: a service may take longer to start than on a real processor.
+const KERNEL: &[&str] = &["systemd.default_timeout_start_sec=600"];
 /// Cluster of a layer: a page of the file system, so that each is lost or kept alone.
 const CLUSTER: &str = "cluster_size=4k";
 /// Timeout of the preparation.
@@ -53,6 +55,10 @@ const FILES: &[(&str, &str)] = &[
     (
         "etc/systemd/system/windlass-power.service",
         include_str!("guest/windlass-power.service"),
+    ),
+    (
+        "etc/systemd/system.conf.d/slow.conf",
+        "[Manager]\nDefaultDeviceTimeoutSec=600\n",
     ),
 ];
 
@@ -92,7 +98,7 @@ impl PowerMachine {
         let folder = tempfile::Builder::new().prefix("power-").tempdir_in(work)?;
         Ok(Self {
             system,
-            hardware: Hardware::with_memory(MEMORY),
+            hardware: Hardware::with_memory(MEMORY, KERNEL),
             work: work.to_owned(),
             folder,
             running: None,

@@ -24,7 +24,7 @@ enum Defect {
     TornPayload,
 }
 
-/// A machine whose kubelet acts at once.
+/// A machine whose kubelet acts within seconds.
 struct Memory {
     kubelet: Kubelet,
     manifests: Vec<Pod>,
@@ -45,7 +45,7 @@ impl Kubelet {
     async fn run(self) {
         loop {
             self.sync();
-            sleep(POLL).await;
+            sleep(POLL * 10).await;
         }
     }
 
@@ -132,7 +132,7 @@ impl Memory {
         let mut text = String::from("@service\nActiveState=active\n");
         let exits = usize::from(self.has(Defect::AgentExits));
         text.push_str(&format!("NRestarts={exits}\n"));
-        if self.has(Defect::KeepsMounts) {
+        if self.has(Defect::KeepsMounts) && self.kubelet.boots == BOOTS {
             text.push_str("@mounts\n/var/lib/kubelet/pods/gone/volumes/v\n");
         }
         if self.has(Defect::SetsFileAside) {
