@@ -12,7 +12,7 @@ use windlass_types::corev1::Pod;
 
 use crate::control_plane::Kind;
 use crate::objects::{HOLD, condition, container_with, main_status, pod, uid};
-use crate::test_env::{Credentials, SOON, TestEnv, eventually};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const KILLS: u64 = 50;
