@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::io::Errno;
 use windlass_pod_inputs::env::MAX_ENV_FILE_BYTES;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::PodUid;
@@ -15,6 +16,10 @@ use super::FilesError;
 
 /// Maximum bytes of a user namespace file; the agent writes 140.
 const LARGEST_NOTE: u64 = 64 * 1024;
+
+/// Max number of attempts to open a file. The kernel gives up on `..` while anything on the host is
+/// renamed or mounted, which is usual while pods start.
+const MAX_ATTEMPTS: usize = 100;
 
 /// Reads a file that a pod may have written. Links are resolved with the volume as root directory.
 /// Only a regular file is opened: opening a device node that the pod created may have side effects
@@ -28,7 +33,11 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
     )?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let found = OFlags::PATH | OFlags::CLOEXEC;
-    let found = openat2(&root, path, found, Mode::empty(), resolve)?;
+    let mut attempts =
+        (0..MAX_ATTEMPTS).map(|_| openat2(&root, path, found, Mode::empty(), resolve));
+    let found = attempts
+        .find(|opened| !matches!(opened, Err(Errno::AGAIN)))
+        .unwrap_or(Err(Errno::AGAIN))?;
     let mode = fstat(&found)?.st_mode;
     if FileType::from_raw_mode(mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use windlass_cgroups::MemoryTree;
@@ -284,6 +285,32 @@ async fn volume_file_is_read_only_within_its_volume() {
     assert_eq!(event, Err(Errno::AGAIN), "it was opened");
     check("app", "not a regular file").await;
     check("large", "larger than").await;
+}
+
+#[tokio::test]
+async fn volume_file_is_read_while_others_are_renamed() {
+    let node = node();
+    let uid = PodUid::from("u1");
+    let volume = node.dir.path().join("volume");
+    fs::create_dir_all(volume.join("app")).expect("dir");
+    fs::write(volume.join("env"), "KEY='top'").expect("write");
+    let names = ["a", "b"].map(|name| node.dir.path().join(name));
+    fs::write(&names[0], "").expect("write");
+    let is_done = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&is_done);
+    let renames = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            fs::rename(&names[0], &names[1]).expect("renamed");
+            fs::rename(&names[1], &names[0]).expect("renamed");
+        }
+    });
+    let path = "app/../".repeat(50) + "env";
+    for _ in 0..200 {
+        let read = node.files.read_volume_file(&uid, &volume, &path).await;
+        assert_eq!(read.expect("content"), "KEY='top'");
+    }
+    is_done.store(true, Ordering::Relaxed);
+    renames.join().expect("no panic");
 }
 
 #[tokio::test]
