@@ -43,7 +43,7 @@ use std::time::Duration;
 use xtask_run as run;
 
 use self::plan::Fault;
-pub use self::power::{HOST_ADDRESS, Machine, MachineFile, run_power_cuts};
+pub use self::power::{Machine, MachineFile, run_power_cuts};
 
 /// Pods of a run.
 const PODS: usize = 50;

@@ -17,7 +17,7 @@ pub use self::pods::MachineFile;
 use crate::Options;
 
 /// Address of the host in the machine, where the API server is reachable.
-pub const HOST_ADDRESS: &str = "10.0.2.2";
+pub(crate) const HOST_ADDRESS: &str = "10.0.2.2";
 
 /// A machine with systemd, containerd and the agent, on a disk that survives.
 pub trait Machine {
