@@ -15,12 +15,12 @@ use kube::client::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use windlass_pacing::RateLimit;
+use windlass_pacing::{MissingFeature, RateLimit};
 
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
 use crate::query::{Delete, List, ObjectKey, Patch, Selector, Watch};
 use crate::record::Recorder;
-use crate::reflect::ListsOnly;
+use crate::reflect::REPROBE_INTERVAL;
 
 /// A type of the Kubernetes API, as `k8s-openapi` defines it.
 pub trait ApiObject:
@@ -74,7 +74,8 @@ pub struct ApiClient {
     limit: Option<Arc<RateLimit>>,
     recorder: Option<Recorder>,
     seed: u64,
-    lists_only: ListsOnly,
+    /// Lists as a stream; older API servers do not have them.
+    streaming_lists: MissingFeature,
 }
 
 impl fmt::Debug for ApiClient {
@@ -101,7 +102,7 @@ impl ApiClient {
             limit: None,
             recorder: None,
             seed: 0,
-            lists_only: ListsOnly::default(),
+            streaming_lists: MissingFeature::new(REPROBE_INTERVAL),
         }
     }
 
@@ -131,8 +132,8 @@ impl ApiClient {
         self.seed
     }
 
-    pub(crate) fn lists_only(&self) -> &ListsOnly {
-        &self.lists_only
+    pub(crate) fn streaming_lists(&self) -> &MissingFeature {
+        &self.streaming_lists
     }
 
     /// Reads one object.

@@ -20,10 +20,9 @@ use known_versions::{Key, KnownVersions};
 use plan::{Decision, MIN_WATCH_AGE, Plan, ReflectInput, Step};
 
 mod known_versions;
-mod lists_only;
 mod plan;
 
-pub(crate) use lists_only::ListsOnly;
+pub(crate) use plan::REPROBE_INTERVAL;
 pub(crate) use plan::fnv1a_64;
 
 /// An event of a reflector.
@@ -82,7 +81,7 @@ pub fn reflect<K: ApiObject>(
 ) -> impl Stream<Item = ReflectEvent<K>> + Send {
     let seed = client.seed();
     let path = format!("{} {selector:?}", K::url_path(&(), None));
-    let reprobe_at = client.lists_only().until(Instant::now());
+    let reprobe_at = client.streaming_lists().retry_at(Instant::now());
     let reflector = Reflector {
         client,
         selector,
@@ -283,7 +282,7 @@ impl<K: ApiObject> Reflector<K> {
             ReflectInput::Failed(error) | ReflectInput::Broken { error, .. } => Some(*error),
             ReflectInput::NoBookmark | ReflectInput::Closed { .. } => None,
         };
-        if decision.lists_only && self.client.lists_only().found(now) {
+        if decision.lists_only && self.client.streaming_lists().record(now) {
             let error = error.map(tracing::field::display);
             let retry_in = plan::REPROBE_INTERVAL;
             tracing::info!(path = %self.path(), error, ?retry_in, "streaming lists not available");

@@ -8,6 +8,7 @@
 //! * [`run_with_permit`] runs work with a permit that is freed when the work takes too long
 //! * [`Limiter`] bounds concurrent work and learns how long a permit may be held
 //! * [`SharedByKey`] holds a lock, a semaphore or a running call for each key in use
+//! * [`MissingFeature`] remembers for an interval that a peer does not have a feature
 //! * [`RateLimit`] is a token bucket of [`windlass_units`] with a queue
 //!
 //! # Example
@@ -53,10 +54,12 @@
 
 mod keyed;
 mod limiter;
+mod missing;
 mod permit;
 mod rate_limit;
 
 pub use keyed::SharedByKey;
 pub use limiter::Limiter;
+pub use missing::MissingFeature;
 pub use permit::run_with_permit;
 pub use rate_limit::RateLimit;

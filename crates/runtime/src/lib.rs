@@ -120,7 +120,8 @@ struct Inner {
     finished_hooks: hooks::FinishedHooks,
     post_starts: hooks::FinishedHooks,
     accepted: resize::Accepted,
-    sandbox_sizes: resize::UnknownCall,
+    /// The call UpdatePodSandboxResources.
+    sandbox_sizes: windlass_pacing::MissingFeature,
 }
 
 impl PodRuntime {
@@ -139,7 +140,7 @@ impl PodRuntime {
             finished_hooks: hooks::FinishedHooks::default(),
             post_starts: hooks::FinishedHooks::default(),
             accepted: resize::Accepted::default(),
-            sandbox_sizes: resize::UnknownCall::default(),
+            sandbox_sizes: windlass_pacing::MissingFeature::new(resize::UNKNOWN_CALL_TIME),
             deps,
         }))
     }

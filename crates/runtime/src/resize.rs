@@ -45,25 +45,8 @@ impl Accepted {
     }
 }
 
-/// Time for which a call that the runtime does not know is not repeated: the runtime may be replaced
-/// by a newer one.
-const UNKNOWN_CALL_TIME: Duration = Duration::from_secs(60);
-
-/// Whether the runtime knows UpdatePodSandboxResources.
-#[derive(Debug, Default)]
-pub(crate) struct UnknownCall(Mutex<Option<Instant>>);
-
-impl UnknownCall {
-    /// True if the runtime did not know the call a short time ago.
-    fn is_unknown(&self) -> bool {
-        let since = self.0.lock();
-        since.is_some_and(|since| since.elapsed() < UNKNOWN_CALL_TIME)
-    }
-
-    fn record(&self) {
-        *self.0.lock() = Some(Instant::now());
-    }
-}
+/// Time for which a call that the runtime does not know is not repeated.
+pub(crate) const UNKNOWN_CALL_TIME: Duration = Duration::from_secs(60);
 
 /// An error of a resize; it is retried.
 struct ResizeError {
@@ -278,7 +261,7 @@ impl SyncPass<'_> {
     async fn announce(&self) -> Result<(), ResizeError> {
         let call = &self.runtime.0.sandbox_sizes;
         let sandbox = self.actions.sandbox_id.as_ref();
-        let Some(sandbox) = sandbox.filter(|_| !call.is_unknown()) else {
+        let Some(sandbox) = sandbox.filter(|_| call.retry_at(Instant::now()).is_none()) else {
             return Ok(());
         };
         let deps = self.runtime.deps();
@@ -289,7 +272,7 @@ impl SyncPass<'_> {
                 .update_pod_sandbox_resources(sandbox, overhead.as_ref(), &resources);
         match announced.await {
             Err(error) if is_unimplemented(&error) => {
-                call.record();
+                call.record(Instant::now());
                 Ok(())
             }
             Err(error) => Err(ResizeError::from(&error)),
