@@ -17,9 +17,9 @@ use super::FilesError;
 /// Maximum bytes of a user namespace file; the agent writes 140.
 const LARGEST_NOTE: u64 = 64 * 1024;
 
-/// Max number of attempts to open a file. The kernel gives up on `..` while anything on the host is
-/// renamed or mounted, which is usual while pods start.
-const MAX_ATTEMPTS: usize = 100;
+/// Max number of attempts to open a file: about 0.1 s. The kernel gives up on `..` if anything on the
+/// host is renamed or mounted meanwhile, and a pod may rename its files without a pause.
+const MAX_ATTEMPTS: usize = 10_000;
 
 /// Reads a file that a pod may have written. Links are resolved with the volume as root directory.
 /// Only a regular file is opened: opening a device node that the pod created may have side effects

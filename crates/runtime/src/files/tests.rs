@@ -302,10 +302,11 @@ async fn volume_file_is_read_while_others_are_renamed() {
         while !until.load(Ordering::Relaxed) {
             fs::rename(&names[0], &names[1]).expect("renamed");
             fs::rename(&names[1], &names[0]).expect("renamed");
+            std::thread::yield_now();
         }
     });
     let path = "app/../".repeat(50) + "env";
-    for _ in 0..200 {
+    for _ in 0..2000 {
         let read = node.files.read_volume_file(&uid, &volume, &path).await;
         assert_eq!(read.expect("content"), "KEY='top'");
     }
