@@ -22,13 +22,10 @@ pub enum Machine {
 impl Machine {
     /// Returns the boot time, from the uptime.
     pub(crate) fn booted(&self, now: Timestamp) -> Option<Timestamp> {
-        let Self::Files(roots) = self else {
-            return None;
-        };
-        let text = read(&roots.proc.join("uptime"));
-        let seconds = text.split_whitespace().next()?.parse::<f64>().ok()?;
-        let uptime = Duration::try_from_secs_f64(seconds).ok()?;
-        now.checked_sub(uptime).ok()
+        match self {
+            Self::Files(roots) => roots.booted(now),
+            Self::Fixed(_) => None,
+        }
     }
 }
 
@@ -57,6 +54,14 @@ impl MachineRoots {
             sys: "/sys".into(),
             root_dir,
         }
+    }
+
+    /// Returns the boot time, from the uptime; `None` if that cannot be read.
+    pub fn booted(&self, now: Timestamp) -> Option<Timestamp> {
+        let text = read(&self.proc.join("uptime"));
+        let seconds = text.split_whitespace().next()?.parse::<f64>().ok()?;
+        let uptime = Duration::try_from_secs_f64(seconds).ok()?;
+        now.checked_sub(uptime).ok()
     }
 
     /// Reads everything. Blocks on the disk.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_cri::error::{CriError, CriResult};
+use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_pod_lifecycle::stop::{StopBudget, overdue_threshold};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_types::cri::ListFilter;
@@ -21,7 +21,7 @@ use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
 use windlass_types::{
     ContainerId, ContainerProbe, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, SandboxId,
-    names,
+    Timestamp, names,
 };
 
 use crate::PodRuntime;
@@ -54,7 +54,23 @@ pub(crate) struct ContainerKill<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Targets {
     containers: Vec<(String, ContainerId)>,
-    sandboxes: Vec<SandboxId>,
+    sandboxes: Vec<SandboxToStop>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct SandboxToStop {
+    id: SandboxId,
+    ready: bool,
+    created_at: Timestamp,
+}
+
+impl SandboxToStop {
+    /// True if a failed stop leaves nothing that runs: processes and network namespaces do not outlive
+    /// a boot. A power cut can damage the files of CNI so that the runtime never stops the sandbox.
+    fn can_be_left(&self, error: &CriError, booted: Option<Timestamp>) -> bool {
+        let is_answer = matches!(error.code, CriCode::InvalidArgument | CriCode::Other);
+        is_answer && !self.ready && booted.is_some_and(|booted| self.created_at < booted)
+    }
 }
 
 impl Targets {
@@ -62,7 +78,15 @@ impl Targets {
         let running = observed.running();
         Self {
             containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
-            sandboxes: observed.sandboxes.iter().map(|s| s.id.clone()).collect(),
+            sandboxes: observed
+                .sandboxes
+                .iter()
+                .map(|s| SandboxToStop {
+                    id: s.id.clone(),
+                    ready: s.ready,
+                    created_at: s.created_at,
+                })
+                .collect(),
         }
     }
 }
@@ -117,12 +141,30 @@ impl PodRuntime {
         let lists = self.list_alive(&req.observed);
         let targets = pod_stop.list(lists).await;
         let mut failures = self.stop_containers(pod, req, &targets, pod_stop).await;
-        let stops = targets.sandboxes.iter().map(|id| async move {
-            let stop = pod_stop.sandbox(self.deps().runtime.stop_pod_sandbox(id));
-            failed(format!("sandbox {id}"), stop.await)
-        });
+        let stops = targets
+            .sandboxes
+            .iter()
+            .map(|sandbox| self.stop_sandbox(pod, sandbox, pod_stop));
         failures.extend(join_all(stops).await.into_iter().flatten());
         failures
+    }
+
+    async fn stop_sandbox(
+        &self,
+        pod: &Pod,
+        sandbox: &SandboxToStop,
+        pod_stop: &PodStop<'_>,
+    ) -> Option<(String, CriError)> {
+        let id = &sandbox.id;
+        let stop = pod_stop.sandbox(self.deps().runtime.stop_pod_sandbox(id));
+        let (what, error) = failed(format!("sandbox {id}"), stop.await)?;
+        if !sandbox.can_be_left(&error, self.deps().options.booted) {
+            return Some((what, error));
+        }
+        let text = format!("{what} of an earlier boot not stopped, continuing without it: {error}");
+        let (kind, reason) = (EventType::Warning, Reason::FailedKillPod);
+        self.deps().events.record(pod, None, kind, reason, &text);
+        None
     }
 
     /// Running containers (`container <name>`) and ready sandboxes (`sandbox <id>`) of a pod, from
@@ -264,7 +306,14 @@ impl PodRuntime {
             Err(_) => Targets::observed(observed).containers,
         };
         let sandboxes = match sandboxes {
-            Ok(list) => list.into_iter().map(|s| s.id).collect(),
+            Ok(list) => list
+                .into_iter()
+                .map(|s| SandboxToStop {
+                    id: s.id,
+                    ready: s.ready,
+                    created_at: s.created_at,
+                })
+                .collect(),
             Err(_) => Targets::observed(observed).sandboxes,
         };
         Targets {

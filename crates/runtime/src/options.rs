@@ -12,7 +12,7 @@ use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_lifecycle::container_gc::GcPolicy;
 use windlass_runtime_config::userns::{IdRange, RangeError};
-use windlass_types::{Clock, EventRecorder};
+use windlass_types::{Clock, EventRecorder, Timestamp};
 
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
@@ -70,6 +70,8 @@ pub struct RuntimeOptions {
     pub user_namespaces: Result<IdRange, RangeError>,
     /// Access checks for images that another pod pulled; `None` for no check.
     pub image_access: Option<ImageAccessOptions>,
+    /// When the node booted: of an older sandbox nothing runs. `None` if unknown.
+    pub booted: Option<Timestamp>,
 }
 
 /// Verification of the credentials for images that are on the node.
@@ -92,6 +94,7 @@ impl Default for RuntimeOptions {
             cgroup_parent: String::new(),
             user_namespaces: Ok(IdRange::default()),
             image_access: None,
+            booted: None,
         }
     }
 }

@@ -35,11 +35,15 @@ use windlass_types::corev1::{
     ProjectedVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
-use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
+use windlass_types::{Clock, ContainerState, ObservedPod, Pod, PodExt, Timestamp};
 use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_volumes::HostVolumes;
 
 fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
+    agent_booted(containerd, None)
+}
+
+fn agent_booted(containerd: &PrivateContainerd, booted: Option<Timestamp>) -> (Agent, NodePaths) {
     let options = CriOptions::new(Metrics::new().expect("metrics").runtime_calls);
     let client = CriClient::connect(&containerd.endpoint(), options).expect("endpoint");
     let paths = NodePaths {
@@ -65,6 +69,7 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
         // without a parent, containerd chooses one that is not a slice: runc rejects it with
         // systemd
         cgroup_parent: containerd.cgroup_layout().kubepods(),
+        booted,
         ..RuntimeOptions::default()
     };
     let agent = Agent::with_options(
@@ -149,6 +154,54 @@ async fn on_containerd_ephemeral_container_joins_target_and_runs_once() {
     agent.runtime.kill_pod(request).await.expect("killed");
     agent.release(&pod.uid()).await;
     assert!(!paths.pod_dir(&pod.uid()).exists());
+    containerd.stop().await.expect("stopped");
+}
+
+/// As after a power cut during RunPodSandbox.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_damaged_network_file_does_not_block_a_pod() {
+    let containerd = PrivateContainerd::start("t-reboot", |_| ())
+        .await
+        .expect("containerd");
+    let hour = Duration::from_secs(3600);
+    let booted = SystemClock.now().checked_add(hour).expect("in range");
+    let (agent, _) = agent_booted(&containerd, Some(booted));
+    let builder = PodBuilder::new("web").grace(1);
+    let pod = builder.container_with("app", images::BUSYBOX, shell("exec sleep 1234"));
+    let pod = Arc::new(pod.build());
+    let is_running = |seen: &ObservedPod| all_running(&pod, seen);
+    agent.drive(&pod, BackoffTable::default(), is_running).await;
+    let old = agent.observe(&pod.uid()).await.sandboxes[0].id.to_string();
+    let files = std::fs::read_dir("/var/lib/cni/results").expect("results of CNI");
+    let mut files = files.map(|file| file.expect("an entry").path());
+    let result = files
+        .find(|file| file.to_string_lossy().ends_with(&format!("{old}-eth0")))
+        .expect("a result of the sandbox");
+    std::fs::write(&result, "").expect("truncated");
+    let kill = ["tasks", "kill", "--signal", "SIGKILL", &old];
+    containerd.ctr(&kill).await.expect("killed");
+
+    agent
+        .drive(&pod, BackoffTable::default(), |seen| {
+            let new = seen.sandboxes.iter().any(|s| s.ready && s.attempt == 1);
+            new && all_running(&pod, seen)
+        })
+        .await;
+    if containerd.is_older_than([2, 0]) {
+        let events = agent.events.lines();
+        let is_left = |event: &&String| event.contains("of an earlier boot not stopped");
+        let left = events.iter().find(is_left).expect("the sandbox was left");
+        assert!(left.contains("unexpected end of JSON input"), "{left}");
+    }
+    let request = KillPodRequest {
+        pod: Some(pod.clone()),
+        observed: Arc::new(agent.observe(&pod.uid()).await),
+        grace: Duration::from_secs(1),
+        message: String::new(),
+    };
+    agent.runtime.kill_pod(request).await.expect("killed");
+    agent.release(&pod.uid()).await;
+    let _ = std::fs::remove_file(result);
     containerd.stop().await.expect("stopped");
 }
 

@@ -308,6 +308,7 @@ fn runtime_parts(
             gc: gc_policy(&config.flags),
             cgroup_parent: kubelet.cgroup_root.clone(),
             image_access: image_access(config),
+            booted: MachineRoots::for_host(config.flags.root_dir.clone()).booted(clock.now()),
             ..RuntimeOptions::default()
         },
         log_rotation: log_rotation(kubelet),

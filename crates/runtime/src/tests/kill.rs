@@ -8,7 +8,7 @@ use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{ContainerState, ObservedPod, Pod};
 
 use super::{TestEnv, at, container, line, nothing, observed, pod, pod_of, seen, sidecar};
-use crate::KillPodRequest;
+use crate::{KillPodRequest, RuntimeOptions};
 
 fn running(name: &str) -> ContainerSummary {
     ContainerSummary {
@@ -221,6 +221,38 @@ async fn missing_counts_as_stopped_and_one_failure_blocks_no_other() {
         last.as_deref(),
         Some("W FailedKillPod: error killing pod: cannot stop container b: test: stuck in D state")
     );
+}
+
+#[tokio::test]
+async fn sandbox_of_an_earlier_boot_does_not_block_the_pod() {
+    let check = async |booted, ready, code, expected: &str| {
+        let env = TestEnv::with(RuntimeOptions {
+            booted,
+            ..RuntimeOptions::default()
+        });
+        env.fake.add_sandbox(SandboxSummary {
+            ready,
+            ..sandbox("s0")
+        });
+        env.fake.fail("stop-sandbox s0", code, "no network");
+        let mut before = observed(vec![]);
+        before.sandboxes[0].ready = false;
+        let outcome = env.sync(&pod(&["a"]), before).await;
+        assert_eq!(line(&env, &outcome), expected);
+        let events = env.events.take();
+        let left = "W FailedKillPod: sandbox s0 of an earlier boot not stopped, continuing without it: \
+                    test: no network";
+        let is_left = events.iter().any(|event| event == left);
+        assert_eq!(is_left, expected == "ok", "{events:?}");
+    };
+    let blocked =
+        "KillContainerError retry=later: cannot stop sandbox s0: test: no network | again in 10s";
+    let (other, hung) = (CriCode::Other, CriCode::DeadlineExceeded);
+    check(Some(at(1)), false, other, "ok").await;
+    check(Some(at(1)), false, hung, blocked).await;
+    check(Some(at(1)), true, other, blocked).await;
+    check(Some(at(0)), false, other, blocked).await;
+    check(None, false, other, blocked).await;
 }
 
 #[tokio::test]

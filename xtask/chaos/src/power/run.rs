@@ -328,10 +328,10 @@ impl Run {
         self.boots += 1;
         machine.system_started().await?;
         let boot_time = boot.at.elapsed();
-        let empty = machine.run(snapshot::REMOVE_EMPTY_RESULTS).await?;
-        self.empty_results += empty.lines().filter(|line| !line.trim().is_empty()).count();
         let mut wrong = self.pods_converged(&boot).await;
         let time = boot.at.elapsed();
+        let empty = machine.run(snapshot::REMOVE_EMPTY_RESULTS).await?;
+        self.empty_results += empty.lines().filter(|line| !line.trim().is_empty()).count();
         let snapshot = self.settled(machine).await?;
         if !snapshot.is_agent_active() {
             wrong.push("the agent's service is not active".to_owned());
@@ -478,7 +478,7 @@ impl Run {
         );
         let what = "addresses of sandboxes that containerd forgot";
         report.figure(what, self.forgotten.len());
-        let what = "empty result files of CNI, removed by hand";
+        let what = "empty result files of CNI, removed after the pods had started";
         report.figure(what, self.empty_results);
         report.count("state files set aside", self.damaged.len(), 0);
         report.count("exits of the agent", self.agent_exits, 0);

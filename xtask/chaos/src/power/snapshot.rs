@@ -59,8 +59,8 @@ pub(crate) fn script(live: &BTreeSet<String>) -> String {
     )
 }
 
-/// Removes the result files of CNI that the cut left empty, and prints their names: containerd cannot
-/// stop the sandbox of such a file, so its pod does not start until an operator does the same.
+/// Removes the result files of CNI that the cut left empty, and prints their names: containerd can
+/// neither stop nor remove the sandbox of such a file.
 pub(crate) const REMOVE_EMPTY_RESULTS: &str =
     "find /var/lib/cni/results -type f -empty -print -delete 2>/dev/null || true\n";
 
