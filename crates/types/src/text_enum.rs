@@ -1,4 +1,7 @@
 //! Enums whose variants have one text each.
+//!
+//! The derives of `strum` do the same, with an attribute line for each variant; here a declaration
+//! reads as a table of names and texts.
 
 /// Declares an enum with the text of each variant: `ALL`, `as_str`, `from_text` and `Display`.
 ///
