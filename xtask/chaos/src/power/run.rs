@@ -72,21 +72,13 @@ async fn run_plan<M: Machine>(
         .prepare(agent, &pods::files(&members, &kubeconfig))
         .await?;
     let mut run = Run::new(control_plane, members);
-    for (number, cut) in plan.iter().enumerate() {
-        xtask_run::step(&format!(
-            "power cut {} of {}: {}, after {:.1} s",
-            number + 1,
-            plan.len(),
-            cut.stage.name(),
-            run.durations.delay(*cut).as_secs_f64()
-        ));
-        Box::pin(run.boot_and_cut(machine, *cut)).await?;
+    let result = Box::pin(run.cut_all(machine, plan)).await;
+    let mut report = run.report(plan, machine.hung_boots());
+    // what was seen until then is as true
+    if let Err(error) = result {
+        report.count(format!("ended early: {error:#}"), 1, 0);
     }
-    xtask_run::step("the last boot");
-    let booted = run.boot(machine).await?;
-    Box::pin(run.converge(machine, booted)).await?;
-    Box::pin(run.remove_all(machine)).await?;
-    Ok(run.report(plan, machine.hung_boots()))
+    Ok(report)
 }
 
 /// The API server, on the host.
@@ -240,6 +232,23 @@ impl Run {
             }
         }
         self.expected.push(Expected { name, promise });
+    }
+
+    async fn cut_all<M: Machine>(&mut self, machine: &mut M, plan: &[Cut]) -> anyhow::Result<()> {
+        for (number, cut) in plan.iter().enumerate() {
+            xtask_run::step(&format!(
+                "power cut {} of {}: {}, after {:.1} s",
+                number + 1,
+                plan.len(),
+                cut.stage.name(),
+                self.durations.delay(*cut).as_secs_f64()
+            ));
+            Box::pin(self.boot_and_cut(machine, *cut)).await?;
+        }
+        xtask_run::step("the last boot");
+        let booted = self.boot(machine).await?;
+        Box::pin(self.converge(machine, booted)).await?;
+        Box::pin(self.remove_all(machine)).await
     }
 
     async fn boot<M: Machine>(&mut self, machine: &mut M) -> anyhow::Result<Boot> {

@@ -22,6 +22,7 @@ enum Defect {
     RestartsTwice,
     TaskRunsAgain,
     TornPayload,
+    Hangs,
 }
 
 /// A machine whose kubelet acts within seconds.
@@ -205,6 +206,9 @@ impl Machine for Memory {
 
     async fn run(&mut self, script: &str) -> anyhow::Result<String> {
         assert!(self.running.is_some(), "it is off");
+        if self.kubelet.has(Defect::Hangs) {
+            anyhow::bail!("no answer");
+        }
         if let Some(path) = script.strip_prefix("rm ") {
             let name = path.rsplit('/').next().unwrap_or_default();
             let name = format!("{}-{NODE_NAME}", name.trim_end_matches(".yaml"));
@@ -242,7 +246,8 @@ async fn over_budget(defect: Defect) -> Vec<String> {
     let members = pods::members(6);
     let run = run_plan(&plan, members, control_plane, agent, &mut machine);
     let report = run.await.unwrap();
-    assert_eq!(machine.kubelet.boots, BOOTS);
+    let boots = if defect == Defect::Hangs { 2 } else { BOOTS };
+    assert_eq!(machine.kubelet.boots, boots);
     let over = report.over_budget();
     over.into_iter().map(str::to_owned).collect()
 }
@@ -270,6 +275,7 @@ async fn every_defect_of_a_machine_is_over_its_budget() {
             Defect::TornPayload,
             "ConfigMap volumes with other content than the ConfigMap",
         ),
+        (Defect::Hangs, "ended early: no answer"),
     ];
     for (defect, expected) in cases {
         let over = over_budget(defect).await;
