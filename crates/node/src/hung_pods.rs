@@ -97,18 +97,25 @@ impl HungPodsDeps {
             gauge.set(count as f64);
         }
         for new in listed.iter().filter(|it| !known.contains(it)) {
-            let kind = new.operation.kind.as_str();
-            if is_logged(new) {
-                tracing::warn!(kind, pod = self.name(new), operation = %new, "operation hung");
+            let kind = new.operation.kind;
+            if kind.may_be_slow() {
+                tracing::info!(%kind, pod = self.name(new), operation = %new, "operation takes long");
+            } else if is_logged(new) {
+                tracing::warn!(%kind, pod = self.name(new), operation = %new, "operation hung");
             }
-            node.hung_operations_total.with_label_values(&[kind]).inc();
+            let total = &node.hung_operations_total;
+            total.with_label_values(&[kind.as_str()]).inc();
         }
         let ended = known
             .iter()
             .filter(|it| is_logged(it) && !listed.contains(it));
         for ended in ended {
-            let kind = ended.operation.kind.as_str();
-            tracing::info!(kind, pod = self.name(ended), operation = %ended, "operation no longer hung");
+            let kind = ended.operation.kind;
+            let message = match kind.may_be_slow() {
+                true => "operation ended",
+                false => "operation no longer hung",
+            };
+            tracing::info!(%kind, pod = self.name(ended), operation = %ended, "{message}");
         }
     }
 
