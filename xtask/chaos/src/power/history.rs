@@ -31,6 +31,8 @@ pub(crate) struct PodState {
     /// Reason and message of the phase.
     pub(crate) reason: String,
     pub(crate) ready: bool,
+    /// It has a deletionTimestamp: its phase then says how its containers ended.
+    pub(crate) is_deleted: bool,
     /// App containers, then init containers.
     pub(crate) containers: Vec<Container>,
 }
@@ -73,6 +75,7 @@ impl PodState {
             phase: status.phase.unwrap_or_default(),
             reason: texts.join(": "),
             ready: ready.any(|condition| condition.status == "True"),
+            is_deleted: pod.metadata.deletion_timestamp.is_some(),
             containers: containers(status.container_statuses, false)
                 .chain(containers(status.init_container_statuses, true))
                 .collect(),
@@ -213,7 +216,7 @@ impl History {
         let PodState {
             name, phase, uid, ..
         } = pod;
-        if phase == "Failed" && promise != Promise::Task {
+        if phase == "Failed" && !pod.is_deleted && promise != Promise::Task {
             self.record_loss(Loss::Failed, format!("{name}: {}", pod.reason));
         }
         match self.ended.get(uid) {
@@ -364,6 +367,13 @@ mod tests {
             &["Succeeded", "Failed"],
             &[Loss::LeftTerminalPhase],
         );
+        // as one whose containers ignore SIGTERM
+        let deleted = PodState {
+            is_deleted: true,
+            ..pod("Failed", vec![])
+        };
+        let states = [pod("Running", vec![]), deleted];
+        assert_eq!(losses(Promise::Steady, &states), [], "deleted");
     }
 
     #[test]
