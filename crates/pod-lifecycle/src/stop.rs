@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
+use windlass_types::cri::SandboxSummary;
 use windlass_types::mutation::{Mutation, mutated};
-use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp};
+use windlass_types::{
+    ContainerState, ObservedPod, ObservedSandbox, Pod, PodExt, Reason, SandboxId, Timestamp,
+};
 
 /// Minimum grace period of a pod; a force deletion has it.
 pub const MIN_GRACE_PERIOD: Duration = Duration::from_secs(1);
@@ -67,6 +70,46 @@ pub fn with_unobserved_exits(last: &ObservedPod) -> ObservedPod {
         container.message = UNOBSERVED_EXIT_MESSAGE.to_owned();
     }
     pod
+}
+
+/// What a pod stop requires of one sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxToStop {
+    /// The runtime's ID.
+    pub id: SandboxId,
+    /// `SANDBOX_READY`.
+    pub ready: bool,
+    /// When the runtime created it.
+    pub created_at: Timestamp,
+}
+
+impl SandboxToStop {
+    /// True if a stop that the runtime rejected leaves nothing that runs: processes and network
+    /// namespaces do not outlive a boot. A power cut can damage the files of CNI so that the runtime
+    /// never stops the sandbox. `booted` is the start of the machine, `None` if unknown.
+    pub fn can_be_left(&self, booted: Option<Timestamp>) -> bool {
+        !self.ready && booted.is_some_and(|booted| self.created_at < booted)
+    }
+}
+
+impl From<SandboxSummary> for SandboxToStop {
+    fn from(listed: SandboxSummary) -> Self {
+        Self {
+            id: listed.id,
+            ready: listed.ready,
+            created_at: listed.created_at,
+        }
+    }
+}
+
+impl From<&ObservedSandbox> for SandboxToStop {
+    fn from(observed: &ObservedSandbox) -> Self {
+        Self {
+            id: observed.id.clone(),
+            ready: observed.ready,
+            created_at: observed.created_at,
+        }
+    }
 }
 
 /// Grace period of one container stop. `elapsed` is the time since the stop was requested.
@@ -183,6 +226,24 @@ mod tests {
         check(Some("2026-01-01T12:00:00Z"), 30, 1);
         check(Some("2026-01-01T11:00:00Z"), 30, 1);
         check(Some("2026-01-01T12:00:20Z"), 5, 5);
+    }
+
+    #[test]
+    fn only_dead_sandbox_of_an_earlier_boot_can_be_left() {
+        let booted = "2026-01-01T12:00:00Z".parse().ok();
+        let check = |ready: bool, created_at: &str, booted, expected: bool| {
+            let sandbox = SandboxToStop {
+                id: "s1".into(),
+                ready,
+                created_at: created_at.parse().expect("time"),
+            };
+            assert_eq!(sandbox.can_be_left(booted), expected, "{sandbox:?}");
+        };
+        check(false, "2026-01-01T11:59:59Z", booted, true);
+        check(true, "2026-01-01T11:59:59Z", booted, false);
+        check(false, "2026-01-01T12:00:00Z", booted, false);
+        check(false, "2026-01-01T13:00:00Z", booted, false);
+        check(false, "2026-01-01T11:59:59Z", None, false);
     }
 
     #[test]

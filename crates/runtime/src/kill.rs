@@ -13,15 +13,14 @@ use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_cri::error::{CriCode, CriError, CriResult};
-use windlass_pod_lifecycle::stop::{StopBudget, overdue_threshold};
+use windlass_pod_lifecycle::stop::{SandboxToStop, StopBudget, overdue_threshold};
 use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
 use windlass_types::{
-    ContainerId, ContainerProbe, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, SandboxId,
-    Timestamp, names,
+    ContainerId, ContainerProbe, ObservedPod, Pod, PodExt, PodUid, ProbeKind, Reason, names,
 };
 
 use crate::PodRuntime;
@@ -57,36 +56,12 @@ struct Targets {
     sandboxes: Vec<SandboxToStop>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct SandboxToStop {
-    id: SandboxId,
-    ready: bool,
-    created_at: Timestamp,
-}
-
-impl SandboxToStop {
-    /// True if a failed stop leaves nothing that runs: processes and network namespaces do not outlive
-    /// a boot. A power cut can damage the files of CNI so that the runtime never stops the sandbox.
-    fn can_be_left(&self, error: &CriError, booted: Option<Timestamp>) -> bool {
-        let is_answer = matches!(error.code, CriCode::InvalidArgument | CriCode::Other);
-        is_answer && !self.ready && booted.is_some_and(|booted| self.created_at < booted)
-    }
-}
-
 impl Targets {
     fn observed(observed: &ObservedPod) -> Self {
         let running = observed.running();
         Self {
             containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
-            sandboxes: observed
-                .sandboxes
-                .iter()
-                .map(|s| SandboxToStop {
-                    id: s.id.clone(),
-                    ready: s.ready,
-                    created_at: s.created_at,
-                })
-                .collect(),
+            sandboxes: observed.sandboxes.iter().map(Into::into).collect(),
         }
     }
 }
@@ -158,7 +133,8 @@ impl PodRuntime {
         let id = &sandbox.id;
         let stop = pod_stop.sandbox(self.deps().runtime.stop_pod_sandbox(id));
         let (what, error) = failed(format!("sandbox {id}"), stop.await)?;
-        if !sandbox.can_be_left(&error, self.deps().options.booted) {
+        let rejected = matches!(error.code, CriCode::InvalidArgument | CriCode::Other);
+        if !rejected || !sandbox.can_be_left(self.deps().options.booted) {
             return Some((what, error));
         }
         let text = format!("{what} of an earlier boot not stopped, continuing without it: {error}");
@@ -306,14 +282,7 @@ impl PodRuntime {
             Err(_) => Targets::observed(observed).containers,
         };
         let sandboxes = match sandboxes {
-            Ok(list) => list
-                .into_iter()
-                .map(|s| SandboxToStop {
-                    id: s.id,
-                    ready: s.ready,
-                    created_at: s.created_at,
-                })
-                .collect(),
+            Ok(list) => list.into_iter().map(Into::into).collect(),
             Err(_) => Targets::observed(observed).sandboxes,
         };
         Targets {
