@@ -13,6 +13,8 @@ use windlass_testbed::agent::Agent;
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Fields of `/proc/PID/stat` behind the name; utime and stime are the 14th and 15th of all.
 const UTIME: usize = 11;
+/// The 22nd: start of the process, in ticks since boot.
+const STARTTIME: usize = 19;
 
 /// The agent is idle if it uses at most [`SETTLED_CPU`] in this time.
 const SETTLE_WINDOW: Duration = Duration::from_secs(2);
@@ -20,6 +22,8 @@ const SETTLE_WINDOW: Duration = Duration::from_secs(2);
 const SETTLED_CPU: f64 = 0.02;
 /// The same for each pod: an idle agent still syncs each pod once a minute.
 const SETTLED_CPU_PER_POD: f64 = 0.0002;
+/// An agent is not idle before: it releases the code of its start after 10 s.
+const START: Duration = Duration::from_secs(12);
 /// Timeout of waiting for an idle agent.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(180);
 
@@ -28,6 +32,7 @@ pub(super) async fn settle(agent: &mut Agent, pods: usize) -> anyhow::Result<()>
     let process = Process::new(agent)?;
     let settled = SETTLED_CPU + SETTLED_CPU_PER_POD * pods as f64;
     let deadline = Instant::now() + SETTLE_DEADLINE;
+    tokio::time::sleep(START.saturating_sub(process.age()?)).await;
     loop {
         agent.check_alive()?;
         let before = process.cpu_seconds()?;
@@ -185,11 +190,25 @@ impl Process {
 
     /// User and system CPU time.
     pub(super) fn cpu_seconds(self) -> anyhow::Result<f64> {
+        Ok(self.stat::<2>(UTIME)?.iter().sum::<u64>() as f64 / TICKS_PER_SECOND)
+    }
+
+    /// Time since the process started.
+    fn age(self) -> anyhow::Result<Duration> {
+        let [started] = self.stat(STARTTIME)?;
+        let uptime = fs::read_to_string("/proc/uptime")?;
+        let uptime: f64 = uptime.split(' ').next().unwrap_or_default().parse()?;
+        let age = (uptime - started as f64 / TICKS_PER_SECOND).max(0.0);
+        Ok(Duration::try_from_secs_f64(age)?)
+    }
+
+    /// Reads `N` fields of `/proc/PID/stat`.
+    fn stat<const N: usize>(self, first: usize) -> anyhow::Result<[u64; N]> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         let fields = stat.rsplit(") ").next().context("no fields in stat")?;
-        let ticks = fields.split(' ').skip(UTIME).take(2).map(str::parse::<u64>);
-        let sum: u64 = ticks.collect::<Result<Vec<_>, _>>()?.into_iter().sum();
-        Ok(sum as f64 / TICKS_PER_SECOND)
+        let values = fields.split(' ').skip(first).take(N).map(str::parse);
+        let values: Vec<u64> = values.collect::<Result<_, _>>()?;
+        values.try_into().ok().context("too few fields in stat")
     }
 }
 
@@ -204,6 +223,10 @@ mod tests {
         assert!(process.descriptors().unwrap() >= 3);
         assert!(process.threads().unwrap() >= 2);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
+        let age = process.age().unwrap();
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(process.age().unwrap() > age);
         assert!(process.sleeps().is_ok_and(|sleeps| !sleeps.0.is_empty()));
     }
 
