@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod cli;
+mod code;
 mod kernel;
 mod logging;
 mod memory;
@@ -158,6 +159,8 @@ async fn agent(
     }
     let trimming = memory::release_unused();
     tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(trimming));
+    let code = code::manage(agent.eviction.clone());
+    tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(code));
     let cleaned = async {
         match config.flags.cleanup_and_exit {
             true => cleanup::wait_until_clean(&*cri, &config.flags.root_dir).await,

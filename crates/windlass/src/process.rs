@@ -18,7 +18,7 @@ use windlass_container_logs::MAX_THREADS as LOG_THREADS;
 use windlass_metrics::Metrics;
 use windlass_volumes::IO_PERMITS;
 
-use crate::memory;
+use crate::{code, memory};
 
 /// Threads for gRPC and timers. Actors run on the main thread.
 const IO_THREADS: usize = 2;
@@ -44,7 +44,7 @@ pub(crate) fn tokio_runtime() -> anyhow::Result<Arc<Runtime>> {
 /// Configures the allocator, the file limit and the OOM score. Failures are logged.
 pub(crate) fn prepare(config: &KubeletConfiguration) {
     memory::limit_allocator();
-    memory::keep_code_resident();
+    code::keep_resident();
     let files = u64::try_from(config.max_open_files).unwrap_or(0);
     let hard = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {

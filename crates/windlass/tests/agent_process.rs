@@ -145,6 +145,14 @@ impl TestEnv {
         }
     }
 
+    /// A field of `/proc/PID/status` of the agent.
+    fn memory_kib(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.agent.id())).unwrap();
+        let text = status.lines().find_map(|line| line.strip_prefix(field));
+        let value = text.and_then(|text| text.split_ascii_whitespace().next());
+        value.unwrap().parse().unwrap()
+    }
+
     fn node(&self) -> Value {
         serde_json::to_value(self.api.get::<Node>(None, NODE)).unwrap()
     }
@@ -611,4 +619,29 @@ async fn credentials_come_from_plugin_file_and_secret() {
     })
     .await;
     assert!(env.running("other").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_of_the_start_is_released() {
+    let env = TestEnv::start("", &[], &[]).await;
+    let started = env.memory_kib("RssFile:");
+    env.until("less code is resident", |env| {
+        env.memory_kib("RssFile:") < started * 3 / 4
+    })
+    .await;
+    assert!(env.memory_kib("VmLck:") > started / 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_code_is_resident_when_memory_is_short() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: other users may lock little");
+    }
+    let settings = "evictionHard: {memory.available: 99%}";
+    let env = TestEnv::start(settings, &[], &[]).await;
+    env.until("all code is resident", |env| {
+        env.memory_kib("RssFile:") > env.memory_kib("VmLck:") * 9 / 10
+    })
+    .await;
+    assert!(env.log().contains("all code of the agent is kept resident"));
 }

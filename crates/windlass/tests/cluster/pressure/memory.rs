@@ -53,6 +53,8 @@ async fn on_vm_memory_hog_is_evicted_before_others_are_killed() {
     for line in log_lines(&env, &["evicting a pod"]) {
         println!("{line}");
     }
+    let loaded = log_lines(&env, &["all code of the agent is kept resident"]);
+    assert_eq!(loaded.len(), 1, "all code is loaded once");
     let has_stalls = Path::new("/proc/pressure/memory").exists();
     let notified = log_lines(&env, &["notified by the kernel"]).len();
     println!("PSI: {has_stalls}, notifications of the kernel: {notified}");
