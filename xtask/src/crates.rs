@@ -2,6 +2,7 @@
 //! public items and dependencies, compiles with its own features, and can be packaged.
 
 mod dependencies;
+mod earlier_packages;
 mod member;
 mod page;
 mod surface;
@@ -209,6 +210,7 @@ fn package(members: &[Member<'_>], quick: bool) -> anyhow::Result<()> {
     let private = members.iter().filter(|member| !member.is_published());
     args.extend(private.flat_map(|member| ["--exclude", member.name()]));
     run::step(&format!("cargo {}", args.join(" ")));
+    earlier_packages::remove(members, &run::cargo_home()?)?;
     let mut child = run::cargo_command(&args)
         .env("CARGO_TARGET_DIR", target()?)
         .stderr(Stdio::piped())

@@ -144,7 +144,15 @@ pub fn target_directory() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(target.context("no target_directory")?))
 }
 
-/// Its subdirectory of a profile.
+/// Cargo's directory of downloads: `CARGO_HOME`, else `.cargo` in the home directory.
+pub fn cargo_home() -> anyhow::Result<PathBuf> {
+    let set = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let default = || Some(std::env::home_dir()?.join(".cargo"));
+    set.or_else(default)
+        .context("no home directory, set CARGO_HOME")
+}
+
+/// The subdirectory of the target directory for a profile.
 pub fn profile_folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }

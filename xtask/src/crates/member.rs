@@ -59,6 +59,12 @@ impl<'a> Member<'a> {
         value["name"].as_str().unwrap_or_default()
     }
 
+    /// `windlass-pleg-0.1.0`, the directory in its archive.
+    pub(super) fn archive(&self) -> String {
+        let version = self.package.value["version"].as_str().unwrap_or_default();
+        format!("{}-{version}", self.name())
+    }
+
     pub(super) fn directory(&self) -> &str {
         &self.directory
     }
