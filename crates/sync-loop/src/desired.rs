@@ -153,20 +153,24 @@ impl DesiredPods {
     /// what its status says, a new one what it requests.
     fn insert(&mut self, live: SharedPod) -> SharedPod {
         let uid = live.uid();
+        let is_current = |it: &PendingResize| it.generation == live.metadata.generation;
+        let at_api_server = PendingResize::from_pod(&live);
         let (resources, pending) = match self.pods.get(&uid) {
-            Some(DesiredPod { allocated, .. }) => (
-                AllocatedResources::from_pod(allocated),
-                PendingResize::from_pod(allocated).or_else(|| {
-                    // that of a previous agent run, which is not in the checkpoint
-                    let reported = PendingResize::from_pod(&live);
-                    reported.filter(|it| it.generation == live.metadata.generation)
-                }),
-            ),
+            Some(previous) => {
+                let own = PendingResize::from_pod(&previous.allocated);
+                let at_api_server = at_api_server.filter(is_current);
+                let pending = match previous.live.is_restored() {
+                    // the checkpoint may be older than what an agent reported last
+                    true => at_api_server.or(own.filter(is_current)),
+                    false => own.or(at_api_server),
+                };
+                (AllocatedResources::from_pod(&previous.allocated), pending)
+            }
             None => (
                 self.restored
                     .remove(&uid)
                     .unwrap_or_else(|| reported(&live)),
-                PendingResize::from_pod(&live),
+                at_api_server,
             ),
         };
         let mut allocated = resources.apply(&live);

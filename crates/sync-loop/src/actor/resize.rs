@@ -25,10 +25,16 @@ impl SyncLoop {
             let freed = self.admissions.count_again(self.desired.get(uid)?);
             return freed.then_some(RetryTrigger::PodResized);
         }
-        if let Some(before) = before {
-            if AllocatedResources::from_pod(before) == AllocatedResources::from_pod(live) {
-                return None;
-            }
+        // a resize of the checkpoint waits for the API server
+        let confirmed = before.is_some_and(|before| before.is_restored() && !live.is_restored());
+        let changed = |before: &&SharedPod| {
+            AllocatedResources::from_pod(before) != AllocatedResources::from_pod(live)
+        };
+        let changed_from = before.filter(changed);
+        if before.is_some() && changed_from.is_none() && !confirmed {
+            return None;
+        }
+        if let Some(before) = changed_from {
             self.check_features(before, live);
             let policy = self.deps.admission.admission_policy.resize;
             for change in resize_changes(before, live, policy) {
@@ -37,15 +43,13 @@ impl SyncLoop {
                 requested.with_label_values(&labels).inc();
             }
         }
+        let updated = changed_from.map(|_| RetryTrigger::PodUpdated);
         if !self.desired.is_resized(uid) {
             self.resizes.remove(uid);
-            return before.map(|_| RetryTrigger::PodUpdated);
+            return updated;
         }
         self.resizes.push(uid.clone());
-        Some(match before {
-            Some(_) => RetryTrigger::PodUpdated,
-            None => RetryTrigger::PodsAdded,
-        })
+        updated.or(Some(RetryTrigger::PodsAdded))
     }
 
     /// Reports changed sizes that require features of another node.

@@ -528,6 +528,87 @@ fn old_or_damaged_checkpoint_allocates_nothing() {
     }
 }
 
+/// What the API server says of a pending resize changes while the agent is down.
+#[test]
+fn pending_resize_is_decided_again_when_the_agent_starts() {
+    let without_condition = |pod: &mut Pod| {
+        let status = pod.status.get_or_insert_default();
+        let conditions = status.conditions.get_or_insert_default();
+        conditions.retain(|condition| condition.type_ != "PodResizePending");
+    };
+    let decided = |pod: &mut Pod| {
+        let conditions = pod
+            .status
+            .iter_mut()
+            .flat_map(|it| it.conditions.iter_mut());
+        let mut conditions = conditions.flatten();
+        let condition = conditions.find(|it| it.type_ == "PodResizePending");
+        let condition = condition.expect("a pending resize");
+        condition.observed_generation = Some(3);
+        condition.message = Some(lacks_cpu(300, 900));
+    };
+    for change in ["removed", "newer", "decided", "room"] {
+        on_a_ready_node(270, async |sim| {
+            let dir = tempfile::tempdir().expect("a directory");
+            sim.kill_agent().await;
+            sim.admitted_pods = Some(dir.path().to_owned());
+            sim.start_agent().await;
+            let pods = [sized("web", "2", "64Mi"), sized("large", "900", "1Gi")];
+            run_all(sim, pods).await;
+            request_resize(sim, "web", "200", "64Mi");
+            until_pending(sim, "web", &format!("Deferred 2: {}", lacks_cpu(200, 900))).await;
+            sim.kill_agent().await;
+            match change {
+                // as the Go kubelet does with a pod that it has not decided on
+                "removed" => {
+                    sim.api
+                        .modify::<Pod>(Some("default"), "web", without_condition);
+                }
+                "newer" => request_resize(sim, "web", "300", "64Mi"),
+                // by another kubelet
+                "decided" => {
+                    request_resize(sim, "web", "300", "64Mi");
+                    sim.api.modify::<Pod>(Some("default"), "web", decided);
+                }
+                _ => delete(sim, "large", Some(0)),
+            }
+            sim.start_agent().await;
+            sim.until("the agent knows it", MINUTE, |sim| {
+                sim.phase("web") == "Running"
+            })
+            .await;
+            match change {
+                "removed" => {
+                    let expected = format!("Deferred 2: {}", lacks_cpu(200, 900));
+                    until_pending(sim, "web", &expected).await;
+                }
+                "newer" => {
+                    let expected = format!("Deferred 3: {}", lacks_cpu(300, 900));
+                    until_pending(sim, "web", &expected).await;
+                    sim.kill_agent().await;
+                    sim.start_agent().await;
+                    // never the older one again
+                    for _ in 0..100 {
+                        sim.pass(Duration::from_millis(100)).await;
+                        assert_eq!(pending(sim, "web"), expected);
+                    }
+                    let events = events(sim, "web", "ResizeDeferred").into_iter();
+                    let counts: Vec<i32> = events.map(|(count, _)| count).collect();
+                    assert_eq!(counts, [1, 1]);
+                }
+                "decided" => {
+                    sim.pass(MINUTE).await;
+                    let expected = format!("Deferred 3: {}", lacks_cpu(300, 900));
+                    assert_eq!(pending(sim, "web"), expected);
+                    let events = events(sim, "web", "ResizeDeferred");
+                    assert_eq!(events.len(), 1, "{events:?}");
+                }
+                _ => until_allocated(sim, "web", "200").await,
+            }
+        });
+    }
+}
+
 /// The checkpoint has an older size than the API server when the agent starts.
 #[test]
 fn size_changed_while_the_agent_is_down_has_one_event() {
