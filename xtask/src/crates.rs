@@ -210,9 +210,10 @@ fn package(members: &[Member<'_>], quick: bool) -> anyhow::Result<()> {
     let private = members.iter().filter(|member| !member.is_published());
     args.extend(private.flat_map(|member| ["--exclude", member.name()]));
     run::step(&format!("cargo {}", args.join(" ")));
-    earlier_packages::remove(members, &run::cargo_home()?)?;
+    let target = target()?.join("packages");
+    earlier_packages::remove(members, &run::cargo_home()?, &target)?;
     let mut child = run::cargo_command(&args)
-        .env("CARGO_TARGET_DIR", target()?)
+        .env("CARGO_TARGET_DIR", target)
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot run cargo")?;

@@ -205,7 +205,7 @@ const ALLOWED_LABELS: [&str; 14] = [
 const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// Feature gates that have an effect in this version.
-pub const IMPLEMENTED_GATES: [&str; 35] = [
+pub const IMPLEMENTED_GATES: [&str; 36] = [
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
@@ -218,6 +218,7 @@ pub const IMPLEMENTED_GATES: [&str; 35] = [
     "DisableCPUQuotaWithExclusiveCPUs",
     "EnvFiles",
     "ExtendWebSocketsToKubelet",
+    "GenericWorkload",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",

@@ -28,23 +28,11 @@ pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
 }
 
 fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
-    let spec = PodExt::spec(pod);
-    let checks = [
-        (
-            pod.is_static() && has(&spec.readiness_gates),
-            "readinessGates: not supported for static pods; the pod never becomes Ready",
-        ),
-        (
-            spec.resources.is_some(),
-            "resources: pod-level resources bound each container, not the pod as a whole",
-        ),
-    ];
-    lines.extend(
-        checks
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, text)| (*text).to_owned()),
-    );
+    if pod.is_static() && has(&PodExt::spec(pod).readiness_gates) {
+        lines.push(
+            "readinessGates: not supported for static pods; the pod never becomes Ready".to_owned(),
+        );
+    }
 }
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
@@ -92,6 +80,7 @@ mod tests {
                     {"name": "l", "image": {"reference": "i"}},
                 ],
                 "runtimeClassName": "gvisor",
+                "resources": {"requests": {"cpu": "1m"}, "limits": {"memory": "64Mi"}},
                 "imagePullSecrets": [{"name": "registry"}],
                 "containers": [{
                     "name": "c",

@@ -1,7 +1,7 @@
-//! Archives of an earlier run in cargo's cache.
+//! Archives of an earlier run.
 //!
-//! `cargo package` compiles each crate against the archives of the others. It unpacks them once for
-//! each name and version, so without removal it would use their content of an earlier run.
+//! `cargo package` compiles each crate against the archives of the others. It unpacks and compiles
+//! them once for each name and version, so without removal it would use those of an earlier run.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,15 @@ use anyhow::Context;
 
 use super::member::Member;
 
-/// Removes the unpacked archives of the workspace's crates.
-pub(super) fn remove(members: &[Member<'_>], cargo_home: &Path) -> anyhow::Result<()> {
+/// Removes the unpacked archives of the workspace's crates, and the target directory in which they
+/// are compiled.
+pub(super) fn remove(
+    members: &[Member<'_>],
+    cargo_home: &Path,
+    target: &Path,
+) -> anyhow::Result<()> {
+    allow_missing(fs::remove_dir_all(target))
+        .with_context(|| format!("cannot remove {}", target.display()))?;
     let names: Vec<String> = members.iter().map(Member::archive).collect();
     let sources = cargo_home.join("registry/src");
     remove_from(&sources, &names).with_context(|| format!("cannot clear {}", sources.display()))
@@ -30,13 +37,17 @@ fn remove_from(sources: &Path, names: &[String]) -> io::Result<()> {
             continue;
         }
         for name in names {
-            match fs::remove_dir_all(registry.path().join(name)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
+            allow_missing(fs::remove_dir_all(registry.path().join(name)))?;
         }
     }
     Ok(())
+}
+
+fn allow_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ async fn on_containerd_windlassctl_shows_pods() {
     env.apply("steady.yaml", &shell("steady", "seq 1 100; HOLD"));
     env.apply("crash.yaml", &shell("crash", "echo attempt; exit 9"));
     let wide = "head -c 50000 /dev/zero | tr '\\0' x; echo; HOLD";
-    let unsupported = "  resources: {requests: {cpu: 1m}}";
-    env.apply("wide.yaml", &shell_with("wide", unsupported, wide));
+    let wide = shell_with("wide", "  os: {name: linux}", wide);
+    let unsupported = "{name: main, lifecycle: {stopSignal: SIGINT},";
+    env.apply("wide.yaml", &wide.replace("{name: main,", unsupported));
     env.ready("wide").await;
     let talks = "echo first; while ! test -e /tmp/go; do sleep 0.1; done; echo last";
     env.apply(
@@ -108,7 +109,7 @@ async fn pages(env: &TestEnv) {
         assert!(page.contains(word), "{word} in {page}");
     }
     let page = env.ctl_output(&["describe", "pod", "wide-node"]).await;
-    let warning = "resources: pod-level resources bound each container, not the pod as a whole";
+    let warning = "container main: lifecycle.stopSignal: the image's signal is used";
     assert!(page.contains(warning), "{page}");
     let why = env.ctl_output(&["explain", "pod", "crash-node"]).await;
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");
