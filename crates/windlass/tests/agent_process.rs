@@ -430,12 +430,12 @@ async fn invalid_manifests_are_reported_with_all_errors() {
     let invalid = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: Web\nspec:\n  \
                    restartPolicy: Sometimes\n  containers:\n  - name: a\n    image: x\n    \
                    livenessProbe:\n      tcpSocket: {port: 80}\n      successThreshold: 2\n";
-    let pod_level = json!({ "resources": { "requests": { "memory": "1Mi" } } });
+    let partial = json!({ "readinessGates": [{ "conditionType": "example.com/ready" }] });
     let manifests = [
         ("bomb.yaml", bomb),
         ("deep.yaml", deep),
         ("invalid.yaml", invalid.to_owned()),
-        manifest("web", json!({}), pod_level),
+        manifest("web", json!({}), partial),
     ];
     let env = TestEnv::start("", &[], &manifests).await;
     env.until("the valid one runs", |env| env.running("web").is_some())
@@ -459,11 +459,11 @@ async fn invalid_manifests_are_reported_with_all_errors() {
     }
     // a field that is only partially supported is logged once, however often the pod is synced
     env.until("the field is named", |env| {
-        env.log().contains("pod-level resources")
+        env.log().contains("readinessGates")
     })
     .await;
     tokio::time::sleep(A_WHILE).await;
-    assert_eq!(lines("pod-level resources").len(), 1);
+    assert_eq!(lines("readinessGates").len(), 1);
 }
 
 #[test]
