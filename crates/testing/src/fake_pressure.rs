@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 use windlass_eviction::{
-    ContainerUsage, DiskUsage, FileSystems, MemoryFacts, NodeReclaim, Observation, PodUsage, Signal,
+    ContainerUsage, DiskUsage, EvictionSettings, FileSystems, MemoryFacts, NodeReclaim, Observation,
+    PodUsage, Signal, ThresholdFields, Thresholds,
 };
 use windlass_eviction_manager::{
     MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDisk, PodDiskMeter,
@@ -19,6 +20,25 @@ use windlass_eviction_manager::{
 use windlass_types::{Clock, ObservedPod, PodExt, PodUid, SharedPod};
 
 use crate::fake_runtime::FakeRuntime;
+
+/// Returns eviction settings with hard thresholds of signals, as `("memory.available", "100Mi")`.
+#[expect(clippy::expect_used, reason = "a test requires valid settings")]
+pub fn hard_eviction(thresholds: &[(&str, &str)]) -> EvictionSettings {
+    let hard = thresholds.iter();
+    let hard = hard.map(|(signal, value)| ((*signal).to_owned(), (*value).to_owned()));
+    let none = BTreeMap::new();
+    let thresholds = Thresholds::parse(ThresholdFields {
+        hard: &hard.collect(),
+        soft: &none,
+        soft_grace_period: &none,
+        minimum_reclaim: &none,
+        enforces_pods: false,
+    });
+    EvictionSettings {
+        thresholds: thresholds.expect("valid thresholds"),
+        ..EvictionSettings::default()
+    }
+}
 
 /// The resources of the node. Clones share them.
 #[derive(Clone)]

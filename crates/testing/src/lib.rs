@@ -66,7 +66,7 @@ pub use builders::PodBuilder;
 pub use fake_checks::FakeChecks;
 pub use fake_devices::{FakeDevices, ResourcePolicies};
 pub use fake_disk::FakeDisk;
-pub use fake_pressure::FakePressure;
+pub use fake_pressure::{FakePressure, hard_eviction};
 pub use fake_runtime::FakeRuntime;
 pub use fake_state_disk::{DiskFault, FakeStateDisk};
 pub use node_sim::{KillMoment, NodeSim, simulate, simulate_cluster};

@@ -5,7 +5,9 @@
 //! loaded before memory runs out. Code that only the start needs is released after it; it is most of
 //! what an idle agent would keep resident.
 
+use std::fs::read_to_string;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,18 +35,25 @@ pub(crate) fn keep_resident() {
 
 /// Releases the code of the start when that is over, and loads all code once memory is short.
 pub(crate) async fn manage(mut eviction: watch::Receiver<Arc<EvictionStatus>>) {
-    let is_short = |status: &Arc<EvictionStatus>| is_memory_short(status);
-    let start = timeout(START, eviction.wait_for(is_short)).await;
-    let mut became_short = start.map(|status| status.is_ok());
-    if became_short.is_err() {
-        release();
-        became_short = Ok(eviction.wait_for(is_short).await.is_ok());
-    }
-    if became_short == Ok(true) {
+    let mut is_short = pin!(becomes_short(&mut eviction));
+    let is_short = match timeout(START, &mut is_short).await {
+        Ok(is_short) => is_short,
+        Err(_elapsed) => {
+            release();
+            is_short.await
+        }
+    };
+    if is_short {
         tracing::info!("memory may become short, all code of the agent is kept resident");
         // a disk may hang
         let _ = tokio::task::spawn_blocking(load).await;
     }
+}
+
+/// Waits until memory is short. False if the agent shuts down before.
+async fn becomes_short(eviction: &mut watch::Receiver<Arc<EvictionStatus>>) -> bool {
+    let short = eviction.wait_for(|status| is_memory_short(status)).await;
+    short.is_ok()
 }
 
 /// True if memory is at most [`SHORT`] above a threshold for eviction.
@@ -87,8 +96,10 @@ struct CodeMapping {
 }
 
 fn code_mappings() -> Vec<CodeMapping> {
-    match std::fs::read_to_string("/proc/self/smaps") {
-        Ok(smaps) => parse_code_mappings(&smaps),
+    // without the first, a kernel option, every mapping counts as changed: none is released
+    let maps = read_to_string("/proc/self/smaps").or_else(|_| read_to_string("/proc/self/maps"));
+    match maps {
+        Ok(maps) => parse_code_mappings(&maps),
         Err(error) => {
             tracing::warn!(%error, "code is not kept resident");
             Vec::new()
@@ -96,9 +107,9 @@ fn code_mappings() -> Vec<CodeMapping> {
     }
 }
 
-/// Parses `/proc/self/smaps`: a line with the addresses of each mapping, then its fields.
-fn parse_code_mappings(smaps: &str) -> Vec<CodeMapping> {
-    let mut lines = smaps.lines().peekable();
+/// Parses a line with the addresses of each mapping, followed by its fields in `/proc/self/smaps`.
+fn parse_code_mappings(maps: &str) -> Vec<CodeMapping> {
+    let mut lines = maps.lines().peekable();
     let mut mappings = Vec::new();
     while let Some(line) = lines.next() {
         let Some(range) = code_range(line) else {
@@ -154,11 +165,8 @@ fn populate(range: &Range<usize>) -> rustix::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use windlass_eviction::{
-        Observation, SignalStatus, ThresholdFields, ThresholdState, ThresholdStatus, Thresholds,
-    };
+    use windlass_eviction::{Observation, SignalStatus, ThresholdState, ThresholdStatus};
+    use windlass_testing::hard_eviction;
     use windlass_types::Timestamp;
 
     use super::*;
@@ -209,17 +217,8 @@ VmFlags: rd mr mw me
 
     /// The status with one signal, `capacity` and the distances of its thresholds in MiB.
     fn eviction(signal: Signal, capacity: u64, distances: &[Option<i64>]) -> EvictionStatus {
-        let hard = BTreeMap::from([(signal.as_str().to_owned(), "100Mi".to_owned())]);
-        let none = BTreeMap::new();
-        let thresholds = Thresholds::parse(ThresholdFields {
-            hard: &hard,
-            soft: &none,
-            soft_grace_period: &none,
-            minimum_reclaim: &none,
-            enforces_pods: false,
-        })
-        .unwrap();
-        let threshold = *thresholds.iter().next().unwrap();
+        let settings = hard_eviction(&[(signal.as_str(), "100Mi")]);
+        let threshold = *settings.thresholds.iter().next().unwrap();
         let thresholds = distances.iter().map(|distance| ThresholdStatus {
             threshold,
             quantity: None,

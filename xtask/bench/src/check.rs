@@ -19,7 +19,7 @@ use self::counts::Counts;
 use super::bare::Bare;
 use super::cluster::node::ClusterNode;
 use super::lifecycle::deaths::{kill, pids};
-use super::process::Process;
+use super::process::own_cpu_seconds;
 use super::report::{Section, write};
 use super::{Options, median, names};
 use xtask_run as run;
@@ -236,15 +236,14 @@ impl Measured {
     async fn bare_times(&mut self) -> anyhow::Result<(BareTimes, Vec<f64>)> {
         run::step("the bare CRI calls");
         self.node.freeze()?;
-        let client = Process::of_this_program();
         let (mut seconds, mut started) = (Vec::new(), Vec::new());
-        let before = client.cpu_seconds()?;
+        let before = own_cpu_seconds();
         for name in names("bare", PODS) {
             let pod = self.bare.start_pods(&[name]).await?;
             seconds.push(pod.wall());
             started.push(pod);
         }
-        let cpu = client.cpu_seconds()? - before;
+        let cpu = own_cpu_seconds() - before;
         let pids = pids(&self.containerd).await?;
         let mut deaths = Vec::new();
         for pod in started.iter().flat_map(|pod| &pod.bare).take(DEATHS) {
@@ -281,8 +280,7 @@ impl Measured {
         figures.add("start.status_patches", counts.patches / count);
         figures.add("start.messages", counts.messages / count);
         figures.add("start.time", median(&seconds) / median(&bare.seconds));
-        // one tick is 10 ms
-        figures.add("start.cpu", cpu / bare.cpu.max(0.01));
+        figures.add("start.cpu", cpu / bare.cpu);
         Ok(())
     }
 

@@ -1,14 +1,13 @@
 //! The node before the run, and the observers of its parts.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use windlass_eviction::{EvictionSettings, Signal, ThresholdFields, Thresholds};
+use windlass_eviction::Signal;
 use windlass_fake_api::Observed;
 use windlass_testing::fake_runtime::Operation;
-use windlass_testing::{FakeStateDisk, NodeSim};
+use windlass_testing::{FakeStateDisk, NodeSim, hard_eviction};
 use windlass_types::Pod;
 use windlass_types::corev1::Node;
 
@@ -51,7 +50,7 @@ pub(super) fn prepare(sim: &mut NodeSim) {
     }
     sim.volumes.set_latency(VOLUME_LATENCY);
     sim.state_disk = Some(FakeStateDisk::default());
-    sim.eviction = eviction();
+    sim.eviction = hard_eviction(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]);
     end_pressure(sim);
     for number in 0..CONFIGS {
         write_config(sim, number);
@@ -61,25 +60,6 @@ pub(super) fn prepare(sim: &mut NodeSim) {
         let claim = sim.api.create(&pods::disk_claim(number));
         let uid = claim.metadata.uid.as_deref();
         sim.api.create(&pods::disk_volume(number, uid));
-    }
-}
-
-/// Hard thresholds of memory and disk.
-#[expect(clippy::expect_used, reason = "constants that are valid")]
-fn eviction() -> EvictionSettings {
-    let hard = [("memory.available", "100Mi"), ("nodefs.available", "10%")];
-    let hard = hard.map(|(signal, value)| (signal.to_owned(), value.to_owned()));
-    let none = BTreeMap::new();
-    let thresholds = Thresholds::parse(ThresholdFields {
-        hard: &BTreeMap::from(hard),
-        soft: &none,
-        soft_grace_period: &none,
-        minimum_reclaim: &none,
-        enforces_pods: false,
-    });
-    EvictionSettings {
-        thresholds: thresholds.expect("valid"),
-        ..EvictionSettings::default()
     }
 }
 

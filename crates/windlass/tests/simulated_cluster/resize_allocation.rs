@@ -454,15 +454,21 @@ fn critical_pod_preempts_others_to_grow() {
     });
 }
 
+/// Starts the agent again, with the checkpoint of admitted pods in a directory.
+async fn keep_admitted_pods(sim: &mut NodeSim) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    sim.kill_agent().await;
+    sim.admitted_pods = Some(dir.path().to_owned());
+    sim.start_agent().await;
+    dir
+}
+
 /// Kills the agent at many moments after the request of a resize that it allocates.
 #[test]
 fn agent_kill_around_allocation_ends_in_the_same_state() {
     for moment in 0..25 {
         on_a_ready_node(210 + moment, async |sim| {
-            let dir = tempfile::tempdir().expect("a directory");
-            sim.kill_agent().await;
-            sim.admitted_pods = Some(dir.path().to_owned());
-            sim.start_agent().await;
+            let _dir = keep_admitted_pods(sim).await;
             run_all(
                 sim,
                 [sized("web", "2", "64Mi"), sized("other", "900", "1Gi")],
@@ -492,10 +498,7 @@ fn agent_kill_around_allocation_ends_in_the_same_state() {
 fn old_or_damaged_checkpoint_allocates_nothing() {
     for damage in ["none", "", "torn", "older"] {
         on_a_ready_node(240, async |sim| {
-            let dir = tempfile::tempdir().expect("a directory");
-            sim.kill_agent().await;
-            sim.admitted_pods = Some(dir.path().to_owned());
-            sim.start_agent().await;
+            let dir = keep_admitted_pods(sim).await;
             run_all(sim, [sized("web", "2", "64Mi")]).await;
             let admitted = get(sim, "web").expect("a pod");
             request_resize(sim, "web", "2000", "64Mi");
@@ -549,10 +552,7 @@ fn pending_resize_is_decided_again_when_the_agent_starts() {
     };
     for change in ["removed", "newer", "decided", "room"] {
         on_a_ready_node(270, async |sim| {
-            let dir = tempfile::tempdir().expect("a directory");
-            sim.kill_agent().await;
-            sim.admitted_pods = Some(dir.path().to_owned());
-            sim.start_agent().await;
+            let _dir = keep_admitted_pods(sim).await;
             let pods = [sized("web", "2", "64Mi"), sized("large", "900", "1Gi")];
             run_all(sim, pods).await;
             request_resize(sim, "web", "200", "64Mi");
@@ -613,10 +613,7 @@ fn pending_resize_is_decided_again_when_the_agent_starts() {
 #[test]
 fn size_changed_while_the_agent_is_down_has_one_event() {
     on_a_ready_node(260, async |sim| {
-        let dir = tempfile::tempdir().expect("a directory");
-        sim.kill_agent().await;
-        sim.admitted_pods = Some(dir.path().to_owned());
-        sim.start_agent().await;
+        let _dir = keep_admitted_pods(sim).await;
         run_all(sim, [sized("web", "2", "64Mi")]).await;
         request_resize(sim, "web", "2000", "64Mi");
         until_pending(sim, "web", &format!("Deferred 2: {}", lacks_cpu(2000, 0))).await;

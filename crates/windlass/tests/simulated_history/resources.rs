@@ -1,10 +1,8 @@
 //! Devices and evictions.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
-use windlass_eviction::{EvictionSettings, Signal, ThresholdFields, Thresholds};
-use windlass_testing::{FakeStateDisk, NodeSim, PodBuilder};
+use windlass_eviction::Signal;
+use windlass_testing::{FakeStateDisk, NodeSim, PodBuilder, hard_eviction};
 use windlass_types::PodUid;
 use windlass_types::mutation::Mutation;
 
@@ -97,19 +95,7 @@ const MIB: u64 = 1 << 20;
 
 /// Memory of 10 GiB, of which 100 MiB must be free.
 fn memory(sim: &mut NodeSim) {
-    let hard = BTreeMap::from([("memory.available".to_owned(), "100Mi".to_owned())]);
-    let none = BTreeMap::new();
-    let thresholds = Thresholds::parse(ThresholdFields {
-        hard: &hard,
-        soft: &none,
-        soft_grace_period: &none,
-        minimum_reclaim: &none,
-        enforces_pods: false,
-    });
-    sim.eviction = EvictionSettings {
-        thresholds: thresholds.expect("valid"),
-        ..EvictionSettings::default()
-    };
+    sim.eviction = hard_eviction(&[("memory.available", "100Mi")]);
     sim.pressure.set(Signal::MemoryAvailable, 10 * GIB, GIB);
 }
 
