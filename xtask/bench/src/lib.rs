@@ -255,7 +255,7 @@ async fn idle(options: &Options, fleet: &mut Fleet, report: &mut Report) -> anyh
     run::step("memory of an idle agent");
     fleet.settle().await?;
     let rss = fleet.process()?.rss_kib()? as f64 / KIB_PER_MIB;
-    report.figure("RSS without pods", rss, Unit::MiB, 20.0);
+    report.figure("RSS without pods", rss, Unit::MiB, 16.0);
 
     run::step(&format!(
         "memory and CPU time with {} idle pods",
