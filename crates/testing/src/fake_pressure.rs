@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 use windlass_eviction::{
-    ContainerUsage, DiskUsage, EvictionSettings, FileSystems, MemoryFacts, NodeReclaim, Observation,
-    PodUsage, Signal, ThresholdFields, Thresholds,
+    ContainerUsage, DiskUsage, EvictionSettings, FileSystems, MemoryFacts, NodeReclaim,
+    Observation, PodUsage, Signal, ThresholdFields, Thresholds,
 };
 use windlass_eviction_manager::{
     MemoryTrigger, MemoryTriggers, NodeFigures, NodeReading, NodeReclaimer, PodDisk, PodDiskMeter,
