@@ -35,12 +35,12 @@ pub(crate) fn keep_resident() {
 
 /// Releases the code of the start when that is over, and loads all code once memory is short.
 pub(crate) async fn manage(mut eviction: watch::Receiver<Arc<EvictionStatus>>) {
-    let mut is_short = pin!(becomes_short(&mut eviction));
-    let is_short = match timeout(START, &mut is_short).await {
+    let mut wait = pin!(becomes_short(&mut eviction));
+    let is_short = match timeout(START, &mut wait).await {
         Ok(is_short) => is_short,
         Err(_elapsed) => {
             release();
-            is_short.await
+            wait.await
         }
     };
     if is_short {

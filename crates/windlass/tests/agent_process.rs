@@ -623,13 +623,17 @@ async fn credentials_come_from_plugin_file_and_secret() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_of_the_start_is_released() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: other users may lock little");
+    }
     let env = TestEnv::start("", &[], &[]).await;
     let started = env.memory_kib("RssFile:");
-    env.until("less code is resident", |env| {
-        env.memory_kib("RssFile:") < started * 3 / 4
+    // a mapping is unlocked for a moment when it is released
+    env.until("less code is resident, and locked", |env| {
+        let (resident, locked) = (env.memory_kib("RssFile:"), env.memory_kib("VmLck:"));
+        resident < started * 3 / 4 && locked > started
     })
     .await;
-    assert!(env.memory_kib("VmLck:") > started / 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
